@@ -1,0 +1,55 @@
+# Two commands matter: `make demo` and `make test`. Each does all of its own set-up in .venv.
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow check lint format lock clean
+
+help:             ## what can be made here
+	@grep -hE '^[a-z-]+: .*##|^[a-z-]+: +##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ —/'
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "Meander needs Python 3.11 or newer: install it, or say PYTHON=/path/to/python3.11"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+# Only pinned, hashed packages are installed, the build backend included.
+$(VENV)/run.stamp: locks/run.txt pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/run.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/dev.stamp: locks/dev.txt $(VENV)/run.stamp
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/dev.txt
+	@touch $@
+
+demo: $(VENV)/run.stamp   ## show a plan: before and after, what moves, cost against the baselines
+	$(BIN)/meander demo
+
+check: $(VENV)/dev.stamp  ## lint, types, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check               ## checks and the default test tier
+	$(BIN)/python -m pytest -n 2
+
+test-slow: $(VENV)/dev.stamp   ## the long tier: 10,000 instances against brute force and more
+	$(BIN)/python -m pytest -n 2 -m slow
+
+format: $(VENV)/dev.stamp ## rewrite the code in the project's style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: | $(BIN)/python     ## pin the dependencies again (after a change in pyproject.toml)
+	$(BIN)/python -m pip install --quiet uv
+	mkdir -p locks
+	printf 'editables\nhatchling\n' > locks/.build.in
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml locks/.build.in -o locks/run.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml --group dev -o locks/dev.txt
+	rm locks/.build.in
+
+clean:                    ## remove what was made here
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

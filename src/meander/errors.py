@@ -1,0 +1,82 @@
+"""Everything Meander raises on purpose, in one tree. What is not here is a bug.
+
+    MeanderError
+    ├── InputError            what the caller gave is wrong; the message says what to change (exit code 2)
+    ├── InfeasibleError       no assignment meets the constraints; carries the smallest τ that does (exit code 3)
+    ├── TooLargeError         an exact method was asked for more than it can do; names the one that can
+    └── ProtocolError         a message that no correct peer sends; refused, and nothing has changed
+        ├── MalformedMessage  it cannot be read: negative task, wrong checksum, unknown kind
+        └── StaleMessage      it was true once: a past generation, epoch or incarnation
+
+Every error can be pickled, keeps its facts as attributes, and says what to do.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+
+class MeanderError(Exception):
+    """Base of all errors raised on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(
+    kind: type[MeanderError], args: tuple[Any, ...], facts: dict[str, Any]
+) -> MeanderError:
+    """Make an unpickled error without calling its constructor, which wants facts and not a text."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(facts)
+    return error
+
+
+class InputError(MeanderError, ValueError):
+    """What the caller gave is wrong. The message names the place and what would be right."""
+
+
+class InfeasibleError(MeanderError):
+    """No assignment to the wanted number of nodes meets the caps.
+
+    Attributes:
+        why: the reason in one sentence, with its numbers.
+        tau_min: the smallest τ at which the problem has a solution; None if no τ helps
+            (the memory cap alone is too small).
+    """
+
+    def __init__(self, why: str, tau_min: Fraction | None) -> None:
+        self.why = why
+        self.tau_min = tau_min
+        if tau_min is None:
+            advice = "no tau helps: raise memory_cap or the number of nodes"
+        else:
+            advice = f"the smallest feasible tau is {tau_min} (about {float(tau_min):.4f}); use relax to solve there"
+        super().__init__(f"{why}; {advice}")
+
+
+class TooLargeError(MeanderError):
+    """An exact method was asked for more than it can do in reasonable time or memory."""
+
+
+class ProtocolError(MeanderError):
+    """A message that no correct peer sends now. It was refused and changed nothing.
+
+    Attributes:
+        story: the last events that led here, oldest first, for a person to read.
+    """
+
+    def __init__(self, message: str, story: tuple[str, ...] = ()) -> None:
+        self.story = story
+        tail = "".join(f"\n  {line}" for line in story)
+        super().__init__(f"{message}{tail}")
+
+
+class MalformedMessage(ProtocolError):  # noqa: N818 - it is the message that is malformed
+    """It cannot be read: a negative task, a wrong checksum, an unknown kind."""
+
+
+class StaleMessage(ProtocolError):  # noqa: N818
+    """It was true once: it carries a past generation, epoch or incarnation."""

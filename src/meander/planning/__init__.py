@@ -1,0 +1,83 @@
+"""WHAT to move. Pure: no clock, socket, thread or random source anywhere below.
+
+`plan(problem, policy)` is the door; each policy is one file with one function
+`(Problem) -> Plan`. Importing this package is cheap: a planner's kernels are
+loaded when it is first used.
+
+>>> from meander.model import Assignment, Problem, Workload
+>>> now = Assignment.from_intervals([(0, 13), (13, 20)])
+>>> answer = plan(Problem(Workload([1] * 20, [1] * 20), now, nodes=3, tau="2/5"))
+>>> answer.cost, answer.max_load, answer.optimal
+(4, 9, True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Final, Protocol
+
+from meander.errors import InfeasibleError, InputError
+from meander.model import Plan, Problem
+
+
+class Planner(Protocol):
+    """What every policy is: a function from a problem to a plan."""
+
+    def __call__(self, problem: Problem) -> Plan:
+        """Find a plan, or raise InfeasibleError."""
+
+
+POLICIES: Final[Mapping[str, tuple[str, str]]] = {
+    # policy            (module,                       function)
+    "ssm": ("meander.planning.ssm", "ssm"),
+    "ssm-paper": ("meander.planning.paper", "ssm_paper"),
+    "simple-ssm": ("meander.planning.paper", "simple_ssm"),
+    "storm": ("meander.planning.baselines", "storm"),
+    "storm-matched": ("meander.planning.baselines", "storm_matched"),
+    "consistent-hash": ("meander.planning.hashing", "consistent_hash"),
+    "bounded-hash": ("meander.planning.hashing", "bounded_hash"),
+    "redist": ("meander.planning.redist", "redist"),
+    "flink": ("meander.planning.baselines", "flink"),
+}
+"""Every policy by the name it has in the command line, the API and the reports."""
+
+
+def planner(policy: str) -> Planner:
+    """Look a policy up by name.
+
+    Raises:
+        InputError: for a name that is none.
+    """
+    try:
+        module, function = POLICIES[policy]
+    except KeyError:
+        raise InputError(f"unknown policy {policy!r}: choose from {', '.join(POLICIES)}") from None
+    found: Planner = getattr(import_module(module), function)
+    return found
+
+
+def plan(problem: Problem, policy: str = "ssm", *, relax: bool = False) -> Plan:
+    """Find a plan by the named policy.
+
+    Args:
+        problem: what is to be planned.
+        policy: a key of `POLICIES`.
+        relax: solve an infeasible problem at the smallest τ that is feasible, and say so in `note`.
+
+    Raises:
+        InfeasibleError: if no assignment meets the caps (and `relax` is off or cannot help).
+    """
+    solve = planner(policy)
+    try:
+        return solve(problem)
+    except InfeasibleError as error:
+        if not relax or error.tau_min is None:
+            raise
+        eased = Problem(
+            problem.workload, problem.current, problem.nodes,
+            error.tau_min, problem.memory_cap, problem.new_nodes,
+        )  # fmt: skip
+        found = solve(eased)
+        note = f"relaxed from tau {problem.tau} to {error.tau_min}: {error.why}"
+        return Plan(eased, found.target, found.policy, found.optimal, found.bound, note)
