@@ -1,9 +1,9 @@
 """Everything Meander raises on purpose, in one tree. What is not here is a bug.
 
     MeanderError
-    ├── InputError            what the caller gave is wrong; the message says what to change (exit code 2)
-    ├── InfeasibleError       no assignment meets the constraints; carries the smallest τ that does (exit code 3)
-    ├── TooLargeError         an exact method was asked for more than it can do; names the one that can
+    ├── InputError            what the caller gave is wrong (exit code 2)
+    ├── InfeasibleError       no assignment meets the caps; carries the smallest feasible τ (exit 3)
+    ├── TooLargeError         more than an exact method can do; names the method that can
     └── ProtocolError         a message that no correct peer sends; refused, and nothing has changed
         ├── MalformedMessage  it cannot be read: negative task, wrong checksum, unknown kind
         └── StaleMessage      it was true once: a past generation, epoch or incarnation
@@ -53,7 +53,10 @@ class InfeasibleError(MeanderError):
         if tau_min is None:
             advice = "no tau helps: raise memory_cap or the number of nodes"
         else:
-            advice = f"the smallest feasible tau is {tau_min} (about {float(tau_min):.4f}); use relax to solve there"
+            advice = (
+                f"the smallest feasible tau is {tau_min} (about {float(tau_min):.4f}); "
+                "use relax to solve there"
+            )
         super().__init__(f"{why}; {advice}")
 
 

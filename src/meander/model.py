@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -137,7 +138,7 @@ class Assignment:
         tasks: int,
         epoch: Epoch = ZERO_EPOCH,
     ) -> Assignment:
-        """Build from `(lb, ub, node)` triples in ascending order; neighbours of one owner are joined.
+        """Build from `(lb, ub, node)` triples in ascending order; joins neighbours of one owner.
 
         Raises:
             InputError: where runs overlap, leave a gap, name an unknown node or nothing at all.
@@ -152,9 +153,7 @@ class Assignment:
                 raise InputError(f"run [{lb}, {ub}) belongs to {node}, which is not a node here")
             if lb != reached or ub <= lb:
                 fault = "overlap at" if lb < reached else "leave a gap before"
-                raise InputError(
-                    f"intervals {fault} task {min(lb, reached) if lb < reached else lb}: [{lb}, {ub}) of {node}"
-                )
+                raise InputError(f"intervals {fault} task {lb}: [{lb}, {ub}) of {node}")
             if joined and joined[-1].node == node:
                 joined[-1] = Run(joined[-1].lb, ub, node)
             else:
@@ -174,7 +173,7 @@ class Assignment:
         (Run(lb=0, ub=2, node='a'), Run(lb=2, ub=3, node='b'), Run(lb=3, ub=4, node='a'))
         """
         cuts = [0, *(np.flatnonzero(np.diff(owners)) + 1).tolist(), len(owners)]
-        runs = [Run(lb, ub, nodes[int(owners[lb])]) for lb, ub in zip(cuts, cuts[1:], strict=False)]
+        runs = [Run(lb, ub, nodes[int(owners[lb])]) for lb, ub in pairwise(cuts)]
         return cls.from_runs(runs, nodes, len(owners), epoch)
 
     def owner(self, task: TaskId) -> NodeId:
@@ -245,7 +244,8 @@ class Workload:
         object.__setattr__(self, "size", _whole_numbers("size", size))
         if len(self.work) != len(self.size):
             raise InputError(
-                f"work has {len(self.work)} tasks and size has {len(self.size)}: give one of each per task"
+                f"work has {len(self.work)} tasks and size has {len(self.size)}: "
+                "give one of each per task"
             )
 
     @property
@@ -421,9 +421,9 @@ class Transfer(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """Transfers that run side by side: every node sends to at most one and receives from at most one.
+    """Transfers side by side: every node sends to at most one and receives from at most one.
 
-    All transfers of a phase have the same length in time; `size` is that length in bytes of one link.
+    All transfers of a phase take the same time; `size` is that time in bytes of one link.
     """
 
     size: int
@@ -455,7 +455,7 @@ class Plan:
     optimal: bool = False
     """True iff proven to be of least cost among all interval assignments within the caps."""
     bound: int | None = None
-    """A proven lower bound of the cost, where one is known. `bound == cost` certifies optimality."""
+    """A proven lower bound of the cost, where one is known; equal to the cost if optimal."""
     note: str = ""
     """One sentence for the reader: why this plan, what was relaxed."""
 
@@ -523,7 +523,7 @@ class Plan:
 
     @property
     def imbalance(self) -> float:
-        """The busiest node's work over the mean of the wanted nodes: 1.0 is perfect, 1+τ the limit."""
+        """The busiest node's work over `W/n′`: 1.0 is perfect, 1+τ the limit."""
         total = self.problem.workload.total_work
         return self.max_load * self.problem.nodes / total if total else 1.0
 

@@ -1,4 +1,4 @@
-"""Compiled inner loops: free functions on primitive arrays, each called from one thin public function.
+"""Compiled inner loops: free functions on primitive arrays.
 
 Nothing here checks its input; the callers have.
 """
