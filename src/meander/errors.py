@@ -3,6 +3,7 @@
     MeanderError
     ├── InputError            what the caller gave is wrong (exit code 2)
     ├── InfeasibleError       no assignment meets the caps; carries the smallest feasible τ (exit 3)
+    ├── DeadlockError         full nodes wait for each other; no round within the limits helps (exit 3)
     ├── TooLargeError         more than an exact method can do; names the method that can
     └── ProtocolError         a message that no correct peer sends; refused, and nothing has changed
         ├── MalformedMessage  it cannot be read: negative task, wrong checksum, unknown kind
@@ -58,6 +59,29 @@ class InfeasibleError(MeanderError):
                 "use relax to solve there"
             )
         super().__init__(f"{why}; {advice}")
+
+
+class DeadlockError(MeanderError):
+    """Full nodes wait for each other, and no round within its limits and the memory cap helps.
+
+    Attributes:
+        nodes: the nodes that are too full for what they are to receive.
+        tasks: the tasks that cannot move.
+    """
+
+    def __init__(self, nodes: tuple[str, ...], tasks: tuple[int, ...]) -> None:
+        self.nodes = nodes
+        self.tasks = tasks
+        super().__init__(
+            f"{_some(nodes)} are too full for the tasks they wait for ({_some(tasks)}) and no node "
+            "has room to park one: raise memory_cap or the limits of a round, or lend a node"
+        )
+
+
+def _some(items: tuple[object, ...]) -> str:
+    """Name the first few."""
+    shown = ", ".join(map(str, items[:5]))
+    return shown if len(items) <= 5 else f"{shown} and {len(items) - 5} more"
 
 
 class TooLargeError(MeanderError):

@@ -437,6 +437,10 @@ class Round:
     moves: tuple[Move, ...]
     after: Assignment
     """Who owns what once this round is done."""
+    oversized: bool = False
+    """Its only task is larger than the limits of a round allow; it had to move alone."""
+    exchange: bool = False
+    """Full nodes swap tasks here: until the round ends they also hold what they are sending."""
 
     @property
     def size(self) -> int:
