@@ -16,21 +16,6 @@ Rows = npt.NDArray[np.int32]
 
 
 @njit(cache=True)
-def windows(work_prefix: Ints, size_prefix: Ints, cap: int, memory_cap: int) -> Ints:
-    """Give for every boundary x the smallest a such that `[a, x)` is within the caps."""
-    m = len(work_prefix) - 1
-    win = np.zeros(m + 1, dtype=np.int64)
-    a = 0
-    for x in range(1, m + 1):
-        while a < x and (
-            work_prefix[x] - work_prefix[a] > cap or size_prefix[x] - size_prefix[a] > memory_cap
-        ):
-            a += 1
-        win[x] = a
-    return win
-
-
-@njit(cache=True)
 def count_partitions(win: Ints, most: int) -> float:
     """Count the partitions into at most so many intervals within the caps (as a float: many)."""
     m = len(win) - 1
