@@ -70,7 +70,7 @@ def boundary_price(prices: Sequence[int] | None, intervals: Sequence[Pair]) -> i
 
 
 def best_value(problem: Problem, prices: Sequence[int] | None = None) -> int | None:
-    """Most bytes kept minus boundary prices, over all feasible partitions; None if there is none."""
+    """Most bytes kept minus boundary prices over all feasible partitions; None without one."""
     size = problem.workload.size.tolist()
     return max(
         (
