@@ -32,7 +32,7 @@ Choices
 Example: 13 + 7 tasks on two nodes, three nodes wanted, at most 9 tasks each. Nine can stay on the
 first node and seven on the second, so four move:
 
->>> from meander.model import Workload
+>>> from meander.model import Assignment, Workload
 >>> now = Assignment.from_intervals([(0, 13), (13, 20)])
 >>> table3 = Problem(Workload([1] * 20, [1] * 20), now, nodes=3, tau="2/5")
 >>> simple_ssm(table3).cost, ssm_paper(table3).cost
@@ -50,7 +50,10 @@ from meander.errors import InputError, TooLargeError
 from meander.model import Ints, Plan, Problem
 from meander.planning.feasible import cap_of, check, memory_of, windows
 from meander.planning.kernels.paper import figure7
-from meander.planning.naming import FREE, name_intervals
+from meander.planning.match import name_nodes, run_bounds
+
+FREE = -1
+"""Instead of an old interval: nobody keeps anything of this new one."""
 
 SIMPLE_STEPS_MAX = 10**8
 """Largest (m+1)³·(n+1)³·n′² for `simple_ssm`: some ten seconds of Python."""
@@ -67,7 +70,7 @@ def ssm_paper(problem: Problem) -> Plan:
         InputError: if a node holds several runs; the paper knows one interval per node.
         TooLargeError: beyond `PAPER_STEPS_MAX`.
     """
-    old = _old_intervals(problem, "ssm-paper")
+    _check_contiguous(problem, "ssm-paper")
     m, target = problem.workload.tasks, min(problem.nodes, problem.workload.tasks)
     if m * m * target > PAPER_STEPS_MAX:
         raise TooLargeError(
@@ -76,7 +79,7 @@ def ssm_paper(problem: Problem) -> Plan:
         )
     check(problem)
     gain, best_x, best_y = solve_figure7(problem)
-    cuts, keep = _trace_back(problem, old, best_x, best_y)
+    cuts, keep = _trace_back(problem, best_x, best_y)
     return _plan(problem, "ssm-paper", gain, cuts, keep)
 
 
@@ -86,17 +89,14 @@ def solve_figure7(problem: Problem) -> tuple[int, Ints, Ints]:
     Nothing is checked and nothing traced back: this is what a benchmark measures.
     """
     load = problem.workload
-    bounds = np.array([0, *(run.ub for run in problem.current.runs)], dtype=np.int64)
     gain, best_x, best_y = figure7(
-        load.size_prefix, load.work_prefix, bounds, cap_of(problem), memory_of(problem),
-        min(problem.nodes, load.tasks),
+        load.size_prefix, load.work_prefix, run_bounds(problem.current),
+        cap_of(problem), memory_of(problem), min(problem.nodes, load.tasks),
     )  # fmt: skip
     return int(gain), best_x, best_y
 
 
-def _trace_back(
-    problem: Problem, old: list[int], best_x: Ints, best_y: Ints
-) -> tuple[list[int], list[int]]:
+def _trace_back(problem: Problem, best_x: Ints, best_y: Ints) -> tuple[list[int], list[int]]:
     """Follow the stored x and y from the left; cut what P₁ leaves open from the right."""
     load, runs = problem.workload, problem.current.runs
     win = windows(problem).tolist()
@@ -108,7 +108,7 @@ def _trace_back(
         while (lb := max(win[ends[-1]], alpha)) > alpha:
             ends.append(lb)
         cuts += reversed(ends)
-        keep += [FREE] * (len(ends) - 1) + [old[y] if y >= 0 else FREE]
+        keep += [FREE] * (len(ends) - 1) + [y]
         alpha, n_p = x, n_p - len(ends)
         c = int(y >= 0 and runs[y].lb < x < runs[y].ub)
     return cuts, keep
@@ -142,8 +142,9 @@ def simple_ssm(problem: Problem) -> Plan:
         InputError: if a node holds several runs; the paper knows one interval per node.
         TooLargeError: beyond `SIMPLE_STEPS_MAX`.
     """
-    old = _old_intervals(problem, "simple-ssm")
-    m, n, target = problem.workload.tasks, len(old), min(problem.nodes, problem.workload.tasks)
+    _check_contiguous(problem, "simple-ssm")
+    m, n = problem.workload.tasks, len(problem.current.runs)
+    target = min(problem.nodes, m)
     steps = (m + 1) ** 3 * (n + 1) ** 3 * target**2
     if steps > SIMPLE_STEPS_MAX:
         raise TooLargeError(
@@ -164,8 +165,7 @@ def simple_ssm(problem: Problem) -> Plan:
     whole = Sub(0, m, 0, n, target)
     pieces = sorted(_pieces(solved, whole))  # line 13
     cuts = [0, *(ub for _, ub, _ in pieces)]
-    keep = [FREE if y == FREE else old[y] for _, _, y in pieces]
-    return _plan(problem, "simple-ssm", solved[whole].gain, cuts, keep)
+    return _plan(problem, "simple-ssm", solved[whole].gain, cuts, [y for _, _, y in pieces])
 
 
 def _one_interval(problem: Problem, sub: Sub) -> Split | None:
@@ -209,20 +209,17 @@ def _pieces(solved: dict[Sub, Split], sub: Sub) -> list[tuple[int, int, int]]:
     )
 
 
-def _old_intervals(problem: Problem, policy: str) -> list[int]:
-    """Give for each old interval, from left to right, the index of its node."""
-    current = problem.current
-    if not current.contiguous:
+def _check_contiguous(problem: Problem, policy: str) -> None:
+    if not problem.current.contiguous:
         raise InputError(
-            f"{policy} needs one interval per node: a node holds several runs; use ssm"
+            f"{policy} needs one interval per node, but one holds several runs: use ssm"
         )
-    index = {node: i for i, node in enumerate(current.nodes)}
-    return [index[run.node] for run in current.runs]
 
 
 def _plan(problem: Problem, policy: str, gain: int, cuts: list[int], keep: list[int]) -> Plan:
     cost = problem.workload.total_size - gain
-    plan = Plan(problem, name_intervals(problem, cuts, keep), policy, optimal=True, bound=cost)
+    target = name_nodes(problem, np.array(cuts, dtype=np.int64), keep)
+    plan = Plan(problem, target, policy, optimal=True, bound=cost)
     assert plan.cost == cost, f"{policy}: the plan costs {plan.cost}, the table says {cost}"
     assert all(a < b for a, b in pairwise(cuts)), f"{policy}: an empty interval in {cuts}"
     return plan
