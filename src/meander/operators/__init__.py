@@ -1,0 +1,1 @@
+"""What users write, and what is built in."""
