@@ -3,7 +3,7 @@
     MeanderError
     ├── InputError            what the caller gave is wrong (exit code 2)
     ├── InfeasibleError       no assignment meets the caps; carries the smallest feasible τ (exit 3)
-    ├── DeadlockError         full nodes wait for each other; no round within the limits helps (exit 3)
+    ├── DeadlockError         full nodes wait for each other and no round helps (exit 3)
     ├── TooLargeError         more than an exact method can do; names the method that can
     └── ProtocolError         a message that no correct peer sends; refused, and nothing has changed
         ├── MalformedMessage  it cannot be read: negative task, wrong checksum, unknown kind

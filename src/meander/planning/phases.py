@@ -72,8 +72,8 @@ def makespan(moves: Sequence[Move], hosts: Hosts | None = None) -> int:
     up: dict[str, int] = defaultdict(int)
     down: dict[str, int] = defaultdict(int)
     for (a, b), size in _bytes_per_pair(moves, hosts).items():
-        up[_host(a, hosts)] += size
-        down[_host(b, hosts)] += size
+        up[host_of(a, hosts)] += size
+        down[host_of(b, hosts)] += size
     return max([*up.values(), *down.values()], default=0)
 
 
@@ -94,10 +94,10 @@ def phases(moves: Sequence[Move], hosts: Hosts | None = None) -> tuple[Phase, ..
     if not amount:
         return ()
     pairs = sorted(amount, key=lambda pair: (-amount[pair], pair))  # large ones first: fewer phases
-    senders = _numbered(_host(a, hosts) for a, _ in pairs)
-    receivers = _numbered(_host(b, hosts) for _, b in pairs)
-    rows = np.array([senders[_host(a, hosts)] for a, _ in pairs], dtype=np.int64)
-    cols = np.array([receivers[_host(b, hosts)] for _, b in pairs], dtype=np.int64)
+    senders = _numbered(host_of(a, hosts) for a, _ in pairs)
+    receivers = _numbered(host_of(b, hosts) for _, b in pairs)
+    rows = np.array([senders[host_of(a, hosts)] for a, _ in pairs], dtype=np.int64)
+    cols = np.array([receivers[host_of(b, hosts)] for _, b in pairs], dtype=np.int64)
     left = np.array([amount[pair] for pair in pairs], dtype=np.int64)
     result: list[Phase] = []
     last: list[int] = []
@@ -152,8 +152,8 @@ def check_phases(
         assert isinstance(phase.size, int), f"phase {k} has a size that is no whole number"
         assert phase.size > 0, f"phase {k} takes no time"
         assert phase.transfers, f"phase {k} is idle"
-        up = [_host(t.source, hosts) for t in phase.transfers]
-        down = [_host(t.target, hosts) for t in phase.transfers]
+        up = [host_of(t.source, hosts) for t in phase.transfers]
+        down = [host_of(t.target, hosts) for t in phase.transfers]
         assert len(set(up)) == len(up), f"phase {k}: a link sends to two at once"
         assert len(set(down)) == len(down), f"phase {k}: a link receives from two at once"
         for a, b, size in phase.transfers:
@@ -163,7 +163,7 @@ def check_phases(
     total, shortest = sum(phase.size for phase in schedule), makespan(moves, hosts)
     assert total == shortest, f"the schedule takes {total}, the busiest link only {shortest}"
     links = max(
-        len({_host(a, hosts) for a, _ in amount}), len({_host(b, hosts) for _, b in amount})
+        len({host_of(a, hosts) for a, _ in amount}), len({host_of(b, hosts) for _, b in amount})
     )
     assert len(schedule) <= len(amount) + links, f"{len(schedule)} phases are too many"
 
@@ -196,9 +196,7 @@ def _matchings(rows: Ints, cols: Ints, left: Ints, width: int) -> list[tuple[int
     return result
 
 
-def _idle(
-    rows: Ints, cols: Ints, left: Ints, width: int, longest: int
-) -> tuple[list[int], list[int], list[int]]:
+def _idle(rows: Ints, cols: Ints, left: Ints, width: int, longest: int) -> tuple[Ints, Ints, Ints]:
     """Fill every row and column up to the longest, by the north-west corner rule."""
     lack_row = (longest - _sums(rows, left, width)).tolist()
     lack_col = (longest - _sums(cols, left, width)).tolist()
@@ -212,7 +210,8 @@ def _idle(
         lack_row[r] -= some
         lack_col[c] -= some
         r, c = (r + 1, c) if lack_row[r] == 0 else (r, c + 1)
-    return at_row, at_col, idle
+    columns = np.array([at_row, at_col, idle], dtype=np.int64)
+    return columns[0], columns[1], columns[2]
 
 
 def _sums(index: Ints, values: Ints, width: int) -> Ints:
@@ -240,12 +239,13 @@ def _bytes_per_pair(moves: Sequence[Move], hosts: Hosts | None) -> dict[Pair, in
     """Add up what passes a link between two nodes; nothing where there is nothing to send."""
     amount: dict[Pair, int] = defaultdict(int)
     for move in moves:
-        if move.size and _host(move.source, hosts) != _host(move.target, hosts):
+        if move.size and host_of(move.source, hosts) != host_of(move.target, hosts):
             amount[move.source, move.target] += move.size
     return dict(amount)
 
 
-def _host(node: NodeId, hosts: Hosts | None) -> str:
+def host_of(node: NodeId, hosts: Hosts | None) -> str:
+    """Name the link of a node: its host's, or its own where nothing is said of hosts."""
     if hosts is None:
         return node
     try:

@@ -21,7 +21,7 @@ def sweep(
         if used[0] >= tasks_max or used[1] >= bytes_max:
             return False
         a, b, bytes_ = source[i], target[i], size[i]
-        if chosen[i] or bytes_ > room[b]:
+        if chosen[i] or (bytes_ > 0 and bytes_ > room[b]):
             continue
         if heed_load and load[b] + work[i] > ceiling:
             continue
