@@ -12,7 +12,7 @@ bisection; `floor((1+τ)·W/n′) ≥ C` iff `τ ≥ C·n′/W - 1`.
 >>> heavy = Workload([1, 7, 1, 1], [1, 1, 1, 1])
 >>> p = Problem(heavy, Assignment.from_intervals([(0, 4)]), nodes=2, tau=0)
 >>> smallest_tau(p)
-Fraction(2, 5)
+Fraction(3, 5)
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def windows(problem: Problem) -> Ints:
     >>> from meander.model import Assignment, Workload
     >>> now = Assignment.from_intervals([(0, 4)])
     >>> windows(Problem(Workload([1, 1, 2, 1], [0] * 4), now, nodes=2, tau=0)).tolist()
-    [0, 0, 0, 2, 2]
+    [0, 0, 0, 2, 3]
     """
     load = problem.workload
     found: Ints = kernel.windows(
@@ -61,8 +61,8 @@ def greedy_cover(problem: Problem) -> list[int]:
     Ends before the last task where a task alone breaks a cap. Counts as many intervals as are
     needed, be they more than n′.
     """
-    found: Ints = kernel.forward_reach(windows(problem), problem.workload.tasks)
-    return found.tolist()
+    found: list[int] = kernel.forward_reach(windows(problem), problem.workload.tasks).tolist()
+    return found
 
 
 def smallest_tau(problem: Problem) -> Fraction | None:

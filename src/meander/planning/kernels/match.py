@@ -9,14 +9,14 @@ from meander.model import Ints
 
 
 @njit(cache=True)
-def kept(S: Ints, old: Ints, new: Ints) -> int:  # noqa: N803
+def kept(S: Ints, old: Ints, new: Ints) -> int:
     """Most bytes that can stay when the intervals between `old` become those between `new`.
 
     Both are ascending boundaries from 0 to m; empty intervals are allowed. The four numbers are
     the best so far when the old and the new interval in hand are free or used: f, o, n, b(oth).
     """
     i, j = 0, 0
-    f, o, n, b = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+    f, o, n, b = 0, 0, 0, 0
     while i < len(old) - 1 and j < len(new) - 1:
         lb, ub = max(old[i], new[j]), min(old[i + 1], new[j + 1])
         if lb < ub:
@@ -34,7 +34,7 @@ def kept(S: Ints, old: Ints, new: Ints) -> int:  # noqa: N803
 
 
 @njit(cache=True)
-def match(S: Ints, old: Ints, new: Ints) -> Ints:  # noqa: N803
+def match(S: Ints, old: Ints, new: Ints) -> Ints:
     """For each new interval the index of its old one, or -1: most bytes, then most tasks, stay.
 
     A forward pass over the at most n + n′ common segments fills the value of four states (bit 0:
@@ -52,7 +52,7 @@ def match(S: Ints, old: Ints, new: Ints) -> Ints:  # noqa: N803
         ends_old, ends_new = old[i + 1] <= new[j + 1], new[j + 1] <= old[i + 1]
         i += ends_old
         j += ends_new
-    # Best bytes and tasks from segment s on, when its old and new interval are used as the bits say.
+    # Best bytes and tasks from segment s on; the bits of a state say what is used there already.
     bytes_on, tasks_on = np.zeros((t + 1, 4), np.int64), np.zeros((t + 1, 4), np.int64)
     take = np.zeros((t + 1, 4), np.bool_)
     for s in range(t - 1, -1, -1):
@@ -79,7 +79,7 @@ def match(S: Ints, old: Ints, new: Ints) -> Ints:  # noqa: N803
 
 
 @njit(cache=True)
-def overlaps(S: Ints, runs: Ints, owners: Ints, new: Ints, nodes: int) -> Ints:  # noqa: N803
+def overlaps(S: Ints, runs: Ints, owners: Ints, new: Ints, nodes: int) -> Ints:
     """Bytes that each new interval shares with each node; node `owners[i]` holds run i."""
     shared = np.zeros((len(new) - 1, nodes), np.int64)
     i, j = 0, 0

@@ -12,7 +12,7 @@ from meander.model import Ints
 
 
 @njit(cache=True)
-def windows(W: Ints, S: Ints, cap: int, memory: int) -> Ints:  # noqa: N803 - the paper's letters
+def windows(W: Ints, S: Ints, cap: int, memory: int) -> Ints:
     """`win[x]`: smallest a with `work[a, x) ≤ cap` and `bytes[a, x) ≤ memory`.
 
     It never falls as x grows. `win[x] == x` means that task x-1 alone is too large.
@@ -76,11 +76,11 @@ def smallest_load(W: Ints, S: Ints, memory: int, most: int) -> int:
     The smallest feasible whole number is the load of some interval: one less fails.
     """
     m = len(W) - 1
-    low, high = np.int64(0), W[m]
+    low, high = 0, W[m]
     for task in range(m):
         low = max(low, W[task + 1] - W[task])
     if cover_size(W, S, high, memory, most) > most:
-        return np.int64(-1)
+        return -1
     while low < high:
         middle = low + (high - low) // 2
         if cover_size(W, S, middle, memory, most) <= most:
@@ -94,7 +94,7 @@ def smallest_load(W: Ints, S: Ints, memory: int, most: int) -> int:
 def next_load(W: Ints, load: int) -> int:
     """Smallest work of any interval that is more than `load`; -1 if there is none."""
     m = len(W) - 1
-    best = np.int64(-1)
+    best = -1
     a = 0
     for x in range(1, m + 1):
         while a < x and W[x] - W[a] > load:
@@ -109,7 +109,21 @@ def next_load(W: Ints, load: int) -> int:
 @njit(cache=True)
 def largest_load(W: Ints, bounds: Ints) -> int:
     """Work of the heaviest interval of a partition given by its boundaries."""
-    best = np.int64(0)
+    best = 0
     for i in range(len(bounds) - 1):
         best = max(best, W[bounds[i + 1]] - W[bounds[i]])
+    return best
+
+
+@njit(cache=True)
+def most_held(win: Ints, S: Ints, owners: Ints, nodes: int) -> Ints:
+    """For each node the most of its own bytes that lie in one legal interval."""
+    held, best = np.zeros(nodes, np.int64), np.zeros(nodes, np.int64)
+    a = 0
+    for x in range(1, len(S)):
+        held[owners[x - 1]] += S[x] - S[x - 1]
+        while a < win[x]:
+            held[owners[a]] -= S[a + 1] - S[a]
+            a += 1
+        best[owners[x - 1]] = max(best[owners[x - 1]], held[owners[x - 1]])
     return best
