@@ -1,0 +1,115 @@
+"""The door of the command line: finds the command, loads only its module, keeps the exit codes.
+
+A command is a row of `COMMANDS` and a module with two functions:
+`add_arguments(parser)` and `run(args) -> int`. `--help` lists the rows and imports none of them.
+
+Exit codes
+  0  done
+  2  wrong usage or wrong input: one line on standard error says what
+  3  the problem was understood and has no solution
+  130, 141  interrupted; nobody reads the output any more
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Final, NamedTuple, NoReturn
+
+from meander import __version__
+
+OK: Final = 0
+WRONG: Final = 2
+INFEASIBLE: Final = 3
+INTERRUPTED: Final = 130
+UNREAD: Final = 141
+
+
+class Command(NamedTuple):
+    """One row of the registry."""
+
+    name: str
+    help: str
+    module: str
+
+
+COMMANDS: Final = (
+    Command("plan", "decide which tasks move, for one problem or many", "meander.cli.plan"),
+    Command("compare", "all policies on one problem, side by side", "meander.cli.compare"),
+    Command("bench", "measure the planners and the router on this machine", "meander.cli.bench"),
+    Command("demo", "a plan from beginning to end, with pictures", "meander.cli.demo"),
+)
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose complaint is one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and where to read on."""
+        self.exit(WRONG, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+    """Build the parser; only the command that `argv` names gets its arguments."""
+    parser = Parser(prog="meander", description="Elastic stateful streaming: what to move and how.")
+    parser.add_argument("--version", action="version", version=f"meander {__version__}")
+    add_commands(parser, COMMANDS, argv)
+    return parser
+
+
+def add_commands(
+    parser: argparse.ArgumentParser, commands: Sequence[Command], argv: Sequence[str]
+) -> None:
+    """Give a parser its commands; a command within a command is added the same way."""
+    named = next((word for word in argv if not word.startswith("-")), None)
+    rows = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
+    for name, text, module in commands:
+        row = rows.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        if name == named:
+            command = import_module(module)
+            row.set_defaults(run=command.run, argv=argv[argv.index(name) + 1 :])
+            command.add_arguments(row)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and give its exit code."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a terminal that lacks a character shows another
+            stream.reconfigure(errors="replace")
+    try:
+        code = _run(argv)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Nobody reads on. Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return UNREAD
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return code
+
+
+def _run(argv: Sequence[str]) -> int:
+    try:
+        args = build_parser(argv).parse_args(argv)
+    except SystemExit as stop:  # argparse has printed help, version or complaint
+        return int(stop.code or 0)
+    from meander.errors import InputError, TooLargeError
+
+    try:
+        return int(args.run(args))
+    except (InputError, TooLargeError) as error:
+        complain(str(error))
+        return WRONG
+
+
+def complain(message: str) -> None:
+    """Put one line on standard error."""
+    print(f"meander: {' '.join(message.split())}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""`meander plan`: decide which tasks move, for one problem or for JSON lines of them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console
+
+from meander.cli import answers, reading
+from meander.cli.arguments import add_limits, add_problem, limits_of
+from meander.cli.main import INFEASIBLE, OK, WRONG, complain
+from meander.cli.plots import plot_front, plot_path, plot_plan
+from meander.errors import DeadlockError, InfeasibleError, InputError, TooLargeError
+from meander.model import Problem
+from meander.planning import POLICIES, plan
+from meander.planning.rounds import Limits, rounds
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `meander plan`."""
+    add_problem(parser)
+    parser.add_argument(
+        "--policy", choices=POLICIES, default="ssm", metavar="NAME",
+        help=f"one of {', '.join(POLICIES)} (default: ssm)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--relax", action="store_true", help="solve an infeasible problem at the smallest tau"
+    )
+    add_limits(parser)
+    parser.add_argument(
+        "--pareto", action="store_true", help="show the least cost for every tau instead of a plan"
+    )
+    parser.add_argument(
+        "--plot", type=plot_path, metavar="FILE", help="draw to a .png or .svg file"
+    )
+    parser.epilog = (
+        'A problem: {"work": [1, 1, 2], "size": [5, 5, 9], "current": {"n1": [0, 3]}, "nodes": 2, '
+        '"tau": 0.4}. Intervals are [lb, ub), tasks count from 0. With --json, "target" holds one '
+        "[lb, ub] per node, or a list of them where a node holds several runs. "
+        "Exit code 2: wrong input; 3: no solution."
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Answer every problem of the input."""
+    limits = limits_of(args)
+    if args.pareto and args.policy != "ssm":
+        raise InputError("--pareto is the front of ssm: it goes with no other --policy")
+    entries: Iterable[reading.Entry] = reading.read(args.file)
+    if args.plot:
+        entries = _exactly_one(entries)
+    count, wrong, code = 0, list[str](), OK
+    for entry in entries:
+        count += 1
+        try:
+            if entry.problem is None:
+                raise InputError(entry.error)
+            code = answer(entry.problem, args, limits)
+        except (InputError, TooLargeError) as error:
+            wrong.append(f"line {entry.line}: {error}")
+            say({"error": str(error), "line": entry.line}, wrong[-1], args.json)
+    if wrong:
+        more = f" ({len(wrong)} of {count} problems are wrong; this is the first)"
+        complain(wrong[0] + (more if len(wrong) > 1 else ""))
+        return WRONG
+    return code if count == 1 else OK
+
+
+def _exactly_one(entries: Iterable[reading.Entry]) -> list[reading.Entry]:
+    found = list(entries)
+    if len(found) != 1:
+        raise InputError(f"--plot draws one problem, but the input holds {len(found)}")
+    return found
+
+
+def answer(problem: Problem, args: argparse.Namespace, limits: Limits) -> int:
+    """Answer one problem on standard output."""
+    try:
+        if args.pareto:
+            show_front(problem, args)
+            return OK
+        found = plan(problem, args.policy, relax=args.relax)
+        steps = rounds(found, limits)
+    except (InfeasibleError, DeadlockError) as error:
+        say(answers.of_failure(error), f"infeasible: {error}", args.json)
+        return INFEASIBLE
+    if args.json:
+        say(answers.of_plan(found, steps, limits.pause), "", True)
+    else:
+        from meander.cli.picture import show_plan
+
+        show_plan(Console(highlight=False), found, steps, limits.pause)
+    if args.plot:
+        plot_plan(found, args.plot)
+    return OK
+
+
+def show_front(problem: Problem, args: argparse.Namespace) -> None:
+    """Print, and plot, the least cost for every τ."""
+    from meander.planning.pareto import pareto
+
+    total = problem.workload.total_size
+    points: list[dict[str, Any]] = [
+        {
+            "tau": answers.rounded_up(point.tau),
+            "tau_exact": str(point.tau),
+            "cap": point.max_load,
+            "cost": point.cost,
+            "cost_share": point.cost / total if total else 0.0,
+        }
+        for point in pareto(problem)
+    ]
+    if args.json:
+        say({"feasible": True, "pareto": points}, "", True)
+    else:
+        from meander.cli.picture import front_table
+
+        Console(highlight=False).print(front_table(points, problem))
+    if args.plot:
+        plot_front([(p["tau"], p["cost_share"]) for p in points], float(problem.tau), args.plot)
+
+
+def say(data: dict[str, object], text: str, as_json: bool) -> None:
+    """Print one answer at once: somebody may be waiting for it."""
+    print(answers.to_line(data) if as_json else text, flush=True)
