@@ -62,6 +62,12 @@ def spread(S: Ints, price: Ints) -> float:
 
 
 @njit(cache=True)
+def fits(S: Ints, price: Ints, nodes: int) -> bool:
+    """Whether `search` stays within int64: no doubled gain minus prices of intervals overflows."""
+    return 4.0 * (nodes + 3) * spread(S, price) < 2.0**62
+
+
+@njit(cache=True)
 def search(
     S: Ints, win: Ints, old: Ints, price: Ints, nodes: int, scratch: Ints
 ) -> tuple[Ints, int]:
@@ -69,7 +75,7 @@ def search(
 
     Works on doubled gains, so that the half-integral prices λ ± ½ are whole numbers. The
     boundaries are empty if the bound is not attained by a plan found this way. The caller has
-    made sure that `4·(nodes + 2)·spread` fits into int64.
+    asked `fits`.
     """
     S2, price2, none = 2 * S, 2 * price, np.empty((2, 0), np.int64)
     # Invariant: at λ = low + ½ more than `nodes` intervals are best, at high + ½ at most `nodes`.

@@ -33,9 +33,7 @@ def partition(
     if len(bounds) - 1 <= nodes:
         return bounds, FREE
     lo, hi = bands(win, nodes)
-    if np.sum(hi - lo + 1) > layers_max * m and (
-        4.0 * (nodes + 3) * lagrange.spread(S, price) < 2.0**62
-    ):
+    if np.sum(hi - lo + 1) > layers_max * m and lagrange.fits(S, price, nodes):
         bounds, _ = lagrange.search(S, win, old, price, nodes, scratch)
         if len(bounds) > 0:
             return bounds, LAGRANGE
