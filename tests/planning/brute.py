@@ -126,7 +126,7 @@ def random_weights(rng: np.random.Generator, tasks: int) -> list[int]:
 def random_problem(
     rng: np.random.Generator, tasks_max: int = 9, nodes_max: int = 6, memory: bool = True
 ) -> Problem:
-    """A random small problem; about a third are infeasible, and many have tiny caps."""
+    """A random small problem; about half are infeasible, and many have tiny caps."""
     tasks = int(rng.integers(1, tasks_max + 1))
     work, size = random_weights(rng, tasks), random_weights(rng, tasks)
     tau = ["0", "1/10", "1/5", "2/5", "1", "6/5", "4"][rng.integers(7)]

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from brute import best_cost, best_value, random_problem, random_runs
+
+from meander.errors import InfeasibleError, InputError
+from meander.model import Assignment, Problem, Workload
+from meander.planning.lagrange import lower_bound, relax
+from meander.planning.match import pair_cost, run_bounds
+from meander.planning.ssm import ssm
+
+
+def test_the_bound_is_the_optimum_without_prices():
+    rng = np.random.default_rng(41)
+    for _ in range(300):
+        p = random_problem(rng)
+        best = best_cost(p)
+        if best is None:
+            with pytest.raises(InfeasibleError):
+                relax(p)
+            continue
+        found = relax(p)
+        assert found.bound == best
+        assert found.bounds is not None
+        assert pair_cost(p.workload, run_bounds(p.current), found.bounds) == best
+
+
+def test_bytes_too_large_for_the_search_still_give_a_bound():
+    now = Assignment.from_intervals({"a": (0, 3), "b": (3, 6), "c": (6, 9)})
+    problem = Problem(Workload([1] * 9, [2**58] * 9), now, nodes=2, tau=1)
+    found = relax(problem)
+    assert found.bounds is None
+    assert found.bound <= ssm(problem).cost == 3 * 2**58
+
+
+def test_nodes_with_several_runs_are_refused():
+    rng = np.random.default_rng(42)
+    current = random_runs(rng, 8, 2)
+    with pytest.raises(InputError, match="several runs"):
+        lower_bound(Problem(Workload([1] * 8, [1] * 8), current, nodes=2, tau=1))
+
+
+def _gains(problem_of, tasks: int, prices: list[int] | None) -> list[int]:
+    values = [best_value(problem_of(k), prices) for k in range(1, tasks + 1)]
+    return [v for v in values if v is not None]
+
+
+def _is_concave(gains: list[int]) -> bool:
+    steps = [b - a for a, b in pairwise(gains)]
+    return all(b <= a for a, b in pairwise(steps))
+
+
+def test_the_gain_is_concave_in_the_number_of_intervals_where_boundaries_are_free():
+    """Not proved, see docs/concavity.md; a counter-example would be worth knowing."""
+    rng = np.random.default_rng(43)
+    for _ in range(60):
+        p = random_problem(rng, tasks_max=7)
+        cap = int(p.workload.work.max()) + int(rng.integers(0, 1 + p.workload.total_work))
+        # A τ that gives this very cap for every k.
+        total = max(1, p.workload.total_work)
+
+        def problem_of(k: int, p: Problem = p, cap: int = cap, total: int = total) -> Problem:
+            tau = max(0, cap * k - total)
+            return Problem(p.workload, p.current, k, f"{tau}/{total}", p.memory_cap)
+
+        caps = {problem_of(k).cap for k in range(1, p.workload.tasks + 1)}
+        if caps == {cap}:
+            assert _is_concave(_gains(problem_of, p.workload.tasks, None))
+
+
+def test_with_prices_the_gain_need_not_be_concave_and_the_plan_is_exact_all_the_same():
+    """Sizes 1, 0, 1 on one node, 2 gained per boundary: 2, 3, 5 with at most 1, 2, 3 intervals."""
+    load, now = Workload([0, 0, 0], [1, 0, 1]), Assignment.from_intervals({"a": (0, 3)})
+    prices = [0, -2, -2, 0]
+
+    def problem_of(k: int) -> Problem:
+        return Problem(load, now, k, 0)
+
+    assert _gains(problem_of, 3, prices) == [2, 3, 5]
+    for nodes, value in enumerate([2, 3, 5], 1):
+        found = ssm(problem_of(nodes), prices)
+        cuts = len(found.target.runs) - 1
+        assert load.total_size - found.cost + 2 * cuts == value
