@@ -1,4 +1,4 @@
-"""Partitions in bulk: count them, list them, price pairs of them, find the best path.
+"""Partitions in bulk: count them, list them, carry costs from one step to the next.
 
 A partition is a row of boundaries `0 = b₀ < b₁ < … < b_k = m`, padded with m up to the row's end,
 so that a row of length n+1 holds any partition into at most n intervals.
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from numba import njit
 
 from meander.model import Ints
+from meander.planning.kernels.match import kept
 
 Rows = npt.NDArray[np.int32]
 
@@ -65,42 +66,6 @@ def list_partitions(win: Ints, most: int, count: int) -> Rows:
 
 
 @njit(cache=True)
-def pair_gain(size_prefix: Ints, old: Rows, new: Rows) -> int:
-    """Give the most bytes that can stay between two partitions: the best staircase matching.
-
-    The pieces in which an old and a new interval overlap form a staircase: from one to the next
-    the old one ends, or the new one, or both. `free` is the best so far when both intervals of
-    the piece to come may be matched, `used` when the one that goes on already is.
-    """
-    m = len(size_prefix) - 1
-    i, j, at, free, used = 0, 0, 0, 0, -1
-    old_goes_on = True
-    while at < m:
-        a, b = old[i + 1], new[j + 1]
-        end = min(a, b)
-        taken = free + size_prefix[end] - size_prefix[at]
-        if a == b:
-            free, used = max(taken, used), -1
-            i, j = i + 1, j + 1
-        elif a < b:
-            if old_goes_on:  # the interval that was used ends here, so its use is forgotten
-                free, used = max(free, used), taken
-            else:
-                used = max(used, taken)
-            old_goes_on = False
-            i += 1
-        else:
-            if old_goes_on:
-                used = max(used, taken)
-            else:
-                free, used = max(free, used), taken
-            old_goes_on = True
-            j += 1
-        at = end
-    return free
-
-
-@njit(cache=True)
 def step(
     size_prefix: Ints, old: Rows, old_cost: Ints, new: Rows, at_most: int
 ) -> tuple[Ints, Ints]:
@@ -124,7 +89,7 @@ def step(
         for i in range(len(old)):
             if old_cost[i] >= cost[j]:
                 break  # no later one can be cheaper
-            here = old_cost[i] + total - pair_gain(size_prefix, old[i], new[j])
+            here = old_cost[i] + total - kept(size_prefix, old[i], new[j])
             if here < cost[j]:
                 cost[j], source[j] = here, i
     return cost, source
