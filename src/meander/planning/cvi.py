@@ -1,0 +1,351 @@
+"""Candidate value iteration: a forecast where the feasible partitions cannot be listed.
+
+The states of `pmc.solve` may be any set of partitions. This file grows a good one.
+
+    begin    walks: label sequences drawn from the MTM, every step planned exactly (`ssm` with
+             prices) under random boundary prices of several strengths
+    round    1. solve the candidates                                   -> V, the best successors
+             2. fit boundary prices to V, where the policy goes        (prices.py)
+             3. generate columns: (a) walks under the fitted prices plus noise, which may leave the
+                set; (b) for the steps that the policy takes most, its choice with one boundary
+                moved by one or two tasks. A column of kind (b) joins if, by one-step look-ahead,
+                it makes a step of the policy cheaper; the most useful first
+             4. prune: what the policy never visits goes first
+    end      solve once more
+
+V over candidates is an upper bound of the exact V, since it is the cost of a policy that is
+restricted to them; every column can only lower it.
+
+The random source is a parameter. Nothing here is optimal by proof: tests compare with the exact
+values where these exist, and `forecast.py` guards every use.
+
+Cost: a round is a few sweeps over K·|n| rows, and a sweep looks at a few hundred trie vertices a
+row and label; with K = 800, m = 64 and n = 8 … 16 a round takes a few seconds on one core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from meander.model import Ints, Workload
+from meander.planning.kernels import prices as kernel
+from meander.planning.mtm import Mtm
+from meander.planning.partitions import Ends, Family, effective_tau, reach_of
+from meander.planning.pmc import (
+    Frontier,
+    Improve,
+    Model,
+    Values,
+    check_gamma,
+    improve,
+    look_ahead,
+    shares_of,
+    solve,
+)
+from meander.planning.prices import Fit, fit_prices
+from meander.planning.ssm import ssm_partition
+
+Floats = npt.NDArray[np.float64]
+
+FINE = 2**32
+"""Bytes below which sizes are scaled up before prices are rounded."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much to spend. The defaults suit m = 64 and n = 8 … 16."""
+
+    candidates: int = 800
+    """Most partitions per n that survive a round."""
+    rounds: int = 5
+    chains: int = 48
+    """Walks side by side."""
+    steps: int = 80
+    """Length of a walk."""
+    columns: int = 250
+    """Most columns of kind (b) per n and round."""
+    pairs: int = 1500
+    """How many of the policy's most frequent steps are refined in a round."""
+    ridge: float = 3.0
+    noise: tuple[float, ...] = (0.0, 0.002, 0.008, 0.03)
+    """Strengths of random prices, as shares of all state; chains take them in turn."""
+    tol: float = 1e-5
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """All feasible partitions, as caps: what `kernel.propose` searches."""
+
+    workload: Workload
+    mtm: Mtm
+    gamma: float
+    tau: Fraction
+
+    @cached_property
+    def nodes(self) -> Ints:
+        """The numbers of nodes, ascending: the sets."""
+        return np.array(self.mtm.nodes, dtype=np.int64)
+
+    @cached_property
+    def taus(self) -> tuple[Fraction, ...]:
+        """τ for each n: the wanted one, or the smallest feasible."""
+        return tuple(effective_tau(self.workload, n, self.tau) for n in self.mtm.nodes)
+
+    @cached_property
+    def reach(self) -> Ints:
+        """`[set, task]`: last ends."""
+        pairs = zip(self.mtm.nodes, self.taus, strict=True)
+        return np.stack([reach_of(self.workload, n, t) for n, t in pairs])
+
+    @cached_property
+    def shares(self) -> Floats:
+        """Sizes as prefix sums of shares."""
+        return shares_of(self.workload)
+
+    @cached_property
+    def set_of(self) -> Ints:
+        """The set of each label."""
+        return np.searchsorted(self.nodes, [label.nodes for label in self.mtm.labels])
+
+    @cached_property
+    def caps(self) -> tuple[int, ...]:
+        """The most work of a node, for each n."""
+        total = self.workload.total_work
+        pairs = zip(self.mtm.nodes, self.taus, strict=True)
+        return tuple(int((1 + tau) * total / n) for n, tau in pairs)
+
+    @cached_property
+    def fine(self) -> Workload:
+        """The workload in a unit of size so small that prices can be whole numbers."""
+        return fine_grained(self.workload)
+
+    def propose(self, ends: Ends, s: int, prices: Floats) -> Ends:
+        """Plan one step exactly: the least cost plus prices, to the n of set s."""
+        whole = np.rint(prices * self.fine.total_size).astype(np.int64)
+        old = np.concatenate([[0], np.unique(ends)]).astype(np.int64)
+        n = int(self.nodes[s])
+        cuts = ssm_partition(self.fine, old, n, self.caps[s], prices=whole)
+        assert cuts is not None, "every n has a feasible partition at its own tau"
+        out = np.full(int(self.nodes.max()), self.workload.tasks, dtype=np.int32)
+        out[: len(cuts) - 1] = cuts[1:]
+        return out
+
+
+def fine_grained(workload: Workload) -> Workload:
+    """Multiply the sizes until a share of 10⁻⁹ is a whole number; the work stays.
+
+    >>> fine_grained(Workload([1, 1], [1, 3])).total_size >= 10**9
+    True
+    """
+    total = workload.total_size
+    if total == 0:
+        return Workload(workload.work, np.full(workload.tasks, FINE))
+    factor = max(FINE // total, 1)
+    return workload if factor == 1 else Workload(workload.work, workload.size * factor)
+
+
+class Pool:
+    """The candidates, by set, without duplicates."""
+
+    def __init__(self, space: Space) -> None:
+        self.space = space
+        self.ends: dict[int, Ends] = {}
+
+    def add(self, rows: Ends, sets: Ints) -> None:
+        """Take in partitions of mixed sets."""
+        for s in np.unique(sets):
+            n = int(self.space.nodes[s])
+            fresh = rows[sets == s][:, :n]
+            known = self.ends.get(n, fresh[:0])
+            self.ends[n] = np.unique(np.concatenate([known, fresh]), axis=0)
+
+    def family(self) -> Family:
+        """Index them."""
+        return Family.of(self.space.workload, self.space.tau, self.ends)
+
+    def keep(self, model: Model, visits: Floats, most: int) -> None:
+        """Prune to the most visited; among the never visited, a spread-out sample."""
+        for s, part in enumerate(model.family.sets):
+            start = model.family.members[s]
+            score = visits[start : start + len(part)].sum(axis=1)
+            order = np.argsort(-score, kind="stable")
+            used = order[score[order] > 0][:most]
+            idle = order[len(used) :]
+            room = min(max(most - len(used), 0), len(idle))
+            sample = (
+                idle[np.linspace(0, len(idle) - 1, room).astype(np.int64)] if room else idle[:0]
+            )
+            self.ends[part.nodes] = part.ends[np.concatenate([used, sample])]
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one round achieved, for whoever watches."""
+
+    number: int
+    candidates: int
+    step_cost: float
+    """Mean cost of a migration under the policy and the MTM, as a share of all state."""
+    r2: float
+    """How well prices explain the values, in the mean over labels."""
+
+
+@dataclass(frozen=True, eq=False)
+class Grown:
+    """The candidates with their values, and the prices fitted to them."""
+
+    model: Model
+    values: Values
+    theta: Floats
+    """`[label, boundary]`."""
+    rounds: tuple[Round, ...]
+
+
+def grow(
+    workload: Workload,
+    mtm: Mtm,
+    gamma: float,
+    tau: Fraction,
+    rng: np.random.Generator,
+    *,
+    effort: Effort | None = None,
+    sweep: Improve = improve,
+    watch: Callable[[Round], None] | None = None,
+) -> Grown:
+    """Grow candidates and give their projected migration costs."""
+    effort = effort or Effort()
+    space = Space(workload, mtm, check_gamma(gamma), tau)
+    pool, rounds = Pool(space), list[Round]()
+    pool.add(*_walk(space, np.zeros((len(mtm.labels), workload.tasks + 1)), effort, rng))
+    for number in range(effort.rounds + 1):
+        model = Model.of(workload, mtm, gamma, pool.family())
+        values = solve(model, tol=effort.tol, sweep=sweep)
+        visits, step_cost = _visits(model, values, effort, rng)
+        fits = _fit(model, values, visits, effort.ridge)
+        theta = np.stack([fit.theta for fit in fits])
+        r2 = float(np.mean([fit.r2 for fit in fits]))
+        rounds.append(Round(number, len(model.family), step_cost, r2))
+        if watch is not None:
+            watch(rounds[-1])
+        if number == effort.rounds:
+            break
+        pool.keep(model, visits, effort.candidates)
+        pool.add(*_walk(space, gamma * theta, effort, rng))
+        for rows, sets in _columns(space, model, values, visits, effort, sweep):
+            pool.add(rows, sets)
+    return Grown(model, values, theta, tuple(rounds))
+
+
+def _walk(
+    space: Space, prices: Floats, effort: Effort, rng: np.random.Generator
+) -> tuple[Ends, Ints]:
+    """Follow label sequences with the priced dynamic program; give all that was visited."""
+    chains, m = effort.chains, space.workload.tasks
+    strength = np.resize(np.array(effort.noise), chains)[:, None]
+    label = rng.integers(len(space.mtm.labels), size=chains)
+    here = np.full((chains, int(space.nodes.max())), m, dtype=np.int32)
+    rows, sets = [], []
+    for _ in range(effort.steps):
+        asked = prices[label] + strength * rng.standard_normal((chains, m + 1))
+        to = space.set_of[label]
+        here = np.stack([space.propose(*step) for step in zip(here, to, asked, strict=True)])
+        rows.append(here)
+        sets.append(to)
+        label = _next(space.mtm, label, rng)
+    return np.concatenate(rows), np.concatenate(sets)
+
+
+def _next(mtm: Mtm, label: Ints, rng: np.random.Generator) -> Ints:
+    """Draw a successor for every label."""
+    reached = np.cumsum(mtm.matrix, axis=1)[label] > rng.random(len(label))[:, None]
+    return np.asarray(reached.argmax(axis=1))
+
+
+def _visits(
+    model: Model, values: Values, effort: Effort, rng: np.random.Generator
+) -> tuple[Floats, float]:
+    """Simulate the policy on its candidates: how often a row meets a next label, and mean cost."""
+    mtm, family, chains = model.mtm, model.family, 4 * effort.chains
+    label = rng.integers(len(mtm.labels), size=chains)
+    sets = model.set_of[label]
+    row = family.members[sets] + rng.integers(np.diff(family.members)[sets])
+    visits, spent, burn = np.zeros((len(family), len(mtm.labels))), 0.0, 20
+    for step in range(burn + 2 * effort.steps):
+        label = _next(mtm, label, rng)
+        if step >= burn:
+            np.add.at(visits, (row, label), 1.0)
+            spent += float(values.choices.cost[row, label].mean())
+        row = family.members[model.set_of[label]] + values.choices.choice[row, label]
+    return visits, spent / (2 * effort.steps)
+
+
+def _fit(model: Model, values: Values, visits: Floats, ridge: float) -> list[Fit]:
+    """Fit prices per label, weighted by visits; every candidate counts a little."""
+    seen, fits = visits.sum(axis=1), []
+    for label, s in enumerate(model.set_of):
+        part, start = model.family.sets[s], model.family.members[s]
+        weight = seen[start : start + len(part)]
+        weight = weight + max(weight.mean(), 1.0) * 0.3
+        value = values.value[model.value_from[label] : model.value_from[label + 1]]
+        fits.append(fit_prices(part.ends, value, weight, ridge))
+    return fits
+
+
+def _columns(
+    space: Space, model: Model, values: Values, visits: Floats, effort: Effort, sweep: Improve
+) -> list[tuple[Ends, Ints]]:
+    """Shift one boundary of the choices that the policy makes most; keep what pays."""
+    busy = np.argsort(-visits, axis=None, kind="stable")[: effort.pairs]
+    row, label = np.unravel_index(busy[visits.flat[busy] > 0], visits.shape)
+    chosen = model.family.members[model.set_of[label]] + values.choices.choice[row, label]
+    near, origin = _neighbours(space, model, np.unique(chosen))
+    if len(near) == 0:
+        return []
+    sets = model.family.set_of_row[origin]
+    ahead, _ = look_ahead(model, Frontier.of(model, values.value), near, sets, sweep)
+    frontier = np.concatenate([values.value])
+    best_gain = np.zeros(len(near))
+    for r, l, c in zip(row, label, chosen, strict=True):
+        mine = slice(*np.searchsorted(origin, [c, c + 1]))
+        costs = np.empty(mine.stop - mine.start)
+        old = np.broadcast_to(model.family.ends[r], (len(costs), model.family.ends.shape[1]))
+        kernel.pair_costs(old, near[mine], model.shares, costs)
+        to = model.value_from[l] + values.choices.choice[r, l]
+        now = values.choices.cost[r, l] + model.gamma * frontier[to]
+        gain = now - (costs + model.gamma * ahead[mine, l])
+        best_gain[mine] += np.maximum(gain, 0.0) * visits[r, l]
+    result = []
+    for s in range(len(space.nodes)):
+        mine_ = np.flatnonzero((sets == s) & (best_gain > 1e-9))
+        top = mine_[np.argsort(-best_gain[mine_], kind="stable")][: effort.columns]
+        if len(top):
+            result.append((near[top], sets[top]))
+    return result
+
+
+def _neighbours(space: Space, model: Model, rows: Ints) -> tuple[Ends, Ints]:
+    """All one-boundary shifts of these rows of the family, with the row each came from."""
+    wide, found, origin = model.family.ends.shape[1], [], []
+    buffer = np.empty((4 * wide, wide), dtype=np.int32)
+    for r in rows:
+        s = model.family.set_of_row[r]
+        n = kernel.shifted(model.family.ends[r], space.reach[s], int(space.nodes[s]), 2, buffer)
+        found.append(buffer[:n].copy())
+        origin.append(np.full(n, r))
+    return np.concatenate(found), np.concatenate(origin)
+
+
+def lighter(effort: Effort, scale: float) -> Effort:
+    """Give the same effort with about `scale` times the candidates and columns."""
+    return replace(
+        effort,
+        candidates=max(int(effort.candidates * scale), 40),
+        columns=max(int(effort.columns * scale), 10),
+        pairs=max(int(effort.pairs * scale), 100),
+    )

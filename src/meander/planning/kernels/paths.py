@@ -1,0 +1,39 @@
+"""One step of the cheapest path through layers of partitions."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from meander.planning.kernels.pmc import pair_cost
+
+
+@njit(cache=True)
+def forward(old, reached, new, S, cost, source):
+    """Give the cheapest way to every new partition; `reached` is ascending.
+
+    Once the cost of reaching an old partition is no less than the best total, no later one helps.
+    """
+    for j in range(len(new)):
+        best, where = np.inf, -1
+        for i in range(len(old)):
+            if reached[i] >= best:
+                break
+            total = reached[i] + pair_cost(old[i], new[j], S)
+            if total < best:
+                best, where = total, i
+        cost[j], source[j] = best, where
+
+
+@njit(cache=True)
+def feasible(rows, W, cap, out):
+    """Say which partitions have no interval with more than `cap` work."""
+    m = len(W) - 1
+    for i in range(len(rows)):
+        a, fits = 0, True
+        for x in rows[i]:
+            fits = fits and W[x] - W[a] <= cap
+            a = x
+            if a == m:
+                break
+        out[i] = fits
