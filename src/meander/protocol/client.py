@@ -1,0 +1,135 @@
+"""What everybody but the master does alike: register, keep a lease, know the newest table.
+
+A lease counts on the holder's own clock from the moment it *asked*, and on the master's from the
+moment it *answered*, and the master waits a margin longer: so a holder always stops before the
+master counts on it, as long as clocks run within the margin of one another.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from meander.model import Epoch
+from meander.protocol.machine import Machine
+from meander.protocol.messages import (
+    MASTER,
+    Beat,
+    Envelope,
+    Fence,
+    Grant,
+    Hello,
+    PeerId,
+    PeerLost,
+    Tick,
+    Welcome,
+)
+from meander.protocol.settings import Settings
+from meander.protocol.table import Table
+
+
+class Client(Machine):
+    """A process that serves under the master's leases."""
+
+    kind: ClassVar[str]
+    accepts: ClassVar[tuple[type, ...]] = (Tick, PeerLost, Welcome, Grant, Fence)
+
+    def __init__(
+        self,
+        me: PeerId,
+        incarnation: int,
+        settings: Settings,
+        generation: int,
+        instance: str,
+        server: PeerId = "",
+    ) -> None:
+        super().__init__(me, incarnation, settings)
+        self.instance = instance
+        """Unlike that of any other process that ever bore this id."""
+        self.epoch = Epoch(generation, 0)
+        self.server = server
+        self.table: Table | None = None
+        self.lease_until = -1.0
+        """On this process's own clock."""
+        self.behind = False
+        """Whether an epoch was heard of that is newer than the table."""
+        self._beat_at = -1.0
+
+    @property
+    def leased(self) -> bool:
+        """Whether the table may be acted upon."""
+        return self.table is not None and self._now < self.lease_until
+
+    # ------------------------------------------------------------------ events
+
+    def _on_tick(self, _: Tick) -> None:
+        if self._now >= self._beat_at:
+            self._beat()
+        if self.table is not None and self._now > self.lease_until + 2 * self.settings.lease_s:
+            self._exit("the driver is silent")
+            return
+        self._every_tick()
+
+    def _beat(self) -> None:
+        self._beat_at = self._now + self.settings.beat_s
+        if self.table is None:
+            self._send(MASTER, Hello(self.kind, self.instance, self.server))
+        else:
+            self._send(MASTER, self._beat_body())
+
+    def _beat_body(self) -> Beat:
+        return Beat(self._now, missing=self.behind)
+
+    def _every_tick(self) -> None:
+        """Look at deadlines of one's own."""
+
+    def _on_peer_lost(self, event: PeerLost) -> None:
+        """A broken connection is no news here: what it carried is asked for again."""
+
+    def _check_welcome(self, body: Welcome) -> str | None:
+        if body.incarnation < 1 or body.offset < -1:
+            return "an incarnation counts from 1, an offset from -1"
+        return self._check_grant(body.grant)
+
+    def _on_welcome(self, env: Envelope, body: Welcome) -> None:
+        if self.table is None:
+            self._joined(body)
+        self._on_grant(env, body.grant)
+
+    def _joined(self, body: Welcome) -> None:
+        """Take what the master says of us."""
+
+    def _check_grant(self, body: Grant) -> str | None:
+        if not body.lease_s >= 0 or not body.sent <= self._now_limit():
+            return "a lease cannot last less than nothing or begin in the future"
+        if body.table is not None and type(body.table) is not Table:
+            return "that is no table"
+        return None
+
+    def _now_limit(self) -> float:
+        return float("inf") if self._beat_at < 0 else self._beat_at
+
+    def _on_grant(self, env: Envelope, body: Grant) -> None:
+        table: Table | None = body.table
+        news = table is not None and (self.table is None or table.epoch > self.table.epoch)
+        if news:
+            assert table is not None
+            old, self.table, self.epoch, self.behind = self.table, table, table.epoch, False
+        elif env.epoch > self.epoch:
+            self.behind = True
+        if body.sent >= 0:
+            # A lease for a table that is not the newest does not hold.
+            if not self.behind:
+                self.lease_until = max(self.lease_until, body.sent + body.lease_s)
+            else:
+                self._beat()
+        if news:
+            assert table is not None
+            self._adopt(old, table)
+            self._beat()  # the acknowledgement of the epoch
+
+    def _adopt(self, old: Table | None, new: Table) -> None:
+        """Act on a newer table."""
+
+    def _on_fence(self, env: Envelope, body: Fence) -> None:
+        if env.sender == MASTER:
+            self._exit("replaced by the master")

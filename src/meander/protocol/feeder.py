@@ -1,0 +1,158 @@
+"""The router of a continuous source: numbers chunks, routes them, keeps them until they are durable.
+
+Key → task happened before (`Offer` is grouped by task); here task → node, by the newest table known
+and only under its lease. A new incarnation starts where the last one was durable for sure and sends
+again what may already have been applied: tasks skip rows by their source offset.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import ClassVar
+
+from meander.model import NodeId, TaskId
+from meander.protocol.client import Client
+from meander.protocol.messages import (
+    MASTER,
+    Acks,
+    Beat,
+    Bye,
+    Chunk,
+    Chunks,
+    Dismiss,
+    Envelope,
+    FeederId,
+    Finish,
+    Offer,
+    Welcome,
+)
+from meander.protocol.outbox import Outbox
+from meander.protocol.settings import Settings
+from meander.protocol.table import Table
+
+
+class Feeder(Client):
+    """One continuous source. Its id is its name to the tasks."""
+
+    kind = "feeder"
+    accepts: ClassVar[tuple[type, ...]] = (*Client.accepts, Offer, Finish, Acks, Dismiss)
+
+    def __init__(self, me: FeederId, settings: Settings, generation: int, instance: str) -> None:
+        super().__init__(me, 0, settings, generation, instance)
+        self.outbox = Outbox(me, 0)
+        self.offset = -1
+        """The last source offset offered."""
+        self.finishing = False
+        self._bye_at = 0.0
+
+    @property
+    def done(self) -> bool:
+        """Whether the source is at its end and every chunk is durable."""
+        return self.finishing and self.outbox.idle and self.table is not None
+
+    @property
+    def room(self) -> bool:
+        """Whether more rows may be offered: the back-pressure that the source feels."""
+        return (
+            self.table is not None
+            and not self.ended
+            and self.outbox.retained < self.settings.retained_chunks_max
+        )
+
+    def _joined(self, body: Welcome) -> None:
+        self.incarnation = body.incarnation
+        self.outbox = Outbox(self.me, body.incarnation)
+        self.offset = body.offset
+
+    # ------------------------------------------------------------------ events
+
+    def _check_offer(self, event: Offer) -> str | None:
+        if event.last <= self.offset:
+            return f"offset {event.last} was offered before (the last one is {self.offset})"
+        if not self.room:
+            return "there is no room: wait until `room` is true"
+        if any(task < 0 or not self.offset < lo <= hi for task, _, lo, hi, _ in event.groups):
+            return "a task is negative or its offsets do not ascend"
+        return None
+
+    def _on_offer(self, event: Offer) -> None:
+        for task, rows, first, last, size in event.groups:
+            self.outbox.offer(task, rows, first, last, size)
+        self.offset = event.last
+        self._flush(task for task, *_ in event.groups)
+
+    def _on_finish(self, _: Finish) -> None:
+        self.finishing = True
+        self._leave_if_done()
+
+    def _check_acks(self, body: Acks) -> str | None:
+        if body.feeder != self.me:
+            return f"acknowledgements for {body.feeder} came to {self.me}"
+        return check_acks(body)
+
+    def _on_acks(self, env: Envelope, body: Acks) -> None:
+        for ack in body.acks:
+            self.outbox.acknowledge(ack, self._now)
+        self._flush(ack.task for ack in body.acks)
+        self._leave_if_done()
+
+    def _adopt(self, old: Table | None, new: Table) -> None:
+        restored(self.outbox, old, new)
+        self._flush(list(self.outbox.active))
+
+    def _every_tick(self) -> None:
+        if self.outbox.active:
+            self.outbox.late(self._now, self.settings.retry_s)
+            self._flush(list(self.outbox.active))
+        self._leave_if_done()
+
+    # ------------------------------------------------------------------ parts
+
+    def _flush(self, tasks: Iterable[TaskId]) -> None:
+        """Send what the windows allow, gathered per node."""
+        if not self.leased:
+            return
+        assert self.table is not None
+        gathered: defaultdict[NodeId, list[Chunk]] = defaultdict(list)
+        for task in tasks:
+            if task in self.outbox.lanes:
+                chunks = self.outbox.due(task, self.settings.window_chunks, self._now)
+                if chunks:
+                    gathered[self.table.owner(task)].extend(chunks)
+        for node, chunks in gathered.items():
+            self._send(node, Chunks(tuple(chunks)))
+
+    def _beat_body(self) -> Beat:
+        safe = self.outbox.safe_offset(self.offset)
+        return Beat(self._now, offset=safe, missing=self.behind)
+
+    def _leave_if_done(self) -> None:
+        if self.done and self._now >= self._bye_at:
+            self._bye_at = self._now + self.settings.retry_s
+            self._send(MASTER, Bye())
+
+    def _on_dismiss(self, env: Envelope, body: Dismiss) -> None:
+        if env.sender == MASTER and self.done:
+            self._exit("the source is at its end and everything is durable")
+
+
+def restored(outbox: Outbox, old: Table | None, new: Table) -> None:
+    """Rewind the lanes of tasks that were restored since the old table."""
+    if old is not None and old.terms == new.terms:
+        return
+    for lb, ub, term in new.terms:
+        if len(outbox.lanes) < ub - lb:
+            for task in [t for t in outbox.lanes if lb <= t < ub]:
+                outbox.restored(task, term)
+        else:
+            for task in range(lb, ub):
+                outbox.restored(task, term)
+
+
+def check_acks(body: Acks) -> str | None:
+    """Find what is wrong with acknowledgements as such."""
+    for ack in body.acks:
+        if ack.task < 0 or not 0 <= ack.durable <= ack.applied:
+            return f"{ack} is impossible"
+    return None

@@ -1,0 +1,123 @@
+"""The master's book of tasks: who owns each, since when, and where its state is if not yet there.
+
+Pure bookkeeping: every change of owner goes through `move` or `restore`, every confirmation through
+`installed`. A task that is not settled has a chain; its state is with the newest link of the chain
+whose node ever installed it, and the oldest link surely did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import groupby
+
+from meander.model import Assignment, Epoch, NodeId, Run, TaskId
+from meander.protocol.messages import STORE, Incoming, Link
+
+
+class Ledger:
+    """All tasks of an operator."""
+
+    def __init__(self, tasks: int, owners: list[NodeId]) -> None:
+        self.tasks = tasks
+        self.owner = owners
+        """Of every task."""
+        self.tenure: list[Epoch] = [Epoch(0, 0)] * tasks
+        self.chain: dict[TaskId, tuple[Link, ...]] = {}
+        """Of tasks that are not installed; newest link last."""
+        self.rank: dict[TaskId, int] = {}
+        self.term: dict[TaskId, Epoch] = {}
+        """Of tasks that were ever restored."""
+        self.record: dict[TaskId, tuple[Epoch, int, str]] = {}
+        """The accepted checkpoint of a task: (tenure, number, key)."""
+        self.size = [0] * tasks
+        self.work = [0] * tasks
+
+    # ------------------------------------------------------------------ changes
+
+    def move(self, task: TaskId, to: NodeId, incarnation: int, epoch: Epoch, rank: int = 0) -> None:
+        """Give a task to another node; `incarnation` is that of the present owner."""
+        link = Link(self.owner[task], incarnation, self.tenure[task])
+        self.chain[task] = (*self.chain.get(task, ()), link)
+        self.owner[task], self.tenure[task], self.rank[task] = to, epoch, rank
+
+    def restore(self, task: TaskId, to: NodeId, epoch: Epoch) -> None:
+        """Give a task to a node that takes its state from the durable store."""
+        tenure, _, key = self.record.get(task, (Epoch(0, 0), 0, ""))
+        self.chain[task] = (Link(STORE, 0, tenure, key),)
+        self.owner[task], self.tenure[task], self.term[task] = to, epoch, epoch
+
+    def rechain(
+        self, task: TaskId, to: NodeId, epoch: Epoch, alive: Callable[[Link], bool]
+    ) -> bool:
+        """Give a task that is under way to a node, from what is left of its chain.
+
+        Links of the dead are left out; without its oldest link a chain is worth nothing. False: the
+        state must be restored. True: it is a new term, since whoever was left out may have applied
+        chunks that now never were.
+        """
+        chain = self.chain.get(task, ())
+        if not chain or not alive(chain[0]):
+            return False
+        self.chain[task] = tuple(link for link in chain if alive(link))
+        self.owner[task], self.tenure[task], self.term[task] = to, epoch, epoch
+        return True
+
+    def installed(self, task: TaskId, tenure: Epoch, node: NodeId) -> bool:
+        """Note that a tenure was installed; say whether that was news."""
+        chain = self.chain.get(task)
+        if chain is None:
+            return False
+        if self.tenure[task] == tenure and self.owner[task] == node:
+            del self.chain[task]
+            self.rank.pop(task, None)
+            return True
+        for i, link in enumerate(chain):
+            if link.tenure == tenure and link.node == node and i > 0:
+                self.chain[task] = chain[i:]  # whoever held it before is not needed any more
+                return True
+        return False
+
+    # ------------------------------------------------------------------ views
+
+    def assignment(self, nodes: Iterable[NodeId], epoch: Epoch) -> Assignment:
+        """Give the owners as runs."""
+        runs, at = [], 0
+        for node, group in groupby(self.owner):
+            length = sum(1 for _ in group)
+            runs.append(Run(at, at + length, node))
+            at += length
+        return Assignment(self.tasks, tuple(runs), tuple(nodes), epoch)
+
+    def incoming(self) -> tuple[Incoming, ...]:
+        """Give the tasks that are not installed, neighbours alike joined."""
+        entries: list[Incoming] = []
+        last_owner = ""
+        for task in sorted(self.chain):
+            tenure, chain, rank = self.tenure[task], self.chain[task], self.rank.get(task, 0)
+            if entries and last_owner == self.owner[task]:
+                last = entries[-1]
+                if last.ub == task and last[2:] == (tenure, chain, rank):
+                    entries[-1] = last._replace(ub=task + 1)
+                    continue
+            entries.append(Incoming(task, task + 1, tenure, chain, rank))
+            last_owner = self.owner[task]
+        return tuple(entries)
+
+    def terms(self) -> tuple[tuple[int, int, Epoch], ...]:
+        """Give the terms as runs."""
+        runs: list[tuple[int, int, Epoch]] = []
+        for task in sorted(self.term):
+            term = self.term[task]
+            if runs and runs[-1][1] == task and runs[-1][2] == term:
+                runs[-1] = (runs[-1][0], task + 1, term)
+            else:
+                runs.append((task, task + 1, term))
+        return tuple(runs)
+
+    def tasks_of(self, node: NodeId) -> list[TaskId]:
+        """List the tasks that a node owns."""
+        return [task for task, owner in enumerate(self.owner) if owner == node]
+
+    def names(self, node: NodeId) -> bool:
+        """Whether a chain names a node."""
+        return any(link.node == node for chain in self.chain.values() for link in chain)

@@ -1,0 +1,176 @@
+"""What all machines share: one door, the checks at the door, and a story for every error.
+
+`handle(event, now)` is the only way in. It first checks everything that can be wrong with the event;
+a refusal raises a `ProtocolError` and has changed nothing. Then it calls `_on_<event>` (for an
+envelope: of the message inside). Clocks are the caller's: `now` is seconds on this process's own
+clock, which need not agree with anybody else's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from meander.errors import MalformedMessage, ProtocolError, StaleMessage
+from meander.model import ZERO_EPOCH, Epoch
+from meander.protocol.messages import (
+    Action,
+    Envelope,
+    Event,
+    Exit,
+    Hello,
+    Message,
+    PeerId,
+    Send,
+    Tell,
+)
+from meander.protocol.settings import Settings
+
+STORY_EVENTS = 24
+"""How many of the last events an error tells."""
+
+
+def snake(name: str) -> str:
+    """Turn a message's name into a handler's.
+
+    >>> snake("StageHeld")
+    'stage_held'
+    """
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+class Machine:
+    """Base of all machines."""
+
+    accepts: ClassVar[tuple[type, ...]] = ()
+    """The events and messages this machine has handlers for; all else is malformed."""
+
+    def __init__(self, me: PeerId, incarnation: int, settings: Settings) -> None:
+        self.me = me
+        self.incarnation = incarnation
+        self.settings = settings
+        self.epoch: Epoch = ZERO_EPOCH
+        """The newest epoch known here."""
+        self.ended = False
+        """True after an `Exit`: nothing is handled any more."""
+        self._now = 0.0
+        self._out: list[Action] = []
+        self._story: deque[tuple[float, Event]] = deque(maxlen=STORY_EVENTS)
+        self._seen: dict[PeerId, int] = {}
+        """The highest incarnation heard from each peer: lower ones are stale."""
+        self._handlers: dict[type, Callable[[Any], None]] = {}
+        self._mail: dict[type, Callable[[Envelope, Any], None]] = {}
+        self._checks: dict[type, Callable[[Any], str | None]] = {}
+        for kind in self.accepts:
+            name = snake(kind.__name__)
+            table = self._mail if kind in _MESSAGES else self._handlers
+            table[kind] = getattr(self, f"_on_{name}")
+            check = getattr(self, f"_check_{name}", None)
+            if check is not None:
+                self._checks[kind] = check
+
+    # ------------------------------------------------------------------ the door
+
+    def handle(self, event: Event, now: float) -> list[Action]:
+        """Take one event; give what is to be done.
+
+        Raises:
+            ProtocolError: the event was refused and nothing has changed.
+        """
+        if self.ended:
+            return []
+        self._now, self._out = now, []
+        if type(event) is Envelope:
+            body = event.body
+            on = self._mail.get(type(body))
+            self._check_envelope(event, known=on is not None)
+            self._story.append((now, event))
+            if event.incarnation:
+                self._seen[event.sender] = event.incarnation
+            assert on is not None
+            on(event, body)
+        else:
+            handler = self._handlers.get(type(event))
+            if handler is None:
+                raise self._malformed(f"{self.me} takes no {type(event).__name__}")
+            self._check_body(event)
+            self._story.append((now, event))
+            handler(event)
+        return self._out
+
+    def _check_envelope(self, env: Envelope, *, known: bool) -> None:
+        if not known:
+            raise self._malformed(f"{self.me} takes no {type(env.body).__name__}")
+        if type(env.incarnation) is not int or env.incarnation < 0 or type(env.epoch) is not Epoch:
+            raise self._malformed(f"envelope from {env.sender!r} is not well formed")
+        if env.epoch.generation != self.epoch.generation and self.epoch.generation:
+            self._check_generation(env)
+        if env.to != self.me or (env.to_incarnation and env.to_incarnation != self.incarnation):
+            raise self._stale(
+                f"addressed to {env.to} incarnation {env.to_incarnation}, "
+                f"this is {self.me} incarnation {self.incarnation}"
+            )
+        if env.incarnation == 0 and type(env.body) is not Hello:
+            raise self._malformed(f"{env.sender} has no incarnation yet")
+        if env.incarnation and env.incarnation < self._seen.get(env.sender, 0):
+            raise self._stale(f"{env.sender} incarnation {env.incarnation} has been replaced")
+        self._check_body(env.body)
+
+    def _check_generation(self, env: Envelope) -> None:
+        """Refuse whoever belongs to another driver's life than this process."""
+        raise self._stale(
+            f"{env.sender} is of generation {env.epoch.generation}, "
+            f"{self.me} of {self.epoch.generation}"
+        )
+
+    def _check_body(self, body: Any) -> None:
+        check = self._checks.get(type(body))
+        if check is None:
+            return
+        try:
+            fault = check(body)
+        except (TypeError, ValueError, AttributeError, IndexError) as error:
+            fault = f"fields of the wrong kind ({error})"
+        if fault is not None:
+            raise self._malformed(f"{type(body).__name__}: {fault}")
+
+    # ------------------------------------------------------------------ for the machines
+
+    def _send(self, to: PeerId, body: Message, to_incarnation: int = 0) -> None:
+        self._out.append(
+            Send(Envelope(self.me, self.incarnation, to, to_incarnation, self.epoch, body))
+        )
+
+    def _tell(self, what: str, **facts: Any) -> None:
+        self._out.append(Tell(what, facts))
+
+    def _exit(self, reason: str) -> None:
+        self.ended = True
+        self._out.append(Exit(reason))
+
+    def story(self) -> tuple[str, ...]:
+        """Tell the last events, oldest first."""
+        return tuple(f"{now:9.3f} {self.me}: {_brief(event)}" for now, event in self._story)
+
+    def _malformed(self, text: str) -> MalformedMessage:
+        return MalformedMessage(text, self.story())
+
+    def _stale(self, text: str) -> StaleMessage:
+        return StaleMessage(text)
+
+    def _illegal(self, text: str) -> ProtocolError:
+        return ProtocolError(text, self.story())
+
+
+def _brief(event: Event) -> str:
+    text = (
+        f"{event.sender}/{event.incarnation} at {event.epoch}: {event.body}"
+        if isinstance(event, Envelope)
+        else str(event)
+    )
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+_MESSAGES: frozenset[type] = frozenset(Message.__args__)

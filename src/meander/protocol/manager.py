@@ -1,0 +1,212 @@
+"""The migration manager: what a new table changes at a node.
+
+A table is compared with what the node *has*, not with the table before it, so any number of tables
+may have been skipped:
+
+  * a task served here that is now another's is frozen: its state becomes a copy under the tenure it
+    was served under, which goes to the state server of the host and is kept until no chain names it;
+  * a task awaited here that is now another's is let go: its wait buffer is re-routed;
+  * a task that is now ours is awaited, under its new tenure. That holds also for one we served all
+    the time without knowing that it had moved away and back: its state is frozen and awaited like
+    any other, because somebody else may have had it in between;
+  * where a chain names a tenure of ours that we never installed, we say so (`Put` without a blob),
+    and never will install it: whoever waits then asks the link before us.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from meander.model import ZERO_EPOCH, Epoch, TaskId
+from meander.protocol.feeder import restored
+from meander.protocol.messages import MASTER, Drop, Incoming, Install, Installed, Put, PutDone
+from meander.protocol.slot import Cause, Phase, Slot
+from meander.protocol.state import checksum, encode
+from meander.protocol.table import Table
+
+if TYPE_CHECKING:
+    from meander.protocol.node import Node
+
+
+class MigrationManager:
+    """Part of a node."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.copies: dict[tuple[TaskId, Epoch], bytes] = {}
+        """Frozen states of tasks that departed, by tenure, until no chain names them."""
+        self.puts: dict[tuple[TaskId, Epoch], bytes | None] = {}
+        """What the state server must hold for others. None: that tenure was never installed."""
+        self._targets: dict[tuple[TaskId, Epoch], Epoch] = {}
+        """For which tenure each of them is meant: a new one may have to be given it again."""
+        self._held: set[tuple[TaskId, Epoch]] = set()
+        """Puts that the server has confirmed."""
+        self._server_incarnation = 0
+        self._put_at = 0.0
+        self.unconfirmed: dict[TaskId, Install] = {}
+        """Installed here, but the newest table does not know it yet."""
+        self._install_at = 0.0
+
+    # ------------------------------------------------------------------ a new table
+
+    def adopt(self, old: Table | None, new: Table) -> None:
+        """Bring the node in line with a newer table."""
+        node = self.node
+        member = new.members.get(node.me)
+        if member is not None and member.incarnation > node.incarnation:
+            node._exit("a newer incarnation has taken this node's place")
+            return
+        current = member is not None and member.incarnation == node.incarnation
+        runs = new.tasks_by_node.get(node.me, ()) if current else ()
+        entries = new.incoming_by_node.get(node.me, ()) if current else ()
+        self._lose(runs)
+        self._gain(entries, new)
+        self._confirm(entries)
+        self._keep_copies(new)
+        self._loops(old, new)
+        if new.closed and (old is None or new.closed != old.closed):
+            self._retire(new)
+
+    def _lose(self, runs: tuple[tuple[int, int], ...]) -> None:
+        for slot in self.node.slots.values():
+            if slot.phase not in (Phase.SERVING, Phase.AWAITING):
+                continue
+            if any(lb <= slot.task < ub for lb, ub in runs):
+                continue
+            if slot.phase is Phase.SERVING:
+                self.freeze(slot)
+            slot.go(Cause.LOSE)
+            self._let_go(slot)
+
+    def _let_go(self, slot: Slot) -> None:
+        """Re-route all that waited for a task which is no longer ours."""
+        rerouter = self.node.rerouter
+        for chunk in slot.take_pending():
+            rerouter.add(chunk)
+        for item, reply_to in slot.orders:
+            rerouter.add_order(item, reply_to)
+        slot.orders.clear()
+        slot.waiting_since = None
+        self.node.retriever.forget(slot)
+
+    def _gain(self, entries: tuple[Incoming, ...], table: Table) -> None:
+        for entry in entries:
+            for task in range(entry.lb, entry.ub):
+                slot = self.node.slots.get(task)
+                if slot is None:
+                    slot = self.node.slots[task] = Slot(task)
+                if slot.phase in (Phase.SERVING, Phase.AWAITING):
+                    if slot.tenure == entry.tenure:
+                        self._same_tenure(slot, entry)
+                        continue
+                    if slot.phase is Phase.SERVING:
+                        self.freeze(slot)
+                    slot.go(Cause.REGAIN)
+                else:
+                    slot.go(Cause.GAIN)
+                slot.tenure = entry.tenure
+                slot.term = table.term(task) or ZERO_EPOCH
+                slot.chain, slot.link, slot.rank = entry.chain, len(entry.chain) - 1, entry.rank
+                slot.since, slot.retry_at = self.node._now, 0.0
+                slot.waiting_since = self.node._now if slot.pending_chunks else None
+                self.unconfirmed.pop(task, None)
+                self.node.retriever.await_(slot)
+
+    def _same_tenure(self, slot: Slot, entry: Incoming) -> None:
+        """We know that; only who may hold the state can have changed."""
+        slot.rank = entry.rank
+        if slot.phase is Phase.AWAITING and slot.chain != entry.chain:
+            slot.chain, slot.link = entry.chain, len(entry.chain) - 1
+            self.node.retriever.await_(slot)
+
+    def freeze(self, slot: Slot) -> None:
+        """Cut: from here on the state of this tenure does not change any more."""
+        assert slot.state is not None
+        self.copies[slot.task, slot.tenure] = encode(slot.state, self.node.operator)
+        slot.state, slot.record, slot.dirty = None, None, False
+
+    def _confirm(self, entries: tuple[Incoming, ...]) -> None:
+        """Forget installs that the table knows of."""
+        if self.unconfirmed:
+            open_tasks = {t for e in entries for t in range(e.lb, e.ub)}
+            for task in [t for t in self.unconfirmed if t not in open_tasks]:
+                del self.unconfirmed[task]
+
+    def _keep_copies(self, table: Table) -> None:
+        """Keep just the copies that a chain names, and say of the others in it that there is none."""
+        node, wanted = self.node, dict[tuple[TaskId, Epoch], Epoch]()
+        for entry, tenure, incarnation in table.held_by_node.get(node.me, ()):
+            if incarnation == node.incarnation:
+                wanted.update(((t, tenure), entry.tenure) for t in range(entry.lb, entry.ub))
+        for key, target in wanted.items():
+            if self._targets.get(key) != target:
+                self.puts[key], self._targets[key] = self.copies.get(key), target
+                self._held.discard(key)
+        for key in [k for k in self.copies if k not in wanted]:
+            del self.copies[key]
+            slot = node.slots[key[0]]
+            if slot.phase is Phase.DEPARTING and not any(t == key[0] for t, _ in self.copies):
+                slot.go(Cause.SETTLED)
+        gone = [k for k in self.puts if k not in wanted]
+        if gone:
+            node._send(node.server, Drop(tuple((*k, self._targets[k]) for k in gone)))
+        for key in gone:
+            del self.puts[key], self._targets[key]
+            self._held.discard(key)
+        incarnation = table.servers.get(node.server, 0)
+        if incarnation != self._server_incarnation:  # a new one, and it has nothing
+            self._server_incarnation = incarnation
+            self._held.clear()
+        self._put_at = 0.0
+        self._put()
+
+    def _loops(self, old: Table | None, new: Table) -> None:
+        for slot in self.node.slots.values():
+            if slot.state is not None and slot.state.outbox.lanes:
+                restored(slot.state.outbox, old, new)
+                if slot.state.outbox.active:
+                    self.node._loops.add(slot.task)
+
+    def _retire(self, table: Table) -> None:
+        """Forget the positions of feeders that have left for good."""
+        for slot in self.node.slots.values():
+            if slot.state is not None:
+                slot.state.retire(table.closed)
+
+    # ------------------------------------------------------------------ puts and installs
+
+    def _put(self) -> None:
+        if len(self._held) == len(self.puts) or self.node._now < self._put_at:
+            return
+        self._put_at = self.node._now + self.node.settings.retry_s
+        for key, blob in self.puts.items():
+            if key not in self._held:
+                total = checksum(blob) if blob is not None else 0
+                put = Put(*key, self._targets[key], blob, total)
+                self.node._send(self.node.server, put)
+
+    def put_done(self, body: PutDone) -> None:
+        """The server holds a state, or has no room for it now."""
+        key = body.task, body.tenure
+        if body.held and self._targets.get(key) == body.target:
+            self._held.add(key)
+
+    def installed(self, slot: Slot, size: int, transfer_s: float) -> None:
+        """Tell the master that a task serves, until a table shows that it knows."""
+        waited = slot.waiting_since is not None
+        begun = slot.since if slot.waiting_since is None else slot.waiting_since
+        pause = self.node._now - begun
+        item = Install(slot.task, slot.tenure, size, pause, transfer_s, waited)
+        self.unconfirmed[slot.task] = item
+        self._install_at = min(self._install_at, self.node._now)
+
+    def tick(self) -> None:
+        """Say again what was not confirmed."""
+        self._put()
+        self.report()
+
+    def report(self) -> None:
+        """Report installs, at once or again."""
+        if self.unconfirmed and self.node._now >= self._install_at:
+            self._install_at = self.node._now + self.node.settings.retry_s
+            self.node._send(MASTER, Installed(tuple(self.unconfirmed.values())))

@@ -1,0 +1,424 @@
+"""The master: who is a member, which epoch holds, what is durable. One per deployment, in the driver.
+
+Rules of the file
+  1. The master alone issues incarnations, epochs and the manifest.
+  2. Every change ends in one newly published table; `_after` publishes once per event.
+  3. What others have been told is never taken back, only followed by a newer epoch.
+
+How a migration goes on and what a loss leads to is in `conductor`; the books are `ledger` (tasks) and
+`membership` (processes).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any, ClassVar
+
+from meander.model import Epoch, NodeId, TaskId
+from meander.protocol.conductor import Conductor
+from meander.protocol.ledger import Ledger
+from meander.protocol.machine import Machine
+from meander.protocol.manifest import MANIFEST_KEY, Manifest
+from meander.protocol.membership import Change, Membership, Peer, Status
+from meander.protocol.messages import (
+    MASTER,
+    Abort,
+    Accepted,
+    Action,
+    Beat,
+    Bye,
+    Checkpoint,
+    Checkpointed,
+    Discard,
+    Dismiss,
+    Envelope,
+    Event,
+    FeederId,
+    Fence,
+    Grant,
+    Hello,
+    Installed,
+    Launch,
+    PeerId,
+    PeerLost,
+    Rescale,
+    Resume,
+    RollBack,
+    Store,
+    Stored,
+    Tick,
+    Welcome,
+)
+from meander.protocol.migration import Carrier, Planner
+from meander.protocol.settings import Settings
+from meander.protocol.table import Table
+
+KINDS = ("node", "server", "feeder", "query")
+
+
+class Master(Machine):
+    """The master of one operator."""
+
+    accepts: ClassVar[tuple[type, ...]] = (
+        Tick, PeerLost, Stored, Rescale, Abort, Resume, RollBack, Hello, Beat, Installed,
+        Checkpointed, Bye,
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        settings: Settings,
+        tasks: int,
+        nodes: tuple[NodeId, ...],
+        planner: Planner,
+        carrier: Carrier,
+        *,
+        tau: Fraction = Fraction(1, 5),
+        manifest: Manifest | None = None,
+    ) -> None:
+        super().__init__(MASTER, 1, settings)
+        self.epoch = Epoch(1 if manifest is None else manifest.generation + 1, 0)
+        self.ledger = Ledger(tasks, [nodes[task * len(nodes) // tasks] for task in range(tasks)])
+        self.membership = Membership()
+        self.conductor = Conductor(self, planner, carrier, tau)
+        self.table: Table | None = None
+        self.checkpointing = settings.checkpoint_s > 0
+        self.first_nodes = nodes
+        self.offsets: dict[FeederId, int] = {}
+        self.closed: dict[FeederId, float] = {}
+        """Feeders that left for good, and until when they are remembered."""
+        self.changed = False
+        """Whether the event has changed what is published."""
+        self.settled = False
+        """Whether tasks were installed since the last table."""
+        self.published_at = 0.0
+        self.started = False
+        self._writing = False
+        """Whether a manifest is on its way to the store."""
+        self._unsaved = False
+        self._write_at = 0.0
+        self._accepting: list[tuple[PeerId, int, Checkpoint]] = []
+        """Records that the next manifest will hold: (node, incarnation, record)."""
+        self._written: list[tuple[PeerId, int, Checkpoint]] = []
+        """Those in the manifest that is being written."""
+        self._obsolete: list[str] = []
+        if manifest is not None:
+            self.ledger.record = dict(manifest.records)
+            self.offsets = dict(manifest.offsets)
+
+    # ------------------------------------------------------------------ the door
+
+    def handle(self, event: Event, now: float) -> list[Action]:
+        """Take one event; whatever it changed is published at its end."""
+        super().handle(event, now)
+        if self.started and not self.ended:
+            self._after()
+        return self._out
+
+    def _after(self) -> None:
+        self.conductor.advance()
+        if self.settled and (not self.ledger.chain or self._now - self.published_at > 1.0):
+            self.changed = True
+        if self.changed:
+            self._publish()
+
+    @property
+    def upcoming(self) -> Epoch:
+        """The epoch that this event's changes will have."""
+        return self.epoch.next()
+
+    def _publish(self) -> None:
+        self.epoch, self.changed, self.settled = self.upcoming, False, False
+        self.published_at = self._now
+        members = self.membership
+        self.table = Table(
+            self.ledger.assignment(members.nodes(), self.epoch),
+            self.ledger.incoming(),
+            self.ledger.terms(),
+            members.members(),
+            members.servers(),
+            tuple(self.closed),
+        )
+        news = Grant(-1.0, 0.0, self.table)
+        for peer in members.peers.values():
+            if peer.status in (Status.UP, Status.LEAVING):
+                self._send(peer.id, news, peer.incarnation)
+
+    # ------------------------------------------------------------------ start and time
+
+    def _start(self) -> None:
+        """Begin: first make sure that no earlier master can write, then launch."""
+        self.started = True
+        for node in self.first_nodes:
+            peer = self.membership.add(node, "node", self._now)
+            self._out.append(Launch(node, peer.incarnation))
+        for task in range(self.ledger.tasks):
+            self.ledger.restore(task, self.ledger.owner[task], self.upcoming)
+        self.changed = True
+
+    def _on_tick(self, _: Tick) -> None:
+        if not self.started:
+            if self.checkpointing:
+                self._save()
+            else:
+                self._start()
+            return
+        for feeder, until in list(self.closed.items()):
+            if until < self._now:
+                del self.closed[feeder]
+                self.changed = True
+        self._watch()
+        if self.checkpointing:
+            self._save()
+
+    def _watch(self) -> None:
+        """Look for processes that are silent."""
+        for peer in list(self.membership.peers.values()):
+            silent = peer.lease_until < self._now
+            if peer.kind == "node":
+                if peer.status is Status.STARTING:
+                    if self._now - peer.since > self.settings.launch_s_max:
+                        self.conductor.never_came(peer)
+                elif peer.status is not Status.GONE and silent:
+                    self.conductor.lost(peer)
+            elif peer.status is Status.UP and silent:
+                peer.go(Change.LOST)  # if it comes again, then as another
+                peer.past.add(peer.instance)
+                if peer.kind == "server":
+                    self.changed = True
+
+    def _on_peer_lost(self, event: PeerLost) -> None:
+        peer = self.membership.peers.get(event.peer)
+        if peer is None or peer.incarnation != event.incarnation or peer.kind != "node":
+            return  # the others register again, as another instance
+        if peer.status is not Status.GONE:
+            self.conductor.lost(peer)
+
+    # ------------------------------------------------------------------ registration and leases
+
+    def _check_hello(self, body: Hello) -> str | None:
+        return None if body.kind in KINDS else f"unknown kind {body.kind!r}"
+
+    def _on_hello(self, env: Envelope, body: Hello) -> None:
+        if not self.started:
+            return
+        if body.kind == "node":
+            self._node_hello(env, body)
+        else:
+            self._other_hello(env, body)
+
+    def _node_hello(self, env: Envelope, body: Hello) -> None:
+        peer = self.membership.peers.get(env.sender)
+        stale = peer is None or peer.status is Status.GONE or env.incarnation < peer.incarnation
+        if stale or peer is None:
+            self._send(env.sender, Fence(), env.incarnation)
+            return
+        if peer.status is Status.STARTING:
+            peer.go(Change.HELLO)
+            peer.instance, peer.server = body.instance, body.server
+            self.changed = True
+        self._welcome(peer)
+
+    def _other_hello(self, env: Envelope, body: Hello) -> None:
+        peer = self.membership.peers.get(env.sender)
+        if peer is not None and body.instance in peer.past:
+            self._send(env.sender, Fence())
+            return
+        if peer is None or peer.instance != body.instance:
+            if env.sender in self.closed:
+                return
+            peer = self.membership.add(env.sender, body.kind, self._now)
+            peer.instance = body.instance
+            peer.go(Change.HELLO)
+            if body.kind == "server":
+                self.changed = True
+        self._welcome(peer)
+
+    def _welcome(self, peer: Peer) -> None:
+        peer.lease_until = max(peer.lease_until, self._now + self._lease())
+        if self.table is not None:
+            offset = self.offsets.get(peer.id, -1)
+            grant = Grant(-1.0, 0.0, self.table)
+            to = peer.incarnation if peer.kind == "node" else 0
+            self._send(peer.id, Welcome(peer.incarnation, offset, grant), to)
+
+    def _lease(self) -> float:
+        return self.settings.lease_s * self.settings.lease_margin
+
+    def _check_beat(self, body: Beat) -> str | None:
+        for task, work, size in body.stats:
+            if not 0 <= task < self.ledger.tasks or work < 0 or size < 0:
+                return f"statistics of task {task} are impossible"
+        return None if body.offset >= -1 else "an offset counts from -1"
+
+    def _on_beat(self, env: Envelope, body: Beat) -> None:
+        peer = self.membership.peers.get(env.sender)
+        if peer is None or peer.status is Status.GONE or env.incarnation != peer.incarnation:
+            self._send(env.sender, Fence(), env.incarnation)
+            return
+        if peer.status is Status.STARTING:
+            return
+        peer.acked = max(peer.acked, env.epoch)
+        peer.lease_until = self._now + self._lease()
+        for task, work, size in body.stats:
+            self.ledger.work[task] = work
+            self.ledger.size[task] = size
+        if peer.kind == "feeder" and body.offset > self.offsets.get(peer.id, -1):
+            self.offsets[peer.id] = body.offset
+            self._unsaved = True
+        lacks = env.epoch < self.epoch or body.missing
+        grant = Grant(body.sent, self.settings.lease_s, self.table if lacks else None)
+        self._send(peer.id, grant, peer.incarnation)
+
+    def _on_bye(self, env: Envelope, body: Bye) -> None:
+        peer = self.membership.peers.get(env.sender)
+        if peer is None or peer.incarnation != env.incarnation:
+            return
+        if peer.kind == "feeder":
+            if peer.status is not Status.GONE:
+                peer.go(Change.LOST)
+                peer.past.add(peer.instance)
+                self.closed[peer.id] = self._now + self.settings.closed_s
+                self.offsets.pop(peer.id, None)
+                self.changed = True
+            self._send(peer.id, Dismiss(), peer.incarnation)
+        elif peer.kind == "node" and peer.dismissing and peer.status is Status.LEAVING:
+            peer.go(Change.DISMISSED)
+            self.changed = True
+
+    # ------------------------------------------------------------------ installs and commands
+
+    def _check_installed(self, body: Installed) -> str | None:
+        for item in body.items:
+            if not 0 <= item.task < self.ledger.tasks or item.size < 0 or item.pause_s < 0:
+                return f"install of task {item.task} is impossible"
+            if item.tenure > self.epoch:
+                return f"nobody has tenure {item.tenure} yet"
+        return None
+
+    def _on_installed(self, env: Envelope, body: Installed) -> None:
+        if self.membership.up(env.sender, env.incarnation):
+            for item in body.items:
+                if self.ledger.installed(item.task, item.tenure, env.sender):
+                    self.settled = True
+                    self.conductor.installed(item)
+
+    def _on_rescale(self, event: Rescale) -> None:
+        self.conductor.rescale(event)
+
+    def _check_rescale(self, event: Rescale) -> str | None:
+        if not 1 <= event.nodes <= self.ledger.tasks:
+            return f"nodes must be from 1 to the number of tasks ({self.ledger.tasks})"
+        return None if self.started else "the master has not started"
+
+    def _on_abort(self, _: Abort) -> None:
+        self.conductor.abort()
+
+    def _on_resume(self, _: Resume) -> None:
+        self.conductor.resume()
+
+    def _on_roll_back(self, _: RollBack) -> None:
+        self.conductor.roll_back()
+
+    # ------------------------------------------------------------------ what is durable
+
+    def _check_checkpointed(self, body: Checkpointed) -> str | None:
+        for item in body.items:
+            if not 0 <= item.task < self.ledger.tasks or item.number < 1 or not item.key:
+                return f"record of task {item.task} is impossible"
+        return None
+
+    def _on_checkpointed(self, env: Envelope, body: Checkpointed) -> None:
+        if not self.membership.up(env.sender, env.incarnation):
+            return
+        again = []
+        for item in body.items:
+            if not self._counts(env, item):
+                continue
+            known = self.ledger.record.get(item.task)
+            if known is not None and (item.tenure, item.number) <= known[:2]:
+                if not self._pending(item):
+                    again.append((item.task, item.tenure, item.number))
+                continue
+            if self.ledger.installed(item.task, item.tenure, env.sender):
+                self.settled = True
+            if known is not None:
+                self._obsolete.append(known[2])
+            self.ledger.record[item.task] = item.tenure, item.number, item.key
+            self._accepting.append((env.sender, env.incarnation, item))
+            self._unsaved = True
+        if again:
+            self._send(env.sender, Accepted(tuple(again)), env.incarnation)
+        self._save()
+
+    def _counts(self, env: Envelope, item: Checkpoint) -> bool:
+        """Whether a record was made by the owner, or by the oldest link of the chain."""
+        task: TaskId = item.task
+        if self.ledger.owner[task] == env.sender and self.ledger.tenure[task] == item.tenure:
+            return True
+        chain = self.ledger.chain.get(task)
+        if not chain:
+            return False
+        return (env.sender, env.incarnation, item.tenure) == chain[0][:3]
+
+    def _pending(self, item: Checkpoint) -> bool:
+        return any(p[2].key == item.key for p in (*self._accepting, *self._written))
+
+    def _save(self) -> None:
+        """Write the manifest if it changed; one write at a time."""
+        if self._writing or (self.started and not self._unsaved):
+            return
+        if self._now < self._write_at and not self._accepting:
+            return  # offsets alone are not urgent
+        self._writing, self._unsaved = True, False
+        self._write_at = self._now + self.settings.checkpoint_s
+        self._written, self._accepting = self._accepting, []
+        manifest = Manifest(
+            self.epoch.generation,
+            self.ledger.tasks,
+            tuple(self.membership.nodes() or self.first_nodes),
+            dict(self.ledger.record),
+            dict(self.offsets),
+        )
+        self._out.append(Store(MANIFEST_KEY, manifest.dump(), fence=self.epoch.generation))
+
+    def _on_stored(self, event: Stored) -> None:
+        if event.key != MANIFEST_KEY or not self._writing:
+            return
+        self._writing = False
+        if event.fenced:
+            self._exit("a later generation has taken over")
+        elif not event.done:
+            self._accepting = self._written + self._accepting
+            self._unsaved = True
+        elif not self.started:
+            self._start()
+        else:
+            self._accept_written()
+
+    def _accept_written(self) -> None:
+        by_node: dict[tuple[PeerId, int], list[tuple[TaskId, Epoch, int]]] = {}
+        for node, incarnation, item in self._written:
+            by_node.setdefault((node, incarnation), []).append(
+                (item.task, item.tenure, item.number)
+            )
+        self._written = []
+        for (node, incarnation), items in by_node.items():
+            self._send(node, Accepted(tuple(items)), incarnation)
+        if self._obsolete and not self._accepting:
+            keep = {link.key for chain in self.ledger.chain.values() for link in chain}
+            done = tuple(key for key in self._obsolete if key not in keep)
+            self._obsolete = [key for key in self._obsolete if key in keep]
+            if done:
+                self._out.append(Discard(done))
+
+    # ------------------------------------------------------------------ for people
+
+    def status(self) -> dict[str, Any]:
+        """Tell where things stand."""
+        migration = self.conductor.migration
+        return {
+            "epoch": str(self.epoch),
+            "nodes": {p.id: p.status.value for p in self.membership.peers.values()},
+            "under way": len(self.ledger.chain),
+            "migration": None if migration is None else migration.report(self._now),
+        }

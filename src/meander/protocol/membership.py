@@ -1,0 +1,137 @@
+"""The master's book of processes: incarnations, leases, who has acknowledged which epoch.
+
+STARTING ──hello──► UP ──leave──► LEAVING ──dismiss──► GONE
+    └────────lost────┴──────lost─────┴────────────────► GONE
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import Final
+
+from meander.errors import ProtocolError
+from meander.model import ZERO_EPOCH, Epoch, NodeId
+from meander.protocol.messages import Member, PeerId
+
+
+class Status(Enum):
+    """What a process is to the master."""
+
+    STARTING = "starting"
+    """Launched, not heard of."""
+    UP = "up"
+    LEAVING = "leaving"
+    """No member of the target: it hands over its tasks and re-routes until it is dismissed."""
+    GONE = "gone"
+
+
+class Change(Enum):
+    """Why a process changes its status."""
+
+    HELLO = "hello"
+    LEAVE = "leave"
+    STAY = "stay"
+    """A new target names it again."""
+    LOST = "lost"
+    DISMISSED = "dismissed"
+
+
+STATUS: Final[Mapping[tuple[Status, Change], Status]] = {
+    (Status.STARTING, Change.HELLO): Status.UP,
+    (Status.UP, Change.LEAVE): Status.LEAVING,
+    (Status.LEAVING, Change.STAY): Status.UP,
+    (Status.LEAVING, Change.DISMISSED): Status.GONE,
+    (Status.STARTING, Change.LEAVE): Status.GONE,  # it has nothing; if it comes, it is fenced
+    (Status.STARTING, Change.LOST): Status.GONE,
+    (Status.UP, Change.LOST): Status.GONE,
+    (Status.LEAVING, Change.LOST): Status.GONE,
+}
+
+
+class Peer:
+    """One process, or the line of processes that bore one id."""
+
+    __slots__ = (
+        "acked", "dismissing", "id", "incarnation", "instance", "kind", "lease_until", "offset",
+        "past", "server", "since", "status",
+    )  # fmt: skip
+
+    def __init__(self, peer: PeerId, kind: str, now: float) -> None:
+        self.id = peer
+        self.kind = kind
+        self.incarnation = 1
+        self.instance = ""
+        self.past: set[str] = set()
+        """Instances that were replaced: a late Hello of theirs is refused."""
+        self.status = Status.STARTING
+        self.server: PeerId = ""
+        self.since = now
+        """When it was launched."""
+        self.lease_until = now
+        """On the master's clock, with the margin: until then it may act on what it knows."""
+        self.acked: Epoch = ZERO_EPOCH
+        self.offset = -1
+        """A feeder's source offset up to which all is durable."""
+        self.dismissing = False
+
+    def go(self, change: Change) -> None:
+        """Change the status as the table says."""
+        try:
+            self.status = STATUS[self.status, change]
+        except KeyError:
+            raise ProtocolError(
+                f"{self.id} is {self.status.value}: no {change.value} from there"
+            ) from None
+
+
+class Membership:
+    """Everybody the master knows."""
+
+    def __init__(self) -> None:
+        self.peers: dict[PeerId, Peer] = {}
+
+    def add(self, peer: PeerId, kind: str, now: float) -> Peer:
+        """Enter a process, or the next one under the same id."""
+        old = self.peers.get(peer)
+        if old is None:
+            found = self.peers[peer] = Peer(peer, kind, now)
+            return found
+        old.past.add(old.instance)
+        old.incarnation += 1
+        old.instance, old.status, old.since, old.acked = "", Status.STARTING, now, ZERO_EPOCH
+        old.lease_until, old.dismissing = now, False
+        return old
+
+    def of_kind(self, kind: str) -> Iterator[Peer]:
+        """Give the processes of one kind that are not gone."""
+        return (p for p in self.peers.values() if p.kind == kind and p.status is not Status.GONE)
+
+    def up(self, node: NodeId, incarnation: int | None = None) -> bool:
+        """Whether a node serves (under this incarnation)."""
+        peer = self.peers.get(node)
+        return (
+            peer is not None
+            and peer.status in (Status.UP, Status.LEAVING)
+            and incarnation in (None, peer.incarnation)
+        )
+
+    def nodes(self) -> list[NodeId]:
+        """List the nodes that are members: starting, up or leaving."""
+        return [p.id for p in self.of_kind("node")]
+
+    def members(self) -> dict[NodeId, Member]:
+        """Give the members as the table tells them."""
+        return {p.id: Member(p.incarnation, p.server) for p in self.of_kind("node")}
+
+    def servers(self) -> dict[PeerId, int]:
+        """Give the state servers as the table tells them."""
+        return {p.id: p.incarnation for p in self.of_kind("server")}
+
+    def behind(self, epoch: Epoch, now: float) -> list[Peer]:
+        """List who may still act on a table older than this epoch."""
+        return [
+            p
+            for p in self.peers.values()
+            if p.status in (Status.UP, Status.LEAVING) and p.acked < epoch and p.lease_until > now
+        ]

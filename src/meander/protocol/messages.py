@@ -1,0 +1,538 @@
+"""Every message, event and action of the protocol: plain values, no behaviour.
+
+Rules of the file
+  1. A *message* travels between processes, always inside an `Envelope`, which says who sent it:
+     generation, incarnation and epoch stand there, once, for all messages.
+  2. An *event* goes into a machine (`handle(event, now)`): an envelope that arrived, a tick, an
+     answer of the durable store, a command.
+  3. An *action* comes out of a machine: send, store, load, launch, exit. The shell that runs the
+     machine (the simulator or the runtime) carries it out and has no opinion of its own.
+
+Words
+  tenure   the epoch at which a node became the owner of a task. `(task, tenure)` names one stretch
+           of ownership, and so one version of the task's state.
+  term     the tenure at which a task was last *restored* (from a checkpoint, or from an older copy).
+           Whatever was applied, but not durable, in an earlier term never happened: feeders rewind.
+  chain    the tenures between the last one known to be installed and the present one, oldest first:
+           who may hold the state of a task that is not yet installed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+from meander.model import Epoch, NodeId, TaskId
+
+PeerId: TypeAlias = str
+"""A process: a node (`n1`), a state server, a feeder, a query's writer or committer, the master."""
+FeederId: TypeAlias = str
+
+MASTER: PeerId = "master"
+STORE: NodeId = "@store"
+"""In a chain, in place of a node: the state comes from the durable store."""
+
+
+def loop_feeder(task: TaskId) -> FeederId:
+    """Name the feeder that a task is for its own operator."""
+    return f"loop/{task}"
+
+
+def loop_task(feeder: FeederId) -> TaskId | None:
+    """Give the emitting task of a loop feeder; None for any other feeder.
+
+    >>> loop_task(loop_feeder(7)), loop_task("clicks")
+    (7, None)
+    """
+    return int(feeder[5:]) if feeder.startswith("loop/") else None
+
+
+# --------------------------------------------------------------------------- what is published
+
+
+class Link(NamedTuple):
+    """One tenure of a chain."""
+
+    node: NodeId
+    """Who held it, or `STORE`."""
+    incarnation: int
+    tenure: Epoch
+    key: str = ""
+    """With `STORE`: the checkpoint to load; empty for a task that starts from nothing."""
+
+
+class Incoming(NamedTuple):
+    """Neighbouring tasks that their owner has not yet installed, and who may hold their state."""
+
+    lb: int
+    ub: int
+    tenure: Epoch
+    chain: tuple[Link, ...]
+    """Newest last. The state is at the last link whose node ever installed its tenure."""
+    rank: int = 0
+    """Place in the round's phase schedule: lower ranks are fetched first."""
+
+
+class Member(NamedTuple):
+    """A node or state server that may be spoken to."""
+
+    incarnation: int
+    server: PeerId
+    """A node's state server; empty for a server itself."""
+
+
+# --------------------------------------------------------------------------- data messages
+
+
+class Chunk(NamedTuple):
+    """Rows of one feeder for one task, numbered without gaps per (feeder, task)."""
+
+    feeder: FeederId
+    incarnation: int
+    """Of the feeder: a new one replays by source offset and numbers from 1 again."""
+    task: TaskId
+    number: int
+    first: int
+    """Source offset of the first row."""
+    last: int
+    """Source offset of the last row. Offsets ascend in every (feeder, task)."""
+    rows: Any
+    """Opaque to the protocol; the operator slices it by offset."""
+    size: int = 1
+    """Bytes, for limits and links."""
+
+
+class Chunks(NamedTuple):
+    """Chunks gathered for one node: by a feeder, a loop, or another node's rerouter."""
+
+    chunks: tuple[Chunk, ...]
+    rerouted: bool = False
+
+
+class Ack(NamedTuple):
+    """How far one task has come with one feeder, as its owner knows it."""
+
+    task: TaskId
+    term: Epoch
+    incarnation: int
+    """Of the feeder that the two numbers belong to."""
+    applied: int
+    """Opens the window."""
+    durable: int
+    """Frees the replay buffer."""
+
+
+class Acks(NamedTuple):
+    """Acknowledgements for one feeder. A rerouter never sends one."""
+
+    feeder: FeederId
+    acks: tuple[Ack, ...]
+
+
+class Staged(NamedTuple):
+    """Rows of one attempt at one partition of one micro-batch, for one task."""
+
+    query: str
+    batch: int
+    partition: int
+    attempt: int
+    task: TaskId
+    rows: Any
+    tally: int
+    size: int = 1
+
+
+class Stage(NamedTuple):
+    """Lay rows of a micro-batch by, without applying them."""
+
+    items: tuple[Staged, ...]
+    reply_to: PeerId
+
+
+class StageHeld(NamedTuple):
+    """These are laid by at the owner of their task."""
+
+    items: tuple[tuple[str, int, int, int, TaskId], ...]
+    """(query, batch, partition, attempt, task)."""
+
+
+class Winner(NamedTuple):
+    """The attempt that counts for one partition, and how many rows it staged for one task."""
+
+    partition: int
+    attempt: int
+    tally: int
+
+
+class CommitTask(NamedTuple):
+    """Apply the winners' rows of a micro-batch to one task, atomically."""
+
+    query: str
+    batch: int
+    task: TaskId
+    winners: tuple[Winner, ...]
+
+
+class Commit(NamedTuple):
+    """Commit orders gathered for one node."""
+
+    items: tuple[CommitTask, ...]
+    reply_to: PeerId
+
+
+class Outcome(NamedTuple):
+    """What became of a commit order at its task."""
+
+    task: TaskId
+    term: Epoch
+    applied: bool
+    durable: bool
+    missing: bool
+    """Staged rows were lost with a crash: the batch must be written again."""
+
+
+class Committed(NamedTuple):
+    """Outcomes of one micro-batch."""
+
+    query: str
+    batch: int
+    outcomes: tuple[Outcome, ...]
+
+
+# --------------------------------------------------------------------------- state messages
+
+
+class Put(NamedTuple):
+    """Keep this state for whoever fetches it. `blob` None: this tenure was never installed."""
+
+    task: TaskId
+    tenure: Epoch
+    target: Epoch
+    """The tenure it is meant for: a later `Drop` on behalf of an earlier one does not free it."""
+    blob: bytes | None
+    checksum: int
+
+
+class PutDone(NamedTuple):
+    """The state server holds it, or is full (then try again later)."""
+
+    task: TaskId
+    tenure: Epoch
+    target: Epoch
+    held: bool
+
+
+class Fetch(NamedTuple):
+    """Send me this state from an offset on."""
+
+    task: TaskId
+    tenure: Epoch
+    offset: int
+    urgent: bool
+    """Tuples are waiting for it: serve it first."""
+
+
+class Part(NamedTuple):
+    """A piece of a state, or word that there is none."""
+
+    task: TaskId
+    tenure: Epoch
+    offset: int
+    total: int
+    """Bytes in all; -1: that tenure was never installed; -2: not here (yet)."""
+    data: bytes
+    checksum: int
+    """Of the whole."""
+
+
+NEVER = -1
+NOT_YET = -2
+
+
+class Drop(NamedTuple):
+    """Installed: these need not be held any longer."""
+
+    items: tuple[tuple[TaskId, Epoch, Epoch], ...]
+    """(task, tenure, the tenure that has installed it)."""
+
+
+# --------------------------------------------------------------------------- control messages
+
+
+class Hello(NamedTuple):
+    """A process registers. A node says the incarnation it was launched with; others are given one."""
+
+    kind: str
+    """`node`, `server`, `feeder` or `query`."""
+    instance: str
+    """Tells this process from every other that ever bore its id: a late Hello is recognised."""
+    server: PeerId = ""
+
+
+class Welcome(NamedTuple):
+    """You are in: your incarnation, and for a feeder where to read on."""
+
+    incarnation: int
+    offset: int
+    """The last source offset that needs no replay; -1: begin at the beginning."""
+    grant: Grant
+
+
+class Beat(NamedTuple):
+    """I am alive, know this epoch, and ask for my lease. Carries what the master wants to know."""
+
+    sent: float
+    """My clock. It comes back in the grant, so that a lease counts from before the request."""
+    stats: tuple[tuple[TaskId, int, int], ...] = ()
+    """(task, work, bytes) of tasks whose numbers changed."""
+    offset: int = -1
+    """A feeder's last source offset that needs no replay."""
+    missing: bool = False
+    """I have heard of an epoch that I do not have: send me the table."""
+
+
+class Grant(NamedTuple):
+    """Your lease, and the newest table if you lack it."""
+
+    sent: float
+    """Echo of the beat; negative: this is unasked news, the lease is not renewed."""
+    lease_s: float
+    table: Any
+    """A `Table`, or None."""
+
+
+class Install(NamedTuple):
+    """One task that is installed."""
+
+    task: TaskId
+    tenure: Epoch
+    size: int
+    pause_s: float
+    """From the first tuple that waited (or the request, if none did) until the task served."""
+    transfer_s: float
+    waited: bool
+
+
+class Installed(NamedTuple):
+    """These tasks are installed at the sender."""
+
+    items: tuple[Install, ...]
+
+
+class Checkpoint(NamedTuple):
+    """One task's record in the durable store."""
+
+    task: TaskId
+    tenure: Epoch
+    number: int
+    """Ascends within a tenure."""
+    key: str
+
+
+class Checkpointed(NamedTuple):
+    """These records are written; they count when the master says so."""
+
+    items: tuple[Checkpoint, ...]
+
+
+class Accepted(NamedTuple):
+    """These records are in the manifest: what they hold is durable."""
+
+    items: tuple[tuple[TaskId, Epoch, int], ...]
+
+
+class Dismiss(NamedTuple):
+    """Nobody can still send to you: leave."""
+
+
+class Fence(NamedTuple):
+    """You have been replaced: stop."""
+
+
+class Bye(NamedTuple):
+    """I am done and leave for good."""
+
+
+Message: TypeAlias = (
+    Chunks
+    | Acks
+    | Stage
+    | StageHeld
+    | Commit
+    | Committed
+    | Put
+    | PutDone
+    | Fetch
+    | Part
+    | Drop
+    | Hello
+    | Welcome
+    | Beat
+    | Grant
+    | Installed
+    | Checkpointed
+    | Accepted
+    | Dismiss
+    | Fence
+    | Bye
+)
+
+
+class Envelope(NamedTuple):
+    """A message under way."""
+
+    sender: PeerId
+    incarnation: int
+    to: PeerId
+    to_incarnation: int
+    """0: any."""
+    epoch: Epoch
+    """The newest the sender knew; its first half is the generation."""
+    body: Message
+
+
+# --------------------------------------------------------------------------- events and actions
+
+
+class Tick(NamedTuple):
+    """Time has passed: look at deadlines. Shells send one every `Settings.tick_s` or so."""
+
+
+class PeerLost(NamedTuple):
+    """The connection to a process broke, and it does not come back under this incarnation."""
+
+    peer: PeerId
+    incarnation: int
+
+
+class Stored(NamedTuple):
+    """The durable store has it, or could not take it."""
+
+    key: str
+    done: bool
+    fenced: bool = False
+    """Refused because a later generation has written: this writer has been replaced."""
+
+
+class Loaded(NamedTuple):
+    """What the durable store has under a key; None: nothing."""
+
+    key: str
+    data: bytes | None
+
+
+class Offer(NamedTuple):
+    """Rows read from a source, grouped by task: `{task: (rows, first, last, size)}`."""
+
+    groups: tuple[tuple[TaskId, Any, int, int, int], ...]
+    """(task, rows, first offset, last offset, bytes), every task at most once."""
+    last: int
+    """The last source offset covered, also when its row went nowhere."""
+
+
+class Write(NamedTuple):
+    """One attempt at one partition of a micro-batch, grouped by task."""
+
+    batch: int
+    partition: int
+    attempt: int
+    groups: tuple[tuple[TaskId, Any, int, int], ...]
+    """(task, rows, count, bytes), every task at most once."""
+
+
+class Seal(NamedTuple):
+    """All partitions of a micro-batch are written: apply the winners."""
+
+    batch: int
+    parts: tuple[tuple[int, int, tuple[tuple[TaskId, int], ...]], ...]
+    """(partition, winning attempt, ((task, count), …))."""
+
+
+class Finish(NamedTuple):
+    """The source is at its end: close when everything is durable."""
+
+
+class Rescale(NamedTuple):
+    """Command to the master: so many nodes, from where things stand."""
+
+    nodes: int
+    pause_ms: float | None = None
+    tasks_max: int | None = None
+    bytes_max: int | None = None
+
+
+class Abort(NamedTuple):
+    """Command to the master: stop here; tasks under way return to whoever holds their state."""
+
+
+class Resume(NamedTuple):
+    """Command to the master: carry the aborted migration on."""
+
+
+class RollBack(NamedTuple):
+    """Command to the master: go back to the assignment before the migration."""
+
+
+Event: TypeAlias = (
+    Envelope
+    | Tick
+    | PeerLost
+    | Stored
+    | Loaded
+    | Offer
+    | Write
+    | Seal
+    | Finish
+    | Rescale
+    | Abort
+    | Resume
+    | RollBack
+)
+
+
+class Send(NamedTuple):
+    """Hand this to the network. It may be lost, doubled, delayed."""
+
+    envelope: Envelope
+
+
+class Store(NamedTuple):
+    """Write to the durable store. `fence` orders writers of one key: a lower one is refused."""
+
+    key: str
+    data: bytes
+    fence: int = 0
+
+
+class Load(NamedTuple):
+    """Read from the durable store."""
+
+    key: str
+
+
+class Discard(NamedTuple):
+    """These keys of the durable store are no longer needed."""
+
+    keys: tuple[str, ...]
+
+
+class Launch(NamedTuple):
+    """Start a process for this node under this incarnation."""
+
+    node: NodeId
+    incarnation: int
+
+
+class Exit(NamedTuple):
+    """End this process."""
+
+    reason: str
+
+
+class Tell(NamedTuple):
+    """Something for people: a migration began, ended, was aborted; a node was lost."""
+
+    what: str
+    facts: dict[str, Any]
+
+
+Action: TypeAlias = Send | Store | Load | Discard | Launch | Exit | Tell

@@ -1,0 +1,381 @@
+"""A node: takes chunks, applies them to the tasks it serves, and hands tasks over.
+
+Rules of the file
+  1. What can be done with a chunk follows from the phase of its task here: SERVING applies it, in
+     order, once; AWAITING keeps it in the wait buffer; anything else passes it to the rerouter,
+     unless its sender knew a newer epoch than we do: then it is parked until we know it too.
+  2. Only the owner acknowledges. *Applied* when it is in the state, *durable* when the state is.
+  3. Without a lease nothing is applied, acknowledged or stored: the master may have replaced us.
+
+The paper's parts have files of their own: `manager` (what a new table changes, frozen copies),
+`retriever` (states that come), `rerouter`; so do `checkpointer` and `staging` (micro-batches).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from typing import ClassVar
+
+from meander.model import Epoch, NodeId, TaskId
+from meander.protocol.checkpointer import Checkpointer
+from meander.protocol.client import Client
+from meander.protocol.feeder import check_acks
+from meander.protocol.manager import MigrationManager
+from meander.protocol.messages import (
+    MASTER,
+    Accepted,
+    Ack,
+    Acks,
+    Beat,
+    Bye,
+    Chunk,
+    Chunks,
+    Commit,
+    Dismiss,
+    Envelope,
+    FeederId,
+    Loaded,
+    Part,
+    PutDone,
+    Stage,
+    Stored,
+    loop_task,
+)
+from meander.protocol.rerouter import Rerouter
+from meander.protocol.retriever import Retriever
+from meander.protocol.settings import Settings
+from meander.protocol.slot import Phase, Slot
+from meander.protocol.staging import Staging
+from meander.protocol.state import Operator, Position, TaskState
+from meander.protocol.table import Table
+
+
+class Node(Client):
+    """One node."""
+
+    kind = "node"
+    accepts: ClassVar[tuple[type, ...]] = (
+        *Client.accepts, Chunks, Acks, Stage, Commit, PutDone, Part, Accepted, Stored, Loaded, Dismiss,
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        me: NodeId,
+        incarnation: int,
+        settings: Settings,
+        generation: int,
+        server: str,
+        operator: Operator,
+    ) -> None:
+        instance = f"{me}/{generation}/{incarnation}"
+        super().__init__(me, incarnation, settings, generation, instance, server)
+        self.operator = operator
+        self.gated = settings.checkpoint_s > 0
+        """Whether what is emitted must be durable before it leaves."""
+        self.slots: dict[TaskId, Slot] = {}
+        self.manager = MigrationManager(self)
+        self.retriever = Retriever(self)
+        self.rerouter = Rerouter(self)
+        self.checkpointer = Checkpointer(self)
+        self.staging = Staging(self)
+        self.applied_chunks = 0
+        self._local: deque[Chunk] = deque()
+        """Loop chunks from this node to itself."""
+        self._acks: dict[FeederId, set[TaskId]] = {}
+        """Who is to be told how far which tasks are."""
+        self._loops: set[TaskId] = set()
+        """Tasks whose outbox may have something to send."""
+        self._work: dict[TaskId, int] = {}
+        """Rows taken since the last beat, per task."""
+
+    # ------------------------------------------------------------------ chunks
+
+    def _check_chunks(self, body: Chunks) -> str | None:
+        tasks = self.table.assignment.tasks if self.table is not None else None
+        for c in body.chunks:
+            if c.task < 0 or (tasks is not None and c.task >= tasks):
+                return f"there is no task {c.task}"
+            if (
+                c.number < 1
+                or c.incarnation < 1
+                or c.first > c.last
+                or not isinstance(c.feeder, str)
+            ):
+                return f"chunk {c.number} of {c.feeder!r} is impossible"
+        return None
+
+    def _on_chunks(self, env: Envelope, body: Chunks) -> None:
+        if not self.leased:
+            return
+        for chunk in body.chunks:
+            self._take(chunk, env.epoch)
+        self.flush()
+
+    def _take(self, chunk: Chunk, epoch: Epoch) -> None:
+        slot = self.slots.get(chunk.task)
+        phase = Phase.ABSENT if slot is None else slot.phase
+        if phase is Phase.SERVING:
+            assert slot is not None
+            self._accept(slot, chunk)
+        elif phase is Phase.AWAITING:
+            assert slot is not None
+            self._wait(slot, chunk)
+        elif epoch > self.epoch:
+            self.rerouter.park(chunk, epoch)
+        else:
+            self.rerouter.add(chunk)
+
+    def _wait(self, slot: Slot, chunk: Chunk) -> None:
+        """Put a chunk into the wait buffer; what does not fit is sent again by its feeder."""
+        if slot.hold(chunk, self.settings.waiting_chunks_max) and slot.waiting_since is None:
+            slot.waiting_since = self._now
+            self.retriever.wanted(slot)
+
+    def _accept(self, slot: Slot, chunk: Chunk) -> None:
+        """Apply a chunk if it is the next of its feeder, keep it if it is early, else drop it."""
+        state, feeder = slot.state, chunk.feeder
+        assert state is not None
+        assert self.table is not None
+        if feeder in self.table.closed:
+            return
+        position = state.positions.get(feeder)
+        if position is None or chunk.incarnation > position.incarnation:
+            expected = 1
+        elif chunk.incarnation < position.incarnation:
+            return  # the feeder has been replaced and replays
+        else:
+            expected = position.number + 1
+        if chunk.number < expected:
+            self._acks.setdefault(feeder, set()).add(slot.task)
+        elif chunk.number > expected or self._throttled(state, feeder):
+            slot.hold(chunk, self.settings.waiting_chunks_max)
+            self._acks.setdefault(feeder, set()).add(slot.task)
+        else:
+            self._apply(slot, state, chunk, position)
+            if slot.pending_chunks:
+                self._drain(slot, feeder)
+
+    def _throttled(self, state: TaskState, feeder: FeederId) -> bool:
+        """Whether the loop must drain before this external feeder goes on."""
+        return state.outbox.retained >= self.settings.loop_chunks_max and loop_task(feeder) is None
+
+    def _apply(self, slot: Slot, state: TaskState, chunk: Chunk, position: Position | None) -> None:
+        after = -1 if position is None else position.offset
+        if chunk.last > after:
+            emissions = self.operator.apply(slot.task, state.app, chunk.feeder, chunk.rows, after)
+            for emission in emissions:
+                state.emit(emission)
+        state.positions[chunk.feeder] = Position(
+            chunk.incarnation, chunk.number, max(after, chunk.last)
+        )
+        self.touched(slot, state)
+        self._acks.setdefault(chunk.feeder, set()).add(slot.task)
+        self.applied_chunks += 1
+
+    def touched(self, slot: Slot, state: TaskState) -> None:
+        """Note that a task's state has changed."""
+        slot.dirty = True
+        self._work[slot.task] = self._work.get(slot.task, 0) + 1
+        if state.outbox.active:
+            self._loops.add(slot.task)
+
+    def _drain(self, slot: Slot, feeder: FeederId) -> None:
+        """Apply the kept chunks of a feeder that are next."""
+        state, lane = slot.state, slot.pending.get(feeder)
+        assert state is not None
+        while lane:
+            position = state.positions.get(feeder)
+            kept = next(iter(lane.values())).incarnation
+            if position is not None and kept < position.incarnation:
+                slot.pending_chunks -= len(lane)
+                lane.clear()
+                return
+            new = position is None or kept > position.incarnation
+            expected = 1 if new or position is None else position.number + 1
+            for number in [n for n in lane if n < expected]:
+                del lane[number]
+                slot.pending_chunks -= 1
+            if expected not in lane or self._throttled(state, feeder):
+                return
+            slot.pending_chunks -= 1
+            self._apply(slot, state, lane.pop(expected), position)
+
+    def drain_all(self, slot: Slot) -> None:
+        """Apply whatever kept chunks are next, of all feeders."""
+        for feeder in list(slot.pending):
+            self._drain(slot, feeder)
+
+    # ------------------------------------------------------------------ acknowledgements and loops
+
+    def _check_acks(self, body: Acks) -> str | None:
+        if not body.feeder.startswith("loop/"):
+            return f"{body.feeder} is no loop"
+        return check_acks(body)
+
+    def _on_acks(self, env: Envelope, body: Acks) -> None:
+        if self.leased:
+            self._take_acks(body.feeder, body.acks)
+            self.flush()
+
+    def _take_acks(self, feeder: FeederId, acks: tuple[Ack, ...]) -> None:
+        task = loop_task(feeder)
+        slot = None if task is None else self.slots.get(task)
+        if slot is None or slot.state is None:
+            return  # the task has moved on; it sends again and is told again
+        for ack in acks:
+            if slot.state.outbox.acknowledge(ack, self._now):
+                slot.dirty = True
+        if slot.state.outbox.active:
+            self._loops.add(slot.task)
+        if slot.pending_chunks:
+            self.drain_all(slot)
+
+    def acknowledge(self, slot: Slot) -> None:
+        """Tell every feeder of a task how far it is."""
+        assert slot.state is not None
+        for feeder in slot.state.positions:
+            self._acks.setdefault(feeder, set()).add(slot.task)
+
+    def _ack(self, feeder: FeederId, task: TaskId) -> Ack | None:
+        slot = self.slots.get(task)
+        if slot is None or slot.state is None:
+            return None
+        position = slot.state.positions.get(feeder)
+        if position is None:
+            return None
+        durable = position.number
+        if self.gated:
+            known = slot.state.durable.get(feeder)
+            same = known is not None and known.incarnation == position.incarnation
+            durable = known.number if same and known is not None else 0
+        return Ack(task, slot.term, position.incarnation, position.number, durable)
+
+    def flush(self) -> None:
+        """Send what this event has caused: loop chunks, acknowledgements, re-routes."""
+        assert self.table is not None
+        gathered: defaultdict[NodeId, list[Chunk]] = defaultdict(list)
+        while self._loops or self._local or self._acks:
+            for task in list(self._loops):
+                self._gather_loop(task, gathered)
+            self._loops.clear()
+            while self._local:
+                self._take(self._local.popleft(), self.epoch)
+            acks, self._acks = self._acks, {}
+            for feeder, tasks in acks.items():
+                self._send_acks(feeder, tasks)
+        for node, chunks in gathered.items():
+            self._send(node, Chunks(tuple(chunks)))
+        self.rerouter.flush()
+        self.staging.flush()
+
+    def _gather_loop(self, task: TaskId, gathered: defaultdict[NodeId, list[Chunk]]) -> None:
+        slot = self.slots[task]
+        if slot.state is None:
+            return
+        assert self.table is not None
+        outbox = slot.state.outbox
+        for target in list(outbox.active):
+            chunks = outbox.due(target, self.settings.window_chunks, self._now)
+            if chunks:
+                owner = self.table.owner(target)
+                where = self._local if owner == self.me else gathered[owner]
+                where.extend(chunks)
+
+    def _send_acks(self, feeder: FeederId, tasks: set[TaskId]) -> None:
+        acks = tuple(a for a in (self._ack(feeder, t) for t in sorted(tasks)) if a is not None)
+        if not acks:
+            return
+        emitter = loop_task(feeder)
+        if emitter is None:
+            self._send(feeder, Acks(feeder, acks))
+            return
+        assert self.table is not None
+        owner = self.table.owner(emitter)
+        if owner == self.me:
+            self._take_acks(feeder, acks)
+        else:
+            self._send(owner, Acks(feeder, acks))
+
+    # ------------------------------------------------------------------ the other events
+
+    def _adopt(self, old: Table | None, new: Table) -> None:
+        self.manager.adopt(old, new)
+        if not self.ended:
+            self.rerouter.unpark()
+            self.retriever.pump()
+            self.flush()
+
+    def take_again(self, item: Chunk, epoch: Epoch) -> None:
+        """Take a chunk that was parked or waited."""
+        self._take(item, epoch)
+
+    def _every_tick(self) -> None:
+        if not self.leased:
+            return
+        self.manager.tick()
+        self.retriever.pump()
+        self.checkpointer.tick()
+        for slot in self.slots.values():
+            if slot.state is not None and slot.state.outbox.active:
+                slot.state.outbox.late(self._now, self.settings.retry_s)
+                self._loops.add(slot.task)
+        self.flush()
+
+    def _beat_body(self) -> Beat:
+        stats = []
+        for task, work in self._work.items():
+            slot = self.slots[task]
+            if slot.state is not None:
+                stats.append((task, work, self.operator.size(slot.state.app)))
+        self._work.clear()
+        return Beat(self._now, tuple(stats), missing=self.behind)
+
+    def _check_stage(self, body: Stage) -> str | None:
+        return self.staging.check_stage(body)
+
+    def _on_stage(self, env: Envelope, body: Stage) -> None:
+        if self.leased:
+            self.staging.stage(body, env.epoch)
+            self.flush()
+
+    def _check_commit(self, body: Commit) -> str | None:
+        return self.staging.check_commit(body)
+
+    def _on_commit(self, env: Envelope, body: Commit) -> None:
+        if self.leased:
+            self.staging.commit(body, env.epoch)
+            self.flush()
+
+    def _on_put_done(self, env: Envelope, body: PutDone) -> None:
+        self.manager.put_done(body)
+
+    def _check_part(self, body: Part) -> str | None:
+        return self.retriever.check_part(body)
+
+    def _on_part(self, env: Envelope, body: Part) -> None:
+        if self.leased:
+            self.retriever.part(body)
+            self.flush()
+
+    def _on_loaded(self, event: Loaded) -> None:
+        if self.leased:
+            self.retriever.loaded(event)
+            self.flush()
+
+    def _on_stored(self, event: Stored) -> None:
+        if self.leased:
+            self.checkpointer.stored(event)
+
+    def _on_accepted(self, env: Envelope, body: Accepted) -> None:
+        if env.sender == MASTER and self.leased:
+            self.checkpointer.accepted(body)
+            self.flush()
+
+    def _on_dismiss(self, env: Envelope, body: Dismiss) -> None:
+        if env.sender == MASTER and not self.serving():
+            self._send(MASTER, Bye())
+            self._exit("dismissed")
+
+    def serving(self) -> list[TaskId]:
+        """List the tasks this node owns, served or awaited."""
+        return [t for t, s in self.slots.items() if s.phase in (Phase.SERVING, Phase.AWAITING)]

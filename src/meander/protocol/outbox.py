@@ -1,0 +1,143 @@
+"""Numbered chunks on their way to tasks: what a feeder keeps until it is durable.
+
+One lane per destination task. Numbers have no gaps; a lane keeps every chunk from the first that is
+not durable to the last that was offered, and sends those within the task's window:
+
+    durable ≤ applied ≤ sent ≤ released ≤ last
+            └ retained: applied, not durable ┘
+                      └ in flight ┘  └ beyond credit, or not yet allowed to leave ┘
+
+A continuous feeder has one outbox. In a feedback loop the *emitting task* has one, inside its state:
+it moves with the task, and `released` stays behind `last` until the record that holds what was
+emitted is durable.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from meander.model import ZERO_EPOCH, Epoch, TaskId
+from meander.protocol.messages import Ack, Chunk, FeederId
+
+
+class Lane:
+    """Chunks for one task. `chunks` holds exactly the numbers `durable+1 … last`."""
+
+    __slots__ = ("applied", "chunks", "durable", "last", "released", "sent", "since", "term")
+
+    def __init__(self) -> None:
+        self.term: Epoch = ZERO_EPOCH
+        """The term the acknowledgements below belong to."""
+        self.durable = 0
+        self.applied = 0
+        self.sent = 0
+        self.released = 0
+        self.last = 0
+        self.since = 0.0
+        """When the lane last got on: sent its first chunk or was acknowledged."""
+        self.chunks: deque[Chunk] = deque()
+
+    def rewind(self) -> None:
+        """Send again all that is not durable."""
+        self.applied = self.sent = self.durable
+
+    def between(self, low: int, high: int) -> Iterator[Chunk]:
+        """Give the chunks numbered `low+1 … high`."""
+        return islice(self.chunks, low - self.durable, high - self.durable)
+
+
+class Outbox:
+    """All lanes of one feeder."""
+
+    def __init__(self, feeder: FeederId, incarnation: int, *, gated: bool = False) -> None:
+        self.feeder = feeder
+        self.incarnation = incarnation
+        self.gated = gated
+        """Whether chunks leave only when `release` allows it."""
+        self.lanes: dict[TaskId, Lane] = {}
+        self.retained = 0
+        """Chunks kept in all lanes."""
+        self.active: set[TaskId] = set()
+        """Lanes that may have something to send or are waiting for an acknowledgement."""
+
+    def offer(self, task: TaskId, rows: Any, first: int, last: int, size: int) -> None:
+        """Take rows for a task as its next chunk."""
+        lane = self.lanes.get(task)
+        if lane is None:
+            lane = self.lanes[task] = Lane()
+        lane.last += 1
+        lane.chunks.append(
+            Chunk(self.feeder, self.incarnation, task, lane.last, first, last, rows, size)
+        )
+        if not self.gated:
+            lane.released = lane.last
+        self.retained += 1
+        self.active.add(task)
+
+    def due(self, task: TaskId, window: int, now: float) -> list[Chunk]:
+        """Give the chunks of a lane that may be sent now, and count them as sent."""
+        lane = self.lanes[task]
+        high = min(lane.applied + window, lane.released)
+        if high <= lane.sent:
+            if lane.applied == lane.last:
+                self.active.discard(task)
+            return []
+        if lane.sent == lane.applied:
+            lane.since = now
+        chunks = list(lane.between(lane.sent, high))
+        lane.sent = high
+        return chunks
+
+    def late(self, now: float, retry_s: float) -> bool:
+        """Turn lanes that heard nothing for too long back to their last acknowledgement."""
+        any_late = False
+        for task in self.active:
+            lane = self.lanes[task]
+            if lane.sent > lane.applied and now - lane.since > retry_s:
+                lane.sent = lane.applied
+                any_late = True
+        return any_late
+
+    def acknowledge(self, ack: Ack, now: float) -> bool:
+        """Take an acknowledgement; say whether it told anything new."""
+        lane = self.lanes.get(ack.task)
+        if lane is None or ack.incarnation != self.incarnation or ack.term < lane.term:
+            return False
+        if ack.term > lane.term:
+            self.restored(ack.task, ack.term)
+        news = False
+        if ack.applied > lane.applied:
+            lane.applied = min(ack.applied, lane.last)
+            lane.sent = max(lane.sent, lane.applied)
+            lane.since = now
+            news = True
+        while lane.durable < min(ack.durable, lane.last):
+            lane.chunks.popleft()
+            lane.durable += 1
+            self.retained -= 1
+            news = True
+        lane.applied = max(lane.applied, lane.durable)
+        lane.sent = max(lane.sent, lane.applied)
+        return news
+
+    def restored(self, task: TaskId, term: Epoch) -> None:
+        """The task was restored: what is not durable must be sent again."""
+        lane = self.lanes.get(task)
+        if lane is not None and term > lane.term:
+            lane.term = term
+            lane.rewind()
+            if lane.last > lane.durable:
+                self.active.add(task)
+
+    def safe_offset(self, last: int) -> int:
+        """Give the largest source offset up to which everything is durable; `last` was offered."""
+        firsts = [lane.chunks[0].first for lane in self.lanes.values() if lane.chunks]
+        return min(firsts) - 1 if firsts else last
+
+    @property
+    def idle(self) -> bool:
+        """Whether every chunk is durable."""
+        return self.retained == 0

@@ -1,0 +1,216 @@
+"""The retriever: fetches the states of tasks that are awaited, one after another, and installs them.
+
+What tuples already wait for comes first; then the order of the round's phase schedule, in which no
+sender is asked by two at a time. A state comes in parts and is resumed where it stopped; it counts
+when length and checksum are right. The chain is asked from its newest link back: a link that was
+never installed answers so, and then the one before it has the state.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from meander.errors import MalformedMessage
+from meander.model import TaskId
+from meander.protocol.feeder import restored
+from meander.protocol.messages import NEVER, NOT_YET, STORE, Drop, Fetch, Load, Loaded, Part
+from meander.protocol.slot import Cause, Phase, Slot
+from meander.protocol.state import TaskState, checksum, decode
+
+if TYPE_CHECKING:
+    from meander.protocol.node import Node
+
+
+class Retriever:
+    """Part of a node."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.awaited: dict[TaskId, Slot] = {}
+        self.current: Slot | None = None
+        """The one that is being fetched from a state server."""
+        self._parts: list[bytes] = []
+        self._got = 0
+        self._began = 0.0
+        self._asked_at = 0.0
+        self.bad_blobs = 0
+        """States refused for a wrong length or checksum, for the metrics."""
+
+    def await_(self, slot: Slot) -> None:
+        """Take a task into the queue (again): its tenure is new."""
+        self.forget(slot)
+        self.awaited[slot.task] = slot
+
+    def forget(self, slot: Slot) -> None:
+        """A task need not be fetched any more."""
+        self.awaited.pop(slot.task, None)
+        if self.current is slot:
+            self.current = None
+
+    def wanted(self, slot: Slot) -> None:
+        """Tuples wait for this one now: if nothing is under way, it goes first."""
+        if self.current is None:
+            self.pump()
+
+    def pump(self) -> None:
+        """Ask for the next state, or again for the one that does not come."""
+        now, node = self.node._now, self.node
+        if self.current is not None:
+            if now - self._asked_at > node.settings.retry_s:
+                self._ask()
+            return
+        for slot in self._queue(now):
+            link = slot.chain[slot.link]
+            if link.node == STORE:
+                self._from_store(slot)
+            elif link.node == node.me and link.incarnation == node.incarnation:
+                self._from_own_copy(slot)
+            else:
+                self.current, self._parts, self._got, self._began = slot, [], 0, now
+                self._ask()
+                return
+
+    def _queue(self, now: float) -> list[Slot]:
+        ready = [s for s in self.awaited.values() if s.retry_at <= now]
+        ready.sort(key=lambda s: (s.waiting_since is None, s.rank, s.task))
+        return ready
+
+    def _ask(self) -> None:
+        slot, table = self.current, self.node.table
+        assert slot is not None
+        assert table is not None
+        link = slot.chain[slot.link]
+        member = table.members.get(link.node)
+        self._asked_at = self.node._now
+        if member is None:  # it is gone; the master will say where the state is to come from
+            self._later(slot)
+            return
+        urgent = slot.waiting_since is not None
+        self.node._send(member.server, Fetch(slot.task, link.tenure, self._got, urgent))
+
+    def _later(self, slot: Slot) -> None:
+        slot.retry_at = self.node._now + self.node.settings.retry_s
+        if self.current is slot:
+            self.current = None
+
+    # ------------------------------------------------------------------ where states come from
+
+    def _from_store(self, slot: Slot) -> None:
+        key = slot.chain[slot.link].key
+        if key:
+            slot.retry_at = self.node._now + 4 * self.node.settings.retry_s
+            self.node._out.append(Load(key))
+        else:
+            app = self.node.operator.empty(slot.task)
+            self._install(slot, TaskState(slot.task, app, gated=self.node.gated), 0, 0.0)
+
+    def loaded(self, event: Loaded) -> None:
+        """The durable store answers."""
+        for slot in list(self.awaited.values()):
+            if slot.chain[slot.link].key == event.key and event.data is not None:
+                self._install_blob(slot, event.data, self.node._now - slot.since, restored=True)
+
+    def _from_own_copy(self, slot: Slot) -> None:
+        blob = self.node.manager.copies.get((slot.task, slot.chain[slot.link].tenure))
+        if blob is None:
+            self._never(slot)
+        else:
+            self._install_blob(slot, blob, 0.0)
+
+    def check_part(self, body: Part) -> str | None:
+        """Find what is wrong with a part as such."""
+        if body.task < 0 or body.offset < 0 or body.total < NOT_YET:
+            return "a task, an offset or a length is negative"
+        if body.total >= 0 and body.offset + len(body.data) > body.total:
+            return "it runs past the end of the state"
+        return None
+
+    def part(self, body: Part) -> None:
+        """A state server answers, perhaps later than it was asked."""
+        slot = self.awaited.get(body.task)
+        if slot is None or slot.chain[slot.link].tenure != body.tenure:
+            return
+        if slot is not self.current:
+            if body.total != NOT_YET:  # it is there now: its turn comes
+                slot.retry_at = 0.0
+                self.pump()
+            return
+        if body.total == NEVER:
+            self._never(slot)
+        elif body.total == NOT_YET:
+            self._later(slot)
+        elif body.offset == self._got:
+            self._parts.append(body.data)
+            self._got += len(body.data)
+            if self._got < body.total:
+                self._ask()
+                return
+            blob = b"".join(self._parts)
+            self.current = None
+            if checksum(blob) == body.checksum:
+                self._install_blob(slot, blob, self.node._now - self._began)
+            else:
+                self.bad_blobs += 1
+                self._later(slot)
+        else:
+            return
+        self.pump()
+
+    def _never(self, slot: Slot) -> None:
+        """That link never had the state: ask the one before it."""
+        if self.current is slot:
+            self.current = None
+        if slot.link > 0:
+            slot.link -= 1
+        else:
+            slot.link = len(slot.chain) - 1
+            self._later(slot)
+
+    # ------------------------------------------------------------------ install
+
+    def _install_blob(
+        self, slot: Slot, blob: bytes, transfer_s: float, *, restored: bool = False
+    ) -> None:
+        try:
+            state = decode(slot.task, blob, self.node.operator, gated=self.node.gated)
+        except MalformedMessage as error:
+            self.bad_blobs += 1
+            self.node._tell("state refused", task=slot.task, why=str(error))
+            self._later(slot)
+            return
+        if restored:  # the record is durable, and so is what it holds
+            state.durable = dict(state.positions)
+            state.durable_batches = dict(state.batches)
+            for lane in state.outbox.lanes.values():
+                lane.released = lane.last
+        self._install(slot, state, len(blob), transfer_s)
+
+    def _release(self, slot: Slot) -> None:
+        """Let the state server make room; the frozen copy stays until the master knows."""
+        assert self.node.table is not None
+        link = slot.chain[slot.link]
+        member = self.node.table.members.get(link.node)
+        if member is not None and link.node != self.node.me:
+            self.node._send(member.server, Drop(((slot.task, link.tenure, slot.tenure),)))
+
+    def _install(self, slot: Slot, state: TaskState, size: int, transfer_s: float) -> None:
+        """Serve: first what waited, in order, then what comes."""
+        node = self.node
+        self.forget(slot)
+        slot.go(Cause.WHOLE)
+        assert slot.phase is Phase.SERVING
+        slot.state, slot.dirty, slot.record, slot.record_number = state, True, None, 0
+        node.manager.installed(slot, size, transfer_s)
+        self._release(slot)
+        slot.waiting_since = None
+        assert node.table is not None
+        state.retire(node.table.closed)
+        restored(state.outbox, None, node.table)
+        if state.outbox.active:
+            node._loops.add(slot.task)
+        node.drain_all(slot)
+        orders, slot.orders = slot.orders, []
+        for item, reply_to in orders:
+            node.staging.take_again(item, node.epoch, reply_to)
+        node.acknowledge(slot)
+        node.manager.report()

@@ -1,0 +1,47 @@
+"""Every limit and every delay of the protocol, with its unit last in the name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Numbers that all machines of one deployment share."""
+
+    beat_s: float = 0.4
+    """How often a process asks for its lease."""
+    lease_s: float = 2.0
+    """How long a grant lasts, counted by its holder from when it asked."""
+    lease_margin: float = 1.25
+    """The master waits this much longer before it counts a lease as run out: clocks drift."""
+    retry_s: float = 0.25
+    """How long to wait for an answer before asking again."""
+    window_chunks: int = 8
+    """Most chunks of one feeder that one task may have un-applied: its credit."""
+    retained_chunks_max: int = 512
+    """Most chunks a feeder keeps because they are not durable; beyond it takes no more rows."""
+    waiting_chunks_max: int = 4096
+    """Most chunks of one task that a node keeps out of order or in the wait buffer."""
+    parked_messages_max: int = 1024
+    """Most messages of an epoch not yet known that a node keeps."""
+    loop_chunks_max: int = 64
+    """A task with so many unacknowledged loop chunks takes no external ones: the loop drains first."""
+    part_bytes: int = 4 * 2**20
+    """States travel in pieces of this size."""
+    server_bytes_max: int = 2**30
+    """What one state server holds; beyond it refuses (a single larger state is taken when empty)."""
+    checkpoint_s: float = 0.0
+    """How often a node writes the tasks that changed; 0: no checkpoints."""
+    launch_s_max: float = 8.0
+    """How long the master waits for a launched node before it plans without it."""
+    round_s_max: float = 6.0
+    """How long a round may take before the master turns what is stuck around."""
+    migration_s_max: float = 120.0
+    """How long a migration may take before the master rolls it back."""
+    closed_s: float = 20.0
+    """How long a closed feeder is remembered, so that its late chunks are refused."""
+    bandwidth_bytes_s: float = 200e6
+    """First guess of a link's speed; measured from then on."""
+    overhead_s: float = 0.02
+    """First guess of what a round costs besides its bytes; measured from then on."""

@@ -1,0 +1,143 @@
+"""One task at one node: its phase, and the chunks it cannot take yet.
+
+The phases and their transitions are the table below; code elsewhere only fills in what is done.
+
+    ABSENT ──gain──► AWAITING ──whole──► SERVING ──lose──► DEPARTING ──settled──► DEPARTED
+                        │  ▲                │                  │                     │
+                        │  └────regain──────┘                  └───────gain──────────┤
+                        └──lose──► DEPARTED ◄────────────────────────────────────────┘ (gain: AWAITING)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, Final
+
+from meander.errors import ProtocolError
+from meander.model import ZERO_EPOCH, Epoch, TaskId
+from meander.protocol.messages import Chunk, FeederId, Link
+from meander.protocol.state import TaskState
+
+
+class Phase(Enum):
+    """What a node is for a task."""
+
+    ABSENT = "absent"
+    """It never was its owner."""
+    AWAITING = "awaiting"
+    """It owns the task and waits for its state; chunks go to the wait buffer."""
+    SERVING = "serving"
+    """It owns the task and applies chunks."""
+    DEPARTING = "departing"
+    """It owned the task; its copy is frozen and kept; chunks are re-routed."""
+    DEPARTED = "departed"
+    """It owned the task and has nothing of it any more; chunks are re-routed."""
+
+
+class Cause(Enum):
+    """Why a task changes its phase."""
+
+    GAIN = "gain"
+    """A table names this node as the new owner."""
+    REGAIN = "regain"
+    """It is the owner still, but under a new tenure: the state must be fetched (again)."""
+    WHOLE = "whole"
+    """The state is here, complete, with the right checksum."""
+    LOSE = "lose"
+    """A table names another owner."""
+    SETTLED = "settled"
+    """No table needs the frozen copy any more."""
+
+
+TRANSITIONS: Final[Mapping[tuple[Phase, Cause], Phase]] = {
+    (Phase.ABSENT, Cause.GAIN): Phase.AWAITING,
+    (Phase.AWAITING, Cause.WHOLE): Phase.SERVING,
+    (Phase.AWAITING, Cause.REGAIN): Phase.AWAITING,  # the wait buffer stays
+    (Phase.AWAITING, Cause.LOSE): Phase.DEPARTED,  # never installed: the wait buffer is re-routed
+    (Phase.SERVING, Cause.LOSE): Phase.DEPARTING,
+    (Phase.SERVING, Cause.REGAIN): Phase.AWAITING,  # moved away and back unseen, or restored
+    (Phase.DEPARTING, Cause.SETTLED): Phase.DEPARTED,
+    (Phase.DEPARTING, Cause.GAIN): Phase.AWAITING,  # the frozen copy stays until it is settled
+    (Phase.DEPARTED, Cause.GAIN): Phase.AWAITING,
+}
+
+
+class Slot:
+    """A task at a node."""
+
+    __slots__ = (
+        "chain", "dirty", "link", "orders", "pending", "pending_chunks", "phase", "rank",
+        "record", "record_number", "retry_at", "since", "state", "task", "tenure", "term",
+        "waiting_since",
+    )  # fmt: skip
+
+    def __init__(self, task: TaskId) -> None:
+        self.task = task
+        self.phase = Phase.ABSENT
+        self.tenure: Epoch = ZERO_EPOCH
+        """Since when this node owns the task; of no meaning when it does not."""
+        self.term: Epoch = ZERO_EPOCH
+        self.state: TaskState | None = None
+        """Not None iff SERVING."""
+        self.pending: dict[FeederId, dict[int, Chunk]] = {}
+        """The wait buffer when AWAITING; chunks behind a gap when SERVING; else empty.
+        Chunks of one feeder are all of its newest incarnation."""
+        self.pending_chunks = 0
+        self.orders: list[tuple[Any, str]] = []
+        """Stage and commit orders that wait for the state, each with whom to answer."""
+        # --- while AWAITING
+        self.chain: tuple[Link, ...] = ()
+        self.link = -1
+        """Which link of the chain is asked: from the newest back to the oldest."""
+        self.rank = 0
+        self.retry_at = 0.0
+        self.since = 0.0
+        """When this node learned that it owns the task."""
+        self.waiting_since: float | None = None
+        """When the first chunk came to the wait buffer."""
+        # --- checkpoints
+        self.dirty = False
+        self.record: Any = None
+        """The record on its way to being durable, None if there is none."""
+        self.record_number = 0
+
+    def go(self, cause: Cause) -> None:
+        """Change the phase as the table says.
+
+        Raises:
+            ProtocolError: if the table has no such row.
+        """
+        try:
+            self.phase = TRANSITIONS[self.phase, cause]
+        except KeyError:
+            raise ProtocolError(
+                f"task {self.task} is {self.phase.value} and cannot {cause.value}"
+            ) from None
+
+    def hold(self, chunk: Chunk, limit: int) -> bool:
+        """Keep a chunk for later; False if there is no room (its feeder sends it again)."""
+        lane = self.pending.get(chunk.feeder)
+        if lane is None:
+            lane = self.pending[chunk.feeder] = {}
+        elif lane:
+            kept = next(iter(lane.values())).incarnation
+            if chunk.incarnation < kept:
+                return True  # its feeder has been replaced and replays
+            if chunk.incarnation > kept:
+                self.pending_chunks -= len(lane)
+                lane.clear()
+        if chunk.number in lane:
+            return True
+        if self.pending_chunks >= limit:
+            return False
+        lane[chunk.number] = chunk
+        self.pending_chunks += 1
+        return True
+
+    def take_pending(self) -> list[Chunk]:
+        """Empty the buffer, in the order of each feeder's numbers."""
+        chunks = [lane[number] for lane in self.pending.values() for number in sorted(lane)]
+        self.pending.clear()
+        self.pending_chunks = 0
+        return chunks

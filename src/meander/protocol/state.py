@@ -1,0 +1,184 @@
+"""The state of one task as it is kept, moved and checkpointed: what it has taken in, and what it owes.
+
+Beside the operator's own state it holds the positions that make delivery exact: the last chunk of
+every feeder, the last micro-batch of every query, rows staged but not committed, and the outbox of
+its feedback loop. They travel together, in one blob with one checksum; nothing in it is pickled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Protocol, TypeAlias
+from zlib import crc32
+
+from meander.errors import MalformedMessage
+from meander.model import Epoch, TaskId
+from meander.protocol.messages import FeederId, Staged, loop_feeder
+from meander.protocol.outbox import Lane, Outbox
+
+StageKey: TypeAlias = tuple[str, int, int, int]
+"""(query, batch, partition, attempt)."""
+
+
+class Emission(NamedTuple):
+    """Rows that a task feeds to a task of its own operator."""
+
+    task: TaskId
+    rows: Any
+    size: int
+
+
+class Operator(Protocol):
+    """What the protocol needs to know of an operator: pure computation on opaque values."""
+
+    def empty(self, task: TaskId) -> Any:
+        """Make the state of a task that has seen nothing."""
+
+    def apply(
+        self, task: TaskId, app: Any, feeder: FeederId, rows: Any, after: int
+    ) -> Iterable[Emission]:
+        """Take rows whose source offset is greater than `after` into `app`; give what it feeds."""
+
+    def dump(self, app: Any) -> bytes:
+        """Write a task's state."""
+
+    def load(self, task: TaskId, blob: bytes) -> Any:
+        """Read what `dump` wrote."""
+
+    def dump_rows(self, rows: Any) -> bytes:
+        """Write rows that are staged or on their way in a loop."""
+
+    def load_rows(self, blob: bytes) -> Any:
+        """Read what `dump_rows` wrote."""
+
+    def size(self, app: Any) -> int:
+        """Give a state's size in bytes."""
+
+
+class Position(NamedTuple):
+    """The last chunk a task has taken from a feeder."""
+
+    incarnation: int
+    number: int
+    offset: int
+
+
+class TaskState:
+    """Everything a task is."""
+
+    __slots__ = (
+        "app",
+        "batches",
+        "durable",
+        "durable_batches",
+        "emitted",
+        "outbox",
+        "positions",
+        "staged",
+    )
+
+    def __init__(self, task: TaskId, app: Any, *, gated: bool) -> None:
+        self.app = app
+        self.positions: dict[FeederId, Position] = {}
+        self.durable: dict[FeederId, Position] = {}
+        """Positions of the newest record that is durable."""
+        self.batches: dict[str, int] = {}
+        """The last micro-batch applied, per query."""
+        self.durable_batches: dict[str, int] = {}
+        self.staged: dict[StageKey, Staged] = {}
+        self.outbox = Outbox(loop_feeder(task), 1, gated=gated)
+        self.emitted = 0
+        """Counts what was fed to the loop: the loop's source offset."""
+
+    def emit(self, emission: Emission) -> None:
+        """Put rows into the loop."""
+        self.emitted += 1
+        self.outbox.offer(emission.task, emission.rows, self.emitted, self.emitted, emission.size)
+
+    def retire(self, feeders: Iterable[FeederId]) -> None:
+        """Forget feeders that have left for good."""
+        for feeder in feeders:
+            self.positions.pop(feeder, None)
+            self.durable.pop(feeder, None)
+
+
+def encode(state: TaskState, operator: Operator) -> bytes:
+    """Write a task's state as one blob: length of the header, header (JSON), payloads."""
+    payloads = [operator.dump(state.app)]
+    staged, lanes = [], []
+    for key, item in state.staged.items():
+        payloads.append(operator.dump_rows(item.rows))
+        staged.append([*key, item.task, item.tally, item.size, len(payloads[-1])])
+    for task, lane in state.outbox.lanes.items():
+        chunks = []
+        for chunk in lane.chunks:
+            payloads.append(operator.dump_rows(chunk.rows))
+            chunks.append([chunk.first, chunk.last, chunk.size, len(payloads[-1])])
+        lanes.append([task, lane.term, lane.durable, lane.released, lane.last, chunks])
+    header = json.dumps(
+        {
+            "app": len(payloads[0]),
+            "positions": state.positions,
+            "durable": state.durable,
+            "batches": state.batches,
+            "durable_batches": state.durable_batches,
+            "emitted": state.emitted,
+            "staged": staged,
+            "lanes": lanes,
+        },
+        separators=(",", ":"),
+    ).encode()
+    return b"".join([len(header).to_bytes(4, "little"), header, *payloads])
+
+
+def decode(task: TaskId, blob: bytes, operator: Operator, *, gated: bool) -> TaskState:
+    """Read what `encode` wrote.
+
+    Raises:
+        MalformedMessage: if that is not what it is.
+    """
+    try:
+        return _decode(task, blob, operator, gated=gated)
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise MalformedMessage(f"the state of task {task} cannot be read: {error!r}") from error
+
+
+def _decode(task: TaskId, blob: bytes, operator: Operator, *, gated: bool) -> TaskState:
+    at = 4 + int.from_bytes(blob[:4], "little")
+    head = json.loads(blob[4:at])
+
+    def payload(length: int) -> bytes:
+        nonlocal at
+        if length < 0 or at + length > len(blob):
+            raise ValueError("a payload runs past the end")
+        at += length
+        return blob[at - length : at]
+
+    state = TaskState(task, operator.load(task, payload(head["app"])), gated=gated)
+    state.positions = {f: Position(*p) for f, p in head["positions"].items()}
+    state.durable = {f: Position(*p) for f, p in head["durable"].items()}
+    state.batches = head["batches"]
+    state.durable_batches = head["durable_batches"]
+    state.emitted = head["emitted"]
+    for query, batch, part, attempt, owner, count, size, length in head["staged"]:
+        rows = operator.load_rows(payload(length))
+        item = Staged(query, batch, part, attempt, owner, rows, count, size)
+        state.staged[query, batch, part, attempt] = item
+    for target, term, durable, released, last, chunks in head["lanes"]:
+        lane = state.outbox.lanes[target] = Lane()
+        lane.last = lane.durable = durable
+        for first, final, size, length in chunks:
+            state.outbox.offer(target, operator.load_rows(payload(length)), first, final, size)
+        if lane.last != last:
+            raise ValueError("a lane lacks chunks")
+        lane.term, lane.released = Epoch(*term), released if gated else last
+        lane.rewind()
+    if at != len(blob):
+        raise ValueError("there is more than the header tells")
+    return state
+
+
+def checksum(blob: bytes) -> int:
+    """Give the checksum that travels with a blob."""
+    return crc32(blob)

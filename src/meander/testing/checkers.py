@@ -1,0 +1,197 @@
+"""Truths that no single machine can see, checked from outside while the cluster runs.
+
+  * one owner: no two nodes ever apply to a task under the same tenure, and none under a tenure older
+    than one already in use, unless the master has given it up;
+  * nothing is lost, doubled or out of order: the operator watches every row, and at the end every
+    task has exactly what a plain sequential run gives it;
+  * tasks that do not move are never suspended: a chunk that is next for a serving task is applied
+    by the event that brings it;
+  * nobody sends to a node that was dismissed;
+  * only the owner acknowledges, and only records of living incarnations count;
+  * buffers keep within their limits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from meander.model import TaskId
+from meander.protocol.messages import Acks, Chunk, Chunks, Commit, Envelope, Stage, loop_task
+from meander.protocol.node import Node
+from meander.protocol.server import StateServer
+from meander.protocol.slot import Phase
+
+if TYPE_CHECKING:
+    from meander.testing.cluster import Cluster, Process
+
+
+class Checkers:
+    """All of them, over one cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.violations: list[str] = []
+        self.duplicated = 0
+        self.reordered = 0
+        self._tenants: dict[tuple[TaskId, object], tuple[str, int]] = {}
+        self._newest: dict[TaskId, object] = {}
+        self.dismissed: set[tuple[str, int]] = set()
+
+    def violated(self, text: str) -> None:
+        """Note a violation."""
+        if len(self.violations) < 20:
+            self.violations.append(f"at {self.cluster.timeline.now:.3f}: {text}")
+
+    # ------------------------------------------------------------------ rows
+
+    def out_of_order(self, task: TaskId, text: str) -> None:
+        """The operator saw a row twice or too late."""
+        self.duplicated += 1
+        self.violated(f"task {task}: {text}")
+
+    def applied(self, process: Process, task: TaskId) -> None:
+        """Rows are applied to a task by a process."""
+        node = process.machine
+        assert isinstance(node, Node)
+        slot = node.slots[task]
+        key = task, slot.tenure
+        me = node.me, node.incarnation
+        tenant = self._tenants.setdefault(key, me)
+        if tenant != me:
+            self.violated(f"task {task} tenure {slot.tenure} is served by {tenant} and by {me}")
+        newest = self._newest.get(task)
+        if newest is None or slot.tenure > newest:
+            self._newest[task] = slot.tenure
+        elif slot.tenure < newest and self._current(process):
+            self.violated(f"{me} applies to task {task} under {slot.tenure}; {newest} is in use")
+
+    def _current(self, process: Process) -> bool:
+        """Whether the master still counts on a process."""
+        master = self.cluster.master
+        machine = process.machine
+        return (
+            machine.epoch.generation == master.epoch.generation
+            and master.membership.up(machine.me, machine.incarnation)
+        )
+
+    # ------------------------------------------------------------------ messages
+
+    def sent(self, process: Process, envelope: Envelope) -> None:
+        """A process sends something."""
+        kind = type(envelope.body)
+        if kind is Chunks or kind is Stage or kind is Commit:
+            if self.dismissed and any(node == envelope.to for node, _ in self.dismissed):
+                self._sent_to_dismissed(process, envelope)
+        elif kind is Acks:
+            self._acknowledges(process, envelope.body)
+
+    def _sent_to_dismissed(self, process: Process, envelope: Envelope) -> None:
+        there = self.cluster.processes.get(envelope.to)
+        if there is not None and not there.machine.ended:
+            return
+        if self.cluster.is_current(process):
+            self.violated(f"{process.name} sends to {envelope.to}, which was dismissed")
+
+    def _acknowledges(self, process: Process, body: Acks) -> None:
+        node = process.machine
+        assert isinstance(node, Node)
+        for ack in body.acks:
+            slot = node.slots.get(ack.task)
+            if slot is None or slot.phase is not Phase.SERVING:
+                self.violated(f"{node.me} acknowledges task {ack.task} without serving it")
+
+    def next_chunks(self, process: Process, envelope: Envelope) -> list[Chunk]:
+        """List the chunks in a message that a serving task is just waiting for."""
+        node, body = process.machine, envelope.body
+        if not isinstance(node, Node) or type(body) is not Chunks or not process.leased():
+            return []
+        found = []
+        assert node.table is not None
+        for chunk in body.chunks:
+            slot = node.slots.get(chunk.task)
+            if slot is None or slot.state is None or chunk.feeder in node.table.closed:
+                continue
+            position = slot.state.positions.get(chunk.feeder)
+            next_number = 1
+            if position is not None and position.incarnation == chunk.incarnation:
+                next_number = position.number + 1
+            elif position is not None and position.incarnation > chunk.incarnation:
+                continue
+            throttled = (
+                slot.state.outbox.retained >= node.settings.loop_chunks_max
+                and loop_task(chunk.feeder) is None
+            )
+            if chunk.number == next_number and not throttled:
+                found.append(chunk)
+        return found
+
+    def were_applied(self, process: Process, chunks: list[Chunk]) -> None:
+        """Check that a message's next chunks did not have to wait."""
+        node = process.machine
+        assert isinstance(node, Node)
+        for chunk in chunks:
+            slot = node.slots[chunk.task]
+            if slot.state is None or slot.state.outbox.retained >= node.settings.loop_chunks_max:
+                continue
+            position = slot.state.positions.get(chunk.feeder)
+            if position is None or position[:2] < (chunk.incarnation, chunk.number):
+                self.violated(
+                    f"{node.me}: task {chunk.task} serves, but its next chunk "
+                    f"{chunk.number} of {chunk.feeder} was not applied"
+                )
+
+    # ------------------------------------------------------------------ limits and the end
+
+    def limits(self) -> None:
+        """Check that buffers are within their limits."""
+        for process in self.cluster.processes.values():
+            machine = process.machine
+            if isinstance(machine, Node):
+                most = machine.settings.waiting_chunks_max
+                for slot in machine.slots.values():
+                    kept = sum(len(lane) for lane in slot.pending.values())
+                    if kept != slot.pending_chunks or kept > most:
+                        self.violated(f"{machine.me}: task {slot.task} keeps {kept} chunks")
+                    if (slot.state is not None) != (slot.phase is Phase.SERVING):
+                        self.violated(f"{machine.me}: task {slot.task} is {slot.phase.value}")
+            elif isinstance(machine, StateServer):
+                total = sum(len(held.blob or b"") for held in machine.held.values())
+                if total != machine.bytes:
+                    self.violated(f"{machine.me} counts {machine.bytes} bytes and holds {total}")
+                blobs = sum(1 for held in machine.held.values() if held.blob)
+                if total > machine.settings.server_bytes_max and blobs > 1:
+                    self.violated(f"{machine.me} holds {total} bytes, more than it may")
+
+    def final(self) -> int:
+        """Compare every task with the plain sequential run; give how many rows are missing."""
+        direct, loops = self.cluster.expected()
+        lost = 0
+        for task in range(self.cluster.tasks):
+            app = self.cluster.state_of(task)
+            if app is None:
+                self.violated(f"nobody serves task {task} at the end")
+                lost += sum(entry[0] for (t, _), entry in direct.items() if t == task)
+                continue
+            looped = [0, 0]
+            for feeder, (count, last, digest) in app.items():
+                if feeder.startswith("loop/"):
+                    looped[0] += count
+                    looped[1] = (looped[1] + digest) & ((1 << 61) - 1)
+                elif feeder:
+                    want = direct.pop((task, feeder), [0, -1, 0])
+                    same = want == [count, last, digest] or (
+                        feeder.startswith("query") and [want[0], want[2]] == [count, digest]
+                    )
+                    if not same:
+                        self.violated(f"task {task}: {feeder} gave {count} rows, not {want[0]}")
+                        lost += max(0, want[0] - count)
+                        self.duplicated += max(0, count - want[0])
+            want_loop = loops.get(task, [0, 0])
+            if looped != want_loop:
+                self.violated(f"task {task}: loops gave {looped[0]} rows, not {want_loop[0]}")
+                lost += max(0, want_loop[0] - looped[0])
+        for (task, feeder), entry in direct.items():
+            if self.cluster.state_of(task) is not None:
+                self.violated(f"task {task}: {feeder} gave nothing, not {entry[0]} rows")
+                lost += entry[0]
+        return lost

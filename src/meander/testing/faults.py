@@ -1,0 +1,165 @@
+"""Faults as data: a schedule is a list of incidents that can be printed, replayed and cut down.
+
+An incident is a fault that begins at a time and lasts a while, or a command to the master. Seed and
+size give the same schedule every time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from meander.errors import InputError
+
+FAULTS = (
+    "loss",  # messages disappear
+    "duplicate",  # messages arrive twice
+    "reorder",  # messages overtake one another
+    "partition",  # one direction between two processes is cut
+    "clog",  # one direction is held back
+    "crash",  # a node is killed and loses its memory
+    "pause",  # a process stops and goes on later (SIGSTOP, SIGCONT)
+    "slow",  # a node takes its time for everything
+    "server",  # a state server is killed
+    "full",  # a state server takes hardly anything
+    "feeder",  # a feeder is killed; another incarnation replays
+    "query",  # a query's driver is killed; the batch is replayed
+    "attempt",  # one attempt at a partition dies half way; another wins
+    "master",  # the master is killed: a new generation starts from the manifest
+    "store",  # the durable store refuses writes
+    "launch",  # a launched node never comes up
+    "skew",  # clocks run at different speeds
+)
+"""All kinds of fault, by the names that `--faults` takes."""
+
+COMMANDS = ("rescale", "abort", "resume", "roll back")
+
+
+class Incident(NamedTuple):
+    """One fault or command."""
+
+    at: float
+    """Virtual seconds from the start."""
+    kind: str
+    """One of `FAULTS` or `COMMANDS`."""
+    target: int = 0
+    """Which process of its kind, modulo how many there are; for `rescale` the number of nodes."""
+    other: int = 0
+    """The other end of a link; for `rescale` how rounds are limited."""
+    seconds: float = 0.0
+    amount: float = 0.0
+
+
+class Schedule(NamedTuple):
+    """Everything that distinguishes one run from another."""
+
+    seed: int
+    nodes: int
+    tasks: int
+    seconds: float
+    """How long sources produce."""
+    incidents: tuple[Incident, ...]
+
+    def dump(self) -> str:
+        """Write it as JSON."""
+        return json.dumps(
+            {**self._asdict(), "incidents": [i._asdict() for i in self.incidents]}, indent=1
+        )
+
+    @classmethod
+    def load(cls, text: str) -> Schedule:
+        """Read what `dump` wrote.
+
+        Raises:
+            InputError: if that is not what it is.
+        """
+        try:
+            data = json.loads(text)
+            incidents = tuple(Incident(**i) for i in data.pop("incidents"))
+            return cls(**data, incidents=incidents)._checked()
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise InputError(f"this is no schedule: {error}") from None
+
+    @classmethod
+    def read(cls, path: str) -> Schedule:
+        """Read a schedule from a file."""
+        try:
+            return cls.load(Path(path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"cannot read {path}: {error}") from None
+
+    def _checked(self) -> Schedule:
+        for incident in self.incidents:
+            if incident.kind not in FAULTS + COMMANDS:
+                raise ValueError(f"unknown incident {incident.kind!r}")
+        if not (1 <= self.nodes <= self.tasks and 0 < self.seconds < 10_000):
+            raise ValueError("needs 1 <= nodes <= tasks and 0 < seconds < 10000")
+        return self
+
+
+def parse_faults(text: str) -> frozenset[str]:
+    """Read `all`, `none` or a list of kinds.
+
+    >>> sorted(parse_faults("crash,loss"))
+    ['crash', 'loss']
+    """
+    if text == "all":
+        return frozenset(FAULTS)
+    if text == "none":
+        return frozenset()
+    kinds = frozenset(part.strip() for part in text.split(","))
+    if unknown := kinds - set(FAULTS):
+        raise InputError(
+            f"unknown faults {', '.join(sorted(unknown))}: choose from {', '.join(FAULTS)}"
+        )
+    return kinds
+
+
+def generate(
+    seed: int, nodes: int, tasks: int, faults: Iterable[str], seconds: float = 8.0
+) -> Schedule:
+    """Draw a schedule: some rescales, now and then an abort, and a handful of faults."""
+    random = Random(seed * 7919 + 13)
+    incidents = list(_commands(random, nodes, tasks, seconds))
+    kinds = sorted(faults)
+    if kinds:
+        for _ in range(random.randint(2, 6)):
+            incidents.append(_fault(random, random.choice(kinds), seconds))
+        if random.random() < 0.3:  # two at once
+            one = random.choice(incidents)
+            incidents.append(_fault(random, random.choice(kinds), seconds)._replace(at=one.at))
+    incidents.sort()
+    return Schedule(seed, nodes, tasks, seconds, tuple(incidents))
+
+
+def _commands(random: Random, nodes: int, tasks: int, seconds: float) -> Iterable[Incident]:
+    most = min(tasks, max(2, nodes + nodes // 2))
+    at = random.uniform(0.5, 1.5)
+    for _ in range(random.randint(1, 4)):
+        yield Incident(round(at, 3), "rescale", random.randint(1, most), random.randint(0, 3))
+        follow = random.random()
+        if follow < 0.25:
+            stop = at + random.uniform(0.02, 1.0)
+            yield Incident(round(stop, 3), "abort")
+            back = random.choice(("resume", "roll back", "rescale"))
+            target = random.randint(1, most)
+            yield Incident(round(stop + random.uniform(0.05, 1.0), 3), back, target)
+        elif follow < 0.4:
+            yield Incident(round(at + random.uniform(0.02, 1.5), 3), "roll back")
+        at += random.choice((random.uniform(0.02, 0.4), random.uniform(0.5, 3.0)))
+        if at > seconds:
+            return
+
+
+def _fault(random: Random, kind: str, seconds: float) -> Incident:
+    return Incident(
+        round(random.uniform(0.3, seconds), 3),
+        kind,
+        random.randrange(1000),
+        random.randrange(1000),
+        round(random.choice((random.uniform(0.1, 0.8), random.uniform(0.5, 4.0))), 3),
+        round(random.uniform(0.02, 0.3), 3),
+    )

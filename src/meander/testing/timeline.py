@@ -1,0 +1,43 @@
+"""A virtual clock: things happen in the order of their time, in one thread, as fast as they can."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any
+
+
+class Timeline:
+    """Calls functions at virtual times.
+
+    >>> line, seen = Timeline(), []
+    >>> line.at(2.0, seen.append, "b"); line.at(1.0, seen.append, "a")
+    >>> line.run(until=5.0); seen, line.now
+    (['a', 'b'], 5.0)
+    """
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.steps = 0
+        self._heap: list[tuple[float, int, Callable[[Any], object], Any]] = []
+        self._count = 0
+
+    def at(self, time: float, what: Callable[[Any], object], arg: Any = None) -> None:
+        """Call `what(arg)` at a time; at equal times, first come, first called."""
+        self._count += 1
+        heappush(self._heap, (max(time, self.now), self._count, what, arg))
+
+    def after(self, delay: float, what: Callable[[Any], object], arg: Any = None) -> None:
+        """Call `what(arg)` after a delay."""
+        self.at(self.now + delay, what, arg)
+
+    def run(self, until: float, done: Callable[[], bool] | None = None) -> None:
+        """Go on until a time, or until `done` says so (asked now and then)."""
+        heap = self._heap
+        while heap and heap[0][0] <= until:
+            self.now, _, what, arg = heappop(heap)
+            what(arg)
+            self.steps += 1
+            if done is not None and self.steps & 31 == 0 and done():
+                return
+        self.now = until
