@@ -4,10 +4,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from brute import best_cost, best_value, random_problem, random_runs
+from brute import best_cost, best_value, random_current, random_problem, random_runs
 
 from meander.errors import InfeasibleError, InputError
 from meander.model import Assignment, Problem, Workload
+from meander.planning.kernels.ssm import solve
 from meander.planning.lagrange import lower_bound, relax
 from meander.planning.match import pair_cost, run_bounds
 from meander.planning.ssm import ssm
@@ -80,7 +81,43 @@ def test_with_prices_the_gain_need_not_be_concave_and_the_plan_is_exact_all_the_
         return Problem(load, now, k, 0)
 
     assert _gains(problem_of, 3, prices) == [2, 3, 5]
+    assert not _is_concave([2, 3, 5])
     for nodes, value in enumerate([2, 3, 5], 1):
         found = ssm(problem_of(nodes), prices)
         cuts = len(found.target.runs) - 1
         assert load.total_size - found.cost + 2 * cuts == value
+
+
+def test_nor_need_it_be_with_prices_that_are_not_negative():
+    load = Workload([0] * 5, [72, 17, 9, 81, 3])
+    now = Assignment.from_intervals({"a": (0, 4), "b": (4, 5)})
+    prices = [0, 5, 20, 3, 0, 0]
+
+    def problem_of(k: int) -> Problem:
+        return Problem(load, now, k, 0, memory_cap=93)
+
+    assert _gains(problem_of, 5, prices)[:3] == [72, 73, 76]
+    for nodes, value in enumerate([72, 73, 76], 2):
+        target = ssm(problem_of(nodes), prices).target
+        paid = sum(prices[run.lb] for run in target.runs)
+        assert load.total_size - pair_cost(load, [0, 4, 5], run_bounds(target)) - paid == value
+
+
+@pytest.mark.slow
+def test_hunt_for_a_violation_of_concavity_where_boundaries_are_free():
+    """Not proved; a counter-example would cost no plan its optimality, but belongs in the docs."""
+    rng, free = np.random.default_rng(44), np.empty(0, dtype=np.int64)
+    for _ in range(20_000):
+        load = random_problem(rng, tasks_max=16).workload
+        old = run_bounds(random_current(rng, load.tasks, int(rng.integers(1, 8))))
+        heaviest = int(load.work.max())
+        cap = heaviest + int((load.total_work - heaviest) * rng.random() ** 2)
+        gains = [
+            int(kept)
+            for k in range(1, load.tasks + 1)
+            for bounds, _, kept, _ in [
+                solve(load.work_prefix, load.size_prefix, cap, 2**62, old, free, k, 2**23, 10**9)
+            ]
+            if len(bounds)
+        ]
+        assert _is_concave(gains), (load, old, cap, gains)

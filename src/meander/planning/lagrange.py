@@ -68,7 +68,7 @@ def relax(problem: Problem) -> Relaxation:
     sizes, win, old = load.size_prefix.copy(), windows(problem), run_bounds(problem.current)
     scratch, none = np.empty((SCRATCH, len(sizes)), np.int64), np.empty((2, 0), np.int64)
     values = kernel.run(sizes, win, old, _FREE, 0, scratch)
-    bounds = kernel.walk(sizes, win, old, _FREE, 0, values, -1, none, none)
+    bounds = kernel.walk(sizes, win, old, _FREE, 0, values, False, -1, none, none)
     most = int(values[1, -1])
     if len(bounds) - 1 > nodes:
         bounds = _FREE

@@ -23,13 +23,14 @@ def run(S: Ints, win: Ints, old: Ints, price: Ints, lam: int, scratch: Ints) -> 
 
 @njit(cache=True)
 def walk(
-    S: Ints, win: Ints, old: Ints, price: Ints, lam: int, V: Ints, count: int,
+    S: Ints, win: Ints, old: Ints, price: Ints, lam: int, V: Ints, any_will_do: bool, count: int,
     fewest: Ints, most: Ints,
 ) -> Ints:  # fmt: skip
     """Boundaries on the way back through V, with `count` intervals unless it is -1.
 
     `fewest` and `most` bound the intervals of the best ways to each boundary (rows A and F).
-    Empty if the way ends before 0, which only happens where those bounds are not attained.
+    `any_will_do` gives up the tie-break, for a way in O(m). Empty if the way ends before 0,
+    which only happens where those bounds are not attained.
     """
     m = len(S) - 1
     bounds, used = np.empty(m + 1, np.int64), 1
@@ -44,7 +45,7 @@ def walk(
             return bounds[:0]
         x, live = step_back(
             S, win, old, j, x, V[0, x] + toll, V[1, x] + toll, live, V[0], V[1], 0, 0, m,
-            left, fewest[0], fewest[1], most[0], most[1],
+            any_will_do, left, fewest[0], fewest[1], most[0], most[1],
         )  # fmt: skip
         if x < 0:
             return bounds[:0]
@@ -85,7 +86,7 @@ def search(
     while high - low > 1:
         lam = min(max(guess, low + 1), high - 1)
         V = run(S2, win, old, price2, 2 * lam + 1, scratch)
-        count = len(walk(S2, win, old, price2, 2 * lam + 1, V, -1, none, none)) - 1
+        count = len(walk(S2, win, old, price2, 2 * lam + 1, V, True, -1, none, none)) - 1
         gain = V[1, len(S) - 1] + (2 * lam + 1) * count
         if count > nodes:
             low, low_count, low_gain = lam, count, gain
@@ -107,4 +108,4 @@ def search(
         most = np.full(V.shape, UNLIMITED, np.int64)  # fewer intervals are as good
     else:
         most = run(S2, win, old, price2, 2 * high - 1, scratch) - V
-    return walk(S2, win, old, price2, 2 * high, V, nodes, fewest, most), bound
+    return walk(S2, win, old, price2, 2 * high, V, False, nodes, fewest, most), bound

@@ -2,7 +2,7 @@
 
 Only boundaries that k intervals can reach from the left and n′-k from the right matter; that band
 is about τ·m wide. Values are kept, choices are found again on the way back. Where all bands are
-too much to keep, every `stride`-th is kept, and the layers between two kept ones are computed
+too much to keep, every √n′-th is kept, and the layers between two kept ones are computed
 again, in the much narrower band that can lead to the boundary at hand.
 """
 
@@ -16,7 +16,8 @@ from meander.planning.kernels.sweep import LIVE_A, LIVE_F, SCRATCH, step_back, s
 from meander.planning.kernels.windows import forward_reach
 
 CELLS_MAX = 2**23
-"""Cells of kept layers, 16 bytes each (128 MiB); beyond it some layers are computed twice."""
+"""Cells of 16 bytes (128 MiB) up to which all layers are kept; beyond it every √n′-th is, and the
+layers between two of them on the way back: at worst 32·m·√n′ bytes, 1 GiB for 10^6 and 1000."""
 
 
 @njit(cache=True)
@@ -40,7 +41,7 @@ def layered(S: Ints, win: Ints, old: Ints, price: Ints, nodes: int, cells_max: i
     total, widest = 0, 0
     for k in range(nodes + 1):
         total, widest = total + widths[k], max(widest, widths[k])
-    stride = max(1, (total + cells_max - 1) // cells_max)
+    stride = 1 if total <= cells_max else max(2, int(np.sqrt(nodes)))
     # A layer's base: entry x of layer k is at base[k] + x. Kept layers first, then two that roll.
     base, end = np.empty(nodes + 1, np.int64), 0
     for k in range(0, nodes + 1, stride):
@@ -79,7 +80,7 @@ def _descend(
         toll = _toll(price, x, m)
         a, states = step_back(
             S, win, old, j, x, A[base[k] + x] + toll, F[base[k] + x] + toll, live,
-            A, F, base[k - 1], lo[k - 1], hi[k - 1], -1, none, none, none, none,
+            A, F, base[k - 1], lo[k - 1], hi[k - 1], False, -1, none, none, none, none,
         )  # fmt: skip
         k -= 1
         if a >= 0:

@@ -29,7 +29,7 @@ def partition(
     nodes = min(nodes, m)
     scratch, none = np.empty((SCRATCH, m + 1), np.int64), np.empty((2, 0), np.int64)
     V = lagrange.run(S, win, old, price, 0, scratch)
-    bounds = lagrange.walk(S, win, old, price, 0, V, -1, none, none)
+    bounds = lagrange.walk(S, win, old, price, 0, V, False, -1, none, none)
     if len(bounds) - 1 <= nodes:
         return bounds, FREE
     lo, hi = bands(win, nodes)

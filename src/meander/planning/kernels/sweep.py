@@ -179,9 +179,11 @@ def _fill_outer(
 def step_back(
     S: Ints, win: Ints, old: Ints, j: int, x: int, want_a: int, want_f: int, live: int,
     A: Ints, F: Ints, source: int, first: int, last: int,
-    left: int, fewest_a: Ints, fewest_f: Ints, most_a: Ints, most_f: Ints,
+    any_will_do: bool, left: int, fewest_a: Ints, fewest_f: Ints, most_a: Ints, most_f: Ints,
 ) -> tuple[int, int]:  # fmt: skip
     """Smallest a from which [a, x) attains the wanted gains, and the states live there.
+
+    With `any_will_do` it is the largest such a, which is found without searching the window.
 
     `x` is in `(old[j], old[j+1]]`; `want_a`, `want_f` are the gains at x in the two states
     before its toll, and `live` says which of them count. `A`, `F` from `source`, for a in
@@ -221,4 +223,6 @@ def step_back(
             to_f &= fewest_f[a] <= left <= most_f[a]
         if to_a or to_f:
             found, states = a, LIVE_A * to_a + LIVE_F * to_f
+            if any_will_do:
+                break
     return found, states
