@@ -5,6 +5,9 @@
     ├── InfeasibleError       no assignment meets the caps; carries the smallest feasible τ (exit 3)
     ├── DeadlockError         full nodes wait for each other and no round helps (exit 3)
     ├── TooLargeError         more than an exact method can do; names the method that can
+    ├── OperatorError         an operator failed on its rows; names operator, task and rows
+    ├── StateError            dumped state that cannot be loaded; nothing of it was taken over
+    ├── SumOverflowError      a sum of integers left 64 bits
     └── ProtocolError         a message that no correct peer sends; refused, and nothing has changed
         ├── MalformedMessage  it cannot be read: negative task, wrong checksum, unknown kind
         └── StaleMessage      it was true once: a past generation, epoch or incarnation
@@ -86,6 +89,42 @@ def _some(items: tuple[object, ...]) -> str:
 
 class TooLargeError(MeanderError):
     """An exact method was asked for more than it can do in reasonable time or memory."""
+
+
+class OperatorError(MeanderError):
+    """An operator raised while it worked on rows. The cause is chained.
+
+    The task's state may hold a part of the rows: it must not be used again, only restored.
+
+    Attributes:
+        operator: the name of the operator's class.
+        task: the task in hand.
+        rows: first and last + 1 of the rows in hand, counted in the batch that came in.
+    """
+
+    def __init__(self, operator: str, task: int, rows: tuple[int, int], why: str) -> None:
+        self.operator = operator
+        self.task = task
+        self.rows = rows
+        place = f"task {task}, rows {rows[0]} to {rows[1] - 1}"
+        super().__init__(f"{operator} failed in {place}: {why}")
+
+
+class StateError(MeanderError):
+    """Dumped state cannot be loaded: broken, of another operator, or of another version."""
+
+
+class SumOverflowError(MeanderError, OverflowError):
+    """A sum of integers left 64 bits.
+
+    Attributes:
+        row: the row of the batch that was too much; None if no single row was.
+    """
+
+    def __init__(self, what: str, row: int | None = None) -> None:
+        self.row = row
+        place = "" if row is None else f" at row {row}"
+        super().__init__(f"{what} leaves 64 bits{place}: sum floats, or use a smaller unit")
 
 
 class ProtocolError(MeanderError):

@@ -57,10 +57,12 @@ GOLDEN = [
     ("string", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", -1716462135722163746),
     ("string", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", 1299777543150008824),
     ("string", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", -2751654916054470392),
-    ("string", "the quick brown fox jumps over the lazy dog, twice over and once again", -1019304281398026908),
+    ("string", "the quick brown fox jumps over the lazy dog, twice over and once again",
+     -1019304281398026908),
     ("binary", "", -7444071767201028348),
     ("binary", "00", -8959994473701255385),
-    ("binary", "ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff", -7065438605025439737),
+    ("binary", "ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff",
+     -7065438605025439737),
 ]  # fmt: skip
 
 # SELECT xxhash64(…) of several columns.

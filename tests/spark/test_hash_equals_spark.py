@@ -59,6 +59,18 @@ def random_table(seed: int) -> pa.Table:
         special = [Decimal(f"{number}E-{scale}") for number in (top, -top, 0)]
         return column(pa.decimal128(digits, scale), special, draw)
 
+    def day() -> dt.date:
+        return dt.date(1900, 1, 1) + dt.timedelta(rng.randint(0, 90_000))
+
+    def moment() -> dt.datetime:
+        return instant + dt.timedelta(milliseconds=rng.randint(0, 2**41))
+
+    def micro() -> dt.datetime:
+        return moment() + dt.timedelta(microseconds=rng.randint(0, 999))
+
+    def blob() -> bytes:
+        return rng.randbytes(rng.randint(0, 70))
+
     instant = dt.datetime(1969, 1, 1, tzinfo=dt.UTC)
     floats = [0.0, -0.0, float("nan"), float("inf"), -float("inf")]
     return pa.table(
@@ -74,15 +86,15 @@ def random_table(seed: int) -> pa.Table:
             "uint": integers(pa.uint32(), 32, signed=False),
             "float": column(pa.float32(), floats, lambda: float(np.float32(np_rng.normal()))),
             "double": column(pa.float64(), floats, lambda: float(np_rng.normal() * 1e9)),
-            "date": column(pa.date32(), [], lambda: dt.date(1900, 1, 1) + dt.timedelta(rng.randint(0, 90_000))),
-            "timestamp": column(pa.timestamp("us", "UTC"), [instant], lambda: instant + dt.timedelta(microseconds=rng.randint(0, 2**51))),
-            "millis": column(pa.timestamp("ms", "UTC"), [instant], lambda: instant + dt.timedelta(milliseconds=rng.randint(0, 2**41))),
+            "date": column(pa.date32(), [], day),
+            "timestamp": column(pa.timestamp("us", "UTC"), [instant], micro),
+            "millis": column(pa.timestamp("ms", "UTC"), [instant], moment),
             "decimal": decimal(12, 3),
             "wide_decimal": decimal(38, 5),
             "string": column(pa.string(), ["", "a", "x" * 31, "x" * 32, "x" * 33, "x" * 64], text),
-            "binary": column(pa.binary(), [b"", b"\x00", b"\xff" * 40], lambda: rng.randbytes(rng.randint(0, 70))),
+            "binary": column(pa.binary(), [b"", b"\x00", b"\xff" * 40], blob),
         }
-    )  # fmt: skip
+    )
 
 
 def test_every_type_several_columns_and_tasks_equal_spark(

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from meander.errors import InputError
 from meander.model import Ints
+from meander.operators.kernels.rows import bad_offsets
 
 DECIMAL_DIGITS_MAX = 18
 """A decimal of more digits does not fit into a word; Spark, too, keeps it in another way."""
@@ -101,22 +102,46 @@ def is_bytes(kind: Any) -> bool:
 
 
 def validity_of(array: Any) -> Validity:
-    """Find the validity bits of an array."""
+    """Find the validity bits of an array.
+
+    Raises:
+        InputError: if there are fewer bits than rows.
+    """
     bitmap = array.buffers()[0]
     if bitmap is None or array.null_count == 0:
         return Validity(0, 0)
+    if bitmap.size * 8 < array.offset + len(array):
+        raise InputError(f"a column of {array.type} has fewer validity bits than rows")
     return Validity(bitmap.address, array.offset)
 
 
 def bytes_of(array: Any) -> Bytes:
-    """See a plain array of strings or binaries as addresses."""
+    """See a plain array of strings or binaries as addresses.
+
+    Raises:
+        InputError: if there are fewer offsets than rows.
+    """
     wide = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
     _, offsets, data = array.buffers()
     if len(array) == 0 or offsets is None:
         return Bytes(0, wide, 0, 0, Validity(0, 0), 0, array)
-    first = offsets.address + array.offset * (8 if wide else 4)
+    item = 8 if wide else 4
+    if offsets.size < (array.offset + len(array) + 1) * item:
+        raise InputError(f"a column of {array.type} has fewer offsets than rows")
+    first = offsets.address + array.offset * item
     where, size = (0, 0) if data is None else (data.address, data.size)
     return Bytes(first, wide, where, size, validity_of(array), len(array), array)
+
+
+def check_offsets(view: Bytes) -> None:
+    """Refuse offsets that run backwards or leave the data.
+
+    Raises:
+        InputError: naming the row.
+    """
+    row = bad_offsets(view.offsets, view.wide, view.size, *view.validity, view.length)
+    if row >= 0:
+        raise InputError(f"row {row} of a column of strings has offsets outside its data")
 
 
 def words_of(array: Any) -> Words:
@@ -145,12 +170,49 @@ def words_of(array: Any) -> Words:
     elif types.is_date64(kind):
         values = _numpy(array, np.int64) // _MS_PER_DAY
     elif types.is_timestamp(kind) and kind.unit in _MICROSECONDS:
-        values = _numpy(array, np.int64) * _MICROSECONDS[kind.unit]
+        values = _microseconds(_numpy(array, np.int64), _MICROSECONDS[kind.unit])
     elif types.is_decimal128(kind) and kind.precision <= DECIMAL_DIGITS_MAX:
         values = np.ascontiguousarray(_numpy(array, np.int64, words=2)[::2])
     else:
         raise InputError(f"a column of type {kind} cannot be a key: {_advice(kind)}")
     return Words(values, validity_of(array), array)
+
+
+def from_words(values: Ints, kind: Any, valid: npt.NDArray[np.bool_] | None = None) -> Any:
+    """Undo `words_of`: make an array of a type from int64 words.
+
+    >>> from_words(np.array([1, 0]), pa.bool_())
+    <pyarrow.lib.BooleanArray object at ...>
+    [
+      true,
+      false
+    ]
+    """
+    mask, types = None if valid is None else ~valid, pa.types
+    if types.is_boolean(kind):
+        return pa.array(values != 0, mask=mask)
+    if types.is_integer(kind):
+        return pa.array(values.astype(kind.to_pandas_dtype(), copy=False), kind, mask=mask)
+    if types.is_float32(kind):
+        return pa.array(values.astype(np.int32).view(np.float32), mask=mask)
+    if types.is_float64(kind):
+        return pa.array(values.view(np.float64), mask=mask)
+    if types.is_date32(kind):
+        return pa.array(values.astype(np.int32), mask=mask).view(kind)
+    if types.is_date64(kind):
+        return pa.array(values * _MS_PER_DAY, mask=mask).view(kind)
+    if types.is_timestamp(kind):
+        return pa.array(values // _MICROSECONDS[kind.unit], mask=mask).view(kind)
+    both = np.stack((values, values >> 63), axis=1).tobytes()  # a decimal: low word, sign
+    bits = None if mask is None else pa.array(~mask).buffers()[1]
+    return pa.Array.from_buffers(kind, len(values), [bits, pa.py_buffer(both)])
+
+
+def _microseconds(values: Ints, factor: int) -> Ints:
+    limit = (2**63 - 1) // factor
+    if factor > 1 and len(values) and (values.max() > limit or values.min() < -limit):
+        raise InputError("a timestamp is too far from 1970 to be told in microseconds")
+    return values * factor
 
 
 def _numpy(array: Any, dtype: npt.DTypeLike, words: int = 1) -> npt.NDArray[Any]:
@@ -164,7 +226,7 @@ def _numpy(array: Any, dtype: npt.DTypeLike, words: int = 1) -> npt.NDArray[Any]
 
 def canonical_bits(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Make -0.0 into 0.0 and every NaN into the one that Java writes."""
-    result = values + values.dtype.type(0)
+    result: npt.NDArray[Any] = values + values.dtype.type(0)
     result[np.isnan(result)] = np.nan
     return result
 

@@ -107,7 +107,7 @@ def _fold_bytes(array: Any, hashes: Hashes) -> None:
         view.offsets, view.wide, view.data, view.size, *view.validity, hashes
     )  # fmt: skip
     if bad >= 0:
-        raise InputError(f"row {bad} of a {array.type} column has offsets outside its data")
+        raise InputError(f"row {bad} of a column of strings has offsets outside its data")
 
 
 def _fold_words(array: Any, hashes: Hashes) -> None:
@@ -145,9 +145,7 @@ def _unscaled_bytes(array: Any) -> Any:
     """Write wide decimals as Java's `BigInteger.toByteArray` does: the fewest big-endian bytes."""
     data, valid = array.buffers()[1].to_pybytes(), array.is_valid().to_pylist()
     rows = range(array.offset, array.offset + len(array))
-    numbers = (int.from_bytes(data[16 * i : 16 * i + 16], "little", signed=True) for i in rows)
-    shortest = [
-        number.to_bytes((number if number >= 0 else ~number).bit_length() // 8 + 1, "big", signed=True)
-        for number in numbers
-    ]  # fmt: skip
+    numbers = [int.from_bytes(data[16 * i : 16 * i + 16], "little", signed=True) for i in rows]
+    sizes = [(n if n >= 0 else ~n).bit_length() // 8 + 1 for n in numbers]
+    shortest = [n.to_bytes(k, "big", signed=True) for n, k in zip(numbers, sizes, strict=True)]
     return pa.array(shortest, pa.binary(), mask=~np.array(valid))

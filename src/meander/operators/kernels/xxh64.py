@@ -47,6 +47,12 @@ def _half(h: np.uint64, half: np.uint64) -> np.uint64:
     return _rotl(h ^ (half * P1), 23) * P2 + P3
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _byte(h: np.uint64, byte: np.uint64) -> np.uint64:
+    """Fold a single byte."""
+    return _rotl(h ^ (byte * P5), 11) * P1
+
+
 @njit(cache=True, nogil=True)
 def _stripes(at: int, length: int, seed: np.uint64) -> np.uint64:
     """Fold all whole stripes of 32 bytes in four lanes, and join the lanes."""
@@ -78,8 +84,34 @@ def xxh64(at: int, length: int, seed: np.uint64) -> np.uint64:
         h = _half(h, np.uint64(load_u32(at)))
         at += 4
     while at < end:
-        h = _rotl(h ^ (np.uint64(load_u8(at)) * P5), 11) * P1
+        h = _byte(h, np.uint64(load_u8(at)))
         at += 1
+    return _mix(h)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _choose(bit: int, yes: np.uint64, no: np.uint64) -> np.uint64:
+    """Give `yes` if the lowest bit is set, else `no`, by masks: a jump would be mispredicted."""
+    return no ^ ((yes ^ no) & (np.uint64(0) - np.uint64(bit & 1)))
+
+
+@njit(cache=True, nogil=True)
+def _xxh64_short(at: int, length: int, seed: np.uint64) -> np.uint64:
+    """Hash fewer than 16 bytes without a branch: make every step, keep those that apply.
+
+    Lengths of words cannot be predicted, and a wrong guess costs more than all the steps. Reads
+    16 bytes at the address whatever the length.
+    """
+    h = seed + P5 + np.uint64(length)
+    h = _choose(length >> 3, _word(h, load_u64(at)), h)
+    at += length & 8
+    h = _choose(length >> 2, _half(h, np.uint64(load_u32(at))), h)
+    at += length & 4
+    rest = np.uint64(load_u32(at))
+    one = _byte(h, rest & np.uint64(0xFF))
+    two = _byte(one, (rest >> np.uint64(8)) & np.uint64(0xFF))
+    three = _byte(two, (rest >> np.uint64(16)) & np.uint64(0xFF))
+    h = _choose(length >> 1, _choose(length, three, two), _choose(length, one, h))
     return _mix(h)
 
 
@@ -94,7 +126,10 @@ def fold_bytes(
         start, end = offset_at(offsets, wide, row), offset_at(offsets, wide, row + 1)
         if start < 0 or end < start or end > size:
             return row
-        hashes[row] = xxh64(data + start, end - start, hashes[row])
+        if end - start < 16 and start + 16 <= size:
+            hashes[row] = _xxh64_short(data + start, end - start, hashes[row])
+        else:
+            hashes[row] = xxh64(data + start, end - start, hashes[row])
     return -1
 
 

@@ -1,0 +1,171 @@
+"""The operator: what users write.
+
+An operator is code without state; a *state* is a value of the operator's own making, one per
+task, which the runtime keeps, moves, stores and gives back. So an operator never knows which
+tasks its node owns today, and a task never notices that it moved.
+
+    create ─► process, process, …  ─► dump ─► (wire, disk) ─► load ─► process, …
+
+Rules for those who write one
+  1. All that must survive a move is in the state. Attributes set in `open` are scratch.
+  2. `process` sees the rows of one task, in their feeder's order; no other thread has the state.
+  3. `dump` does not change the state, and what it gave does not change later.
+  4. `load(dump(state))` behaves as `state` does, in every later call.
+  5. When `process` raises, the state is never used again: it is restored from elsewhere.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from meander.errors import InputError, MeanderError, OperatorError
+from meander.model import Ints, TaskId
+from meander.operators.hashing import Hashes
+
+S = TypeVar("S")
+
+
+@dataclass(slots=True)
+class Context:
+    """Where a call happens, and where its outputs go."""
+
+    task: TaskId
+    tasks: int
+    """m, the number of all tasks."""
+    emitted: list[Any] = field(default_factory=list)
+    """Batches for whoever reads the outputs, in order."""
+    fed: list[Any] = field(default_factory=list)
+    """Batches that go back into the operator's own input, each row to its key's task."""
+
+    def emit(self, batch: Any) -> None:
+        """Send rows to the outputs."""
+        self.emitted.append(batch)
+
+    def feed(self, batch: Any) -> None:
+        """Send rows back into this operator (a loop)."""
+        self.fed.append(batch)
+
+
+class Operator(ABC, Generic[S]):
+    """Base of all operators; `S` is the type of one task's state.
+
+    >>> import pyarrow as pa
+    >>> class Longest(Operator[dict[str, int]]):
+    ...     '''The longest text of each user.'''
+    ...
+    ...     schema = pa.schema({"user": pa.string(), "text": pa.string()})
+    ...     keys = ("user",)
+    ...
+    ...     def create(self, context):
+    ...         return {}
+    ...
+    ...     def process(self, state, batch, context):
+    ...         lengths = pa.compute.utf8_length(batch["text"])
+    ...         for user, length in zip(batch["user"].to_pylist(), lengths.to_pylist()):
+    ...             state[user] = max(length, state.get(user, 0))
+    ...
+    ...     def dump(self, state):
+    ...         return [pa.record_batch({"user": list(state), "longest": list(state.values())})]
+    ...
+    ...     def load(self, batches, context):
+    ...         pairs = (zip(b["user"].to_pylist(), b["longest"].to_pylist()) for b in batches)
+    ...         return {user: longest for batch in pairs for user, longest in batch}
+    ...
+    ...     def size(self, state):
+    ...         return sum(map(len, state)) + 16 * len(state)
+    """
+
+    schema: Any
+    """The Arrow schema of the rows that come in; rows may have more columns."""
+    keys: tuple[str, ...]
+    """The columns that decide a row's task."""
+    state_version: int = 1
+    """Raise it when `load` no longer understands what an older `dump` wrote."""
+
+    @property
+    def name(self) -> str:
+        """The operator's name in errors, metrics and stored state."""
+        return type(self).__name__
+
+    def open(self) -> None:
+        """Prepare scratch in this process; called once before anything else."""
+
+    def close(self) -> None:
+        """Undo `open`."""
+
+    @abstractmethod
+    def create(self, context: Context) -> S:
+        """Make the state of a task that has seen no row."""
+
+    @abstractmethod
+    def process(self, state: S, batch: Any, context: Context) -> None:
+        """Take in rows of one task: change its state, `context.emit` and `context.feed`."""
+
+    @abstractmethod
+    def dump(self, state: S) -> list[Any]:
+        """Write the state as record batches of one schema."""
+
+    @abstractmethod
+    def load(self, batches: Sequence[Any], context: Context) -> S:
+        """Make the state that `dump` wrote; raise StateError for anything else."""
+
+    @abstractmethod
+    def size(self, state: S) -> int:
+        """Tell how many bytes a move of this state carries; asked for every second."""
+
+    def freeze(self, state: S) -> None:
+        """Hear that the state will be dumped and not be changed until `thaw`, if ever."""
+
+    def thaw(self, state: S) -> None:
+        """Hear that the state did not leave after all."""
+
+    def process_groups(
+        self,
+        states: Sequence[S],
+        bounds: Ints,
+        batch: Any,
+        contexts: Sequence[Context],
+        hashes: Hashes | None = None,
+    ) -> None:
+        """Take in rows of several tasks, grouped: `bounds[i] … bounds[i+1]-1` are the i-th's.
+
+        Override it only to be faster than one call per task.
+
+        Raises:
+            OperatorError: names the task and the rows.
+        """
+        for i, (state, context) in enumerate(zip(states, contexts, strict=True)):
+            rows = int(bounds[i]), int(bounds[i + 1])
+            try:
+                self.process(state, batch.slice(rows[0], rows[1] - rows[0]), context)
+            except Exception as error:
+                raise self.failure(context, rows, error) from error
+
+    def failure(
+        self, context: Context, rows: tuple[int, int], error: BaseException
+    ) -> OperatorError:
+        """Say which operator, task and rows an error belongs to."""
+        if isinstance(error, OperatorError):
+            return error
+        known = isinstance(error, MeanderError)
+        why = str(error) if known else f"{type(error).__name__}: {error}"
+        return OperatorError(self.name, context.task, rows, why)
+
+
+def check_operator(operator: Operator[Any]) -> None:
+    """Refuse an operator that lacks what every operator must say.
+
+    Raises:
+        InputError: naming what is missing.
+    """
+    for attribute in ("schema", "keys"):
+        if not hasattr(operator, attribute):
+            raise InputError(f"{operator.name} must have the attribute {attribute!r}")
+    if not operator.keys:
+        raise InputError(f"{operator.name}: keys is empty; name the columns that decide the task")
+    for key in operator.keys:
+        if key not in operator.schema.names:
+            raise InputError(f"{operator.name}: the schema has no key column {key!r}")

@@ -1,0 +1,117 @@
+"""Built-in operators on the keyed table: aggregates by key, and word count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from meander.errors import SumOverflowError
+from meander.model import Ints
+from meander.operators import state as dumps
+from meander.operators.aggregates import Aggregate
+from meander.operators.base import Context, Operator
+from meander.operators.hashing import Hashes
+from meander.operators.layout import Layout
+from meander.operators.table import KeyedTable, update_tables
+
+
+class KeyedAggregate(Operator[KeyedTable]):
+    """Aggregates by key, kept up to date.
+
+    >>> sales = KeyedAggregate(
+    ...     pa.schema({"shop": pa.string(), "amount": pa.float64()}),
+    ...     keys=["shop"],
+    ...     aggregates={"n": Aggregate("count"), "mean": Aggregate("mean", "amount")},
+    ... )
+    >>> here = Context(task=0, tasks=1)
+    >>> table = sales.create(here)
+    >>> rows = pa.record_batch({"shop": ["x", "y", "x"], "amount": [1.0, 2.0, 4.0]})
+    >>> sales.process(table, rows, here)
+    >>> table.result().to_pylist()
+    [{'shop': 'x', 'n': 2, 'mean': 2.5}, {'shop': 'y', 'n': 1, 'mean': 2.0}]
+    """
+
+    def __init__(
+        self,
+        schema: Any,
+        keys: Sequence[str],
+        aggregates: Mapping[str, Aggregate],
+        *,
+        emit_updates: bool = False,
+    ) -> None:
+        """Declare input, keys and aggregates.
+
+        Args:
+            schema: the Arrow schema of the input.
+            keys: the columns to group by; null is a key like any other, as in Spark.
+            aggregates: the name of each result and how it is made.
+            emit_updates: after each batch, emit the present result of every key in it.
+        """
+        self.layout = Layout(schema, keys, aggregates)
+        self.schema, self.keys = schema, tuple(keys)
+        self.emit_updates = emit_updates
+
+    def create(self, context: Context) -> KeyedTable:
+        """Begin with an empty table."""
+        return KeyedTable(self.layout)
+
+    def process(self, state: KeyedTable, batch: Any, context: Context) -> None:
+        """Fold the rows into the table."""
+        self.process_groups([state], np.array([0, batch.num_rows]), batch, [context])
+
+    def process_groups(
+        self,
+        states: Sequence[KeyedTable],
+        bounds: Ints,
+        batch: Any,
+        contexts: Sequence[Context],
+        hashes: Hashes | None = None,
+    ) -> None:
+        """Fold rows into the tables of many tasks in one go."""
+        if not states:
+            return
+        try:
+            where = update_tables(states, bounds, batch, hashes)
+        except SumOverflowError as error:
+            row = error.row or 0
+            group = int(np.searchsorted(bounds, row, side="right")) - 1
+            raise self.failure(contexts[group], (row, row + 1), error) from error
+        if self.emit_updates:
+            for i, (table, context) in enumerate(zip(states, contexts, strict=True)):
+                touched = np.unique(where[bounds[i] : bounds[i + 1]])
+                context.emit(table.result(touched))
+
+    def dump(self, state: KeyedTable) -> list[Any]:
+        """Write keys and cells; a frozen table is not copied."""
+        return state.dump()
+
+    def load(self, batches: Sequence[Any], context: Context) -> KeyedTable:
+        """Check every row and make the table again."""
+        return dumps.load(self.layout, batches, (context.task, context.tasks))
+
+    def size(self, state: KeyedTable) -> int:
+        """Count keys, their offsets and cells."""
+        return state.size
+
+    def freeze(self, state: KeyedTable) -> None:
+        """Let dumps share the table's memory."""
+        state.freeze()
+
+    def thaw(self, state: KeyedTable) -> None:
+        """Give the table memory of its own again."""
+        state.thaw()
+
+
+class WordCount(KeyedAggregate):
+    """How often each word came.
+
+    >>> WordCount().layout.result_schema.names
+    ['word', 'count']
+    """
+
+    def __init__(self, *, emit_updates: bool = False) -> None:
+        schema, count = pa.schema({"word": pa.string()}), {"count": Aggregate("count")}
+        super().__init__(schema, ["word"], count, emit_updates=emit_updates)

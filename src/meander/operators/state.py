@@ -1,0 +1,171 @@
+"""Dumped state back into a table: load a whole, replace by changes, merge partial aggregates.
+
+A dump comes from a wire or a disk, so it is believed only after every row was checked: the
+schema, lengths and offsets, UTF-8, no null where a word must be, no negative count, no key
+twice, and, if asked, that each key belongs to the task. Checks come first: a dump that fails
+one has changed nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from meander.errors import StateError, SumOverflowError
+from meander.model import Ints
+from meander.operators import keys as codec
+from meander.operators.columns import plain
+from meander.operators.hashing import Hashes, hash_columns, tasks_of
+from meander.operators.kernels import table as kernel
+from meander.operators.layout import Layout
+from meander.operators.table import KeyedTable, Where, locate
+
+
+def load(layout: Layout, batches: Sequence[Any], task: tuple[int, int] | None = None) -> KeyedTable:
+    """Make a table from the batches of a dump.
+
+    Args:
+        layout: the layout of the table that was dumped.
+        batches: all batches of the dump, in any order.
+        task: the task and the number of all tasks; every key must belong to it.
+
+    Raises:
+        StateError: if anything is wrong with the dump.
+    """
+    table = KeyedTable(layout)
+    checked = [(batch, _checked(layout, batch, task)) for batch in batches]
+    table.reserve(sum(batch.num_rows for batch, _ in checked), 0)
+    for batch, hashes in checked:
+        before = len(table)
+        where = _entries(table, batch, hashes)
+        if len(table) != before + batch.num_rows:
+            raise StateError("the dump names a key twice")
+        table.values[:, where] = _words(layout, batch)
+    return table
+
+
+def replace(table: KeyedTable, batch: Any) -> None:
+    """Put the entries of a batch of `changes` in the place of the table's own, or beside them.
+
+    >>> from meander.operators.aggregates import Aggregate
+    >>> layout = Layout(pa.schema({"w": pa.string()}), ["w"], {"n": Aggregate("count")})
+    >>> table, copy = KeyedTable(layout), KeyedTable(layout)
+    >>> for words in (["a", "b"], ["b", "c"]):
+    ...     table.update(pa.record_batch({"w": words}))
+    ...     for batch in table.changes(since=table.seal() - 1):
+    ...         replace(copy, batch)
+    >>> copy.result() == table.result()
+    True
+
+    Raises:
+        StateError: if anything is wrong with the batch; the table has not changed.
+    """
+    words, where = _prepared(table, batch)
+    table.values[:, where] = words
+
+
+def merge(table: KeyedTable, batch: Any) -> None:
+    """Fold partial aggregates of the same keys into the table; of two last values the batch's wins.
+
+    Raises:
+        StateError: if anything is wrong with the batch; the table has not changed.
+        SumOverflowError: if a sum of integers leaves 64 bits; no cell has changed.
+    """
+    words, where = _prepared(table, batch)
+    merged = _merged(table.layout, table.values[:, where], words)
+    table.values[:, where] = merged
+
+
+def _prepared(table: KeyedTable, batch: Any) -> tuple[Ints, Where]:
+    if table.frozen:
+        raise StateError("a frozen table takes no changes: its task is on the move")
+    hashes = _checked(table.layout, batch, None)
+    _refuse_duplicates(table.layout, batch, hashes)
+    return _words(table.layout, batch), _entries(table, batch, hashes)
+
+
+def _checked(layout: Layout, batch: Any, task: tuple[int, int] | None) -> Hashes:
+    """Check all that can be seen in one batch; give the hashes of its keys."""
+    if batch.schema.names != layout.state_schema.names:
+        raise StateError(
+            f"the dump has columns {batch.schema.names}, not {layout.state_schema.names}: "
+            "it belongs to other keys or aggregates"
+        )
+    for mine, theirs in zip(layout.state_schema, batch.schema, strict=True):
+        if mine.type != theirs.type:
+            raise StateError(f"{mine.name} is {theirs.type} in the dump, but {mine.type} here")
+    try:
+        batch.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise StateError(f"the dump is broken: {error}") from None
+    _check_cells(layout, batch)
+    hashes = hash_columns([batch.column(key) for key in layout.keys])
+    if task is not None and np.any(tasks_of(hashes, task[1]) != task[0]):
+        raise StateError(f"the dump holds a key that does not belong to task {task[0]}")
+    return hashes
+
+
+def _check_cells(layout: Layout, batch: Any) -> None:
+    for cell in layout.cells:
+        column = batch.column(cell.name)
+        if column.null_count:
+            raise StateError(f"{cell.name} has a null in the dump")
+        if cell.role in ("rows", "count") and len(column) and column.to_numpy().min() < 0:
+            raise StateError(f"{cell.name} has a negative number in the dump")
+
+
+def _refuse_duplicates(layout: Layout, batch: Any, hashes: Hashes) -> None:
+    """See that a key stands once, in a table of its own."""
+    scratch = KeyedTable(layout)
+    _entries(scratch, batch, hashes)
+    if len(scratch) != batch.num_rows:
+        raise StateError("the changes name a key twice")
+
+
+def _entries(table: KeyedTable, batch: Any, hashes: Hashes) -> Where:
+    view = codec.encode([plain(batch.column(key)) for key in table.layout.keys])
+    bounds = np.array([0, batch.num_rows], dtype=np.int64)
+    table.reserve(0, int(table.meta[kernel.USED]) + min(view.size, batch.nbytes))
+    return locate([table], np.array([table.address]), bounds, view, hashes)
+
+
+def _words(layout: Layout, batch: Any) -> Ints:
+    words = np.empty((len(layout.cells), batch.num_rows), dtype=np.int64)
+    for i, cell in enumerate(layout.cells):
+        words[i] = batch.column(cell.name).to_numpy().view(np.int64)
+    return words
+
+
+def _merged(layout: Layout, old: Ints, new: Ints) -> Ints:
+    result = old.copy()
+    for i, cell in enumerate(layout.cells):
+        mine, theirs = old[i], new[i]
+        if cell.role in ("last", "order"):
+            newer = _is_newer(layout, cell, old, new)
+            result[i] = np.where(newer, theirs, mine)
+        elif cell.floating:
+            a, b = mine.view(np.float64), theirs.view(np.float64)
+            fold = {"min": np.fmin, "max": np.maximum}.get(cell.role, np.add)
+            with np.errstate(invalid="ignore", over="ignore"):
+                result[i] = fold(a, b).view(np.int64)
+        elif cell.role in ("min", "max"):
+            result[i] = (np.minimum if cell.role == "min" else np.maximum)(mine, theirs)
+        else:
+            with np.errstate(over="ignore"):
+                result[i] = mine + theirs
+            if np.any((mine ^ result[i]) & (theirs ^ result[i]) < 0):
+                raise SumOverflowError(f"{cell.name}, merged,")
+    return result
+
+
+def _is_newer(layout: Layout, cell: Any, old: Ints, new: Ints) -> Any:
+    """Tell which rows of the batch hold the later value: they have one, and by order if any."""
+    count = layout.cells.index(cell._replace(role="count", floating=False))
+    newer = new[count] > 0
+    if cell.by is not None:
+        order = layout.cells.index(cell._replace(role="order", floating=False))
+        newer &= new[order] >= old[order]
+    return newer

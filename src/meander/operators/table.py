@@ -1,0 +1,314 @@
+"""The keyed table: one per task, from keys to aggregates, fast and exact.
+
+Memory (all NumPy arrays, reached by the kernels through the addresses in `meta`)
+
+    slots    uint64[2^k, 2], at most half full             where a key's entry is
+    arena    uint8, append-only                            the keys' bytes, in order of arrival
+    offsets  int64, append-only                            entry i's key is arena[o[i]:o[i+1]]
+    values   int64[cells, room]                            the cells (floats by their bits)
+    stamps   int32[room]                                   the version that last touched an entry
+
+`offsets` and `arena` have the form of an Arrow column, so a dump copies no key. Growth doubles
+an array and leaves the old one to whoever still reads it. Hence *a dump of a running table
+copies only the cells*: what was appended before it never changes. A frozen table (its task is
+on the move) gives even the cells without a copy.
+
+Versions. `seal()` ends a version and gives its number v; `changes(since=v)` later gives every
+entry touched after that. A checkpoint seals, dumps the changes since the last durable one, and
+may try again from any older version: sealing forgets nothing.
+
+An empty table has no arrays worth mention, so thousands of tasks cost little; entries begin
+with room for 16 and double. There is no deletion. `state.py` loads, replaces and merges dumps.
+
+A table belongs to one thread at a time. If an update raises, the table holds a part of the
+batch and must be thrown away.
+
+Cost: one update is O(rows) expected; the keys' hash is public, so an adversary who chooses keys
+can make probes long, but never a count wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from meander.errors import InputError, SumOverflowError, TooLargeError
+from meander.model import Ints
+from meander.operators import keys as codec
+from meander.operators.aggregates import CODES
+from meander.operators.columns import Bytes, bytes_of, check_offsets, is_bytes
+from meander.operators.hashing import Hashes, hash_columns
+from meander.operators.kernels import fold
+from meander.operators.kernels import table as kernel
+from meander.operators.layout import Layout
+
+ENTRIES_MIN = 16
+"""Room of a table at its first key: a task with a handful of keys stays below two kilobytes."""
+ENTRIES_MAX = 2**30
+"""Entry numbers have 31 bits and slots twice the room; beyond this use more tasks."""
+VERSIONS_MAX = 2**31 - 1
+"""A stamp has 31 bits: sixty-eight years of one checkpoint a second."""
+BATCH_ROWS_MAX = 65_536
+"""Rows in one record batch of a dump: large enough to be fast, small enough to interleave."""
+
+Where = npt.NDArray[np.int32]
+
+
+class KeyedTable:
+    """Aggregates by key.
+
+    >>> from meander.operators.aggregates import Aggregate
+    >>> words = pa.schema({"word": pa.string()})
+    >>> table = KeyedTable(Layout(words, ["word"], {"count": Aggregate("count")}))
+    >>> table.update(pa.record_batch({"word": ["to", "be", "or", "not", "to", "be"]}))
+    >>> table.result().to_pydict()
+    {'word': ['to', 'be', 'or', 'not'], 'count': [2, 2, 1, 1]}
+    """
+
+    __slots__ = (
+        "address",
+        "arena",
+        "frozen",
+        "layout",
+        "meta",
+        "offsets",
+        "slots",
+        "stamps",
+        "values",
+    )
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.frozen = False
+        self.meta = np.zeros(kernel.META_WORDS, dtype=np.int64)
+        self.address = self.meta.ctypes.data
+        self.meta[kernel.VERSION] = 1
+        self.meta[kernel.NULL] = -1
+        self.slots = np.zeros((1, 2), dtype=np.uint64)
+        self.arena = np.zeros(0, dtype=np.uint8)
+        self.offsets = np.zeros(1, dtype=np.int64)
+        self.values = np.zeros((len(layout.cells), 0), dtype=np.int64)
+        self.stamps = np.zeros(0, dtype=np.int32)
+        self._point()
+
+    def __len__(self) -> int:
+        return int(self.meta[kernel.COUNT])
+
+    @property
+    def version(self) -> int:
+        """The version that updates are stamped with now; the first is 1."""
+        return int(self.meta[kernel.VERSION])
+
+    @property
+    def size(self) -> int:
+        """The bytes that a move of this table carries: keys, their offsets and cells."""
+        return len(self) * 8 * (1 + len(self.layout.cells)) + int(self.meta[kernel.USED])
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of memory that the table's arrays take up."""
+        arrays = (self.slots, self.arena, self.offsets, self.values, self.stamps, self.meta)
+        return sum(array.nbytes for array in arrays)
+
+    def update(self, batch: Any, hashes: Hashes | None = None) -> None:
+        """Fold the rows of a batch; see `update_tables` for many tables at once."""
+        update_tables([self], np.array([0, batch.num_rows]), batch, hashes)
+
+    def seal(self) -> int:
+        """End the present version and give its number."""
+        sealed = self.version
+        if sealed >= VERSIONS_MAX:
+            raise TooLargeError(f"a table has at most {VERSIONS_MAX} versions: dump and load it")
+        self.meta[kernel.VERSION] = sealed + 1
+        return sealed
+
+    def freeze(self) -> None:
+        """Refuse updates from now on, so that dumps need not copy."""
+        self.frozen = True
+
+    def thaw(self) -> None:
+        """Take updates again; dumps given out meanwhile keep what they show."""
+        if self.frozen:
+            self.values = self.values.copy()
+            self.frozen = False
+            self._point()
+
+    def dump(self, rows_max: int = BATCH_ROWS_MAX) -> list[Any]:
+        """Give all entries as record batches of the state schema; they never change later."""
+        cells = self.values[:, : len(self)]
+        return _slices(self._batch(self._keys(), cells if self.frozen else cells.copy()), rows_max)
+
+    def changes(self, since: int, rows_max: int = BATCH_ROWS_MAX) -> list[Any]:
+        """Give the entries touched after version `since`, as `dump` gives all."""
+        rows = np.flatnonzero(self.stamps[: len(self)] > since)
+        keys = self._keys().take(pa.array(rows))
+        return _slices(self._batch(keys, self.values[:, rows]), rows_max)
+
+    def result(self, rows: Where | None = None) -> Any:
+        """Give keys and aggregates as a record batch, of all entries or of the given ones."""
+        keys, cells = self._keys(), self.values[:, : len(self)]
+        if rows is not None:
+            keys, cells = keys.take(pa.array(rows)), cells[:, rows]
+        columns = codec.decode(keys, self.layout.key_types)
+        columns += self.layout.results(np.ascontiguousarray(cells))
+        return pa.record_batch(columns, schema=self.layout.result_schema)
+
+    def reserve(self, entries: int, key_bytes: int) -> None:
+        """Make room for so many entries and bytes of keys in all.
+
+        Raises:
+            TooLargeError: beyond ENTRIES_MAX.
+        """
+        if entries > ENTRIES_MAX:
+            raise TooLargeError(f"a table holds at most {ENTRIES_MAX} keys: use more tasks")
+        room = int(self.meta[kernel.ROOM])
+        if entries > room:
+            room = _power_of_two(max(entries, ENTRIES_MIN))
+            self.offsets = _enlarged(self.offsets, room + 1)
+            self.stamps = _enlarged(self.stamps, room)
+            wider = np.empty((len(self.layout.cells), room), dtype=np.int64)
+            wider[:, : len(self)] = self.values[:, : len(self)]
+            self.values = wider
+            slots = np.zeros((2 * room, 2), dtype=np.uint64)
+            kernel.rebuild(self.slots, slots)
+            self.slots = slots
+        if key_bytes > int(self.meta[kernel.ARENA_ROOM]):
+            self.arena = _enlarged(self.arena, _power_of_two(max(key_bytes, 8 * ENTRIES_MIN)))
+        self._point()
+
+    def _point(self) -> None:
+        """Tell the kernels where the arrays are."""
+        meta = self.meta
+        meta[kernel.ROOM], meta[kernel.ARENA_ROOM] = (
+            self.values.shape[1],
+            len(self.arena),
+        )
+        meta[kernel.MASK] = len(self.slots) - 1
+        meta[kernel.SLOTS], meta[kernel.OFFSETS] = self.slots.ctypes.data, self.offsets.ctypes.data
+        meta[kernel.ARENA], meta[kernel.STAMPS] = self.arena.ctypes.data, self.stamps.ctypes.data
+        meta[kernel.VALUES] = self.values.ctypes.data
+
+    def _keys(self) -> Any:
+        """See the encoded keys of all entries as an Arrow array, without a copy."""
+        count, null = len(self), int(self.meta[kernel.NULL])
+        bits = None
+        if null >= 0:
+            valid = np.ones(count, dtype=np.bool_)
+            valid[null] = False
+            bits = pa.array(valid).buffers()[1]
+        offsets = pa.py_buffer(self.offsets[: count + 1])
+        data = pa.py_buffer(self.arena[: int(self.meta[kernel.USED])])
+        return pa.Array.from_buffers(pa.large_binary(), count, [bits, offsets, data])
+
+    def _batch(self, keys: Any, cells: Ints) -> Any:
+        columns = codec.decode(keys, self.layout.key_types)
+        for cell, words in zip(self.layout.cells, cells, strict=True):
+            columns.append(pa.array(words.view(np.float64) if cell.floating else words))
+        return pa.record_batch(columns, schema=self.layout.state_schema)
+
+
+def update_tables(
+    tables: Sequence[KeyedTable], bounds: Ints, batch: Any, hashes: Hashes | None = None
+) -> Where:
+    """Fold a batch whose rows are grouped by table: rows `bounds[g] … bounds[g+1]-1` are g's.
+
+    Args:
+        tables: tables of one layout, each at most once.
+        bounds: one more than there are tables, ascending from 0 to the number of rows.
+        batch: rows with the layout's columns.
+        hashes: what `hash_columns` gives for the key columns, if it is known already.
+
+    Returns:
+        The number of each row's entry in its table.
+
+    Raises:
+        InputError: for a batch that does not fit the layout; no table has changed.
+        SumOverflowError, TooLargeError: the tables hold a part of the batch.
+    """
+    layout = tables[0].layout
+    columns, inputs = layout.key_columns(batch), layout.inputs(batch)
+    if hashes is None:
+        hashes = hash_columns(columns)
+    else:
+        hashes = np.ascontiguousarray(hashes).view(np.uint64)
+        for column in columns:
+            if is_bytes(column.type):  # hashing would have noticed
+                check_offsets(bytes_of(column))
+    bounds = np.ascontiguousarray(bounds, dtype=np.int64)
+    _check_groups(tables, bounds, batch.num_rows, hashes)
+    metas = np.array([table.address for table in tables], dtype=np.int64)
+    where = locate(tables, metas, bounds, codec.encode(columns), hashes)
+    for i, (cell, given) in enumerate(zip(layout.cells, inputs, strict=True)):
+        if cell.role == "rows":
+            fold.fold_count(metas, bounds, where, i, 0, 0)
+        elif given is None:
+            continue  # an order is folded with the value that it orders
+        elif cell.role == "count":
+            fold.fold_count(metas, bounds, where, i, *given.validity)
+        elif given.order is not None:
+            order = layout.cells.index(cell._replace(role="order", floating=False))
+            words = given.numbers.view(np.int64)
+            fold.fold_last_by(metas, bounds, where, i, order, words, *given.validity, given.order)
+        elif cell.floating:
+            code = CODES[cell.role]
+            fold.fold_floats(metas, bounds, where, i, code, given.numbers, *given.validity)
+        else:
+            code = CODES[cell.role]
+            bad = fold.fold_ints(metas, bounds, where, i, code, given.numbers, *given.validity)
+            if bad >= 0:
+                raise SumOverflowError(cell.name, bad)
+    return where
+
+
+def locate(
+    tables: Sequence[KeyedTable], metas: Ints, bounds: Ints, view: Bytes, hashes: Hashes
+) -> Where:
+    """Find each row's entry, growing tables as new keys come."""
+    where = np.empty(view.length, dtype=np.int32)
+    row, identities = 0, tables[0].layout.identities
+    while True:
+        row = kernel.locate(
+            metas, bounds, row, hashes, view.offsets, view.wide, view.data, view.size,
+            *view.validity, identities, where,
+        )  # fmt: skip
+        if row >= view.length:
+            return where
+        table = tables[int(np.searchsorted(bounds, row, side="right")) - 1]
+        used = int(table.meta[kernel.USED])
+        table.reserve(len(table) + 1, used + _key_length(view, row))
+
+
+def _key_length(view: Bytes, row: int) -> int:
+    item = 8 if view.wide else 4
+    raw = pa.foreign_buffer(view.offsets + row * item, 2 * item, view.owner)
+    start, end = np.frombuffer(raw, np.int64 if view.wide else np.int32)
+    return int(end) - int(start)
+
+
+def _check_groups(tables: Sequence[KeyedTable], bounds: Ints, rows: int, hashes: Hashes) -> None:
+    if len(bounds) != len(tables) + 1 or bounds[0] != 0 or bounds[-1] != rows:
+        raise InputError(f"bounds must run from 0 to {rows} with one more than {len(tables)}")
+    if np.any(bounds[1:] < bounds[:-1]) or len(hashes) != rows:
+        raise InputError("bounds must ascend, and there must be one hash per row")
+    if len({id(table) for table in tables}) != len(tables):
+        raise InputError("a table is named twice in one update")
+    if any(table.frozen for table in tables):
+        raise InputError("a frozen table takes no updates: its task is on the move")
+
+
+def _slices(batch: Any, rows_max: int) -> list[Any]:
+    return [batch.slice(at, rows_max) for at in range(0, batch.num_rows, rows_max)]
+
+
+def _enlarged(array: npt.NDArray[Any], length: int) -> npt.NDArray[Any]:
+    result = np.empty(length, dtype=array.dtype)
+    result[: len(array)] = array
+    return result
+
+
+def _power_of_two(least: int) -> int:
+    return 1 << max(least - 1, 0).bit_length()

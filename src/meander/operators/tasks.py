@@ -1,0 +1,150 @@
+"""The tasks that a node holds: one operator, and the state of each task.
+
+This is the runtime's side of an operator. It knows nothing of epochs, chunks or sockets: it
+creates, processes, dumps, loads and drops, and it marks dumps so that the state of another
+operator, or of another version of it, is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Generic
+
+from meander.errors import InputError, OperatorError, StateError
+from meander.model import Ints, TaskId
+from meander.operators.base import Context, Operator, S, check_operator
+from meander.operators.hashing import Hashes
+
+NAME, VERSION = b"meander.operator", b"meander.state_version"
+
+
+class TaskStates(Generic[S]):
+    """States of some of an operator's tasks.
+
+    >>> import pyarrow as pa
+    >>> from meander.operators import WordCount
+    >>> from meander.operators.split import split
+    >>> here, there = TaskStates(WordCount(), 64), TaskStates(WordCount(), 64)
+    >>> rows = split(pa.record_batch({"word": ["a", "b", "a"]}), ["word"], 64)
+    >>> for task in rows.tasks.tolist():
+    ...     here.create(task)
+    >>> _ = here.process(rows.tasks, rows.bounds, rows.batch, rows.hashes)
+    >>> there.load(34, here.dump(34))
+    >>> frozen = here.drop(34)
+    >>> there[34].result().to_pydict()
+    {'word': ['a'], 'count': [2]}
+    """
+
+    def __init__(self, operator: Operator[S], tasks: int) -> None:
+        check_operator(operator)
+        self.operator, self.tasks = operator, tasks
+        self._states: dict[TaskId, S] = {}
+
+    def __getitem__(self, task: TaskId) -> S:
+        try:
+            return self._states[task]
+        except KeyError:
+            raise InputError(f"task {task} is not here") from None
+
+    def __contains__(self, task: TaskId) -> bool:
+        return task in self._states
+
+    def __iter__(self) -> Iterator[TaskId]:
+        return iter(self._states)
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def create(self, task: TaskId) -> None:
+        """Begin a task that has seen no row."""
+        self._put(task, self._call(task, self.operator.create, self._context(task)))
+
+    def process(
+        self, tasks: Ints, bounds: Ints, batch: Any, hashes: Hashes | None = None
+    ) -> list[Context]:
+        """Take in rows of several tasks, grouped by task (see `split.Split`).
+
+        Returns:
+            One context per task, with what it emitted and fed.
+
+        Raises:
+            OperatorError: names the task and the rows; the states must not be used again.
+        """
+        names = [int(task) for task in tasks]
+        states, contexts = [self[task] for task in names], [self._context(t) for t in names]
+        try:
+            self.operator.process_groups(states, bounds, batch, contexts, hashes)
+        except OperatorError:
+            raise
+        except Exception as error:
+            rows = int(bounds[0]), int(bounds[-1])
+            raise self.operator.failure(contexts[0], rows, error) from error
+        return contexts
+
+    def dump(self, task: TaskId) -> list[Any]:
+        """Write a task's state as record batches that say whose they are."""
+        batches = self._call(task, self.operator.dump, self[task])
+        marks = {NAME: self.operator.name.encode(), VERSION: b"%d" % self.operator.state_version}
+        return [
+            batch.replace_schema_metadata({**(batch.schema.metadata or {}), **marks})
+            for batch in batches
+        ]
+
+    def load(self, task: TaskId, batches: Sequence[Any]) -> None:
+        """Take over a dumped state.
+
+        Raises:
+            StateError: if it is broken, another operator's or another version's.
+        """
+        for batch in batches:
+            self._check_marks(batch.schema.metadata or {})
+        self._put(task, self._call(task, self.operator.load, batches, self._context(task)))
+
+    def drop(self, task: TaskId) -> S:
+        """Forget a task, and give its state to whoever wants to keep it."""
+        state = self[task]
+        del self._states[task]
+        return state
+
+    def size(self, task: TaskId) -> int:
+        """Tell how many bytes a move of this task carries."""
+        return self.operator.size(self[task])
+
+    def sizes(self) -> dict[TaskId, int]:
+        """Tell the size of every task here."""
+        return {task: self.operator.size(state) for task, state in self._states.items()}
+
+    def freeze(self, task: TaskId) -> None:
+        """Promise not to change a task until `thaw`."""
+        self.operator.freeze(self[task])
+
+    def thaw(self, task: TaskId) -> None:
+        """Go on with a task that did not leave after all."""
+        self.operator.thaw(self[task])
+
+    def _context(self, task: TaskId) -> Context:
+        return Context(task, self.tasks)
+
+    def _put(self, task: TaskId, state: S) -> None:
+        if task in self._states:
+            raise InputError(f"task {task} is here already")
+        self._states[task] = state
+
+    def _call(self, task: TaskId, function: Any, *args: Any) -> Any:
+        """Call the operator's code; what it raises names the task."""
+        try:
+            return function(*args)
+        except (StateError, OperatorError):
+            raise
+        except Exception as error:
+            raise self.operator.failure(self._context(task), (0, 0), error) from error
+
+    def _check_marks(self, metadata: dict[bytes, bytes]) -> None:
+        name, version = metadata.get(NAME, b"?"), metadata.get(VERSION, b"?")
+        if name != self.operator.name.encode():
+            raise StateError(f"state of operator {name.decode()}, not of {self.operator.name}")
+        if version != b"%d" % self.operator.state_version:
+            raise StateError(
+                f"{self.operator.name} writes state version {self.operator.state_version}; "
+                f"this is version {version.decode()}"
+            )

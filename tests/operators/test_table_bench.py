@@ -1,0 +1,21 @@
+"""The comparison with a dict: same words, same counts, all figures there."""
+
+import pyarrow as pa
+
+from meander.operators.bench import table_over_dict, zipf_words
+
+
+def test_the_comparison_counts_the_same_and_reports_every_figure() -> None:
+    found = table_over_dict(seconds=0.05, words=zipf_words(20_000, seed=2))
+    assert found["exact"]
+    assert found["rows"] == 20_000
+    for name in ("table", "dict", "counter", "dict_strings"):
+        assert found[f"{name}_rows_s"] > 0
+    assert found["table_over_dict"] == found["table_rows_s"] / found["dict_rows_s"]
+
+
+def test_words_are_drawn_alike_under_one_seed_and_some_are_common() -> None:
+    first, again = zipf_words(10_000, seed=5), zipf_words(10_000, seed=5)
+    assert first.equals(again)
+    counts = pa.compute.value_counts(first).field("counts").to_pylist()
+    assert max(counts) > 500
