@@ -1,0 +1,107 @@
+"""A Spark session with sane local settings, or the one the user already has.
+
+Settings that cannot be changed in a running session (memory, addresses) are only given to a new
+one. A session that the user made is used as it is: jobs carry their own settings where they
+matter (`settings`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from meander.errors import InputError
+from meander.spark.java import java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PARTITIONS_PER_CORE = 2
+"""Enough to even out stragglers, few enough that a small shuffle stays cheap."""
+
+DRIVER_MEMORY_SHARE = 4
+"""A local driver, which is also the executor, takes at most this fraction of the machine …"""
+DRIVER_MEMORY_MB_MAX = 4096
+"""… and at most this: hash aggregation spills, so more brings nothing."""
+
+QUIET = Path(__file__).with_name("log4j2.properties")
+
+NO_CONNECT = (
+    "this is a Spark Connect session, which has no SparkContext: Meander needs a classic one. "
+    "Unset SPARK_REMOTE and start the session with .master(…) instead of .remote(…)"
+)
+
+
+def local(
+    master: str | None = None, *, ui: bool = False, extra: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Give the running session, or start a quiet local one.
+
+    Args:
+        master: where to run, `local[*]` by default; ignored when a session is running.
+        ui: serve Spark's own web page (on loopback).
+        extra: further settings for a new session; they win over the defaults.
+
+    Raises:
+        InputError: without Java, or for Spark Connect.
+    """
+    if os.environ.get("SPARK_REMOTE"):
+        raise InputError(NO_CONNECT)
+    os.environ["JAVA_HOME"] = str(java_home())
+    from pyspark.sql import SparkSession
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return classic(running)
+    builder = SparkSession.builder.appName("meander").master(master or "local[*]")
+    for key, value in {**_defaults(ui), **(extra or {})}.items():
+        builder = builder.config(key, value)
+    return classic(builder.getOrCreate())
+
+
+def classic(spark: SparkSession) -> SparkSession:
+    """Refuse Spark Connect; give any other session back.
+
+    Raises:
+        InputError: for a Connect session.
+    """
+    if "connect" in type(spark).__module__:
+        raise InputError(NO_CONNECT)
+    return spark
+
+
+def _defaults(ui: bool) -> dict[str, str]:
+    return {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": f"{_driver_memory_mb()}m",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={QUIET.as_uri()}",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(PARTITIONS_PER_CORE * (os.cpu_count() or 1)),
+        "spark.ui.enabled": str(ui).lower(),
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+def _driver_memory_mb() -> int:
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+    return max(1024, min(DRIVER_MEMORY_MB_MAX, machine // DRIVER_MEMORY_SHARE))
+
+
+@contextmanager
+def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """Change SQL settings for the DataFrames that are made inside, then put the old ones back."""
+    before = {key: spark.conf.get(key, None) for key in values}
+    for key, value in values.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, old in before.items():
+            if old is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, old)

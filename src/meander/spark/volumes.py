@@ -1,0 +1,107 @@
+"""Volumes per slot, counted by Spark: from raw events, or summed from a series of counts."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from meander.errors import InputError
+from meander.spark.events import Census, Source, check_census, read_events, slot_of, take_census
+from meander.spark.progress import progress
+from meander.spark.session import classic, settings
+from meander.spark.slots import Moments, slot_starts
+from meander.spark.trace import Flags, Ints
+
+SLOTS_MAX = 5_000_000
+"""Most slots of a trace: they come to the driver, 17 bytes each."""
+
+
+class Volumes(NamedTuple):
+    """Events per slot."""
+
+    slots: Moments
+    volume: Ints
+    missing: Flags
+    """Slots without any row in a series; for raw events such a slot is empty, not missing."""
+    census: Census
+
+
+def volumes_of_events(
+    spark: SparkSession, source: Source, slot_s: int, *, strict: bool = False
+) -> Volumes:
+    """Count the events of each slot.
+
+    Raises:
+        InputError: for input without usable rows.
+    """
+    found = _count(spark, source, slot_s, (), F.count("*"), None, strict)
+    return found._replace(missing=np.zeros(len(found.slots), dtype=np.bool_))
+
+
+def volumes_of_series(
+    spark: SparkSession,
+    source: Source,
+    slot_s: int,
+    *,
+    count: str = "count",
+    series: str | None = None,
+    strict: bool = False,
+) -> Volumes:
+    """Sum the counts of each slot.
+
+    Args:
+        spark: the session.
+        source: rows with a time stamp and a count.
+        slot_s: length of a slot; several rows of the series may fall into one.
+        count: the column of counts.
+        series: take the rows whose column `series` has this value; all rows when None.
+        strict: whether a bad row is an error.
+
+    Raises:
+        InputError: for an unknown series, or input without usable rows.
+    """
+    columns = (count,) if series is None else (count, "series")
+    total = F.sum(F.coalesce(F.col(count).try_cast("long"), F.lit(0).cast("long")))
+    return _count(spark, source, slot_s, columns, total, series, strict)
+
+
+def _count(
+    spark: SparkSession,
+    source: Source,
+    slot_s: int,
+    columns: tuple[str, ...],
+    measure: Column,
+    series: str | None,
+    strict: bool,
+) -> Volumes:
+    with settings(classic(spark), {"spark.sql.session.timeZone": "UTC"}):
+        events = read_events(spark, source, columns)
+        if series is not None:
+            events = _only(events, series)
+        with progress(spark, "volumes"):
+            census = take_census(events, slot_s)
+            check_census(census, source, strict=strict, slots_max=SLOTS_MAX)
+            rows = (
+                events.where(F.col("flaw").isNull())
+                .groupBy(slot_of(F.col("us"), slot_s).alias("slot"))
+                .agg(measure.alias("volume"))
+                .toArrow()
+            )
+    index = rows["slot"].to_numpy() - census.first
+    volume = np.zeros(census.slots, dtype=np.int64)
+    volume[index] = rows["volume"].to_numpy()
+    missing = np.ones(census.slots, dtype=np.bool_)
+    missing[index] = False
+    return Volumes(slot_starts(census.first, census.slots, slot_s), volume, missing, census)
+
+
+def _only(events: DataFrame, series: str) -> DataFrame:
+    """Keep one series; name the others when there is no such one."""
+    kept = events.where(F.col("series") == series)
+    if kept.isEmpty():
+        others = [row[0] for row in events.select("series").distinct().limit(50).collect()]
+        raise InputError(f"no series {series!r}: there are {', '.join(sorted(map(str, others)))}")
+    return kept
