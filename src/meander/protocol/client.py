@@ -61,6 +61,11 @@ class Client(Machine):
 
     # ------------------------------------------------------------------ events
 
+    def _check_envelope(self, env: Envelope, *, known: bool) -> None:
+        super()._check_envelope(env, known=known)
+        if self.incarnation == 0 and type(env.body) not in (Welcome, Fence):
+            raise self._stale(f"{self.me} is not registered yet")
+
     def _on_tick(self, _: Tick) -> None:
         if self._now >= self._beat_at:
             self._beat()

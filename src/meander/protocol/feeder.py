@@ -102,9 +102,12 @@ class Feeder(Client):
         self._flush(list(self.outbox.active))
 
     def _every_tick(self) -> None:
-        if self.outbox.active:
-            self.outbox.late(self._now, self.settings.retry_s)
+        if self.outbox.active and self.leased:
+            probes = self.outbox.late(self._now, self.settings.retry_s)
             self._flush(list(self.outbox.active))
+            assert self.table is not None
+            for chunk in probes:
+                self._send(self.table.owner(chunk.task), Chunks((chunk,)))
         self._leave_if_done()
 
     # ------------------------------------------------------------------ parts

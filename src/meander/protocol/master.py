@@ -78,7 +78,7 @@ class Master(Machine):
         super().__init__(MASTER, 1, settings)
         self.epoch = Epoch(1 if manifest is None else manifest.generation + 1, 0)
         self.ledger = Ledger(tasks, [nodes[task * len(nodes) // tasks] for task in range(tasks)])
-        self.membership = Membership()
+        self.membership = Membership(self.epoch.generation)
         self.conductor = Conductor(self, planner, carrier, tau)
         self.table: Table | None = None
         self.checkpointing = settings.checkpoint_s > 0

@@ -15,6 +15,10 @@ from meander.model import ZERO_EPOCH, Epoch, NodeId
 from meander.protocol.messages import Member, PeerId
 
 
+GENERATION_STRIDE = 1_000_000
+"""Incarnations of a later generation are higher: states remember those of feeders for good."""
+
+
 class Status(Enum):
     """What a process is to the master."""
 
@@ -57,10 +61,10 @@ class Peer:
         "past", "server", "since", "status",
     )  # fmt: skip
 
-    def __init__(self, peer: PeerId, kind: str, now: float) -> None:
+    def __init__(self, peer: PeerId, kind: str, incarnation: int, now: float) -> None:
         self.id = peer
         self.kind = kind
-        self.incarnation = 1
+        self.incarnation = incarnation
         self.instance = ""
         self.past: set[str] = set()
         """Instances that were replaced: a late Hello of theirs is refused."""
@@ -88,14 +92,15 @@ class Peer:
 class Membership:
     """Everybody the master knows."""
 
-    def __init__(self) -> None:
+    def __init__(self, generation: int) -> None:
+        self.first_incarnation = generation * GENERATION_STRIDE + 1
         self.peers: dict[PeerId, Peer] = {}
 
     def add(self, peer: PeerId, kind: str, now: float) -> Peer:
         """Enter a process, or the next one under the same id."""
         old = self.peers.get(peer)
         if old is None:
-            found = self.peers[peer] = Peer(peer, kind, now)
+            found = self.peers[peer] = Peer(peer, kind, self.first_incarnation, now)
             return found
         old.past.add(old.instance)
         old.incarnation += 1

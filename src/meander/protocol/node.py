@@ -268,6 +268,15 @@ class Node(Client):
         self.rerouter.flush()
         self.staging.flush()
 
+    def _send_loop(self, chunk: Chunk) -> None:
+        """Send a loop chunk again, to make its task's owner say how far it is."""
+        assert self.table is not None
+        owner = self.table.owner(chunk.task)
+        if owner == self.me:
+            self._local.append(chunk)
+        else:
+            self._send(owner, Chunks((chunk,)))
+
     def _gather_loop(self, task: TaskId, gathered: defaultdict[NodeId, list[Chunk]]) -> None:
         slot = self.slots[task]
         if slot.state is None:
@@ -317,7 +326,8 @@ class Node(Client):
         self.checkpointer.tick()
         for slot in self.slots.values():
             if slot.state is not None and slot.state.outbox.active:
-                slot.state.outbox.late(self._now, self.settings.retry_s)
+                for chunk in slot.state.outbox.late(self._now, self.settings.retry_s):
+                    self._send_loop(chunk)
                 self._loops.add(slot.task)
         self.flush()
 

@@ -23,6 +23,10 @@ from meander.model import ZERO_EPOCH, Epoch, TaskId
 from meander.protocol.messages import Ack, Chunk, FeederId
 
 
+PROBE_RETRIES = 6
+"""Whoever waits for durability is patient: records are written far less often than chunks."""
+
+
 class Lane:
     """Chunks for one task. `chunks` holds exactly the numbers `durable+1 … last`."""
 
@@ -61,7 +65,7 @@ class Outbox:
         self.retained = 0
         """Chunks kept in all lanes."""
         self.active: set[TaskId] = set()
-        """Lanes that may have something to send or are waiting for an acknowledgement."""
+        """Lanes with chunks that are not durable."""
 
     def offer(self, task: TaskId, rows: Any, first: int, last: int, size: int) -> None:
         """Take rows for a task as its next chunk."""
@@ -82,7 +86,7 @@ class Outbox:
         lane = self.lanes[task]
         high = min(lane.applied + window, lane.released)
         if high <= lane.sent:
-            if lane.applied == lane.last:
+            if lane.durable == lane.last:
                 self.active.discard(task)
             return []
         if lane.sent == lane.applied:
@@ -91,15 +95,23 @@ class Outbox:
         lane.sent = high
         return chunks
 
-    def late(self, now: float, retry_s: float) -> bool:
-        """Turn lanes that heard nothing for too long back to their last acknowledgement."""
-        any_late = False
+    def late(self, now: float, retry_s: float) -> list[Chunk]:
+        """Turn lanes that heard nothing for too long back to their last acknowledgement.
+
+        Returns:
+            Of lanes whose chunks are applied but not durable for long, the oldest: sent again, it
+            makes the task's owner say how far it is.
+        """
+        probes = []
         for task in self.active:
             lane = self.lanes[task]
-            if lane.sent > lane.applied and now - lane.since > retry_s:
-                lane.sent = lane.applied
-                any_late = True
-        return any_late
+            if lane.sent > lane.applied:
+                if now - lane.since > retry_s:
+                    lane.sent = lane.applied
+            elif lane.applied > lane.durable and now - lane.since > PROBE_RETRIES * retry_s:
+                lane.since = now
+                probes.append(lane.chunks[0])
+        return probes
 
     def acknowledge(self, ack: Ack, now: float) -> bool:
         """Take an acknowledgement; say whether it told anything new."""
@@ -118,6 +130,7 @@ class Outbox:
             lane.chunks.popleft()
             lane.durable += 1
             self.retained -= 1
+            lane.since = now
             news = True
         lane.applied = max(lane.applied, lane.durable)
         lane.sent = max(lane.sent, lane.applied)

@@ -1,14 +1,14 @@
 """Truths that no single machine can see, checked from outside while the cluster runs.
 
-  * one owner: no two nodes ever apply to a task under the same tenure, and none under a tenure older
-    than one already in use, unless the master has given it up;
-  * nothing is lost, doubled or out of order: the operator watches every row, and at the end every
-    task has exactly what a plain sequential run gives it;
-  * tasks that do not move are never suspended: a chunk that is next for a serving task is applied
-    by the event that brings it;
-  * nobody sends to a node that was dismissed;
-  * only the owner acknowledges, and only records of living incarnations count;
-  * buffers keep within their limits.
+* one owner: no two nodes ever apply to a task under the same tenure, and none under a tenure older
+  than one already in use, unless the master has given it up;
+* nothing is lost, doubled or out of order: the operator watches every row, and at the end every
+  task has exactly what a plain sequential run gives it;
+* tasks that do not move are never suspended: a chunk that is next for a serving task is applied
+  by the event that brings it;
+* nobody sends to a node that was dismissed;
+* only the owner acknowledges, and only records of living incarnations count;
+* buffers keep within their limits.
 """
 
 from __future__ import annotations
@@ -69,9 +69,8 @@ class Checkers:
         """Whether the master still counts on a process."""
         master = self.cluster.master
         machine = process.machine
-        return (
-            machine.epoch.generation == master.epoch.generation
-            and master.membership.up(machine.me, machine.incarnation)
+        return machine.epoch.generation == master.epoch.generation and master.membership.up(
+            machine.me, machine.incarnation
         )
 
     # ------------------------------------------------------------------ messages
@@ -103,7 +102,9 @@ class Checkers:
     def next_chunks(self, process: Process, envelope: Envelope) -> list[Chunk]:
         """List the chunks in a message that a serving task is just waiting for."""
         node, body = process.machine, envelope.body
-        if not isinstance(node, Node) or type(body) is not Chunks or not process.leased():
+        if not isinstance(node, Node) or type(body) is not Chunks:
+            return []
+        if not process.leased(self.cluster.timeline.now):
             return []
         found = []
         assert node.table is not None

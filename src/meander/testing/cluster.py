@@ -75,10 +75,10 @@ class Process:
         """Read its clock."""
         return self.offset + self.rate * now
 
-    def leased(self) -> bool:
-        """Whether its machine acts on its table."""
+    def leased(self, now: float) -> bool:
+        """Whether its machine may act on its table."""
         machine = self.machine
-        return isinstance(machine, Client) and machine.leased
+        return isinstance(machine, Client) and self.clock(now) < machine.lease_until
 
 
 class Classes:
@@ -193,9 +193,7 @@ class Cluster:
             return
         server = self.servers[crc32(node.encode()) % len(self.servers)]
         operator = Tally(self.tasks, self._padding, self.checkers.out_of_order, lambda _: None)
-        machine = self.classes.node(
-            node, incarnation, self.settings, generation, server, operator
-        )
+        machine = self.classes.node(node, incarnation, self.settings, generation, server, operator)
         process = self._start(node, machine)
         operator.watch = lambda task: self.checkers.applied(process, task)
 
@@ -212,7 +210,9 @@ class Cluster:
         if process is None or process.killed:
             return
         if process.slow_s:
-            self.timeline.after(process.slow_s * self.random.random(), self._late, (process, envelope))
+            self.timeline.after(
+                process.slow_s * self.random.random(), self._late, (process, envelope)
+            )
         else:
             self.give(process, envelope)
 
@@ -267,7 +267,7 @@ class Cluster:
             for key in action.keys:
                 self.store.pop(key, None)
         elif kind is Launch:
-            order = action.node, action.incarnation, self.generation
+            order = action.node, action.incarnation, process.machine.epoch.generation
             self.timeline.after(self.random.uniform(0.05, 0.6), self._launch, order)
         elif kind is Exit:
             self._exited(process, action.reason)
@@ -321,7 +321,9 @@ class Cluster:
         getattr(self, name)(incident)
 
     def _undo(self, incident: Incident, undo: Any) -> None:
-        end = min(self.timeline.now + incident.seconds, max(self.timeline.now, self.schedule.seconds))
+        end = min(
+            self.timeline.now + incident.seconds, max(self.timeline.now, self.schedule.seconds)
+        )
         self.timeline.at(end, lambda _: undo())
 
     def _do_rescale(self, incident: Incident) -> None:
@@ -469,6 +471,7 @@ class Cluster:
             manifest = Manifest(1, self.tasks, (), {}, {})
         manifest = manifest._replace(generation=max(manifest.generation, self.generation))
         self._start_master(manifest)
+        self.checkers.dismissed.clear()
         for server in self.servers:
             self._start_server(server)
         for source in self.sources:
@@ -510,13 +513,17 @@ class Cluster:
             return False
         master = self.master
         migration = master.conductor.migration
-        if not master.started or master.ledger.chain or (migration is not None and migration.active):
+        if (
+            not master.started
+            or master.ledger.chain
+            or (migration is not None and migration.active)
+        ):
             return False
         return all(self._idle(task) for task in range(self.tasks))
 
     def _idle(self, task: TaskId) -> bool:
         node = self.processes.get(self.master.ledger.owner[task])
-        if node is None or not isinstance(node.machine, Node):
+        if node is None or node.killed or not isinstance(node.machine, Node):
             return False
         slot = node.machine.slots.get(task)
         if slot is None or slot.state is None:

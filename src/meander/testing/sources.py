@@ -98,11 +98,11 @@ class QueryDriver:
         return [((batch * 64 + i) << 8) | 255 for i in range(count)]
 
     def _step(self, _: Any) -> None:
-        if self.finished:
-            return
         self.cluster.timeline.after(self.random.uniform(0.1, 0.3), self._step)
         process = self.cluster.processes.get(self.name)
-        if process is None or process.machine.ended or self._active or process.paused:
+        if self.finished or process is None or process.machine.ended:
+            return
+        if self._active or process.paused:
             return
         if isinstance(process.machine, Query) and process.machine.table is not None:
             self._write_batch()
