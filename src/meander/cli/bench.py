@@ -39,7 +39,7 @@ def medians_s(sides: Sequence[Callable[[int], object]], turns: int = 3) -> list[
     for _ in range(turns):
         for side, taken in zip(sides, times, strict=True):
             if not taken or taken[0] < SLOW_S:
-                taken += times_s(side, 0.1)
+                taken.extend(times_s(side, 0.1))
     return [statistics.median(taken) for taken in times]
 
 

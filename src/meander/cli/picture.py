@@ -40,6 +40,7 @@ def show_plan(
     console.print()
     console.print(node_table(plan))
     if plan.moves:
+        console.print()
         console.print(round_table(rounds, pause))
 
 
@@ -66,7 +67,7 @@ def summary(plan: Plan) -> str:
 
 def bars(plan: Plan, width: int) -> list[Text]:
     """Draw who owns which tasks, before and after, and which of them move."""
-    tasks, room = plan.problem.workload.tasks, max(10, width - LABEL - 1)
+    tasks, room = plan.problem.workload.tasks, max(10, width - LABEL - 2)
     cells = tasks * (room // tasks) if tasks <= room else room
     ink = _inks(plan)
     edges = np.arange(cells + 1) * tasks // cells
@@ -92,7 +93,7 @@ def _bar(a: Assignment, edges: np.ndarray, ink: dict[NodeId, str]) -> Text:
         if width > 0:
             name = run.node if len(run.node) < width else ""
             bar.append(f"│{name}".ljust(width)[:width], style=f"black on {ink[run.node]}")
-    return bar
+    return bar.append("│")
 
 
 def _moving(plan: Plan, edges: np.ndarray, ink: dict[NodeId, str]) -> Text:

@@ -1,0 +1,109 @@
+"""`meander demo`: one rescale from beginning to end, as far as planning goes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from meander.cli.main import OK
+from meander.model import Phase, Round
+
+BANDWIDTH = 100e6
+PAUSE_MS = 50
+OVERHEAD_MS = 10
+PHASES_SHOWN = 8
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Take no arguments."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Plan a small rescale and explain every part of it."""
+    del args
+    _announce()
+    from meander.cli import compare, picture
+    from meander.cli.instances import instance
+    from meander.planning import plan
+    from meander.planning.rounds import Limits, Pause, rounds
+
+    problem = instance(64, 6, 8, "0.2")
+    found = plan(problem)
+    pause = Pause(PAUSE_MS, BANDWIDTH, OVERHEAD_MS)
+    steps = rounds(found, Limits(pause=pause))
+    console = Console(highlight=False)
+    _say(
+        console, "1. What to move",
+        "An operator has 64 tasks on 6 nodes. The load has grown: 8 nodes shall share it, none "
+        "with more than 1.2 times the mean work. Which tasks must move, if the fewest bytes shall?",
+    )  # fmt: skip
+    console.print(picture.summary(found), soft_wrap=True)
+    console.print()
+    for line in picture.bars(found, console.width):
+        console.print(line, no_wrap=True, overflow="crop")
+    console.print()
+    console.print(picture.node_table(found))
+    _say(
+        console, "2. In which steps",
+        f"While a task moves, its tuples wait. At most {PAUSE_MS} ms are allowed; a link passes "
+        f"{BANDWIDTH / 1e6:.0f} MB a second and a round costs {OVERHEAD_MS} ms anyway. So the plan "
+        "is carried out in rounds; the busiest nodes are relieved first.",
+    )  # fmt: skip
+    console.print(picture.round_table(steps, pause))
+    _show_phases(console, steps)
+    _say(console, "4. What others would do", "")
+    console.print(compare.comparison_table(compare.compare(problem)))
+    console.print()
+    console.print(compare.footnote(problem), soft_wrap=True)
+    _say(console, "Go on", "meander plan FILE · meander compare FILE · meander bench plan · --help")
+    return OK
+
+
+def _announce() -> None:
+    from meander.planning import kernels
+
+    cache = Path(kernels.__file__).parent / "__pycache__"
+    if not any(cache.glob("ssm.solve*.nbi")):
+        print(
+            "compiling the planners: this first run takes a minute …", file=sys.stderr, flush=True
+        )
+
+
+def _say(console: Console, title: str, text: str) -> None:
+    console.print(f"\n[bold]{title}[/bold]")
+    if text:
+        console.print(f"{text}\n")
+
+
+def _show_phases(console: Console, steps: tuple[Round, ...]) -> None:
+    from meander.planning.phases import check_phases, makespan, phases
+
+    largest = max(steps, key=lambda round_: len({m[1:3] for m in round_.moves}))
+    schedule = phases(largest.moves)
+    check_phases(schedule, largest.moves)
+    _say(
+        console, "3. Who sends when",
+        "Inside a round each node sends to one and receives from one at a time. The phases of "
+        f"round {steps.index(largest) + 1} take as long as its busiest link is busy, "
+        f"{makespan(largest.moves) / BANDWIDTH * 1000:.1f} ms, which is the least possible.",
+    )  # fmt: skip
+    console.print(_phase_table(schedule))
+
+
+def _phase_table(schedule: tuple[Phase, ...]) -> Table:
+    from meander.cli.picture import amount
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("phase", "bytes each"):
+        table.add_column(column, justify="right")
+    table.add_column("transfers side by side")
+    for k, phase in enumerate(schedule[:PHASES_SHOWN], 1):
+        sending = "  ".join(f"{t.source}→{t.target}" for t in sorted(phase.transfers))
+        table.add_row(str(k), amount(phase.size), sending)
+    if len(schedule) > PHASES_SHOWN:
+        table.add_row("…", "", f"{len(schedule) - PHASES_SHOWN} more")
+    return table

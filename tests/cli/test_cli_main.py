@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from cli_kit import TABLE3
+
+from meander import __version__
+from meander.cli.main import COMMANDS
+
+RUN = [sys.executable, "-m", "meander.cli.main"]
+
+
+def test_help_lists_every_command(meander) -> None:
+    said = meander("--help")
+    assert said.code == 0
+    for command in COMMANDS:
+        assert command.name in said.out
+        assert command.help.split()[0] in said.out
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from meander.cli.main import main; main(['--help']);"
+        "heavy = {'numpy', 'numba', 'scipy', 'matplotlib', 'rich', 'pyspark'} & set(sys.modules);"
+        "sys.exit(', '.join(heavy) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    "words", [["plan"], ["compare"], ["bench"], ["bench", "plan"], ["bench", "routing"], ["demo"]]
+)
+def test_every_command_has_help(meander, words: list[str]) -> None:
+    said = meander(*words, "--help")
+    assert said.code == 0
+    assert f"usage: meander {' '.join(words)}" in said.out
+
+
+def test_the_version_is_the_packages(meander) -> None:
+    assert meander("--version").out == f"meander {__version__}\n"
+
+
+@pytest.mark.parametrize("argv", [[], ["nonsense"], ["bench"], ["bench", "nonsense"], ["--frob"]])
+def test_wrong_commands_are_one_line(meander, argv: list[str]) -> None:
+    said = meander(*argv)
+    assert said.code == 2
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    many = "\n".join([json.dumps(TABLE3)] * 2000)
+    with subprocess.Popen(
+        [*RUN, "plan", "-", "--json"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(json.dumps(TABLE3) + "\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        process.stdout.close()
+        try:
+            process.stdin.write(many)
+            process.stdin.close()
+        except BrokenPipeError:
+            pass
+        assert process.wait() == 141
+        assert process.stderr.read() == ""
+
+
+def test_exit_codes_reach_the_shell() -> None:
+    heavy = TABLE3 | {"work": [1] * 19 + [99]}
+    for data, code in ((TABLE3, 0), ({}, 2), (heavy, 3)):
+        done = subprocess.run(
+            [*RUN, "plan", "-", "--json"], input=json.dumps(data).encode(),
+            capture_output=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == code
+        assert b"Traceback" not in done.stderr
