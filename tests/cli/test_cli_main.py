@@ -76,7 +76,7 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
 
 def test_exit_codes_reach_the_shell() -> None:
     heavy = TABLE3 | {"work": [1] * 19 + [99]}
-    for data, code in ((TABLE3, 0), ({}, 2), (heavy, 3)):
+    for data, code in (({}, 2), (heavy, 3)):
         done = subprocess.run(
             [*RUN, "plan", "-", "--json"], input=json.dumps(data).encode(),
             capture_output=True, check=False,

@@ -14,6 +14,7 @@ SLOW_S = 1.0
 
 BENCHES = (
     Command("plan", "ssm against the paper's algorithm and a MILP", "meander.cli.bench_plan"),
+    Command("pipeline", "a profile against plain Spark SQL", "meander.cli.bench_pipeline"),
     Command("routing", "routing by intervals against a map", "meander.cli.bench_routing"),
 )
 
@@ -33,7 +34,7 @@ def median_s(call: Callable[[], object], budget_s: float = 0.3) -> float:
     return statistics.median(times_s(lambda _: call(), budget_s, batch_s=0.0))
 
 
-def medians_s(sides: Sequence[Callable[[int], object]], turns: int = 3) -> list[float]:
+def medians_s(sides: Sequence[Callable[[int], object]], turns: int) -> list[float]:
     """Time several sides in turns, so that a noisy moment falls on all of them alike."""
     times: list[list[float]] = [[] for _ in sides]
     for _ in range(turns):

@@ -77,13 +77,13 @@ def size(text: str) -> Size:
 def run(args: argparse.Namespace) -> int:
     """Measure and print."""
     sizes = args.sizes or (s for s in SIZES if not args.quick or s.m <= 1024)
-    limit = MILP_S_MAX_QUICK if args.quick else MILP_S_MAX
+    limit, turns = (MILP_S_MAX_QUICK, 1) if args.quick else (MILP_S_MAX, 3)
     _warm()
     rows = []
     for m, n, target in sizes:
         for tau in TAUS:
             print(f"m = {m}, {n} → {target}, tau {tau} …", file=sys.stderr, flush=True)
-            rows.append(measure(instance(m, n, target, tau), limit))
+            rows.append(measure(instance(m, n, target, tau), limit, turns))
     report = {"rows": rows, "summary": summarise(rows)}
     if args.json:
         print(json.dumps(report))
@@ -100,12 +100,12 @@ def _warm() -> None:
     _paper_kernel(tiny)(1)
 
 
-def measure(problem: Problem, milp_s_max: float) -> dict[str, Any]:
+def measure(problem: Problem, milp_s_max: float, turns: int) -> dict[str, Any]:
     """Time every side on one instance and compare their costs."""
     from meander.planning.ssm import ssm
 
-    ssm_s, paper_s, paper_cost, paper_why = _time_kernels(problem)
-    ssm_cost, call_s = ssm(problem).cost, median_s(lambda: ssm(problem))
+    ssm_s, paper_s, paper_cost, paper_why = _time_kernels(problem, turns)
+    ssm_cost, call_s = ssm(problem).cost, median_s(lambda: ssm(problem), 0.1 * turns)
     milp_s, milp_cost, milp_why = _time_milp(problem, milp_s_max)
     others = [cost for cost in (paper_cost, milp_cost) if cost is not None]
     return {
@@ -119,6 +119,7 @@ def measure(problem: Problem, milp_s_max: float) -> dict[str, Any]:
         "speedup": None if paper_s is None else paper_s / ssm_s,
         "agree": all(cost == ssm_cost for cost in others) if others else None,
         "cost": ssm_cost,
+        "cost_share": ssm_cost / problem.workload.total_size,
         "ssm_call_us": call_s * 1e6,
         "paper_reason": paper_why,
         "milp_reason": milp_why,
@@ -157,15 +158,17 @@ def _paper_kernel(problem: Problem) -> Callable[[int], Any]:
     return lambda count: repeat_paper(count, *ready)
 
 
-def _time_kernels(problem: Problem) -> tuple[float, float | None, int | None, str | None]:
+def _time_kernels(
+    problem: Problem, turns: int
+) -> tuple[float, float | None, int | None, str | None]:
     """Time ssm and the paper's algorithm in turns; give the paper's cost, or why it cannot run."""
     from meander.planning.paper import solve_figure7
 
     m, ours = problem.workload.tasks, _ssm_kernel(problem)
     if m * m * problem.nodes > PAPER_STEPS_MAX:
         why = f"the paper's algorithm takes m²·n′ = {m * m * problem.nodes:.0e} steps at m = {m:,}"
-        return medians_s([ours])[0], None, None, why
-    ssm_s, paper_s = medians_s([ours, _paper_kernel(problem)])
+        return medians_s([ours], turns)[0], None, None, why
+    ssm_s, paper_s = medians_s([ours, _paper_kernel(problem)], turns)
     return ssm_s, paper_s, problem.workload.total_size - solve_figure7(problem)[0], None
 
 
@@ -230,7 +233,7 @@ def _peak_mib() -> float | None:
 def show(report: dict[str, Any]) -> None:
     """Print a table, then the summary."""
     table = Table(box=None, pad_edge=False)
-    for column in ("m", "n → n′", "tau", "ssm", "paper", "MILP", "paper/ssm", "agree"):
+    for column in ("m", "n → n′", "tau", "moves", "ssm", "paper", "MILP", "paper/ssm", "agree"):
         table.add_column(column, justify="right", no_wrap=True)
     for r in report["rows"]:
         times = ("–" if r[k] is None else readable_time(r[k]) for k in ("paper_us", "milp_us"))
@@ -238,7 +241,7 @@ def show(report: dict[str, Any]) -> None:
         agree = "–" if r["agree"] is None else "yes" if r["agree"] else "NO"
         table.add_row(
             f"{r['m']:,}", f"{r['n']} → {r['target']}", f"{r['tau']:g}",
-            readable_time(r["ssm_us"]), *times, speedup, agree,
+            f"{r['cost_share']:.1%}", readable_time(r["ssm_us"]), *times, speedup, agree,
         )  # fmt: skip
     console = Console(highlight=False)
     console.print(table)

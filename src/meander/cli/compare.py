@@ -20,7 +20,7 @@ from meander.errors import InfeasibleError, InputError, TooLargeError
 from meander.model import Plan, Problem
 from meander.planning import POLICIES, plan
 
-RING = "ring to ring"
+RING = "hash ring to ring"
 RING_TASKS_MAX = 10**5
 """Beyond this the hundred rings take longer than all policies together."""
 
@@ -76,7 +76,7 @@ def _ring_row(problem: Problem) -> dict[str, Any]:
 
     before = max(1, len(problem.current.nodes))
     plans = ring_history(problem.workload, (before, problem.nodes), str(problem.tau))
-    return _facts(f"consistent-hash, {RING}", plans)
+    return _facts(RING, plans)
 
 
 def _facts(policy: str, plans: list[Plan]) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def comparison_table(rows: list[dict[str, Any]]) -> Table:
     """Put the rows side by side."""
     table = Table(box=None, pad_edge=False)
     table.add_column("policy", no_wrap=True)
-    for column in ("cost", "of the state", "max load", "imbalance", "tau met", "time"):
+    for column in ("cost", "of state", "max load", "imbalance", "tau met", "time"):
         table.add_column(column, justify="right", no_wrap=True)
     for row in rows:
         if row["cost"] is None:

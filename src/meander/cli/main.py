@@ -40,6 +40,9 @@ COMMANDS: Final = (
     Command("plan", "decide which tasks move, for one problem or many", "meander.cli.plan"),
     Command("compare", "all policies on one problem, side by side", "meander.cli.compare"),
     Command("bench", "measure the planners and the router on this machine", "meander.cli.bench"),
+    Command("profile", "raw events to work and state per slot and task", "meander.cli.profile"),
+    Command("trace", "volumes per slot to nodes and migrations", "meander.cli.trace"),
+    Command("generate", "made-up streams of any size", "meander.cli.generate"),
     Command("demo", "a plan from beginning to end, with pictures", "meander.cli.demo"),
 )
 

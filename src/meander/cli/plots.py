@@ -30,6 +30,7 @@ POLICY_COLOR: Final = {
     "consistent-hash": "#009E73",
     "bounded-hash": "#7FBF7B",
     "redist": "#999999",
+    "hash ring to ring": "#00553E",
 }
 NODE_COLORS: Final = (
     "#8dd3c7", "#fdb462", "#bebada", "#fb8072", "#80b1d3", "#b3de69", "#fccde5", "#d9d9d9",
