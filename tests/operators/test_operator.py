@@ -75,7 +75,8 @@ def test_word_count_counts_the_words_of_texts() -> None:
     for task in states:
         result = states[task].result().to_pydict()
         counts.update(dict(zip(result["word"], result["count"], strict=True)))
-    assert counts == {"to": 3, "be": 3, **dict.fromkeys(["or", "not", "that", "is", "the", "question"], 1)}
+    once = dict.fromkeys(["or", "not", "that", "is", "the", "question"], 1)
+    assert counts == {"to": 3, "be": 3, **once}
 
 
 def test_a_task_goes_on_elsewhere_as_if_it_had_stayed() -> None:
@@ -177,6 +178,29 @@ def _counted(*texts: str) -> Any:
     table = operator.create(context)
     operator.process(table, words(*texts), context)
     return table
+
+
+def test_changes_bring_an_older_copy_up_to_date() -> None:
+    here, copy = full(WordCount()), full(WordCount())
+    seen = dict.fromkeys(range(M), 0)
+    for text in ("to be or not", "to be", "that is the question"):
+        apply(here, words(*text.split(" ")))
+        for task in range(M):
+            version = here.seal(task)
+            assert version is not None
+            copy.apply_changes(task, here.changes(task, since=seen[task]))
+            seen[task] = version
+            assert copy[task].result() == here[task].result()
+            assert here.changes(task, since=version) == []
+
+
+def test_an_operator_without_versions_gives_its_whole_state_as_changes() -> None:
+    here, copy = full(Doubling()), full(Doubling())
+    apply(here, words(*"abc"))
+    for task in range(M):
+        assert here.seal(task) is None
+        copy.apply_changes(task, here.changes(task, since=0))
+        assert copy[task] == here[task]
 
 
 def test_tasks_that_are_not_here_or_here_twice_are_refused() -> None:

@@ -122,6 +122,18 @@ class Operator(ABC, Generic[S]):
     def thaw(self, state: S) -> None:
         """Hear that the state did not leave after all."""
 
+    def seal(self, state: S) -> int | None:
+        """End a version of the state and give its number; None if no versions are kept."""
+        return None
+
+    def changes(self, state: S, since: int) -> list[Any]:
+        """Write what changed after a sealed version; the whole state if no versions are kept."""
+        return self.dump(state)
+
+    def apply_changes(self, state: S, batches: Sequence[Any], context: Context) -> S:
+        """Bring an older copy of a state up to date with `changes`, and give it."""
+        return self.load(batches, context)
+
     def process_groups(
         self,
         states: Sequence[S],

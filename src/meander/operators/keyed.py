@@ -104,6 +104,22 @@ class KeyedAggregate(Operator[KeyedTable]):
         """Give the table memory of its own again."""
         state.thaw()
 
+    def seal(self, state: KeyedTable) -> int:
+        """End a version of the table."""
+        return state.seal()
+
+    def changes(self, state: KeyedTable, since: int) -> list[Any]:
+        """Write the entries touched after a sealed version."""
+        return state.changes(since)
+
+    def apply_changes(
+        self, state: KeyedTable, batches: Sequence[Any], context: Context
+    ) -> KeyedTable:
+        """Put changed entries in the place of the old ones."""
+        for batch in batches:
+            dumps.replace(state, batch)
+        return state
+
 
 class WordCount(KeyedAggregate):
     """How often each word came.

@@ -83,7 +83,30 @@ class TaskStates(Generic[S]):
 
     def dump(self, task: TaskId) -> list[Any]:
         """Write a task's state as record batches that say whose they are."""
-        batches = self._call(task, self.operator.dump, self[task])
+        return self._marked(self._call(task, self.operator.dump, self[task]))
+
+    def seal(self, task: TaskId) -> int | None:
+        """End a version of a task's state; None if the operator keeps no versions."""
+        version: int | None = self._call(task, self.operator.seal, self[task])
+        return version
+
+    def changes(self, task: TaskId, since: int) -> list[Any]:
+        """Write what changed after a sealed version, as `dump` writes all."""
+        return self._marked(self._call(task, self.operator.changes, self[task], since))
+
+    def apply_changes(self, task: TaskId, batches: Sequence[Any]) -> None:
+        """Bring a task, loaded from an older dump, up to date.
+
+        Raises:
+            StateError: if the changes are broken, another operator's or another version's.
+        """
+        for batch in batches:
+            self._check_marks(batch.schema.metadata or {})
+        update, context = self.operator.apply_changes, self._context(task)
+        self._states[task] = self._call(task, update, self[task], batches, context)
+
+    def _marked(self, batches: list[Any]) -> list[Any]:
+        """Say in the batches' schema whose state they are."""
         marks = {NAME: self.operator.name.encode(), VERSION: b"%d" % self.operator.state_version}
         return [
             batch.replace_schema_metadata({**(batch.schema.metadata or {}), **marks})
