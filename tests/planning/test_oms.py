@@ -10,6 +10,7 @@ import pytest
 
 from meander.errors import InfeasibleError, InputError, TooLargeError
 from meander.model import Assignment, Problem, Workload
+from meander.planning.certificate import check_plan
 from meander.planning.feasible import windows
 from meander.planning.kernels.bridge import bridge
 from meander.planning.kernels.match import kept
@@ -97,6 +98,8 @@ def test_candidates_lie_between_exact_and_repeated_ssm():
             continue
         found = oms(load, now, steps, "candidates")
         assert exact.cost <= found.cost <= repeated_ssm(load, now, steps)
+        for plan in exact.plans + found.plans:
+            check_plan(plan)
         assert not found.exact
         solved += 1
 

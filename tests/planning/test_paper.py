@@ -8,6 +8,7 @@ import pytest
 
 from meander.errors import InfeasibleError, InputError, TooLargeError
 from meander.model import Assignment, Problem, Workload
+from meander.planning.certificate import check_plan
 from meander.planning.paper import simple_ssm, solve_figure7, ssm_paper
 
 
@@ -24,6 +25,7 @@ def agree_with_brute_force(planner, problem):
 
 
 def check_members(plan):
+    check_plan(plan)
     old, new = plan.problem.current.nodes, plan.target.nodes
     assert len(new) == plan.problem.nodes == len(set(new))
     assert len(plan.leaving) == max(len(old) - len(new), 0)

@@ -64,6 +64,9 @@ PARTITIONS_MAX = 10**6
 PAIRS_MAX = 5 * 10**8
 """Most pairs of partitions that one step of `exact` looks at: about two minutes."""
 
+AUTO_PAIRS_MAX = 2 * 10**7
+"""The same for `auto`, which nobody asked to be slow: a few seconds."""
+
 
 @dataclass(frozen=True, eq=False)
 class SequencePlan:
@@ -94,7 +97,7 @@ def oms(
         workload: work and bytes of every task, the same in all steps.
         current: where the tasks are, one interval per node.
         steps: `(nodes, tau)` of each migration, in order.
-        method: `exact`, `candidates`, or `auto`: exact where that is feasible.
+        method: `exact`, `candidates`, or `auto`: exact where that takes seconds.
         memory_cap: most bytes of state on one node, in every step.
 
     Raises:
@@ -117,7 +120,8 @@ def oms(
     exact = False
     if method != "candidates":
         try:
-            cost, path = _exact(problems, start, cost)
+            pairs_max = PAIRS_MAX if method == "exact" else AUTO_PAIRS_MAX
+            cost, path = _exact(problems, start, cost, pairs_max)
             exact = True
         except TooLargeError:
             if method == "exact":
@@ -135,7 +139,7 @@ def _check_all(problems: list[Problem]) -> None:
             raise InfeasibleError(f"step {number}: {error.why}", error.tau_min) from None
 
 
-def _exact(problems: list[Problem], start: Cuts, at_most: int) -> tuple[int, Path]:
+def _exact(problems: list[Problem], start: Cuts, at_most: int, pairs_max: int) -> tuple[int, Path]:
     """Walk through all partitions. `at_most` is a total that is known to be possible."""
     wins = [windows(problem) for problem in problems]
     mosts = [min(problem.nodes, problem.workload.tasks) for problem in problems]
@@ -150,10 +154,10 @@ def _exact(problems: list[Problem], start: Cuts, at_most: int) -> tuple[int, Pat
     rows, costs = np.array([start], dtype=np.int32), np.zeros(1, dtype=np.int64)
     trail = []
     for win, most, count in zip(wins, mosts, counts, strict=True):
-        if len(rows) * count > PAIRS_MAX:
+        if len(rows) * count > pairs_max:
             raise TooLargeError(
                 f"{len(rows)} partitions before a step and {count:.3g} after it make more than "
-                f"{PAIRS_MAX:.0e} pairs: use method='candidates'"
+                f"{pairs_max:.0e} pairs: use method='candidates'"
             )
         after = list_partitions(win, most, int(count))
         cost, source = step(size_prefix, rows, costs, after, at_most)

@@ -31,57 +31,62 @@ def place(
     """
     count = len(work)
     chosen = np.full(count, -1, dtype=np.int64)
-    loads = np.zeros((2, nodes))  # work, bytes
-    totals, sized = np.zeros(2), size.sum() > 0
+    on_work, on_size = np.zeros(nodes), np.zeros(nodes)
+    sum_work, sum_size, sized = 0.0, 0.0, size.sum() > 0
     for _ in range(count):
-        tops, lows, seconds = _extremes(loads)
+        top_w, low_w, next_w = _extremes(on_work)
+        top_s, low_s, next_s = _extremes(on_size)
         best, best_task, best_node = np.inf, -1, -1
         for task in range(count):
             if chosen[task] >= 0:
                 continue
+            # Of the nodes to which it would have to move, the best balanced is the best: only
+            # that one and its home need the means and a cube root.
+            w, s = work[task], size[task]
+            away, away_node, stay = np.inf, -1, np.inf
             for node in range(nodes):
-                a_c = _penalty(0, loads[0, node], work[task], totals, tops, lows, seconds, nodes)
-                a_s = _penalty(1, loads[1, node], size[task], totals, tops, lows, seconds, nodes)
-                balance = (a_s * a_c * a_c) ** (1 / 3) if sized else a_c
-                cost = moved + (0.0 if node == home[task] else size[task])
-                utility = (balance / theta + cost / ideal) / work[task]
-                if utility < best:
-                    best, best_task, best_node = utility, task, node
+                a_w = _spread(on_work[node], w, top_w, low_w, next_w)
+                a_s = _spread(on_size[node], s, top_s, low_s, next_s) if sized else a_w
+                product = a_s * a_w * a_w
+                if node == home[task]:
+                    stay = product
+                elif product < away:
+                    away, away_node = product, node
+            mean_w = (sum_work + w) / nodes
+            mean_s = (sum_size + s) / nodes if sized else mean_w
+            scale = mean_s * mean_w * mean_w if mean_s > 0 else np.inf  # no bytes yet: in balance
+            utility = (np.cbrt(away / scale) / theta + (moved + s) / ideal) / w
+            if away_node >= 0 and utility < best:
+                best, best_task, best_node = utility, task, away_node
+            utility = (np.cbrt(stay / scale) / theta + moved / ideal) / w
+            earlier = best_task == task and home[task] < best_node
+            if home[task] >= 0 and (utility < best or (utility == best and earlier)):
+                best, best_task, best_node = utility, task, home[task]
         chosen[best_task] = best_node
-        loads[0, best_node] += work[best_task]
-        loads[1, best_node] += size[best_task]
-        totals[0] += work[best_task]
-        totals[1] += size[best_task]
+        on_work[best_node] += work[best_task]
+        on_size[best_node] += size[best_task]
+        sum_work += work[best_task]
+        sum_size += size[best_task]
         if best_node != home[best_task]:
             moved += size[best_task]
     return chosen
 
 
 @njit(cache=True, inline="always")
-def _penalty(
-    kind: int, load: float, more: float, totals: Floats, tops: Floats, lows: Floats,
-    seconds: Floats, nodes: int,
-) -> float:  # fmt: skip
-    """Give (max - min) / mean of the loads once one node's has grown."""
-    mean = (totals[kind] + more) / nodes
-    if mean == 0.0:
-        return 0.0
-    others = seconds[kind] if load == lows[kind] else lows[kind]
-    return float((max(tops[kind], load + more) - min(others, load + more)) / mean)
+def _spread(load: float, more: float, top: float, low: float, second: float) -> float:
+    """Give max - min of the loads once one of them has grown."""
+    others = second if load == low else low
+    return max(top, load + more) - min(others, load + more)
 
 
 @njit(cache=True)
-def _extremes(loads: Floats) -> tuple[Floats, Floats, Floats]:
-    """Give for each kind of load the largest, the smallest and the second smallest."""
-    kinds, nodes = loads.shape
-    tops, lows = np.full(kinds, -np.inf), np.full(kinds, np.inf)
-    seconds = np.full(kinds, np.inf)
-    for kind in range(kinds):
-        for node in range(nodes):
-            load = loads[kind, node]
-            tops[kind] = max(tops[kind], load)
-            if load < lows[kind]:
-                seconds[kind], lows[kind] = lows[kind], load
-            elif load < seconds[kind]:
-                seconds[kind] = load
-    return tops, lows, seconds
+def _extremes(loads: Floats) -> tuple[float, float, float]:
+    """Give the largest, the smallest and the second smallest (the same, if it occurs twice)."""
+    top, low, second = -np.inf, np.inf, np.inf
+    for load in loads:
+        top = max(top, load)
+        if load < low:
+            second, low = low, load
+        elif load < second:
+            second = load
+    return top, low, second
