@@ -15,10 +15,12 @@ Formulas (d a tracked task, N = n′ nodes; smaller is better)
     Redist        while tasks are unplaced: place the (d, node) of least U / work(d)
 
 How sure
-    These are the formulas of two independent public implementations of the article (the
-    partitioners of `zzvara/dynamic-repartitioning` and a later rewrite), which agree with each
-    other, with θ = 0.2 and U = a + γ. The article's own text could not be consulted; it compares
-    several forms of U, and which one the experiments of the migration paper used is unknown.
+    These are the formulas, and the choice by U / work, of two public implementations of the
+    article in Scala: `GedikPartitioner` of the repository zzvara/dynamic-repartitioning, and
+    package `hu.elte.inf.sampling.decisioncore.gedik`, which looks like its successor. They agree;
+    so they are one witness rather than two. θ = 0.2 and U = a + γ are the defaults of the first.
+    The article itself could not be consulted, and which U and θ the migration paper's experiments
+    used is unknown.
 
 Where this differs
   * The article derives an item's state and work from its frequency (β_s, β_c). Here both are
@@ -28,7 +30,8 @@ Where this differs
   * Tracked are the tasks of at least average work, at most `TRACKED_MAX` of the heaviest: the
     article tracks what a sketch finds frequent.
   * As there, untracked tasks count in no balance: the ring is trusted to spread them. Those that
-    move, though, are in γ from the start.
+    move, though, are in γ from the start, and so are all tasks in its denominator: there, both
+    count only what is or was tracked.
 
 τ is a wish here, not a bound: the plan says whether it was met. Ties go to the earlier task and
 the earlier node. Nodes that leave are the last members. O(k²·n′) for k tracked tasks.
