@@ -1,7 +1,13 @@
 """The comparison with a dict: same words, same counts, all figures there."""
 
-import pyarrow as pa
+import argparse
+import json
 
+import pyarrow as pa
+import pytest
+
+from meander.cli import bench_table
+from meander.operators import bench
 from meander.operators.bench import table_over_dict, zipf_words
 
 
@@ -19,3 +25,15 @@ def test_words_are_drawn_alike_under_one_seed_and_some_are_common() -> None:
     assert first.equals(again)
     counts = pa.compute.value_counts(first).field("counts").to_pylist()
     assert max(counts) > 500
+
+
+def test_the_command_prints_a_table_or_one_json_object(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "zipf_words", lambda rows, seed: pa.array(["a", "b", "a"] * 100))
+    parser = argparse.ArgumentParser()
+    bench_table.add_arguments(parser)
+    assert bench_table.run(parser.parse_args(["--seconds", "0.01", "--json"])) == 0
+    assert json.loads(capsys.readouterr().out)["keys"] == 2
+    assert bench_table.run(parser.parse_args(["--seconds", "0.01"])) == 0
+    assert "all counts are equal" in capsys.readouterr().out
