@@ -92,8 +92,10 @@ class Feeder(Client):
         return check_acks(body)
 
     def _on_acks(self, env: Envelope, body: Acks) -> None:
+        if self.table is None:
+            return
         for ack in body.acks:
-            self.outbox.acknowledge(ack, self._now)
+            self.outbox.acknowledge(ack, self._now, self.table.term(ack.task))
         self._flush(ack.task for ack in body.acks)
         self._leave_if_done()
 
@@ -133,7 +135,7 @@ class Feeder(Client):
     def _leave_if_done(self) -> None:
         if self.done and self._now >= self._bye_at:
             self._bye_at = self._now + self.settings.retry_s
-            self._send(MASTER, Bye())
+            self._send(MASTER, Bye(self.offset))
 
     def _on_dismiss(self, env: Envelope, body: Dismiss) -> None:
         if env.sender == MASTER and self.done:

@@ -278,8 +278,8 @@ class Master(Machine):
                 peer.go(Change.LOST)
                 peer.past.add(peer.instance)
                 self.closed[peer.id] = self._now + self.settings.closed_s
-                self.offsets.pop(peer.id, None)
-                self.changed = True
+                self.offsets[peer.id] = max(body.offset, self.offsets.get(peer.id, -1))
+                self._unsaved = self.changed = True
             self._send(peer.id, Dismiss(), peer.incarnation)
         elif peer.kind == "node" and peer.dismissing and peer.status is Status.LEAVING:
             peer.go(Change.DISMISSED)

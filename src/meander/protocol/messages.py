@@ -351,6 +351,9 @@ class Fence(NamedTuple):
 class Bye(NamedTuple):
     """I am done and leave for good."""
 
+    offset: int = -1
+    """A feeder's last source offset: all up to it is durable."""
+
 
 Message: TypeAlias = (
     Chunks

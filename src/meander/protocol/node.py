@@ -79,6 +79,10 @@ class Node(Client):
         self.checkpointer = Checkpointer(self)
         self.staging = Staging(self)
         self.applied_chunks = 0
+        self.loop_chunks = 0
+        """Of those applied, how many came through the loop."""
+        self.waits = 0
+        """How many had to wait for their task's state."""
         self._local: deque[Chunk] = deque()
         """Loop chunks from this node to itself."""
         self._acks: dict[FeederId, set[TaskId]] = {}
@@ -127,6 +131,7 @@ class Node(Client):
 
     def _wait(self, slot: Slot, chunk: Chunk) -> None:
         """Put a chunk into the wait buffer; what does not fit is sent again by its feeder."""
+        self.waits += 1
         if slot.hold(chunk, self.settings.waiting_chunks_max) and slot.waiting_since is None:
             slot.waiting_since = self._now
             self.retriever.wanted(slot)
@@ -171,6 +176,8 @@ class Node(Client):
         self.touched(slot, state)
         self._acks.setdefault(chunk.feeder, set()).add(slot.task)
         self.applied_chunks += 1
+        if loop_task(chunk.feeder) is not None:
+            self.loop_chunks += 1
 
     def touched(self, slot: Slot, state: TaskState) -> None:
         """Note that a task's state has changed."""
@@ -222,8 +229,9 @@ class Node(Client):
         slot = None if task is None else self.slots.get(task)
         if slot is None or slot.state is None:
             return  # the task has moved on; it sends again and is told again
+        assert self.table is not None
         for ack in acks:
-            if slot.state.outbox.acknowledge(ack, self._now):
+            if slot.state.outbox.acknowledge(ack, self._now, self.table.term(ack.task)):
                 slot.dirty = True
         if slot.state.outbox.active:
             self._loops.add(slot.task)

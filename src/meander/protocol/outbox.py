@@ -113,10 +113,18 @@ class Outbox:
                 probes.append(lane.chunks[0])
         return probes
 
-    def acknowledge(self, ack: Ack, now: float) -> bool:
-        """Take an acknowledgement; say whether it told anything new."""
+    def acknowledge(self, ack: Ack, now: float, term: Epoch | None) -> bool:
+        """Take an acknowledgement; say whether it told anything new.
+
+        Args:
+            ack: what the owner of a task says, or somebody who was it.
+            now: the time.
+            term: of the task, as the newest table has it: what is of an older one never happened.
+        """
         lane = self.lanes.get(ack.task)
-        if lane is None or ack.incarnation != self.incarnation or ack.term < lane.term:
+        if lane is None or ack.incarnation != self.incarnation:
+            return False
+        if ack.term < lane.term or (term is not None and ack.term < term):
             return False
         if ack.term > lane.term:
             self.restored(ack.task, ack.term)

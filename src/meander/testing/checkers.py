@@ -13,13 +13,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
-from meander.model import TaskId
-from meander.protocol.messages import Acks, Chunk, Chunks, Commit, Envelope, Stage, loop_task
+from meander.model import Epoch, TaskId
+from meander.protocol.master import Master
+from meander.protocol.messages import (
+    Acks,
+    Action,
+    Checkpointed,
+    Chunk,
+    Chunks,
+    Commit,
+    Envelope,
+    Grant,
+    Send,
+    Stage,
+    loop_task,
+)
 from meander.protocol.node import Node
 from meander.protocol.server import StateServer
 from meander.protocol.slot import Phase
+from meander.protocol.state import TaskState
 
 if TYPE_CHECKING:
     from meander.testing.cluster import Cluster, Process
@@ -33,8 +48,8 @@ class Checkers:
         self.violations: list[str] = []
         self.duplicated = 0
         self.reordered = 0
-        self._tenants: dict[tuple[TaskId, object], tuple[str, int]] = {}
-        self._newest: dict[TaskId, object] = {}
+        self._tenants: dict[tuple[TaskId, Epoch], tuple[str, int]] = {}
+        self._newest: dict[TaskId, Epoch] = {}
         self.dismissed: set[tuple[str, int]] = set()
 
     def violated(self, text: str) -> None:
@@ -46,7 +61,7 @@ class Checkers:
 
     def out_of_order(self, task: TaskId, text: str) -> None:
         """The operator saw a row twice or too late."""
-        self.duplicated += 1
+        self.reordered += 1
         self.violated(f"task {task}: {text}")
 
     def applied(self, process: Process, task: TaskId) -> None:
@@ -54,6 +69,8 @@ class Checkers:
         node = process.machine
         assert isinstance(node, Node)
         slot = node.slots[task]
+        if not process.leased(self.cluster.timeline.now):
+            self.violated(f"{node.me} applies to task {task} without a lease")
         key = task, slot.tenure
         me = node.me, node.incarnation
         tenant = self._tenants.setdefault(key, me)
@@ -99,40 +116,65 @@ class Checkers:
             if slot is None or slot.phase is not Phase.SERVING:
                 self.violated(f"{node.me} acknowledges task {ack.task} without serving it")
 
-    def next_chunks(self, process: Process, envelope: Envelope) -> list[Chunk]:
+    # ------------------------------------------------------------------ before and after an event
+
+    def before(self, process: Process, envelope: Envelope) -> Any:
+        """Note what the message that a process is about to take must lead to."""
+        machine, kind = process.machine, type(envelope.body)
+        if kind is Chunks and isinstance(machine, Node):
+            return self._next_chunks(process, machine, envelope.body)
+        if kind is Grant and isinstance(machine, Node) and envelope.epoch > machine.epoch:
+            return self._kept(machine)
+        if kind is Checkpointed and isinstance(machine, Master):
+            return self._stale_keys(machine, envelope)
+        return None
+
+    def after(
+        self, process: Process, envelope: Envelope, context: Any, actions: list[Action]
+    ) -> None:
+        """Check that it did."""
+        machine, kind = process.machine, type(envelope.body)
+        if kind is Chunks and isinstance(machine, Node):
+            if context:
+                self._were_applied(machine, context)
+            if envelope.epoch > machine.epoch:
+                self._no_bounce(machine, envelope.body, actions)
+        elif context and isinstance(machine, Node) and not machine.ended:
+            self._nothing_vanished(machine, context, actions)
+        elif context and isinstance(machine, Master):
+            keys = {record[2] for record in machine.ledger.record.values()}
+            if keys & context:
+                self.violated(f"the master accepts {keys & context} of a fenced incarnation")
+
+    def _next_chunks(self, process: Process, node: Node, body: Chunks) -> list[Chunk]:
         """List the chunks in a message that a serving task is just waiting for."""
-        node, body = process.machine, envelope.body
-        if not isinstance(node, Node) or type(body) is not Chunks:
-            return []
-        if not process.leased(self.cluster.timeline.now):
+        if node.table is None or not process.leased(self.cluster.timeline.now):
             return []
         found = []
-        assert node.table is not None
         for chunk in body.chunks:
             slot = node.slots.get(chunk.task)
             if slot is None or slot.state is None or chunk.feeder in node.table.closed:
                 continue
             position = slot.state.positions.get(chunk.feeder)
-            next_number = 1
+            expected = 1
             if position is not None and position.incarnation == chunk.incarnation:
-                next_number = position.number + 1
+                expected = position.number + 1
             elif position is not None and position.incarnation > chunk.incarnation:
                 continue
-            throttled = (
-                slot.state.outbox.retained >= node.settings.loop_chunks_max
-                and loop_task(chunk.feeder) is None
-            )
-            if chunk.number == next_number and not throttled:
+            if chunk.number == expected and not self._throttled(node, slot.state, chunk):
                 found.append(chunk)
         return found
 
-    def were_applied(self, process: Process, chunks: list[Chunk]) -> None:
-        """Check that a message's next chunks did not have to wait."""
-        node = process.machine
-        assert isinstance(node, Node)
+    @staticmethod
+    def _throttled(node: Node, state: TaskState, chunk: Chunk) -> bool:
+        full = state.outbox.retained >= node.settings.loop_chunks_max
+        return full and loop_task(chunk.feeder) is None
+
+    def _were_applied(self, node: Node, chunks: list[Chunk]) -> None:
+        """A task that does not move is never suspended: its next chunk does not have to wait."""
         for chunk in chunks:
             slot = node.slots[chunk.task]
-            if slot.state is None or slot.state.outbox.retained >= node.settings.loop_chunks_max:
+            if slot.state is None or self._throttled(node, slot.state, chunk):
                 continue
             position = slot.state.positions.get(chunk.feeder)
             if position is None or position[:2] < (chunk.incarnation, chunk.number):
@@ -140,6 +182,44 @@ class Checkers:
                     f"{node.me}: task {chunk.task} serves, but its next chunk "
                     f"{chunk.number} of {chunk.feeder} was not applied"
                 )
+
+    def _no_bounce(self, node: Node, body: Chunks, actions: list[Action]) -> None:
+        """What somebody with a newer table sent is not sent back by an older one."""
+        came = {chunk[:4] for chunk in body.chunks}
+        for chunk in _chunks_sent(actions, rerouted=True):
+            if chunk[:4] in came:
+                self.violated(f"{node.me} at {node.epoch} bounces a chunk of a newer epoch")
+                return
+
+    @staticmethod
+    def _kept(node: Node) -> list[Chunk]:
+        """List what is in the buffers of a node."""
+        slots = (s for s in node.slots.values() if s.pending_chunks)
+        return [c for s in slots for lane in s.pending.values() for c in lane.values()]
+
+    def _nothing_vanished(self, node: Node, kept: list[Chunk], actions: list[Action]) -> None:
+        """What waited at a node is kept, applied or passed on when tables change."""
+        passed = {chunk[:4] for chunk in _chunks_sent(actions, rerouted=True)}
+        for chunk in kept:
+            slot = node.slots[chunk.task]
+            lane = slot.pending.get(chunk.feeder, {})
+            position = None if slot.state is None else slot.state.positions.get(chunk.feeder)
+            applied = position is not None and position[:2] >= (chunk.incarnation, chunk.number)
+            closed = node.table is not None and chunk.feeder in node.table.closed
+            if not (chunk.number in lane or applied or closed or chunk[:4] in passed):
+                self.violated(f"{node.me} forgets chunk {chunk.number} of task {chunk.task}")
+
+    @staticmethod
+    def _stale_keys(master: Master, envelope: Envelope) -> set[str]:
+        """List the records in a message that must not count."""
+        body = envelope.body
+        assert isinstance(body, Checkpointed)
+        if envelope.epoch.generation != master.epoch.generation:
+            return set()
+        if master.membership.up(envelope.sender, envelope.incarnation):
+            return set()
+        known = {record[2] for record in master.ledger.record.values()}
+        return {item.key for item in body.items} - known
 
     # ------------------------------------------------------------------ limits and the end
 
@@ -196,3 +276,11 @@ class Checkers:
                 self.violated(f"task {task}: {feeder} gave nothing, not {entry[0]} rows")
                 lost += entry[0]
         return lost
+
+
+def _chunks_sent(actions: Iterable[Action], *, rerouted: bool) -> Iterable[Chunk]:
+    for action in actions:
+        if isinstance(action, Send):
+            body = action.envelope.body
+            if isinstance(body, Chunks) and body.rerouted == rerouted:
+                yield from body.chunks

@@ -52,9 +52,9 @@ from meander.testing.timeline import Timeline
 from meander.wiring import carrier, planner
 
 TICK_S = 0.2
-LOSES_MEMORY = frozenset({"crash", "pause", "server", "feeder", "query", "master", "launch"})
+LOSES_MEMORY = frozenset({"crash", "reset", "partition", "clog", "loss", "pause", "server", "feeder", "query", "master", "launch"})
 """Faults after which something must be restored: without checkpoints they would lose state.
-A pause is one of them: who is silent for longer than its lease is replaced."""
+A pause or a cut is one of them: who is silent for longer than its lease is replaced."""
 
 
 class Process:
@@ -106,6 +106,9 @@ class Cluster:
         self.timeline = Timeline()
         self.network = Network(self.timeline, random, self._deliver)
         self.processes: dict[str, Process] = {}
+        """By name, the newest of each; older ones may live on as ghosts."""
+        self.nodes: dict[tuple[NodeId, int], Process] = {}
+        """By name and incarnation."""
         self.counts: Counter[str] = Counter()
         self.checkers = Checkers(self)
         self.store: dict[str, bytes] = {}
@@ -194,7 +197,7 @@ class Cluster:
         server = self.servers[crc32(node.encode()) % len(self.servers)]
         operator = Tally(self.tasks, self._padding, self.checkers.out_of_order, lambda _: None)
         machine = self.classes.node(node, incarnation, self.settings, generation, server, operator)
-        process = self._start(node, machine)
+        process = self.nodes[node, incarnation] = self._start(node, machine)
         operator.watch = lambda task: self.checkers.applied(process, task)
 
     # ------------------------------------------------------------------ events
@@ -205,14 +208,24 @@ class Cluster:
         self.timeline.after(TICK_S, self._tick, process)
         self.give(process, Tick())
 
-    def _deliver(self, envelope: Envelope) -> None:
-        process = self.processes.get(envelope.to)
+    def _target(self, process: Process, envelope: Envelope) -> Process | None:
+        """Find the process that a message is for: nodes have an address per incarnation."""
+        machine = process.machine
+        if isinstance(machine, Client) and machine.table is not None:
+            member = machine.table.members.get(envelope.to)
+            if member is not None:
+                return self.nodes.get((envelope.to, member.incarnation))
+        return self.processes.get(envelope.to)
+
+    def _deliver(self, pair: tuple[Process | None, Envelope]) -> None:
+        process, envelope = pair
+        if process is None:  # whoever bears the name by now
+            process = self.processes.get(envelope.to)
         if process is None or process.killed:
             return
         if process.slow_s:
-            self.timeline.after(
-                process.slow_s * self.random.random(), self._late, (process, envelope)
-            )
+            delay = process.slow_s * self.random.random()
+            self.timeline.after(delay, self._late, (process, envelope))
         else:
             self.give(process, envelope)
 
@@ -227,9 +240,8 @@ class Cluster:
             process.mailbox.append(event)
             return
         now = process.clock(self.timeline.now)
-        waiting = ()
-        if type(event) is Envelope:
-            waiting = self.checkers.next_chunks(process, event)
+        mail = type(event) is Envelope
+        context = self.checkers.before(process, event) if mail else None
         try:
             actions = process.machine.handle(event, now)
         except StaleMessage:
@@ -241,8 +253,8 @@ class Cluster:
         except ProtocolError as error:
             self._refused(process, event, error)
             return
-        if waiting:
-            self.checkers.were_applied(process, waiting)
+        if mail:
+            self.checkers.after(process, event, context, actions)
         for action in actions:
             self._carry_out(process, action)
 
@@ -256,7 +268,7 @@ class Cluster:
         kind = type(action)
         if kind is Send:
             self.checkers.sent(process, action.envelope)
-            self.network.send(action.envelope)
+            self.network.send(action.envelope, self._target(process, action.envelope))
         elif kind is Store:
             delay = self.random.uniform(0.002, 0.03)
             self.timeline.after(delay, self._stored, (process, action))
@@ -378,6 +390,12 @@ class Cluster:
 
     def _do_crash(self, incident: Incident) -> None:
         self._kill(self._pick(Node, incident.target), incident)
+
+    def _do_reset(self, incident: Incident) -> None:
+        process = self._pick(Node, incident.target)
+        if process is not None:
+            lost = PeerLost(process.machine.me, process.machine.incarnation)
+            self.give(self.processes[MASTER], lost)
 
     def _kill(self, process: Process | None, incident: Incident) -> None:
         if process is None:

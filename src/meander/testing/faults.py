@@ -21,6 +21,7 @@ FAULTS = (
     "partition",  # one direction between two processes is cut
     "clog",  # one direction is held back
     "crash",  # a node is killed and loses its memory
+    "reset",  # a connection breaks: the master takes a node for dead that lives on
     "pause",  # a process stops and goes on later (SIGSTOP, SIGCONT)
     "slow",  # a node takes its time for everything
     "server",  # a state server is killed

@@ -37,7 +37,7 @@ class Network:
     """Carries envelopes between processes."""
 
     def __init__(
-        self, timeline: Timeline, random: Random, deliver: Callable[[Envelope], None]
+        self, timeline: Timeline, random: Random, deliver: Callable[[tuple[Any, Envelope]], None]
     ) -> None:
         self.timeline = timeline
         self.random = random
@@ -63,8 +63,8 @@ class Network:
         self._downlink: dict[str, float] = {}
         self._last: dict[tuple[str, str], float] = {}
 
-    def send(self, envelope: Envelope) -> None:
-        """Take a message; deliver it later, or not, or twice."""
+    def send(self, envelope: Envelope, target: Any) -> None:
+        """Take a message for a process; deliver it later, or not, or twice."""
         source, to = envelope.sender, envelope.to
         size = weight(envelope)
         self.sent += 1
@@ -80,10 +80,10 @@ class Network:
         if self.cut and not self.cut.isdisjoint(((source, to), (source, "*"), ("*", to))):
             return
         arrival = self._arrival(source, to, size)
-        self.timeline.at(arrival, self.deliver, envelope)
+        self.timeline.at(arrival, self.deliver, (target, envelope))
         if self.duplication and self.random.random() < self.duplication:
             later = arrival + self.random.random() * 50 * self.jitter_s
-            self.timeline.at(later, self.deliver, envelope)
+            self.timeline.at(later, self.deliver, (target, envelope))
 
     def _arrival(self, source: str, to: str, size: int) -> float:
         now, wire = self.timeline.now, size / self.bandwidth_bytes_s

@@ -47,6 +47,7 @@ def run(schedule: Schedule, classes: type[Classes] = Classes) -> Outcome:
     if not counts["stuck"]:
         counts["lost"] = checkers.final()
     counts["duplicated"] = checkers.duplicated
+    counts["reordered"] = checkers.reordered
     _count(cluster, counts)
     return Outcome(schedule, counts, checkers.violations)
 
@@ -61,12 +62,14 @@ def _count(cluster: Cluster, counts: Counter[str]) -> None:
     counts["resumes"] = conductor["resumes"]
     counts["restores"] = conductor["restores"]
     counts["staged_batches"] = cluster.query.batch
-    counts["replays"] = cluster.query.replays
+    counts["replays"] = cluster.query.replays + conductor["restores"] + counts["feeder"]
     counts["messages"] = cluster.network.sent
     for process in cluster.processes.values():
         if isinstance(process.machine, Node):
             counts["chunks"] += process.machine.applied_chunks
             counts["reroutes"] += process.machine.rerouter.rerouted
+            counts["loop_chunks"] += process.machine.loop_chunks
+            counts["waits"] += process.machine.waits
 
 
 def why_stuck(cluster: Cluster) -> str:
