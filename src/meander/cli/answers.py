@@ -29,7 +29,7 @@ def of_plan(plan: Plan, rounds: Sequence[Round], pause: Pause | None = None) -> 
         "cost_share": plan.cost_share,
         "max_load": plan.max_load,
         "cap": plan.problem.cap,
-        "tau": float(plan.problem.tau),
+        "tau": rounded_up(plan.problem.tau),
         "imbalance": plan.imbalance,
         "within_caps": plan.within_caps,
         "optimal": plan.optimal,

@@ -233,14 +233,14 @@ def _peak_mib() -> float | None:
 def show(report: dict[str, Any]) -> None:
     """Print a table, then the summary."""
     table = Table(box=None, pad_edge=False)
-    for column in ("m", "n → n′", "tau", "moves", "ssm", "paper", "MILP", "paper/ssm", "agree"):
+    for column in ("m", "n→n′", "tau", "moves", "ssm", "paper", "MILP", "paper/ssm", "agree"):
         table.add_column(column, justify="right", no_wrap=True)
     for r in report["rows"]:
         times = ("–" if r[k] is None else readable_time(r[k]) for k in ("paper_us", "milp_us"))
         speedup = "–" if r["speedup"] is None else f"{r['speedup']:,.0f}×"
         agree = "–" if r["agree"] is None else "yes" if r["agree"] else "NO"
         table.add_row(
-            f"{r['m']:,}", f"{r['n']} → {r['target']}", f"{r['tau']:g}",
+            f"{r['m']:,}", f"{r['n']}→{r['target']}", f"{r['tau']:g}",
             f"{r['cost_share']:.1%}", readable_time(r["ssm_us"]), *times, speedup, agree,
         )  # fmt: skip
     console = Console(highlight=False)

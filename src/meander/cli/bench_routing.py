@@ -76,12 +76,18 @@ def measure(m: int, n: int, stream: int, budget_s: float) -> dict[str, float]:
 
 def show(rows: list[dict[str, float]]) -> None:
     """Print a table and what it says of the claim."""
-    table = Table(box=None, pad_edge=False, title="million rows a second", title_justify="left")
-    for column in ("tasks", "nodes", "map KiB", "by map", "by intervals", "ratio"):
-        table.add_column(column, justify="right")
-    table.add_column("from hash: map", justify="right")
-    table.add_column("intervals", justify="right")
-    table.add_column("ratio", justify="right")
+    table = Table(
+        box=None,
+        pad_edge=False,
+        collapse_padding=True,
+        title="million rows a second",
+        title_justify="left",
+    )
+    for column in (
+        "tasks", "nodes", "KiB", "map", "intervals", "ratio",
+        "hash+map", "hash+intervals", "ratio",
+    ):  # fmt: skip
+        table.add_column(column, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
             f"{row['m']:,}", f"{row['n']:,}", f"{row['map_bytes'] / 1024:,.1f}",

@@ -33,7 +33,7 @@ POLICY_COLOR: Final = {
     "hash ring to ring": "#00553E",
 }
 NODE_COLORS: Final = (
-    "#8dd3c7", "#fdb462", "#bebada", "#fb8072", "#80b1d3", "#b3de69", "#fccde5", "#d9d9d9",
+    "#8dd3c7", "#fdb462", "#bebada", "#fb8072", "#80b1d3", "#b3de69", "#fccde5", "#ffed6f",
 )  # fmt: skip
 INK: Final = "#333333"
 
@@ -53,7 +53,9 @@ def new_figure(width: float, height: float) -> Figure:
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    mpl.rcParams.update({"svg.hashsalt": "meander", "font.size": 9, "axes.edgecolor": INK})
+    mpl.rcParams.update(
+        {"svg.hashsalt": "meander", "svg.fonttype": "none", "font.size": 9, "axes.edgecolor": INK}
+    )
     return Figure(figsize=(width, height), layout="constrained")
 
 
@@ -89,7 +91,7 @@ def plot_plan(plan: Plan, path: Path) -> None:
 def _draw_runs(ax: Axes, a: Assignment, y: float, color: dict[NodeId, str]) -> None:
     for lb, ub, node in a.runs:
         ax.barh(y, ub - lb, left=lb, height=0.36, color=color[node], edgecolor="white", lw=0.8)
-        if (ub - lb) * 70 > a.tasks * (len(node) + 1):
+        if (ub - lb) * 100 > a.tasks * (len(node) + 1):
             ax.text((lb + ub) / 2, y, node, ha="center", va="center", color=INK)
 
 
@@ -157,7 +159,8 @@ def plot_comparison(rows: Sequence[dict[str, Any]], cap_imbalance: float, path: 
         (right, [row["imbalance"] for row in shown], "{:.2f}"),
     ):
         drawn = ax.barh(names, values, color=colors)
-        ax.bar_label(drawn, [text.format(v) for v in values], padding=3)
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
+        ax.bar_label(drawn, [text.format(v) for v in values], padding=4, bbox=box)
         ax.margins(x=0.18)
     left.set(xlabel="state that moves, %")
     left.invert_yaxis()
