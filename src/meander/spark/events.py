@@ -1,9 +1,9 @@
 """Raw events: where they are, how their time stamps are read, and which of them are usable.
 
-Every row gets two columns: `us`, its time in microseconds since 1970 (null when there is none),
-and `flaw`, which says why a row cannot be used. A flawed row is counted, never dropped silently.
+Every row gets two columns: `_us`, its time in microseconds since 1970 (null when there is none),
+and `_flaw`, which says why a row cannot be used. A flawed row is counted, never dropped silently.
 
-    flaw       meaning
+    _flaw      meaning
     null       a good row
     malformed  the line is no record at all (JSON lines, CSV)
     null_time  the time stamp is null or empty
@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -33,7 +32,7 @@ from pyspark.sql.types import (
 )
 
 from meander.errors import InputError
-from meander.spark.session import settings
+from meander.spark.session import explained, settings
 from meander.spark.slots import iso, microseconds
 
 FORMATS = {
@@ -141,28 +140,26 @@ class Census:
 
 
 def read_events(spark: SparkSession, source: Source, columns: Sequence[str] = ()) -> DataFrame:
-    """Open the source: the wanted columns and, for each row, `us` and `flaw`.
+    """Open the source: the wanted columns and, for each row, `_us` and `_flaw`.
 
     Raises:
         InputError: when the source cannot be opened, or lacks a column.
     """
     with settings(spark, {"spark.sql.session.timeZone": "UTC"}):
-        try:
-            raw = _open(spark, source, columns)
-        except AnalysisException as error:
-            first_line = str(error).strip().splitlines()[0]
-            raise InputError(f"cannot read {', '.join(source.paths)}: {first_line}") from None
+        with explained(f"cannot read {', '.join(source.paths)}"):
+            raw = _open(spark, source)
         _check_columns(raw, source, columns)
-        us = _microseconds(F.col(_quoted(source.ts)), raw.schema[source.ts].dataType, source)
-        kept = [F.col(_quoted(name)).alias(name) for name in columns]
-        return raw.select(us.alias("us"), _flaw(raw, source, us).alias("flaw"), *kept)
+        us = _microseconds(F.col(quoted(source.ts)), raw.schema[source.ts].dataType, source)
+        kept = [F.col(quoted(name)) for name in columns]
+        return raw.select(us.alias("_us"), _flaw(raw, source, us).alias("_flaw"), *kept)
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Quote a column's name, so that a dot in it is part of it."""
     return "`" + name.replace("`", "``") + "`"
 
 
-def _open(spark: SparkSession, source: Source, columns: Sequence[str]) -> DataFrame:
+def _open(spark: SparkSession, source: Source) -> DataFrame:
     """Open with all columns as they are; those of CSV are strings."""
     paths = list(source.paths)
     if source.format == "parquet":
@@ -206,7 +203,7 @@ def _microseconds(ts: Column, kind: DataType, source: Source) -> Column:
 
 
 def _flaw(raw: DataFrame, source: Source, us: Column) -> Column:
-    ts = F.col(_quoted(source.ts))
+    ts = F.col(quoted(source.ts))
     flaw = F.when(ts.isNull(), "null_time").when(us.isNull(), "unparsable_time")
     if CORRUPT in raw.columns:
         flaw = F.when(F.col(CORRUPT).isNotNull(), "malformed").otherwise(flaw)
@@ -226,11 +223,11 @@ def slot_of(us: Column, slot_s: int) -> Column:
 
 def take_census(events: DataFrame, slot_s: int) -> Census:
     """Count rows by flaw and find the span of the good ones: one small aggregate."""
-    slot = F.when(F.col("flaw").isNull(), slot_of(F.col("us"), slot_s))
-    counts = events.groupBy("flaw").agg(
+    slot = F.when(F.col("_flaw").isNull(), slot_of(F.col("_us"), slot_s))
+    counts = events.groupBy("_flaw").agg(
         F.count("*").alias("rows"), F.min(slot).alias("first"), F.max(slot).alias("last")
     )
-    found = {row["flaw"]: row for row in counts.collect()}
+    found = {row["_flaw"]: row for row in counts.collect()}
     good = found.pop(None, None)
     flaws = {flaw: found[flaw]["rows"] for flaw in FLAWS if flaw in found}
     if good is None:

@@ -36,7 +36,7 @@ from meander import __version__
 from meander.errors import InputError
 from meander.spark.files import check_output, write_json
 from meander.spark.progress import progress
-from meander.spark.session import classic
+from meander.spark.session import classic, explained
 from meander.spark.slots import iso, microseconds
 
 VOCABULARY = (
@@ -164,7 +164,7 @@ def write_tweets(
         InputError: when the output is not empty.
     """
     check_output(output, force=force)
-    with progress(classic(spark), "tweets"):
+    with progress(classic(spark), "tweets"), explained(f"cannot write {output}"):
         generate(spark, stream).write.mode("overwrite").parquet(output)
     facts = {
         "format": "meander.tweets/1",

@@ -129,7 +129,7 @@ def alive(events: DataFrame, rules: PatternRules, slot_s: int) -> DataFrame:
 def _lifetimes(events: DataFrame, rules: PatternRules, slot_s: int) -> DataFrame:
     """Give the slots in which a tweet enters and leaves the window, and its words."""
     return events.select(
-        slot_of(F.col("us"), slot_s).alias("enters"),
+        slot_of(F.col("_us"), slot_s).alias("enters"),
         slot_of(_leaving(rules), slot_s).alias("leaves"),
         pattern_words(F.col("text"), rules).alias("chosen"),
     )
@@ -137,8 +137,8 @@ def _lifetimes(events: DataFrame, rules: PatternRules, slot_s: int) -> DataFrame
 
 def _survives(rules: PatternRules, slot_s: int) -> Column:
     """Whether a tweet is still in the window when its slot ends."""
-    return slot_of(_leaving(rules), slot_s) > slot_of(F.col("us"), slot_s)
+    return slot_of(_leaving(rules), slot_s) > slot_of(F.col("_us"), slot_s)
 
 
 def _leaving(rules: PatternRules) -> Column:
-    return F.col("us") + F.lit(rules.window_s * 1_000_000).cast("long")
+    return F.col("_us") + F.lit(rules.window_s * 1_000_000).cast("long")

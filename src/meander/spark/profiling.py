@@ -29,12 +29,20 @@ from pyspark.sql import functions as F
 from meander import __version__
 from meander.errors import InputError
 from meander.spark import skew
-from meander.spark.events import Census, Source, check_census, read_events, slot_of, take_census
+from meander.spark.events import (
+    Census,
+    Source,
+    check_census,
+    quoted,
+    read_events,
+    slot_of,
+    take_census,
+)
 from meander.spark.files import check_output, write_json
 from meander.spark.patterns import PatternRules, alive, comings_and_goings
 from meander.spark.profile import CELLS_MAX, FORMAT, METADATA, Profile, read_profile
 from meander.spark.progress import progress
-from meander.spark.session import classic, settings
+from meander.spark.session import classic, explained, settings
 from meander.spark.slots import iso, slot_starts
 from meander.spark.words import ENTRY_BYTES, HASH, check_tasks, entry_bytes, task_of, words
 
@@ -88,14 +96,15 @@ def profile(
     """
     classic(spark)
     check_output(output, force=force)
-    with settings(spark, {"spark.sql.session.timeZone": "UTC"}):
+    utc = settings(spark, {"spark.sql.session.timeZone": "UTC"})
+    with utc, explained(f"cannot profile {', '.join(source.paths)}"):
         events = read_events(spark, source, wanted.columns)
         with progress(spark, "time stamps"):
             census = take_census(events, wanted.slot_s)
         check_census(
             census, source, strict=wanted.strict, slots_max=max(1, CELLS_MAX // wanted.tasks)
         )
-        good = events.where(F.col("flaw").isNull())
+        good = events.where(F.col("_flaw").isNull())
         summary = _write(spark, good, census, output, wanted)
     write_json(f"{output}/{METADATA}", _facts(spark, source, census, wanted, summary))
     return read_profile(output)
@@ -111,7 +120,7 @@ def _write(
         # The words are the patterns of one word. All patterns would be a shuffle of their own.
         ranked = _count_keys(_word_units(texts, wanted.slot_s), ["key"])
     else:
-        names = list(wanted.keys) or ["key"]
+        names = [f"key{i}" for i in range(len(wanted.keys))] or ["key"]
         occurrences = _occurrences(good, wanted)
         units = occurrences.groupBy("slot", _task(names, wanted).alias("task")).agg(
             F.count("*").alias("work")
@@ -133,13 +142,14 @@ def _write(
 def _occurrences(good: DataFrame, wanted: Settings) -> DataFrame:
     """One row per unit of work: `slot` and the key column(s)."""
     if wanted.application == "key":
-        return good.select(slot_of(F.col("us"), wanted.slot_s).alias("slot"), *wanted.keys)
+        keys = [F.col(quoted(name)).alias(f"key{i}") for i, name in enumerate(wanted.keys)]
+        return good.select(slot_of(F.col("_us"), wanted.slot_s).alias("slot"), *keys)
     return _word_units(good.withColumnRenamed(wanted.text, "text"), wanted.slot_s)
 
 
 def _word_units(texts: DataFrame, slot_s: int) -> DataFrame:
     return texts.select(
-        slot_of(F.col("us"), slot_s).alias("slot"), F.explode(words(F.col("text"))).alias("key")
+        slot_of(F.col("_us"), slot_s).alias("slot"), F.explode(words(F.col("text"))).alias("key")
     )
 
 

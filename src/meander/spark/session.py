@@ -7,7 +7,9 @@ matter (`settings`).
 
 from __future__ import annotations
 
+import logging
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,7 +61,12 @@ def local(
     builder = SparkSession.builder.appName("meander").master(master or "local[*]")
     for key, value in {**_defaults(ui), **(extra or {})}.items():
         builder = builder.config(key, value)
-    return classic(builder.getOrCreate())
+    # Spark says every wrong query in the log as well: the exception is enough.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    with warnings.catch_warnings():
+        # Spark warns of pandas 3, which nothing here uses.
+        warnings.simplefilter("ignore", FutureWarning)
+        return classic(builder.getOrCreate())
 
 
 def classic(spark: SparkSession) -> SparkSession:
@@ -105,3 +112,21 @@ def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
                 spark.conf.unset(key)
             else:
                 spark.conf.set(key, old)
+
+
+@contextmanager
+def explained(what: str) -> Iterator[None]:
+    """Turn whatever Spark raises into one line that says what was being done.
+
+    Raises:
+        InputError: for any error of Spark; the original is its cause.
+    """
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        told = next((line for line in lines if "[" in line and "]" in line), lines[0])
+        raise InputError(f"{what}: {told}") from error

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from meander.errors import InputError
 from meander.spark.events import Census, Source, check_census, read_events, slot_of, take_census
 from meander.spark.progress import progress
-from meander.spark.session import classic, settings
+from meander.spark.session import classic, explained, settings
 from meander.spark.slots import Moments, slot_starts
 from meander.spark.trace import Flags, Ints
 
@@ -77,7 +77,8 @@ def _count(
     series: str | None,
     strict: bool,
 ) -> Volumes:
-    with settings(classic(spark), {"spark.sql.session.timeZone": "UTC"}):
+    utc = settings(classic(spark), {"spark.sql.session.timeZone": "UTC"})
+    with utc, explained(f"cannot trace {', '.join(source.paths)}"):
         events = read_events(spark, source, columns)
         if series is not None:
             events = _only(events, series)
@@ -85,8 +86,8 @@ def _count(
             census = take_census(events, slot_s)
             check_census(census, source, strict=strict, slots_max=SLOTS_MAX)
             rows = (
-                events.where(F.col("flaw").isNull())
-                .groupBy(slot_of(F.col("us"), slot_s).alias("slot"))
+                events.where(F.col("_flaw").isNull())
+                .groupBy(slot_of(F.col("_us"), slot_s).alias("slot"))
                 .agg(measure.alias("volume"))
                 .toArrow()
             )
