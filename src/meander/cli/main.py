@@ -42,6 +42,9 @@ COMMANDS: Final = (
     Command("bench", "measure the planners and the router on this machine", "meander.cli.bench"),
     Command("profile", "raw events to work and state per slot and task", "meander.cli.profile"),
     Command("trace", "volumes per slot to nodes and migrations", "meander.cli.trace"),
+    Command("mtm", "a trace to the matrix of where n goes next", "meander.cli.mtm"),
+    Command("forecast", "project migration costs into a file", "meander.cli.forecast"),
+    Command("evaluate", "replay a trace with every policy", "meander.cli.evaluate"),
     Command("generate", "made-up streams of any size", "meander.cli.generate"),
     Command("demo", "a plan from beginning to end, with pictures", "meander.cli.demo"),
 )

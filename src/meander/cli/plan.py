@@ -13,7 +13,7 @@ from meander.cli.arguments import add_limits, add_problem, limits_of
 from meander.cli.main import INFEASIBLE, OK, WRONG, complain
 from meander.cli.plots import plot_front, plot_path, plot_plan
 from meander.errors import DeadlockError, InfeasibleError, InputError, TooLargeError
-from meander.model import Problem
+from meander.model import Plan, Problem
 from meander.planning import POLICIES, plan
 from meander.planning.rounds import Limits, rounds
 
@@ -25,6 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--policy", choices=POLICIES, default="ssm", metavar="NAME",
         help=f"one of {', '.join(POLICIES)} (default: ssm)",
     )  # fmt: skip
+    group = parser.add_argument_group("policy mtm", "plan with the future in mind")
+    group.add_argument("--forecast", metavar="FILE", help="by meander forecast; implies the policy")
+    group.add_argument("--label", help="of this migration, as 12:up or 12:06-09 (default: by n)")
     parser.add_argument(
         "--relax", action="store_true", help="solve an infeasible problem at the smallest tau"
     )
@@ -81,7 +84,7 @@ def answer(problem: Problem, args: argparse.Namespace, limits: Limits) -> int:
         if args.pareto:
             show_front(problem, args)
             return OK
-        found = plan(problem, args.policy, relax=args.relax)
+        found = find(problem, args)
         steps = rounds(found, limits)
     except (InfeasibleError, DeadlockError) as error:
         say(answers.of_failure(error), f"infeasible: {error}", args.json)
@@ -95,6 +98,15 @@ def answer(problem: Problem, args: argparse.Namespace, limits: Limits) -> int:
     if args.plot:
         plot_plan(found, args.plot)
     return OK
+
+
+def find(problem: Problem, args: argparse.Namespace) -> Plan:
+    """Plan by the named policy, or with a forecast."""
+    if args.forecast is None:
+        return plan(problem, args.policy, relax=args.relax)
+    from meander.cli.forecast import plan_ahead
+
+    return plan_ahead(problem, args.forecast, args.label, relax=args.relax)
 
 
 def show_front(problem: Problem, args: argparse.Namespace) -> None:

@@ -81,7 +81,7 @@ def best_path(
     first = _wide(start, wide)[None, :]
     costs, path, through = _viterbi(first, stages, layers)
     for number in range(rounds):
-        ranked = [l[np.argsort(t, kind="stable")] for l, t in zip(layers, through, strict=True)]
+        ranked = [x[np.argsort(t, kind="stable")] for x, t in zip(layers, through, strict=True)]
         for t, stage in enumerate(stages):
             fresh = list[Ends]()
             for rank in range(PARENTS):

@@ -16,7 +16,7 @@ The states of `pmc.solve` may be any set of partitions. This file grows a good o
 V over candidates is an upper bound of the exact V, since it is the cost of a policy that is
 restricted to them; every column can only lower it.
 
-The random source is a parameter. Nothing here is optimal by proof: tests compare with the exact
+All randomness comes from the seed. Nothing here is optimal by proof: tests compare with the exact
 values where these exist, and `forecast.py` guards every use.
 
 Cost: a round is a few sweeps over K·|n| rows, and a sweep looks at a few hundred trie vertices a
@@ -25,8 +25,8 @@ row and label; with K = 800, m = 64 and n = 8 … 16 a round takes a few seconds
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
@@ -121,6 +121,11 @@ class Space:
         return tuple(int((1 + tau) * total / n) for n, tau in pairs)
 
     @cached_property
+    def no_prices(self) -> Floats:
+        """A price of 0 for every boundary."""
+        return np.zeros(self.workload.tasks + 1)
+
+    @cached_property
     def fine(self) -> Workload:
         """The workload in a unit of size so small that prices can be whole numbers."""
         return fine_grained(self.workload)
@@ -150,45 +155,13 @@ def fine_grained(workload: Workload) -> Workload:
     return workload if factor == 1 else Workload(workload.work, workload.size * factor)
 
 
-class Pool:
-    """The candidates, by set, without duplicates."""
-
-    def __init__(self, space: Space) -> None:
-        self.space = space
-        self.ends: dict[int, Ends] = {}
-
-    def add(self, rows: Ends, sets: Ints) -> None:
-        """Take in partitions of mixed sets."""
-        for s in np.unique(sets):
-            n = int(self.space.nodes[s])
-            fresh = rows[sets == s][:, :n]
-            known = self.ends.get(n, fresh[:0])
-            self.ends[n] = np.unique(np.concatenate([known, fresh]), axis=0)
-
-    def family(self) -> Family:
-        """Index them."""
-        return Family.of(self.space.workload, self.space.tau, self.ends)
-
-    def keep(self, model: Model, visits: Floats, most: int) -> None:
-        """Prune to the most visited; among the never visited, a spread-out sample."""
-        for s, part in enumerate(model.family.sets):
-            start = model.family.members[s]
-            score = visits[start : start + len(part)].sum(axis=1)
-            order = np.argsort(-score, kind="stable")
-            used = order[score[order] > 0][:most]
-            idle = order[len(used) :]
-            room = min(max(most - len(used), 0), len(idle))
-            sample = (
-                idle[np.linspace(0, len(idle) - 1, room).astype(np.int64)] if room else idle[:0]
-            )
-            self.ends[part.nodes] = part.ends[np.concatenate([used, sample])]
-
-
 @dataclass(frozen=True)
 class Round:
     """What one round achieved, for whoever watches."""
 
     number: int
+    of: int
+    """The number of the last round."""
     candidates: int
     step_cost: float
     """Mean cost of a migration under the policy and the MTM, as a share of all state."""
@@ -207,39 +180,103 @@ class Grown:
     rounds: tuple[Round, ...]
 
 
+Pool = dict[int, Ends]
+"""The candidates by number of nodes."""
+
+
 def grow(
     workload: Workload,
     mtm: Mtm,
     gamma: float,
     tau: Fraction,
-    rng: np.random.Generator,
+    seed: int,
     *,
     effort: Effort | None = None,
     sweep: Improve = improve,
-    watch: Callable[[Round], None] | None = None,
+    watch: Callable[[Round, Mapping[int, Ends]], None] | None = None,
+    start: tuple[int, Mapping[int, Ends]] | None = None,
 ) -> Grown:
-    """Grow candidates and give their projected migration costs."""
+    """Grow candidates and give their projected migration costs.
+
+    Args:
+        workload: weights of the tasks.
+        mtm: where n goes.
+        gamma: the discount factor.
+        tau: the imbalance to allow.
+        seed: the same seed gives the same candidates.
+        effort: how much to spend.
+        sweep: who improves rows.
+        watch: told of every round, with the candidates it began with.
+        start: a round and its candidates, as `watch` got them: go on from there.
+    """
     effort = effort or Effort()
     space = Space(workload, mtm, check_gamma(gamma), tau)
-    pool, rounds = Pool(space), list[Round]()
-    pool.add(*_walk(space, np.zeros((len(mtm.labels), workload.tasks + 1)), effort, rng))
-    for number in range(effort.rounds + 1):
-        model = Model.of(workload, mtm, gamma, pool.family())
+    number, pool, rounds = 0, Pool(), list[Round]()
+    if start is not None:
+        number, pool = start[0], dict(start[1])
+    else:
+        prices = np.zeros((len(mtm.labels), workload.tasks + 1))
+        _add(space, pool, *_walk(space, prices, effort, _source(seed, 0)))
+    while True:
+        rng = _source(seed, number + 1)
+        model = Model.of(workload, mtm, gamma, Family.of(workload, tau, pool))
         values = solve(model, tol=effort.tol, sweep=sweep)
         visits, step_cost = _visits(model, values, effort, rng)
         fits = _fit(model, values, visits, effort.ridge)
         theta = np.stack([fit.theta for fit in fits])
         r2 = float(np.mean([fit.r2 for fit in fits]))
-        rounds.append(Round(number, len(model.family), step_cost, r2))
+        rounds.append(Round(number, effort.rounds, len(model.family), step_cost, r2))
         if watch is not None:
-            watch(rounds[-1])
-        if number == effort.rounds:
-            break
-        pool.keep(model, visits, effort.candidates)
-        pool.add(*_walk(space, gamma * theta, effort, rng))
+            watch(rounds[-1], pool)
+        if number >= effort.rounds:
+            return Grown(model, values, theta, tuple(rounds))
+        pool = _pruned(model, visits, effort.candidates)
+        _add(space, pool, *_walk(space, gamma * theta, effort, rng))
         for rows, sets in _columns(space, model, values, visits, effort, sweep):
-            pool.add(rows, sets)
-    return Grown(model, values, theta, tuple(rounds))
+            _add(space, pool, rows, sets)
+        number += 1
+
+
+def adapt(space: Space, pool: Mapping[int, Ends]) -> Pool:
+    """Replace every partition by the nearest that is feasible in this space.
+
+    The nearest is exact: `ssm` from the partition to its own n moves the least. So yesterday's
+    candidates serve today's weights; what was feasible stays as it is.
+    """
+    result = Pool()
+    for s, n in enumerate(space.mtm.nodes):
+        rows = np.stack([space.propose(ends, s, space.no_prices) for ends in pool[n]])
+        result[n] = np.unique(rows[:, :n], axis=0)
+    return result
+
+
+def _source(seed: int, number: int) -> np.random.Generator:
+    """Every round has its own random numbers, so that a resumed run goes the same way."""
+    return np.random.default_rng([seed, number])
+
+
+def _add(space: Space, pool: Pool, rows: Ends, sets: Ints) -> None:
+    """Take in partitions of mixed sets, without duplicates."""
+    for s in np.unique(sets):
+        n = int(space.nodes[s])
+        fresh = rows[sets == s][:, :n]
+        known = pool.get(n, fresh[:0])
+        pool[n] = np.unique(np.concatenate([known, fresh]), axis=0)
+
+
+def _pruned(model: Model, visits: Floats, most: int) -> Pool:
+    """Keep the most visited; among the never visited, a spread-out sample."""
+    kept = Pool()
+    for s, part in enumerate(model.family.sets):
+        start = model.family.members[s]
+        score = visits[start : start + len(part)].sum(axis=1)
+        order = np.argsort(-score, kind="stable")
+        used = order[score[order] > 0][:most]
+        idle = order[len(used) :]
+        room = min(max(most - len(used), 0), len(idle))
+        sample = idle[np.linspace(0, len(idle) - 1, room).astype(np.int64)] if room else idle[:0]
+        kept[part.nodes] = part.ends[np.concatenate([used, sample])]
+    return kept
 
 
 def _walk(
@@ -309,17 +346,16 @@ def _columns(
         return []
     sets = model.family.set_of_row[origin]
     ahead, _ = look_ahead(model, Frontier.of(model, values.value), near, sets, sweep)
-    frontier = np.concatenate([values.value])
     best_gain = np.zeros(len(near))
-    for r, l, c in zip(row, label, chosen, strict=True):
+    for r, to, c in zip(row, label, chosen, strict=True):
         mine = slice(*np.searchsorted(origin, [c, c + 1]))
         costs = np.empty(mine.stop - mine.start)
         old = np.broadcast_to(model.family.ends[r], (len(costs), model.family.ends.shape[1]))
         kernel.pair_costs(old, near[mine], model.shares, costs)
-        to = model.value_from[l] + values.choices.choice[r, l]
-        now = values.choices.cost[r, l] + model.gamma * frontier[to]
-        gain = now - (costs + model.gamma * ahead[mine, l])
-        best_gain[mine] += np.maximum(gain, 0.0) * visits[r, l]
+        there = model.value_from[to] + values.choices.choice[r, to]
+        now = values.choices.cost[r, to] + model.gamma * values.value[there]
+        gain = now - (costs + model.gamma * ahead[mine, to])
+        best_gain[mine] += np.maximum(gain, 0.0) * visits[r, to]
     result = []
     for s in range(len(space.nodes)):
         mine_ = np.flatnonzero((sets == s) & (best_gain > 1e-9))
@@ -339,13 +375,3 @@ def _neighbours(space: Space, model: Model, rows: Ints) -> tuple[Ends, Ints]:
         found.append(buffer[:n].copy())
         origin.append(np.full(n, r))
     return np.concatenate(found), np.concatenate(origin)
-
-
-def lighter(effort: Effort, scale: float) -> Effort:
-    """Give the same effort with about `scale` times the candidates and columns."""
-    return replace(
-        effort,
-        candidates=max(int(effort.candidates * scale), 40),
-        columns=max(int(effort.columns * scale), 10),
-        pairs=max(int(effort.pairs * scale), 100),
-    )

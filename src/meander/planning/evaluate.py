@@ -28,9 +28,10 @@ from meander.errors import InfeasibleError, InputError
 from meander.model import Assignment, Plan, Problem, Workload, exact_tau
 from meander.planning import plan as plan_by
 from meander.planning import planner
+from meander.planning.ahead import mtm_plan
 from meander.planning.clairvoyant import Stage, best_path
 from meander.planning.feasible import smallest_tau
-from meander.planning.forecast import Forecast, mtm_plan
+from meander.planning.forecast import Forecast, refreshed
 from meander.planning.hashing import consistent_hash, ring_assignment
 from meander.planning.match import assign, run_bounds
 from meander.planning.mtm import Label
@@ -62,6 +63,9 @@ class Contender(Protocol):
     def begin(self, workload: Workload, nodes: int) -> Assignment:
         """Give the assignment before the first migration."""
 
+    def prepare(self, step: Step) -> None:
+        """Do what is done beforehand and not while planning."""
+
     def plan(self, problem: Problem, step: Step) -> Plan:
         """Plan one migration."""
 
@@ -80,6 +84,9 @@ class ByName:
             return plan_by(Problem(workload, even, nodes, 10**6), self.policy).target
         return even
 
+    def prepare(self, step: Step) -> None:
+        """Nothing to prepare."""
+
     def plan(self, problem: Problem, step: Step) -> Plan:
         """Plan by name."""
         return plan_by(problem, self.policy, relax=True)
@@ -96,6 +103,9 @@ class Ring:
         names = [f"n{i}" for i in range(1, nodes + 1)]
         return ring_assignment(workload.tasks, names, seed=self.seed)
 
+    def prepare(self, step: Step) -> None:
+        """Nothing to prepare."""
+
     def plan(self, problem: Problem, step: Step) -> Plan:
         """Follow the ring."""
         return consistent_hash(problem, seed=self.seed)
@@ -104,11 +114,20 @@ class Ring:
 class ByForecast:
     """`mtm_plan`, with the label of the last migration as its memory."""
 
-    def __init__(self, forecast: Forecast) -> None:
+    def __init__(self, forecast: Forecast, refresh: int = 0) -> None:
         self.forecast = forecast
+        self.refresh = refresh
+        """Carry the forecast over to the weights of the day every so many migrations; 0: never."""
         self.last: Label | None = None
+        self.seen = 0
         self.won = 0
         """How often another plan than that of ssm was taken."""
+
+    def prepare(self, step: Step) -> None:
+        """Refresh the forecast when it is time; this is not part of planning."""
+        if self.refresh and self.seen % self.refresh == 0:
+            self.forecast = refreshed(self.forecast, step.workload)
+        self.seen += 1
 
     def begin(self, workload: Workload, nodes: int) -> Assignment:
         """Begin with the most even intervals."""
@@ -180,6 +199,7 @@ def replay(
     rows, path, notes, relaxed = [], list[Ends](), list[str](), 0
     for step in steps:
         problem = Problem(step.workload, now, step.nodes, limit)
+        contender.prepare(step)
         began = clock()
         found = contender.plan(problem, step)
         took = clock() - began

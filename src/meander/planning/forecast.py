@@ -1,21 +1,8 @@
-"""The forecast: projected migration costs in one file, and the planner that looks ahead with them.
+"""The forecast: projected migration costs in one file.
 
-`make_forecast` takes a workload, an MTM, τ and γ and gives a `Forecast`, by all feasible partitions
-(`exact`), by candidates that it grows (`candidates`), or by whichever fits (`auto`). `mtm_plan` uses
-it for today's problem:
-
-  1. `ssm` plans the step as if there were no future.
-  2. Boundary prices, fitted to the projected costs, make the same dynamic program look ahead. It
-     obeys today's caps, whatever weights the forecast was made with.
-  3. The partitions of the forecast that meet today's caps are searched for the least cost plus
-     projected cost.
-  4. Each distinct answer is scored by the *one-step look-ahead* of the model: what the step costs
-     today, plus γ times the expectation, over the labels that may come next, of the best that the
-     model knows from there. The least score wins, `ssm` on a tie. So the plan is never worse than
-     `ssm` by this measure, and `Plan.note` says who won and by how much.
-
-With γ = 0 there is no future: the plan is that of `ssm`. A node number that the forecast does not
-know, or nodes that hold several runs, are planned by `ssm` too, and the note says so.
+`make_forecast` takes a workload, an MTM, τ and γ, and gives a `Forecast` by all feasible partitions
+(`exact`, pmc.py), by candidates that it grows (`candidates`, cvi.py), or by whichever fits
+(`auto`). `meander.planning.ahead.mtm_plan` plans with it.
 
 The file is a NumPy archive without pickled objects: arrays, and one JSON text with where it all
 came from.
@@ -34,17 +21,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from meander import __version__
 from meander.errors import InputError, TooLargeError
-from meander.model import Ints, Plan, Problem, Workload, exact_tau
-from meander.planning.cvi import Effort, Round, fine_grained, grow
-from meander.planning.feasible import cap_of, memory_of
-from meander.planning.kernels.prices import nearest
-from meander.planning.match import assign, run_bounds
-from meander.planning.mtm import Label, Mtm
-from meander.planning.partitions import STATES_MAX, Ends, Family
+from meander.model import Ints, Workload, exact_tau
+from meander.planning.cvi import Effort, Round, Space, adapt, grow
+from meander.planning.mtm import Mtm
+from meander.planning.partitions import STATES_MAX, Ends, Family, PartitionSet
 from meander.planning.pmc import (
     Choices,
     Floats,
@@ -54,18 +37,14 @@ from meander.planning.pmc import (
     Watcher,
     check_gamma,
     improve,
-    look_ahead,
-    shares_of,
     solve,
 )
 from meander.planning.prices import fit_prices
-from meander.planning.ssm import ssm, ssm_partition
 
 FORMAT = "meander.forecast/1"
-POLICY = "mtm"
+CARRIED_MAX = 1200
+"""Most partitions per n that `refreshed` carries over."""
 Method = Literal["exact", "candidates", "auto"]
-SCALED_BELOW = 2**20
-"""Totals of bytes below this are too coarse for prices in whole bytes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +73,7 @@ class Forecast:
 
     @property
     def tasks(self) -> int:
-        """m."""
+        """The number of tasks, m."""
         return self.workload.tasks
 
     @cached_property
@@ -198,7 +177,7 @@ def make_forecast(
     mtm: Mtm,
     tau: Fraction | float | str,
     gamma: float,
-    rng: np.random.Generator,
+    seed: int = 0,
     *,
     method: Method = "auto",
     states_max: int = STATES_MAX,
@@ -206,8 +185,9 @@ def make_forecast(
     tol: float = 1e-6,
     sweep: Improve = improve,
     start: tuple[Floats, Choices] | None = None,
+    start_pool: tuple[int, Mapping[int, Ends]] | None = None,
     on_sweep: Watcher | None = None,
-    on_round: Callable[[Round], None] | None = None,
+    on_round: Callable[[Round, Mapping[int, Ends]], None] | None = None,
     source: Mapping[str, Any] | None = None,
 ) -> Forecast:
     """Project migration costs.
@@ -217,13 +197,14 @@ def make_forecast(
         mtm: what n tends to do.
         tau: the imbalance to allow; where it is infeasible for an n, the smallest feasible one.
         gamma: the discount factor, 0 <= γ < 1.
-        rng: where candidates get their randomness from.
+        seed: of the candidates.
         method: `exact`, `candidates`, or `auto`: exact up to `states_max` partitions.
         states_max: most partitions that `exact` takes.
         effort: how much to spend on candidates.
         tol: certified error of the exact values, as a share of all state.
         sweep: who improves rows; a cluster may.
-        start: a checkpoint of an exact run.
+        start: a checkpoint of an exact run: what `on_sweep` was last told.
+        start_pool: a checkpoint of candidates: what `on_round` was last told.
         on_sweep: told of every exact sweep.
         on_round: told of every round of candidates.
         source: provenance to keep in the file.
@@ -249,11 +230,49 @@ def make_forecast(
                 workload, tau, "exact", model, values.value, theta, values.error, source
             )
     grown = grow(
-        workload, mtm, gamma, tau, rng, effort=effort or effort_for(workload, mtm),
-        sweep=sweep, watch=on_round,
+        workload, mtm, gamma, tau, seed, effort=effort or effort_for(workload, mtm),
+        sweep=sweep, watch=on_round, start=start_pool,
     )  # fmt: skip
     return Forecast(workload, tau, "candidates", grown.model, grown.values.value, grown.theta,
                     grown.values.error, source)  # fmt: skip
+
+
+def refreshed(forecast: Forecast, workload: Workload, *, sweep: Improve = improve) -> Forecast:
+    """Carry a forecast over to new weights.
+
+    It keeps the partitions that are still feasible, replaces the others by the nearest feasible
+    ones, and computes new values and prices. That takes seconds where a new forecast takes a
+    minute, so it can follow weights that drift from day to day. An exact forecast becomes one over
+    candidates: its most valuable partitions.
+
+    Raises:
+        InputError: for another number of tasks.
+    """
+    if workload.tasks != forecast.tasks:
+        raise InputError(
+            f"the forecast is for {forecast.tasks} tasks, not {workload.tasks}: make a new one"
+        )
+    mtm, gamma = forecast.mtm, forecast.model.gamma
+    space = Space(workload, mtm, gamma, forecast.tau)
+    pool = adapt(space, {s.nodes: _cheapest(forecast, i) for i, s in enumerate(_sets(forecast))})
+    model = Model.of(workload, mtm, gamma, Family.of(workload, forecast.tau, pool))
+    values = solve(model, tol=Effort().tol, sweep=sweep)
+    return Forecast(workload, forecast.tau, "candidates", model, values.value,
+                    _fit_all(model, values.value), values.error, forecast.source)  # fmt: skip
+
+
+def _sets(forecast: Forecast) -> tuple[PartitionSet, ...]:
+    return forecast.model.family.sets
+
+
+def _cheapest(forecast: Forecast, s: int) -> Ends:
+    """The partitions of a set, or the best by value over its labels where they are many."""
+    part = _sets(forecast)[s]
+    if len(part) <= CARRIED_MAX:
+        return part.ends
+    labels = np.flatnonzero(forecast.model.set_of == s)
+    values = [forecast.values_of(int(label))[1] for label in labels]
+    return part.ends[np.argsort(np.min(values, axis=0), kind="stable")[:CARRIED_MAX]]
 
 
 def effort_for(workload: Workload, mtm: Mtm) -> Effort:
@@ -281,113 +300,3 @@ def _fit_all(model: Model, value: Floats) -> Floats:
         weight = np.exp(-low / max(float(np.median(low)), 1e-12))  # good partitions count more
         theta.append(fit_prices(part.ends[some], mine[some], weight, 1.0).theta)
     return np.stack(theta)
-
-
-def mtm_plan(
-    problem: Problem,
-    forecast: Forecast,
-    label: Label | str | None = None,
-    *,
-    previous: Label | None = None,
-    hour: int | None = None,
-) -> Plan:
-    """Plan one step with the future in mind; see the head of this file.
-
-    Args:
-        problem: today's weights, caps and assignment.
-        forecast: made for the same number of tasks.
-        label: of this migration; by default the MTM names it.
-        previous: label of the migration before, for labels with a direction.
-        hour: hour of the day, for labels with a slot.
-
-    Raises:
-        InfeasibleError: if no assignment meets today's caps.
-        InputError: if the forecast was made for another number of tasks.
-    """
-    if forecast.tasks != problem.workload.tasks:
-        raise InputError(
-            f"the forecast is for {forecast.tasks} tasks, but the problem has "
-            f"{problem.workload.tasks}: make a forecast for this operator"
-        )
-    base = ssm(problem)
-    if forecast.model.gamma == 0:
-        return _as_mtm(base, "gamma is 0, so only this step counts: planned by ssm")
-    if problem.nodes not in forecast.mtm.nodes:
-        return _as_mtm(base, f"the forecast knows no {problem.nodes} nodes: planned by ssm")
-    if not problem.current.contiguous:
-        return _as_mtm(base, "a node holds several runs: planned by ssm")
-    if label is None:
-        label = forecast.mtm.label(problem.nodes, previous, hour)
-    label = Label.parse(label) if isinstance(label, str) else label
-    if label.nodes != problem.nodes:
-        raise InputError(f"label {label} is not one for {problem.nodes} nodes")
-    at, remark = forecast.mtm.resolve(label)
-    return _best(problem, base, forecast, at, remark)
-
-
-def _as_mtm(base: Plan, note: str) -> Plan:
-    return replace(base, policy=POLICY, note=note)
-
-
-def _best(problem: Problem, base: Plan, forecast: Forecast, label: int, remark: str) -> Plan:
-    """Score the answers and take the best."""
-    model, load = forecast.model, problem.workload
-    old = run_bounds(problem.current)[1:].astype(np.int32)
-    wide = int(model.family.nodes.max())
-    answers = {"ssm": _padded(run_bounds(base.target), wide)}
-    answers["prices"] = _padded(_priced(problem, forecast, label), wide)
-    ends, value, order = forecast.values_of(label)
-    found = nearest(
-        old, ends, value, order, model.gamma, shares_of(load), load.work_prefix,
-        cap_of(problem), load.size_prefix, memory_of(problem), base.cost_share, np.inf,
-    )  # fmt: skip
-    if found >= 0:
-        answers["forecast"] = _padded(np.append(ends[found], load.tasks), wide)
-    rows = np.stack(list(answers.values()))
-    sets = np.full(len(rows), model.set_of[label])
-    ahead, _ = look_ahead(model, forecast.frontier, rows, sets)
-    targets = [base.target, *(assign(problem, _cuts(row)) for row in rows[1:])]
-    plans = [Plan(problem, target, POLICY) for target in targets]
-    score = [p.cost_share + model.gamma * a for p, a in zip(plans, ahead[:, label], strict=True)]
-    best = min(range(len(plans)), key=lambda i: (score[i] >= score[0] - 1e-9, score[i], i))
-    return replace(plans[best], optimal=best == 0, bound=base.bound,
-                   note=_note(list(answers), score, plans, best, remark))  # fmt: skip
-
-
-def _note(
-    names: list[str], score: list[float], plans: list[Plan], best: int, remark: str
-) -> str:
-    if best == 0:
-        says = "ssm is best by look-ahead too"
-    else:
-        says = (
-            f"{names[best]} won: moves {plans[best].cost_share:.2%} now where ssm moves "
-            f"{plans[0].cost_share:.2%}, and saves {score[0] - score[best]:.2%} of all state "
-            "by look-ahead"
-        )
-    return f"{says}; {remark}" if remark else says
-
-
-def _priced(problem: Problem, forecast: Forecast, label: int) -> Ints:
-    """Solve the step with boundary prices, under today's caps."""
-    load = problem.workload
-    if load.total_size < SCALED_BELOW and problem.memory_cap is None:
-        load = fine_grained(load)
-    prices = np.rint(forecast.theta[label] * forecast.model.gamma * load.total_size)
-    cuts = ssm_partition(
-        load, run_bounds(problem.current), problem.nodes, cap_of(problem), problem.memory_cap,
-        prices.astype(np.int64),
-    )  # fmt: skip
-    assert cuts is not None, "ssm has just found a plan within the same caps"
-    return cuts
-
-
-def _padded(cuts: npt.NDArray[Any], wide: int) -> Ends:
-    row = np.full(wide, cuts[-1], dtype=np.int32)
-    inner = np.unique(cuts[cuts > 0])
-    row[: len(inner)] = inner
-    return row
-
-
-def _cuts(row: Ends) -> Ints:
-    return np.concatenate([[0], np.unique(row)]).astype(np.int64)

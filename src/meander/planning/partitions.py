@@ -24,14 +24,14 @@ from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from meander.errors import InputError, TooLargeError
 from meander.model import Assignment, Ints, Problem, Workload, exact_tau
 from meander.planning.feasible import NO_CAP, smallest_tau
 from meander.planning.kernels import partitions as kernel
+from meander.planning.kernels.types import Rows
 
-Ends = npt.NDArray[np.int32]
+Ends = Rows
 """`[partition, interval]`: where each interval ends, padded with m."""
 
 STATES_MAX = 400_000
@@ -55,11 +55,11 @@ def reach_of(
     >>> reach_of(Workload([1, 1, 2, 1], [0] * 4), 2, 0).tolist()
     [2, 2, 3, 4]
     """
-    W, S = workload.work_prefix, workload.size_prefix
+    work, size = workload.work_prefix, workload.size_prefix
     cap = min(int((1 + exact_tau(tau)) * workload.total_work / nodes), NO_CAP)
-    reach = np.searchsorted(W, W[:-1] + cap, side="right") - 1
+    reach = np.searchsorted(work, work[:-1] + cap, side="right") - 1
     if memory_cap is not None:
-        limit = np.searchsorted(S, S[:-1] + min(memory_cap, NO_CAP), side="right") - 1
+        limit = np.searchsorted(size, size[:-1] + min(memory_cap, NO_CAP), side="right") - 1
         reach = np.minimum(reach, limit)
     return np.asarray(reach, dtype=np.int64)
 
@@ -115,10 +115,10 @@ class PartitionSet:
     """The τ they meet: the wanted one, or the smallest feasible one if that is larger."""
     ends: Ends
     reach: Ints
-    at: npt.NDArray[np.int32]
-    depth: npt.NDArray[np.int32]
-    skip: npt.NDArray[np.int32]
-    leaf: npt.NDArray[np.int32]
+    at: Rows
+    depth: Rows
+    skip: Rows
+    leaf: Rows
 
     @classmethod
     def of(cls, workload: Workload, nodes: int, tau: Fraction, ends: Ends) -> PartitionSet:
@@ -181,7 +181,7 @@ class Family:
 
     @cached_property
     def nodes(self) -> Ints:
-        """n of each set."""
+        """The number of nodes of each set."""
         return np.array([s.nodes for s in self.sets], dtype=np.int64)
 
     @cached_property
@@ -210,11 +210,13 @@ class Family:
         return np.stack([s.reach for s in self.sets])
 
     @cached_property
-    def trie(self) -> tuple[npt.NDArray[np.int32], ...]:
+    def trie(self) -> tuple[Rows, Rows, Rows, Rows]:
         """`at`, `depth`, `skip` and `leaf` of all sets."""
-        return tuple(
-            np.concatenate([getattr(s, name) for s in self.sets])
-            for name in ("at", "depth", "skip", "leaf")
+        return (
+            np.concatenate([s.at for s in self.sets]),
+            np.concatenate([s.depth for s in self.sets]),
+            np.concatenate([s.skip for s in self.sets]),
+            np.concatenate([s.leaf for s in self.sets]),
         )
 
     @cached_property

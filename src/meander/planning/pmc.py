@@ -91,7 +91,7 @@ class Model:
     @cached_property
     def set_of(self) -> Ints:
         """The partition set of each label."""
-        return np.array([self.family.index(l.nodes) for l in self.mtm.labels], dtype=np.int64)
+        return np.array([self.family.index(x.nodes) for x in self.mtm.labels], dtype=np.int64)
 
     @cached_property
     def value_from(self) -> Ints:
@@ -181,19 +181,20 @@ class Frontier:
     """What a sweep reads of V: made once, then shared by all rows (and by all Spark tasks)."""
 
     value: Floats
-    guide: Floats | Ints
-    """Trie minima for the search by trie, the order of values for the search by scan."""
+    low: Floats
+    """Trie minima, for the search by trie; else empty."""
+    order: Ints
+    """Each label's partitions by ascending value, for the search by scan; else empty."""
 
     @classmethod
     def of(cls, model: Model, value: Floats) -> Frontier:
         """Prepare a sweep."""
-        return cls(value, model.lows(value) if model.by_trie else model.order(value))
+        if model.by_trie:
+            return cls(value, model.lows(value), np.empty(0, dtype=np.int64))
+        return cls(value, np.empty(0), model.order(value))
 
 
-def improve(
-    model: Model, frontier: Frontier, rows: Ends, wanted: Bools, choices: Choices,
-    reach: Ints | None = None,
-) -> int:  # fmt: skip
+def improve(model: Model, frontier: Frontier, rows: Ends, wanted: Bools, choices: Choices) -> int:
     """Find the best successor for every row and wanted label, in place.
 
     Args:
@@ -202,27 +203,22 @@ def improve(
         rows: old partitions, padded with m, of any number of intervals.
         wanted: `[row, label]`.
         choices: of these rows.
-        reach: `[set, task]`, today's caps, when they are not the model's; partitions that break
-            them are passed over, and `choice` stays -1 where none is left. Only by trie.
 
     Returns:
         How many trie vertices or pairs were looked at.
     """
     family = model.family
-    common = (rows, wanted, model.shares, model.set_of)
-    if model.by_trie or reach is not None:
-        at, depth, skip, leaf = family.trie
-        low = frontier.guide if model.by_trie else model.lows(frontier.value)
-        caps = family.reach if reach is None else reach
+    if model.by_trie:
         return int(kernel.best_by_trie(
-            *common, family.vertices, at, depth, skip, leaf, family.members, family.ends,
-            family.nodes, caps, low, model.low_from, frontier.value,
-            model.value_from, model.gamma, int((caps - np.arange(caps.shape[1])).max()) + 1,
-            choices.cost, choices.choice,
+            rows, wanted, model.shares, model.set_of, family.vertices, *family.trie,
+            family.members, family.ends, family.nodes, family.reach,
+            frontier.low, model.low_from, frontier.value, model.value_from, model.gamma,
+            family.width, choices.cost, choices.choice,
         ))  # fmt: skip
     return int(kernel.best_by_scan(
-        *common, family.members, family.ends, frontier.value, model.value_from, frontier.guide,
-        model.gamma, choices.floor, choices.first, choices.cost, choices.choice,
+        rows, wanted, model.shares, model.set_of, family.members, family.ends,
+        frontier.value, model.value_from, frontier.order, model.gamma,
+        choices.floor, choices.first, choices.cost, choices.choice,
     ))  # fmt: skip
 
 
@@ -314,8 +310,8 @@ def look_ahead(
     sweep(model, frontier, rows, model.next_labels[sets], choices)
     ahead = np.concatenate([frontier.value, [np.inf]])
     chosen = np.where(choices.choice < 0, -1, model.value_from[:-1] + choices.choice)
-    Q = np.where(choices.choice < 0, 0.0, choices.cost + model.gamma * ahead[chosen])
-    seen = Q @ model.mtm.matrix.T
+    best = np.where(choices.choice < 0, 0.0, choices.cost + model.gamma * ahead[chosen])
+    seen = best @ model.mtm.matrix.T
     return np.where(model.set_of[None, :] == sets[:, None], seen, np.inf), choices
 
 

@@ -15,9 +15,11 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from meander.planning.kernels.types import Floats, Ints, Rows
+
 
 @njit(cache=True)
-def count(reach, nodes):
+def count(reach: Ints, nodes: int) -> float:
     """Count partitions into at most `nodes` intervals, as a float (they outgrow 64 bits)."""
     m = len(reach)
     ways = np.zeros(m + 1)
@@ -31,11 +33,11 @@ def count(reach, nodes):
                 total += ways[x]
             nxt[a] = total
         ways = nxt
-    return ways[0]
+    return float(ways[0])
 
 
 @njit(cache=True)
-def needed(reach):
+def needed(reach: Ints) -> Ints:
     """Give the fewest intervals that cover `[a, m)`, for every a; m + 1 where none do."""
     m = len(reach)
     few = np.full(m + 1, m + 1, dtype=np.int64)
@@ -47,7 +49,7 @@ def needed(reach):
 
 
 @njit(cache=True)
-def enumerate_all(reach, nodes, out):
+def enumerate_all(reach: Ints, nodes: int, out: Rows) -> int:
     """Fill `out` with all partitions, in lexicographic order; give how many.
 
     Only prefixes that `needed` allows are entered, so no dead end is ever walked.
@@ -77,7 +79,7 @@ def enumerate_all(reach, nodes, out):
 
 
 @njit(cache=True)
-def trie_size(ends):
+def trie_size(ends: Rows) -> int:
     """Count the vertices of the trie of sorted, distinct partitions."""
     rows, nodes = ends.shape
     m = ends[0, nodes - 1]
@@ -94,7 +96,7 @@ def trie_size(ends):
 
 
 @njit(cache=True)
-def build_trie(ends, at, depth, skip, leaf):
+def build_trie(ends: Rows, at: Rows, depth: Rows, skip: Rows, leaf: Rows) -> None:
     """Fill the arrays of the trie; `ends` is sorted and has no row twice."""
     rows, nodes = ends.shape
     m = ends[0, nodes - 1]
@@ -120,7 +122,7 @@ def build_trie(ends, at, depth, skip, leaf):
 
 
 @njit(cache=True)
-def subtree_minimum(skip, leaf, value, low):
+def subtree_minimum(skip: Rows, leaf: Rows, value: Floats, low: Floats) -> None:
     """Set `low[v]` to the least value of a partition below vertex v."""
     for v in range(len(skip) - 1, -1, -1):
         if leaf[v] >= 0:

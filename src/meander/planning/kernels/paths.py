@@ -6,10 +6,13 @@ import numpy as np
 from numba import njit
 
 from meander.planning.kernels.pmc import pair_cost
+from meander.planning.kernels.types import Bools, Floats, Ints, Rows
 
 
 @njit(cache=True)
-def forward(old, reached, new, S, cost, source):
+def forward(
+    old: Rows, reached: Floats, new: Rows, S: Floats, cost: Floats, source: Ints,
+) -> None:  # fmt: skip
     """Give the cheapest way to every new partition; `reached` is ascending.
 
     Once the cost of reaching an old partition is no less than the best total, no later one helps.
@@ -26,7 +29,7 @@ def forward(old, reached, new, S, cost, source):
 
 
 @njit(cache=True)
-def feasible(rows, W, cap, out):
+def feasible(rows: Rows, W: Ints, cap: int, out: Bools) -> None:
     """Say which partitions have no interval with more than `cap` work."""
     m = len(W) - 1
     for i in range(len(rows)):

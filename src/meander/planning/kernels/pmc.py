@@ -31,12 +31,14 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from meander.planning.kernels.types import Bools, Floats, Ints, Rows
+
 EPS = 1e-12
 """Less than this is rounding: costs are shares, values at most 1/(1-γ)."""
 
 
 @njit(cache=True)
-def pair_cost(old, new, S):
+def pair_cost(old: Rows, new: Rows, S: Floats) -> float:
     """Give c(P, P') as a share, by one pass over the elementary segments of both partitions.
 
     `free`: neither the old nor the new interval under the pen is matched; `by_old`, `by_new`: one
@@ -57,11 +59,11 @@ def pair_cost(old, new, S):
             free, by_old = max(free, by_new), max(by_old, both)
             by_new = both = -np.inf
             j += 1
-    return 1.0 - max(max(free, by_old), max(by_new, both))
+    return 1.0 - max(free, by_old, by_new, both)
 
 
 @njit(cache=True)
-def steps(old, S, reach, table):
+def steps(old: Rows, S: Floats, reach: Ints, table: Floats) -> None:
     """Tabulate (p, q, r, s) for every `[a, x)` with x within `reach[a]`, at `table[a, x - a]`."""
     m = len(S) - 1
     i = 0
@@ -91,7 +93,7 @@ def steps(old, S, reach, table):
 
 
 @njit(cache=True)
-def rests(table, reach, nodes, rest):
+def rests(table: Floats, reach: Ints, nodes: int, rest: Floats) -> None:
     """Fill `rest[k, x]` = (from A, from B): the most that at most k further intervals can add."""
     m = len(reach)
     rest[:, :, :] = -np.inf
@@ -102,13 +104,13 @@ def rests(table, reach, nodes, rest):
             for x in range(a + 1, reach[a] + 1):
                 t = table[a, x - a]
                 ra, rb = rest[k - 1, x, 0], rest[k - 1, x, 1]
-                best_a = max(best_a, max(t[0] + ra, t[2] + rb))
-                best_b = max(best_b, max(t[1] + ra, t[3] + rb))
+                best_a = max(best_a, t[0] + ra, t[2] + rb)
+                best_b = max(best_b, t[1] + ra, t[3] + rb)
             rest[k, a, 0], rest[k, a, 1] = best_a, best_b
 
 
 @njit(cache=True)
-def gain_along(new, table):
+def gain_along(new: Rows, table: Floats) -> float:
     """Give the gain of one partition by the table."""
     a, A, B = 0, 0.0, -np.inf
     m = new[-1]
@@ -122,7 +124,10 @@ def gain_along(new, table):
 
 
 @njit(cache=True)
-def search(at, depth, skip, leaf, low, gamma, table, rest, reach, nodes, stack, best, choice):
+def search(
+    at: Rows, depth: Rows, skip: Rows, leaf: Rows, low: Floats, gamma: float, table: Floats,
+    rest: Floats, reach: Ints, nodes: int, stack: Floats, best: float, choice: int,
+) -> tuple[float, int, float, int]:  # fmt: skip
     """Find the least `c + γ·V` below `best`; give it with its partition, cost and vertices seen."""
     v, seen, cost, end = 0, 0, 0.0, len(at)
     stack[0, 0], stack[0, 1], stack[0, 2] = 0.0, -np.inf, 0.0
@@ -151,12 +156,14 @@ def search(at, depth, skip, leaf, low, gamma, table, rest, reach, nodes, stack, 
 
 @njit(cache=True)
 def best_by_trie(
-    rows, wanted, S, set_of, vertices, at, depth, skip, leaf, members, ends, nodes, reach,
-    low, low_from, value, value_from, gamma, width, cost, choice,
-):  # fmt: skip
+    rows: Rows, wanted: Bools, S: Floats, set_of: Ints, vertices: Ints, at: Rows, depth: Rows,
+    skip: Rows, leaf: Rows, members: Ints, ends: Rows, nodes: Ints, reach: Ints, low: Floats,
+    low_from: Ints, value: Floats, value_from: Ints, gamma: float, width: int, cost: Floats,
+    choice: Rows,
+) -> int:  # fmt: skip
     """Improve `choice` (-1: none yet) and `cost` for every row and wanted label.
 
-    Args:
+    The arrays:
         rows: old partitions, `[row, interval]` ends padded with m.
         wanted: `[row, label]`, whether the pair is asked for.
         S: prefix sums of sizes as shares; `S[m] = 1`.
@@ -213,12 +220,13 @@ def best_by_trie(
 
 @njit(cache=True)
 def best_by_scan(
-    rows, wanted, S, set_of, members, ends, value, value_from, order, gamma, floor, first,
-    cost, choice,
-):  # fmt: skip
+    rows: Rows, wanted: Bools, S: Floats, set_of: Ints, members: Ints, ends: Rows,
+    value: Floats, value_from: Ints, order: Ints, gamma: float, floor: Floats, first: bool,
+    cost: Floats, choice: Rows,
+) -> int:  # fmt: skip
     """Do what `best_by_trie` does, without tables; `order` sorts each label's values.
 
-    Args:
+    The arrays:
         floor: `[row, set]`, a lower bound of c; filled when `first`, and used otherwise.
         first: whether this is the sweep that looks at everything.
         others: as in `best_by_trie`.
@@ -250,7 +258,10 @@ def best_by_scan(
 
 
 @njit(cache=True)
-def evaluate_policy(matrix, set_of, members, value_from, gamma, cost, choice, value, tol, most):
+def evaluate_policy(
+    matrix: Floats, set_of: Ints, members: Ints, value_from: Ints, gamma: float, cost: Floats,
+    choice: Rows, value: Floats, tol: float, most: int,
+) -> float:  # fmt: skip
     """Iterate V = Σ M·(c + γ·V[choice]) in place until it moves by less than `tol`.
 
     Gauss-Seidel: a new value is used at once. Rows of `cost` and `choice` are the partitions of
@@ -276,7 +287,10 @@ def evaluate_policy(matrix, set_of, members, value_from, gamma, cost, choice, va
 
 
 @njit(cache=True)
-def bellman(matrix, set_of, members, value_from, gamma, cost, choice, value, out):
+def bellman(
+    matrix: Floats, set_of: Ints, members: Ints, value_from: Ints, gamma: float, cost: Floats,
+    choice: Rows, value: Floats, out: Floats,
+) -> float:  # fmt: skip
     """Apply the operator once into `out`, for choices that a sweep has just made; give ‖out-V‖."""
     change = 0.0
     for label in range(len(set_of)):

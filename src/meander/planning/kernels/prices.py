@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
 from numba import njit
 
 from meander.planning.kernels.pmc import EPS, pair_cost
+from meander.planning.kernels.types import Floats, Ints, Rows
 
 
 @njit(cache=True)
-def shifted(ends, reach, nodes, step, out):
+def shifted(ends: Rows, reach: Ints, nodes: int, step: int, out: Rows) -> int:
     """List the feasible partitions in which one inner boundary moves by ±1 … ±step."""
     m, k, found = len(reach), 0, 0
     while k < nodes and ends[k] < m:
@@ -31,17 +31,20 @@ def shifted(ends, reach, nodes, step, out):
 
 
 @njit(cache=True)
-def pair_costs(old, new, S, out):
+def pair_costs(old: Rows, new: Rows, S: Floats, out: Floats) -> None:
     """c(old[i], new[i]) for every i."""
     for i in range(len(old)):
         out[i] = pair_cost(old[i], new[i], S)
 
 
 @njit(cache=True)
-def nearest(old, ends, value, order, gamma, S, W, cap, sizes, memory, floor, most):
+def nearest(
+    old: Rows, ends: Rows, value: Floats, order: Ints, gamma: float, S: Floats, W: Ints,
+    cap: int, sizes: Ints, memory: int, floor: float, most: float,
+) -> int:  # fmt: skip
     """Find the least `c + γ·V` among the listed partitions that meet today's caps.
 
-    Args:
+    The arrays:
         old: ends of today's partition.
         ends: the list; `order` sorts it by `value`.
         value: V of each.

@@ -1,0 +1,372 @@
+"""`meander evaluate`: replay the test span of a trace with every policy."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+from rich.table import Table
+
+from meander.cli.arguments import positive
+from meander.cli.forecast import tell
+from meander.cli.main import OK
+from meander.cli.plots import INK, POLICY_COLOR, new_figure, plot_path, save
+from meander.errors import InputError
+from meander.model import Workload, exact_tau
+from meander.planning import POLICIES
+from meander.planning.cvi import Effort
+from meander.planning.evaluate import (
+    ByForecast,
+    ByName,
+    Replay,
+    Step,
+    gap_closed,
+    replay,
+    replay_clairvoyant,
+    replay_rings,
+    summary,
+)
+from meander.planning.forecast import Forecast, make_forecast
+from meander.planning.mtm import KINDS, Mtm, label_trace, mtm_from_trace
+from meander.planning.pmc import check_gamma
+
+if TYPE_CHECKING:
+    from meander.spark.trace import Trace
+
+Ints = npt.NDArray[np.int64]
+DEFAULT = "storm,flink,consistent-hash,redist,ssm,mtm:n,mtm:direction,mtm:slot,oms"
+LIGHT = Effort(candidates=300, rounds=3, columns=100, pairs=500, chains=24, steps=60)
+"""For choosing the label: the order of the labels needs fewer candidates than the forecast."""
+FIRST = ("ssm",)
+LAST = ("oms",)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `meander evaluate`."""
+    parser.add_argument("trace", metavar="TRACE", help="a trace by meander trace")
+    parser.add_argument("--profile", required=True, metavar="DIR", help="by meander profile")
+    parser.add_argument(
+        "--policies", default=DEFAULT, metavar="LIST",
+        help=f"of {', '.join(POLICIES)}, mtm:n, mtm:direction, mtm:slot, mtm (the label that wins "
+        f"on the training span) and oms (in hindsight); default {DEFAULT}",
+    )  # fmt: skip
+    parser.add_argument("--tau", default="0.4", help="imbalance to allow (default 0.4)")
+    parser.add_argument("--gamma", type=float, default=0.9, help="discount (default 0.9)")
+    parser.add_argument("--alpha", type=float, default=0.0, help="add-alpha of the MTM (default 0)")
+    parser.add_argument(
+        "--train-until", metavar="TIME", help="end of the training span (default: two thirds)"
+    )
+    parser.add_argument("--test-until", metavar="TIME", help="end of the test span")
+    parser.add_argument(
+        "--window", type=int, default=168, metavar="K",
+        help="weights are means over the K slots before a migration; 0: fixed weights (168)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--refresh", type=int, default=0, metavar="K",
+        help="carry the forecast over to new weights every K migrations (default: never)",
+    )  # fmt: skip
+    parser.add_argument("--migrations-max", type=positive, metavar="K", help="stop after K")
+    parser.add_argument(
+        "--method", choices=("auto", "exact", "candidates"), default="candidates",
+        help="of the forecasts (default candidates)",
+    )  # fmt: skip
+    parser.add_argument("--rings", type=positive, default=20, help="seeds of consistent-hash (20)")
+    parser.add_argument("--hindsight-rounds", type=int, default=8, help="effort of oms (8)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="one row per migration")
+    parser.add_argument("--plot", type=plot_path, metavar="FILE", help="draw to .png or .svg")
+    parser.add_argument("--json", action="store_true", help="answer in JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Evaluate and report."""
+    check_gamma(args.gamma)
+    tau, names = exact_tau(args.tau), _policies(args.policies)
+    from meander.spark.profile import read_profile
+    from meander.spark.trace import read_trace
+
+    span = Span(read_trace(args.trace), read_profile(args.profile), args)
+    lab = Lab(span, args)
+    for name in names:
+        lab.replay(name)
+    answer = {
+        "policies": summary(lab.replays, np.random.default_rng(args.seed)),
+        "gap_closed": lab.gaps(),
+        "mtm_label": lab.chosen,
+        "tau": float(tau),
+        "gamma": args.gamma,
+        "tasks": span.tasks,
+        "migrations": len(span.steps),
+        "train_until": str(span.trace.slots[span.split]),
+        "forecast_seconds": lab.seconds,
+        "notes": lab.notes,
+    }
+    if args.csv:
+        write_csv(args.csv, span, lab.replays)
+    if args.json:
+        print(json.dumps(answer))
+    else:
+        show(Console(highlight=False), answer)
+    if args.plot:
+        plot_evaluation(answer, args.plot)
+    return OK
+
+
+def _policies(text: str) -> list[str]:
+    """Check the list; `ssm` comes first and `oms` last, since others are measured by them."""
+    known = [*POLICIES, "mtm", *(f"mtm:{kind}" for kind in KINDS), "oms"]
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in known:
+            raise InputError(f"unknown policy {name!r}: choose from {', '.join(known)}")
+    inner = [name for name in dict.fromkeys(names) if name not in (*FIRST, *LAST)]
+    first = [*FIRST] if "ssm" in names or "oms" in names else []
+    return [*first, *inner, *(name for name in LAST if name in names)]
+
+
+class Span:
+    """A trace with the weights of its slots, cut into training and test."""
+
+    def __init__(self, trace: Trace, profile: Any, args: argparse.Namespace) -> None:
+        self.trace, self.window, self.tasks = trace, args.window, profile.tasks
+        loads = list(profile.workloads())
+        self.work = np.cumsum([np.zeros(self.tasks, np.int64), *(x.work for x in loads)], axis=0)
+        self.size = np.stack([x.size for x in loads])
+        self.profile_slots = profile.slots
+        self.split = self._split(args.train_until)
+        last = len(trace.slots) if args.test_until is None else _at(trace, args.test_until)
+        last = min(last, int(np.searchsorted(trace.slots, profile.slots[-1], side="right")))
+        self.steps = self.migrations(self.split, last)[: args.migrations_max]
+        if not self.steps:
+            raise InputError("the test span has no migration within the profile: take a longer one")
+
+    def _split(self, moment: str | None) -> int:
+        slots = self.trace.slots
+        low, high = (int(np.searchsorted(slots, self.profile_slots[i])) for i in (0, -1))
+        at = low + 2 * (high - low) // 3 if moment is None else _at(self.trace, moment)
+        if not 1 < at < len(slots):
+            raise InputError(f"the training span must end inside the trace, not at {moment}")
+        if slots[at] < self.profile_slots[0]:
+            raise InputError("the profile begins after the training span ends: it has no weights")
+        return at
+
+    def weights(self, k: int) -> Workload:
+        """Give the weights known at slot k of the trace: the slots before it, none after."""
+        if self.window == 0:
+            k = self.split
+        end = int(np.searchsorted(self.profile_slots, self.trace.slots[k]))
+        end = min(max(end, 1), len(self.size))
+        start = max(end - self.window, 0) if self.window else 0
+        return Workload(self.work[end] - self.work[start], self.size[end - 1])
+
+    def migrations(self, start: int, stop: int) -> list[Step]:
+        """List the migrations of some slots."""
+        nodes, slots = self.trace.nodes, self.trace.slots
+        return [
+            Step(int(nodes[k]), self.weights(k), self.hours(k, k + 1)[0], str(slots[k]))
+            for k in range(max(start, 1), stop)
+            if nodes[k] != nodes[k - 1]
+        ]
+
+    def hours(self, start: int, stop: int) -> list[int]:
+        """Give the hours of the day of some slots."""
+        some = self.trace.slots[start:stop].astype("datetime64[h]").astype(int) % 24
+        return [int(hour) for hour in some]
+
+    def first(self, k: int) -> tuple[Workload, int]:
+        """Give weights and nodes just before slot k."""
+        return self.weights(k), int(self.trace.nodes[k - 1])
+
+    def mtm(self, kind: str, stop: int, alpha: float) -> Mtm:
+        """Count the transitions before slot `stop`."""
+        nodes = self.trace.nodes[:stop].tolist()
+        return mtm_from_trace(nodes, kind, hours=self.hours(0, stop), alpha=alpha)
+
+
+def _at(trace: Trace, moment: str) -> int:
+    from meander.spark.slots import iso, parse_moment
+
+    when = np.datetime64(iso(parse_moment(moment)).rstrip("Z"), "s")
+    return int(np.searchsorted(trace.slots, when))
+
+
+class Lab:
+    """Replays policies, one after the other, and keeps what they did."""
+
+    def __init__(self, span: Span, args: argparse.Namespace) -> None:
+        self.span, self.args = span, args
+        self.replays: dict[str, Replay] = {}
+        self.pools: dict[int, Any] = {}
+        self.seconds: dict[str, float] = {}
+        self.notes: list[str] = []
+        self.chosen: str | None = None
+        self.clock = time.perf_counter
+        self.last_seconds = 0.0
+
+    def replay(self, name: str) -> None:
+        """Replay one policy."""
+        span, args = self.span, self.args
+        first = span.first(span.split)
+        if name == "consistent-hash":
+            done = replay_rings(span.steps, args.tau, self.clock, first, range(args.rings))
+        elif name == "oms":
+            done = replay_clairvoyant(
+                span.steps, args.tau, first, list(self.replays.values()),
+                np.random.default_rng(args.seed), rounds=args.hindsight_rounds, pools=self.pools,
+            )  # fmt: skip
+        elif name.startswith("mtm"):
+            done = self._mtm(name)
+        else:
+            done = replay(ByName(name), span.steps, args.tau, self.clock, first)
+        self.replays[name] = done
+        tell(f"{name}: {done.cost.mean():.3%} of all state a migration")
+
+    def _mtm(self, name: str) -> Replay:
+        kind = name.partition(":")[2] or self.choose()
+        first = self.span.first(self.span.split)
+        if f"mtm:{kind}" in self.replays:
+            return self.replays[f"mtm:{kind}"]
+        if kind == "ssm":
+            return self.replays["ssm"]
+        found = self.forecast(kind, self.span.split, None)
+        self.seconds[kind] = self.last_seconds
+        self._note_unknown(found.mtm)
+        for part in found.model.family.sets:
+            rows = [self.pools[part.nodes]] if part.nodes in self.pools else []
+            self.pools[part.nodes] = np.unique(np.concatenate([*rows, part.ends]), axis=0)
+        contender = ByForecast(found, self.args.refresh)
+        return replay(contender, self.span.steps, self.args.tau, self.clock, first)
+
+    def forecast(self, kind: str, stop: int, effort: Effort | None) -> Forecast:
+        """Make a forecast from what is known at slot `stop`."""
+        began = self.clock()
+        mtm = self.span.mtm(kind, stop, self.args.alpha)
+        found = make_forecast(
+            self.span.weights(stop), mtm, self.args.tau, self.args.gamma, self.args.seed,
+            method="candidates" if effort else self.args.method, effort=effort,
+        )  # fmt: skip
+        self.last_seconds = self.clock() - began
+        return found
+
+    def choose(self) -> str:
+        """Choose the label on the training span alone: train on its first part, test on the last.
+
+        If no label is better than ssm there, ssm it is.
+        """
+        if self.chosen is not None:
+            return self.chosen
+        stop = self.span.split
+        begin = max(int(np.searchsorted(self.span.trace.slots, self.span.profile_slots[0])), 1)
+        middle = begin + 2 * (stop - begin) // 3
+        steps, first = self.span.migrations(middle, stop), self.span.first(middle)
+        means = {"ssm": replay(ByName("ssm"), steps, self.args.tau, self.clock, first).cost.mean()}
+        for kind in KINDS:
+            found = self.forecast(kind, middle, LIGHT)
+            done = replay(ByForecast(found), steps, self.args.tau, self.clock, first)
+            means[kind] = done.cost.mean()
+        self.chosen = min(means, key=lambda kind: means[kind])
+        told = ", ".join(f"{kind} {mean:.3%}" for kind, mean in means.items())
+        self.notes.append(f"held out of the training span: {told}; chosen: {self.chosen}")
+        tell(self.notes[-1])
+        return self.chosen
+
+    def _note_unknown(self, mtm: Mtm) -> None:
+        """Say how much of the test the training span has never seen."""
+        span = self.span
+        nodes = [int(span.trace.nodes[span.split - 1]), *(step.nodes for step in span.steps)]
+        hours = [0, *(step.hour or 0 for step in span.steps)]
+        test = label_trace(nodes, mtm.kind, hours=hours, slot_hours=mtm.slot_hours)
+        index = {label: i for i, label in enumerate(mtm.labels)}
+        lost = [b for b in test[1:] if b not in index]
+        rare = sum(
+            1 for a, b in pairwise(test[1:])
+            if a in index and b in index and mtm.matrix[index[a], index[b]] == 0
+        )  # fmt: skip
+        if lost or rare:
+            self.notes.append(
+                f"mtm:{mtm.kind}: of {len(test) - 1} test migrations {rare} make a transition that "
+                f"the training span lacks, {len(lost)} have a label that it lacks"
+            )
+
+    def gaps(self) -> dict[str, float | None]:
+        """Give the share of the gap from ssm to oms that each forecast closes."""
+        if "ssm" not in self.replays or "oms" not in self.replays:
+            return {}
+        ssm, best = self.replays["ssm"], self.replays["oms"]
+        return {
+            name: gap_closed(ssm, done, best)
+            for name, done in self.replays.items()
+            if name.startswith("mtm")
+        }
+
+
+def write_csv(path: Path, span: Span, replays: dict[str, Replay]) -> None:
+    """Write one row per migration and policy."""
+    try:
+        with path.open("w", newline="") as out:
+            rows = csv.writer(out)
+            rows.writerow(["slot", "nodes", "policy", "cost_share", "imbalance", "plan_us"])
+            for name, done in replays.items():
+                for step, cost, uneven, took in zip(
+                    span.steps, done.cost, done.imbalance, done.plan_s, strict=True
+                ):
+                    rows.writerow([step.slot, step.nodes, name, cost, uneven, took * 1e6])
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from None
+
+
+def show(console: Console, answer: dict[str, Any]) -> None:
+    """Print the table."""
+    table = Table(
+        "policy", "moves", "95 %", "below ssm", "95 %", "busiest / mean", "meets tau", "plan",
+        title=f"{answer['migrations']} migrations, m = {answer['tasks']}, tau {answer['tau']:g}, "
+        f"gamma {answer['gamma']:g}",
+        title_justify="left", pad_edge=False,
+    )  # fmt: skip
+    for name, row in answer["policies"].items():
+        low, high = row["ci95"]
+        saved, span = row.get("below_ssm"), row.get("below_ssm_ci95")
+        table.add_row(
+            name, f"{row['cost_share_mean']:.2%}", f"{low:.2%} … {high:.2%}",
+            "" if saved is None else f"{saved:+.1%}",
+            "" if span is None else f"{span[0]:+.1%} … {span[1]:+.1%}",
+            f"{row['imbalance_max']:.2f}", f"{row['met_tau_share']:.0%}",
+            f"{row['plan_us']:.0f} µs" if row["plan_us"] else "",
+        )  # fmt: skip
+    console.print(table)
+    for name, gap in answer["gap_closed"].items():
+        if gap is not None:
+            console.print(f"{name} closes {gap:.0%} of the gap from ssm to the path in hindsight")
+    for note in answer["notes"]:
+        console.print(note, soft_wrap=True)
+
+
+def plot_evaluation(answer: dict[str, Any], path: Path) -> None:
+    """Draw the mean cost of every policy with its interval."""
+    names: Sequence[str] = list(answer["policies"])
+    rows = [answer["policies"][name] for name in names]
+    figure = new_figure(7, 1 + 0.36 * len(names))
+    ax = figure.subplots()
+    means = [100 * row["cost_share_mean"] for row in rows]
+    spread = [[m - 100 * row["ci95"][0] for m, row in zip(means, rows, strict=True)],
+              [100 * row["ci95"][1] - m for m, row in zip(means, rows, strict=True)]]  # fmt: skip
+    colors = [
+        POLICY_COLOR.get(name, "#F0E442" if name.startswith("mtm") else INK) for name in names
+    ]
+    ax.barh(names, means, color=colors, xerr=spread, ecolor=INK)
+    ax.invert_yaxis()
+    ax.set(
+        xlabel="state that moves per migration, % (bars: 95 %)",
+        title=f"{answer['migrations']} migrations, {answer['tasks']} tasks, tau {answer['tau']:g}",
+    )
+    ax.spines[["top", "right"]].set_visible(False)
+    save(figure, path)

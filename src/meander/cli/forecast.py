@@ -1,0 +1,296 @@
+"""`meander forecast`: project migration costs, on Spark or in this process, into one file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from fractions import Fraction
+from functools import cache
+from hashlib import sha256
+from math import inf, log
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from meander.cli.arguments import positive
+from meander.cli.main import OK
+from meander.cli.mtm import read_mtm
+from meander.errors import InfeasibleError, InputError
+from meander.model import Plan, Problem, Workload, exact_tau
+from meander.planning.cvi import Round
+from meander.planning.forecast import Forecast, digest, make_forecast
+from meander.planning.mtm import Mtm
+from meander.planning.partitions import STATES_MAX, Ends, count_partitions, effective_tau
+from meander.planning.pmc import Choices, Floats, Improve, Progress, check_gamma, improve
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `meander forecast`."""
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--profile", metavar="DIR", help="a profile by meander profile")
+    source.add_argument(
+        "--workload", type=Path, metavar="FILE", help='JSON: {"work": […], "size": […]}'
+    )
+    parser.add_argument(
+        "--slot", default="total", help="of the profile: mean, total, last, or a time (total)"
+    )
+    parser.add_argument("--mtm", type=Path, required=True, metavar="FILE", help="by meander mtm")
+    parser.add_argument("--tau", required=True, help="imbalance to allow, as 0.4 or 2/5")
+    parser.add_argument("--gamma", type=float, default=0.9, help="discount, below 1 (default 0.9)")
+    parser.add_argument("--method", choices=("auto", "exact", "candidates"), default="auto")
+    parser.add_argument(
+        "--states-max", type=positive, default=STATES_MAX, metavar="K",
+        help=f"most partitions of the exact method (default {STATES_MAX})",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, default=0, help="of the candidates (default 0)")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the forecast")
+    parser.add_argument("--resume", action="store_true", help="go on from FILE.checkpoint")
+    parser.add_argument("--here", action="store_true", help="in this process, without Spark")
+    parser.add_argument("--master", help="of a new Spark session (default local[*])")
+    parser.add_argument("--json", action="store_true", help="answer in JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Project, write, report."""
+    check_gamma(args.gamma)
+    tau, mtm, load = exact_tau(args.tau), read_mtm(args.mtm), workload_of(args)
+    if not args.out.parent.is_dir():
+        raise InputError(f"there is no directory {str(args.out.parent)!r}")
+    counts = {n: count_partitions(load, n, effective_tau(load, n, tau)) for n in mtm.nodes}
+    tell(f"{sum(counts.values()):.4g} feasible partitions: "
+         + ", ".join(f"{count:.3g} for {n}" for n, count in counts.items()))  # fmt: skip
+    began = time.perf_counter()
+    keeper = Checkpoint(
+        args.out.with_name(args.out.name + ".checkpoint"), _identity(args, mtm, load)
+    )
+    clock = Eta(began, 1e-6)
+    start, pool = keeper.read() if args.resume else (None, None)
+
+    def on_sweep(progress: Progress, value: Floats, choices: Choices) -> None:
+        clock.sweep(progress)
+        keeper.keep_sweep(value, choices)
+
+    def on_round(done: Round, ends: Mapping[int, Ends]) -> None:
+        clock.round(done)
+        keeper.keep_round(done, ends)
+
+    with sweeper(args) as sweep:
+        found = make_forecast(
+            load, mtm, tau, args.gamma, args.seed, method=args.method,
+            states_max=args.states_max, sweep=sweep, start=start, start_pool=pool,
+            on_sweep=on_sweep, on_round=on_round, source=_source(args),
+        )  # fmt: skip
+    found.save(args.out)
+    keeper.drop()
+    report(found, counts, time.perf_counter() - began, args)
+    return OK
+
+
+def report(
+    found: Forecast, counts: Mapping[int, int], seconds: float, args: argparse.Namespace
+) -> None:
+    """Say what was made."""
+    answer = {
+        "file": str(args.out),
+        "method": found.method,
+        "feasible_partitions": sum(counts.values()),
+        "partitions": len(found.model.family),
+        "labels": len(found.mtm.labels),
+        "error": found.error,
+        "seconds": seconds,
+        "value_min": float(found.value.min()),
+        "value_max": float(found.value.max()),
+    }
+    if args.json:
+        print(json.dumps(answer))
+        return
+    print(
+        f"{args.out}: {found.method}, {answer['partitions']} partitions, {answer['labels']} labels, "
+        f"within {found.error:.1e} of the fixed point, {seconds:.1f} s"
+    )
+
+
+def workload_of(args: argparse.Namespace) -> Workload:
+    """Read the weights from a profile or a JSON file."""
+    if args.profile:
+        from meander.spark.profile import read_workload
+
+        return read_workload(args.profile, args.slot)
+    try:
+        data = json.loads(args.workload.read_text())
+        return Workload(data["work"], data["size"])
+    except OSError as error:
+        raise InputError(f"cannot read {args.workload}: {error.strerror}") from None
+    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        raise InputError(f"{args.workload} is no workload: {error}") from None
+
+
+@cache
+def load_forecast(path: str) -> Forecast:
+    """Read a forecast once."""
+    return Forecast.load(path)
+
+
+def plan_ahead(problem: Problem, path: str, label: str | None, *, relax: bool) -> Plan:
+    """Plan with a forecast file, at the smallest feasible τ if that is wanted and needed."""
+    from meander.planning.ahead import mtm_plan
+
+    forecast = load_forecast(path)
+    try:
+        return mtm_plan(problem, forecast, label)
+    except InfeasibleError as error:
+        if not relax or error.tau_min is None:
+            raise
+        eased = replace_tau(problem, error.tau_min)
+        found = mtm_plan(eased, forecast, label)
+        note = f"relaxed from tau {problem.tau} to {error.tau_min}: {error.why}; {found.note}"
+        return replace(found, note=note)
+
+
+def replace_tau(problem: Problem, tau: Fraction) -> Problem:
+    """Give the same problem with another τ."""
+    return Problem(problem.workload, problem.current, problem.nodes, tau, problem.memory_cap,
+                   problem.new_nodes)  # fmt: skip
+
+
+@contextmanager
+def sweeper(args: argparse.Namespace) -> Iterator[Improve]:
+    """Give what improves rows: Spark, or this process."""
+    if args.here:
+        yield improve
+        return
+    from meander.spark.forecast import Spread, workers_use_this_python
+    from meander.spark.session import local
+
+    workers_use_this_python()
+    spread = Spread(local(args.master))
+    try:
+        yield spread
+    finally:
+        spread.close()
+
+
+def _source(args: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "profile": args.profile and str(args.profile),
+        "slot": args.slot if args.profile else None,
+        "workload": args.workload and str(args.workload),
+        "mtm": str(args.mtm),
+        "seed": args.seed,
+        "commit": commit(),
+    }
+
+
+def commit() -> str | None:
+    """Name the commit of the source tree that runs, `dirty-` when it has changes; None outside."""
+    import subprocess
+
+    here = Path(__file__).parent
+    try:
+        head, status = (
+            subprocess.run(
+                ["git", "-C", str(here), *words], capture_output=True, text=True, check=True,
+                timeout=10,
+            ).stdout.strip()
+            for words in (("rev-parse", "--short", "HEAD"), ("status", "--porcelain", "-uno"))
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return f"dirty-{head}" if status else head
+
+
+def _identity(args: argparse.Namespace, mtm: Mtm, load: Workload) -> str:
+    """Fingerprint everything that a checkpoint depends on."""
+    parts = [digest(load), json.dumps(mtm.to_json()), str(exact_tau(args.tau)), args.gamma,
+             args.method, args.states_max, args.seed]  # fmt: skip
+    return sha256(repr(parts).encode()).hexdigest()
+
+
+class Eta:
+    """Progress on standard error, with an estimate of what is left."""
+
+    def __init__(self, began: float, tol: float) -> None:
+        self.began, self.tol = began, tol
+        self.last, self.error = began, inf
+
+    def sweep(self, progress: Progress) -> None:
+        """Tell of a sweep. The error falls ever faster, so the estimate is an upper one."""
+        now = time.perf_counter()
+        text = f"sweep {progress.sweeps}: within {progress.error:.1e} of the fixed point"
+        if progress.error > self.tol and self.error < inf and progress.error < self.error:
+            left = log(progress.error / self.tol) / log(self.error / progress.error)
+            text += f", at most {int(left + 1) * (now - self.last):.0f} s to go"
+        tell(f"{text} ({now - self.began:.1f} s, {progress.looked_at:.3g} looked at)")
+        self.last, self.error = now, progress.error
+
+    def round(self, done: Round) -> None:
+        """Tell of a round of candidates."""
+        now = time.perf_counter()
+        text = (
+            f"round {done.number} of {done.of}: {done.candidates} candidates, "
+            f"{done.step_cost:.3%} of all state a migration"
+        )
+        if done.number < done.of:
+            text += f", about {(now - self.last) * (done.of - done.number):.0f} s to go"
+        tell(f"{text} ({now - self.began:.1f} s)")
+        self.last = now
+
+
+def tell(text: str) -> None:
+    """Put a line on standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+class Checkpoint:
+    """What a run has reached, in one file beside the result; replaced whole, removed at the end."""
+
+    def __init__(self, path: Path, identity: str) -> None:
+        self.path, self.identity = path, identity
+
+    def keep_sweep(self, value: Floats, choices: Choices) -> None:
+        """Keep an exact iteration."""
+        self._write(value=value, cost=choices.cost, choice=choices.choice, floor=choices.floor)
+
+    def keep_round(self, done: Round, pool: Mapping[int, Ends]) -> None:
+        """Keep the candidates of a round."""
+        rows: dict[str, Any] = {f"ends_{n}": ends for n, ends in pool.items()}
+        self._write(round=np.array(done.number), **rows)
+
+    def _write(self, **arrays: Any) -> None:
+        part = self.path.with_name(self.path.name + ".part")
+        with part.open("wb") as out:
+            np.savez(out, allow_pickle=False, identity=np.array(self.identity), **arrays)
+        part.replace(self.path)
+
+    def read(
+        self,
+    ) -> tuple[tuple[Floats, Choices] | None, tuple[int, Mapping[int, Ends]] | None]:
+        """Give the iteration or the round to go on from.
+
+        Raises:
+            InputError: without a checkpoint, or with one of another run.
+        """
+        try:
+            with np.load(self.path, allow_pickle=False) as archive:
+                kept = {name: archive[name] for name in archive.files}
+        except (OSError, ValueError) as error:
+            raise InputError(f"cannot resume from {self.path}: {error}") from None
+        if str(kept.get("identity")) != self.identity:
+            raise InputError(
+                f"{self.path} belongs to a run with other inputs or options: start without --resume"
+            )
+        if "round" in kept:
+            pool = {int(k[5:]): rows for k, rows in kept.items() if k.startswith("ends_")}
+            return None, (int(kept["round"]), pool)
+        choices = Choices(kept["cost"], kept["choice"], kept["floor"], first=False)
+        return (kept["value"], choices), None
+
+    def drop(self) -> None:
+        """Remove the file."""
+        self.path.unlink(missing_ok=True)

@@ -1,0 +1,151 @@
+"""Plan one migration with the future in mind: the policy `mtm`.
+
+`mtm_plan` uses a forecast (forecast.py) for today's problem:
+
+  1. `ssm` plans the step as if there were no future.
+  2. Boundary prices, fitted to the projected costs, make the same dynamic program look ahead. It
+     obeys today's caps, whatever weights the forecast was made with.
+  3. The partitions of the forecast that meet today's caps are searched for the least cost plus
+     projected cost.
+  4. Each answer is scored by the *one-step look-ahead* of the model: what the step costs today,
+     plus γ times the expectation, over the labels that may come next, of the best that the model
+     knows from there. The least score wins, `ssm` on a tie. So the plan is never worse than `ssm`
+     by this measure, and `Plan.note` says who won and by how much.
+
+With γ = 0 there is no future: the plan is that of `ssm`. A number of nodes that the forecast does
+not know, or nodes that hold several runs, are planned by `ssm` too, and the note says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from meander.errors import InputError
+from meander.model import Ints, Plan, Problem
+from meander.planning.cvi import fine_grained
+from meander.planning.feasible import cap_of, memory_of
+from meander.planning.forecast import Forecast
+from meander.planning.kernels.prices import nearest
+from meander.planning.match import assign, run_bounds
+from meander.planning.mtm import Label
+from meander.planning.partitions import Ends
+from meander.planning.pmc import look_ahead, shares_of
+from meander.planning.ssm import ssm, ssm_partition
+
+POLICY = "mtm"
+SCALED_BELOW = 2**20
+"""Totals of bytes below this are too coarse for prices in whole bytes."""
+
+
+def mtm_plan(
+    problem: Problem,
+    forecast: Forecast,
+    label: Label | str | None = None,
+    *,
+    previous: Label | None = None,
+    hour: int | None = None,
+) -> Plan:
+    """Plan one step with the future in mind; see the head of this file.
+
+    Args:
+        problem: today's weights, caps and assignment.
+        forecast: made for the same number of tasks.
+        label: of this migration; by default the MTM names it.
+        previous: label of the migration before, for labels with a direction; by default the
+            current number of nodes.
+        hour: hour of the day, for labels with a slot.
+
+    Raises:
+        InfeasibleError: if no assignment meets today's caps.
+        InputError: if the forecast was made for another number of tasks.
+    """
+    if forecast.tasks != problem.workload.tasks:
+        raise InputError(
+            f"the forecast is for {forecast.tasks} tasks, but the problem has "
+            f"{problem.workload.tasks}: make a forecast for this operator"
+        )
+    base = ssm(problem)
+    if forecast.model.gamma == 0:
+        return _as_mtm(base, "gamma is 0, so only this step counts: planned by ssm")
+    if problem.nodes not in forecast.mtm.nodes:
+        return _as_mtm(base, f"the forecast knows no {problem.nodes} nodes: planned by ssm")
+    if not problem.current.contiguous:
+        return _as_mtm(base, "a node holds several runs: planned by ssm")
+    if label is None:
+        before = previous or Label(len(problem.current.nodes), "up")
+        label = forecast.mtm.label(problem.nodes, before, hour)
+    label = Label.parse(label) if isinstance(label, str) else label
+    if label.nodes != problem.nodes:
+        raise InputError(f"label {label} is not one for {problem.nodes} nodes")
+    at, remark = forecast.mtm.resolve(label)
+    return _best(problem, base, forecast, at, remark)
+
+
+def _as_mtm(base: Plan, note: str) -> Plan:
+    return replace(base, policy=POLICY, note=note)
+
+
+def _best(problem: Problem, base: Plan, forecast: Forecast, label: int, remark: str) -> Plan:
+    """Score the answers and take the best."""
+    model, load = forecast.model, problem.workload
+    old = run_bounds(problem.current)[1:].astype(np.int32)
+    wide = int(model.family.nodes.max())
+    answers = {"ssm": _padded(run_bounds(base.target), wide)}
+    answers["prices"] = _padded(_priced(problem, forecast, label), wide)
+    ends, value, order = forecast.values_of(label)
+    found = nearest(
+        old, ends, value, order, model.gamma, shares_of(load), load.work_prefix,
+        cap_of(problem), load.size_prefix, memory_of(problem), base.cost_share, np.inf,
+    )  # fmt: skip
+    if found >= 0:
+        answers["forecast"] = _padded(np.append(ends[found], load.tasks), wide)
+    rows = np.stack(list(answers.values()))
+    sets = np.full(len(rows), model.set_of[label])
+    ahead, _ = look_ahead(model, forecast.frontier, rows, sets)
+    targets = [base.target, *(assign(problem, _cuts(row)) for row in rows[1:])]
+    plans = [Plan(problem, target, POLICY) for target in targets]
+    score = [p.cost_share + model.gamma * a for p, a in zip(plans, ahead[:, label], strict=True)]
+    best = min(range(len(plans)), key=lambda i: (score[i] >= score[0] - 1e-9, score[i], i))
+    return replace(plans[best], optimal=best == 0, bound=base.bound,
+                   note=_note(list(answers), score, plans, best, remark))  # fmt: skip
+
+
+def _note(names: list[str], score: list[float], plans: list[Plan], best: int, remark: str) -> str:
+    if best == 0:
+        says = "ssm is best by look-ahead too"
+    else:
+        says = (
+            f"{names[best]} won: moves {plans[best].cost_share:.2%} now where ssm moves "
+            f"{plans[0].cost_share:.2%}, and saves {score[0] - score[best]:.2%} of all state "
+            "by look-ahead"
+        )
+    return f"{says}; {remark}" if remark else says
+
+
+def _priced(problem: Problem, forecast: Forecast, label: int) -> Ints:
+    """Solve the step with boundary prices, under today's caps."""
+    load = problem.workload
+    if load.total_size < SCALED_BELOW and problem.memory_cap is None:
+        load = fine_grained(load)
+    prices = np.rint(forecast.theta[label] * forecast.model.gamma * load.total_size)
+    cuts = ssm_partition(
+        load, run_bounds(problem.current), problem.nodes, cap_of(problem), problem.memory_cap,
+        prices.astype(np.int64),
+    )  # fmt: skip
+    assert cuts is not None, "ssm has just found a plan within the same caps"
+    return cuts
+
+
+def _padded(cuts: npt.NDArray[Any], wide: int) -> Ends:
+    row = np.full(wide, cuts[-1], dtype=np.int32)
+    inner = np.unique(cuts[cuts > 0])
+    row[: len(inner)] = inner
+    return row
+
+
+def _cuts(row: Ends) -> Ints:
+    return np.concatenate([[0], np.unique(row)]).astype(np.int64)
