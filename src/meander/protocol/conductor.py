@@ -184,6 +184,7 @@ class Conductor:
         if migration.stage is Stage.LAUNCHING and self._all_up(migration.target.nodes):
             migration.go(Step.ALL_UP)
         if migration.stage is Stage.MOVING:
+            migration.round_tasks &= self.master.ledger.chain.keys()
             if migration.round_tasks:
                 self._check_time(migration)
             elif self._finish_round(migration):
@@ -292,11 +293,8 @@ class Conductor:
         """A task serves at its new owner."""
         self.pacer.observe_install(item.size, item.transfer_s)
         migration = self.migration
-        if migration is not None and item.task in migration.round_tasks:
-            if item.task not in self.master.ledger.chain:
-                migration.round_tasks.discard(item.task)
-            if item.waited:
-                migration.measured_s = max(migration.measured_s, item.pause_s)
+        if migration is not None and item.task in migration.round_tasks and item.waited:
+            migration.measured_s = max(migration.measured_s, item.pause_s)
 
     # ------------------------------------------------------------------ losses
 

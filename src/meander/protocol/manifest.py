@@ -1,8 +1,9 @@
 """The manifest: which records are durable. Written by the master alone, readable by a person.
 
-A write replaces the whole; the store refuses one whose generation is lower than what it has, so a
-master that was replaced cannot undo its successor's. An acknowledgement goes out only after the
-write that contains it has come back.
+A new master first *claims* its generation, which the store grants once, and only then reads the
+manifest: from the claim on the store refuses writes of lower generations, so a master that was
+replaced can neither undo its successor's manifest nor change it after it was read. A write replaces
+the whole. An acknowledgement goes out only after the write that contains it has come back.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from meander.model import Epoch, TaskId
 from meander.protocol.messages import FeederId
 
 MANIFEST_KEY = "manifest"
+CLAIM_KEY = "generation"
 
 
 class Manifest(NamedTuple):

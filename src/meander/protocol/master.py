@@ -18,7 +18,7 @@ from meander.model import Epoch, NodeId, TaskId
 from meander.protocol.conductor import Conductor
 from meander.protocol.ledger import Ledger
 from meander.protocol.machine import Machine
-from meander.protocol.manifest import MANIFEST_KEY, Manifest
+from meander.protocol.manifest import CLAIM_KEY, MANIFEST_KEY, Manifest
 from meander.protocol.membership import Change, Membership, Peer, Status
 from meander.protocol.messages import (
     MASTER,
@@ -39,6 +39,8 @@ from meander.protocol.messages import (
     Hello,
     Installed,
     Launch,
+    Load,
+    Loaded,
     PeerId,
     PeerLost,
     Rescale,
@@ -60,7 +62,7 @@ class Master(Machine):
     """The master of one operator."""
 
     accepts: ClassVar[tuple[type, ...]] = (
-        Tick, PeerLost, Stored, Rescale, Abort, Resume, RollBack, Hello, Beat, Installed,
+        Tick, PeerLost, Stored, Loaded, Rescale, Abort, Resume, RollBack, Hello, Beat, Installed,
         Checkpointed, Bye,
     )  # fmt: skip
 
@@ -73,10 +75,10 @@ class Master(Machine):
         carrier: Carrier,
         *,
         tau: Fraction = Fraction(1, 5),
-        manifest: Manifest | None = None,
+        generation: int = 1,
     ) -> None:
         super().__init__(MASTER, 1, settings)
-        self.epoch = Epoch(1 if manifest is None else manifest.generation + 1, 0)
+        self.epoch = Epoch(generation, 0)
         self.ledger = Ledger(tasks, [nodes[task * len(nodes) // tasks] for task in range(tasks)])
         self.membership = Membership(self.epoch.generation)
         self.conductor = Conductor(self, planner, carrier, tau)
@@ -101,9 +103,6 @@ class Master(Machine):
         self._written: list[tuple[PeerId, int, Checkpoint]] = []
         """Those in the manifest that is being written."""
         self._obsolete: list[str] = []
-        if manifest is not None:
-            self.ledger.record = dict(manifest.records)
-            self.offsets = dict(manifest.offsets)
 
     # ------------------------------------------------------------------ the door
 
@@ -145,8 +144,27 @@ class Master(Machine):
 
     # ------------------------------------------------------------------ start and time
 
+    def _claim(self) -> None:
+        """Make sure that no earlier master can write any more."""
+        if not self._writing:
+            self._writing = True
+            claim = str(self.epoch.generation).encode()
+            self._out.append(Store(CLAIM_KEY, claim, fence=self.epoch.generation))
+
+    def _on_loaded(self, event: Loaded) -> None:
+        if self.started or event.key != MANIFEST_KEY:
+            return
+        if event.data is not None:
+            manifest = Manifest.load(event.data)
+            if manifest.tasks != self.ledger.tasks:
+                self._tell("refused", why=f"the checkpoint has {manifest.tasks} tasks")
+                self._exit("the checkpoint is of an operator with another number of tasks")
+                return
+            self.ledger.record = dict(manifest.records)
+            self.offsets = dict(manifest.offsets)
+        self._start()
+
     def _start(self) -> None:
-        """Begin: first make sure that no earlier master can write, then launch."""
         self.started = True
         for node in self.first_nodes:
             peer = self.membership.add(node, "node", self._now)
@@ -158,7 +176,7 @@ class Master(Machine):
     def _on_tick(self, _: Tick) -> None:
         if not self.started:
             if self.checkpointing:
-                self._save()
+                self._claim()
             else:
                 self._start()
             return
@@ -365,7 +383,7 @@ class Master(Machine):
 
     def _save(self) -> None:
         """Write the manifest if it changed; one write at a time."""
-        if self._writing or (self.started and not self._unsaved):
+        if self._writing or not self._unsaved:
             return
         if self._now < self._write_at and not self._accepting:
             return  # offsets alone are not urgent
@@ -382,18 +400,19 @@ class Master(Machine):
         self._out.append(Store(MANIFEST_KEY, manifest.dump(), fence=self.epoch.generation))
 
     def _on_stored(self, event: Stored) -> None:
-        if event.key != MANIFEST_KEY or not self._writing:
+        if not self._writing:
             return
         self._writing = False
         if event.fenced:
             self._exit("a later generation has taken over")
-        elif not event.done:
+        elif not self.started:
+            if event.done:  # what the manifest says now is final
+                self._out.append(Load(MANIFEST_KEY))
+        elif event.done:
+            self._accept_written()
+        else:
             self._accepting = self._written + self._accepting
             self._unsaved = True
-        elif not self.started:
-            self._start()
-        else:
-            self._accept_written()
 
     def _accept_written(self) -> None:
         by_node: dict[tuple[PeerId, int], list[tuple[TaskId, Epoch, int]]] = {}

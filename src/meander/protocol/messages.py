@@ -499,7 +499,11 @@ class Send(NamedTuple):
 
 
 class Store(NamedTuple):
-    """Write to the durable store. `fence` orders writers of one key: a lower one is refused."""
+    """Write to the durable store.
+
+    The master's writes carry its generation as `fence`. The store grants the claim of a generation
+    once, and refuses every fenced write of a lower one from then on.
+    """
 
     key: str
     data: bytes

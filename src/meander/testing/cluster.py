@@ -16,7 +16,7 @@ from meander.model import NodeId, TaskId
 from meander.protocol.client import Client
 from meander.protocol.feeder import Feeder
 from meander.protocol.machine import Machine
-from meander.protocol.manifest import MANIFEST_KEY, Manifest
+from meander.protocol.manifest import CLAIM_KEY
 from meander.protocol.master import Master
 from meander.protocol.messages import (
     MASTER,
@@ -52,7 +52,21 @@ from meander.testing.timeline import Timeline
 from meander.wiring import carrier, planner
 
 TICK_S = 0.2
-LOSES_MEMORY = frozenset({"crash", "reset", "partition", "clog", "loss", "pause", "server", "feeder", "query", "master", "launch"})
+LOSES_MEMORY = frozenset(
+    {
+        "crash",
+        "reset",
+        "partition",
+        "clog",
+        "loss",
+        "pause",
+        "server",
+        "feeder",
+        "query",
+        "master",
+        "launch",
+    }
+)
 """Faults after which something must be restored: without checkpoints they would lose state.
 A pause or a cut is one of them: who is silent for longer than its lease is replaced."""
 
@@ -121,7 +135,7 @@ class Cluster:
         self._instances = 0
         self.servers = [f"server{i}" for i in range(max(1, min(4, schedule.nodes // 2)))]
         self._tick_names: set[str] = set()
-        self._start_master(None)
+        self._start_master(1)
         for server in self.servers:
             self._start_server(server)
         self.sources = [self._start_source(i) for i in range(random.randint(1, 3))]
@@ -148,12 +162,11 @@ class Cluster:
         self.timeline.after(self.random.uniform(0, 0.02), self._tick, process)
         return process
 
-    def _start_master(self, manifest: Manifest | None) -> None:
-        nodes = tuple(f"n{i}" for i in range(1, self.schedule.nodes + 1))
-        if manifest is not None and manifest.nodes:
-            nodes = manifest.nodes
+    def _start_master(self, generation: int) -> None:
+        count = self.schedule.nodes if generation == 1 else self.random.randint(1, self.tasks // 2)
+        nodes = tuple(f"n{i}" for i in range(1, min(count, 2 * self.schedule.nodes) + 1))
         master = self.classes.master(
-            self.settings, self.tasks, nodes, planner(), carrier, manifest=manifest
+            self.settings, self.tasks, nodes, planner(), carrier, generation=generation
         )
         self._start(MASTER, master)
 
@@ -288,12 +301,11 @@ class Cluster:
 
     def _stored(self, pair: tuple[Process, Store]) -> None:
         process, action = pair
-        fenced = action.key == MANIFEST_KEY and action.fence < self.store_fence
+        fenced = 0 < action.fence < self.store_fence + (action.key == CLAIM_KEY)
         done = not fenced and not self.store_refuses
         if done:
             self.store[action.key] = action.data
-            if action.key == MANIFEST_KEY:
-                self.store_fence = action.fence
+            self.store_fence = max(self.store_fence, action.fence)
         self.give(process, Stored(action.key, done, fenced))
 
     def _loaded(self, pair: tuple[Process, str]) -> None:
@@ -317,7 +329,7 @@ class Cluster:
 
     def _told(self, process: Process, tell: Tell) -> None:
         self.tells.append((self.timeline.now, tell.what, tell.facts))
-        if process.name == "query0" and self.processes["query0"] is process:
+        if process.name == "query0" and self.processes.get("query0") is process:
             self.query.told(tell.what, tell.facts)
 
     # ------------------------------------------------------------------ incidents
@@ -483,12 +495,7 @@ class Cluster:
         self.timeline.after(self.random.uniform(0.1, 0.8), self._new_generation)
 
     def _new_generation(self, _: Any) -> None:
-        blob = self.store.get(MANIFEST_KEY)
-        manifest = Manifest.load(blob) if blob is not None else None
-        if manifest is None:  # nothing was ever durable: the very same beginning
-            manifest = Manifest(1, self.tasks, (), {}, {})
-        manifest = manifest._replace(generation=max(manifest.generation, self.generation))
-        self._start_master(manifest)
+        self._start_master(self.generation + 1)
         self.checkers.dismissed.clear()
         for server in self.servers:
             self._start_server(server)
