@@ -80,6 +80,8 @@ def makespan(moves: Sequence[Move], hosts: Hosts | None = None) -> int:
 def phases(moves: Sequence[Move], hosts: Hosts | None = None) -> tuple[Phase, ...]:
     """Schedule the transfers of a round; the sizes of the phases add up to `makespan`.
 
+    Every schedule passes `check_phases` before it is given.
+
     Args:
         moves: the moves of one round.
         hosts: the host of each node, where nodes share links; None: each node has its own.
@@ -107,7 +109,9 @@ def phases(moves: Sequence[Move], hosts: Hosts | None = None) -> tuple[Phase, ..
             time += result.pop().size
         result.append(Phase(time, tuple(Transfer(*pairs[e], time) for e in sending)))
         last = sending
-    return tuple(result)
+    schedule = tuple(result)
+    check_phases(schedule, moves, hosts)
+    return schedule
 
 
 def order_of_moves(round_: Round, schedule: Sequence[Phase]) -> tuple[Piece, ...]:
