@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check lint format lock clean
+.PHONY: help java demo test test-slow check lint format lock clean
 
 help:             ## what can be made here
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+: +##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ —/'
@@ -24,6 +24,10 @@ $(VENV)/dev.stamp: locks/dev.txt $(VENV)/run.stamp
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/dev.txt
 	@touch $@
 
+# Spark needs Java 17 or newer. Installed without asking where that is allowed, else explained.
+java: $(VENV)/run.stamp   ## make sure that there is a Java for Spark
+	@sh scripts/java.sh $(BIN)/python
+
 demo: $(VENV)/run.stamp   ## show a plan: before and after, what moves, cost against the baselines
 	$(BIN)/meander demo
 
@@ -33,11 +37,11 @@ check: $(VENV)/dev.stamp  ## lint, types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: check               ## checks and the default test tier
-	$(BIN)/python -m pytest -n 2
+test: check java          ## checks and the default test tier
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
-test-slow: $(VENV)/dev.stamp   ## the long tier: 10,000 instances against brute force and more
-	$(BIN)/python -m pytest -n 2 -m slow
+test-slow: $(VENV)/dev.stamp java   ## the long tier: 10,000 instances against brute force and more
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
 
 format: $(VENV)/dev.stamp ## rewrite the code in the project's style
 	$(BIN)/ruff check --fix .

@@ -17,6 +17,13 @@ from meander.spark.session import local
 DATA = Path(os.environ.get("MEANDER_DATA") or Path(__file__).parents[3] / "shared" / "data")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run all tests of this directory in one worker: one JVM is enough."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     small = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}

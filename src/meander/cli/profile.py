@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from meander.spark.profiling import Settings
 
 KEY_WIDTH_MAX = 40
+BAD = ("malformed", "null_time", "unparsable_time")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     load = found.workload("total")
     facts = {**found.facts, "output": args.output, "work": load.total_work,
              "bytes": load.total_size, **skew.summarise_tasks(load.work, load.size)}  # fmt: skip
-    for flaw in ("malformed", "null_time", "unparsable_time"):
+    for flaw in BAD:
         if count := found.facts[f"rows_{flaw}"]:
             share = 100 * count / found.facts["rows"]
             complain(f"{count} rows ({share:.2g} %) are in no slot: {flaw.replace('_', ' ')}")
@@ -106,8 +107,9 @@ def _words(path: Path | None) -> frozenset[str]:
 def _show(console: Console, found: Profile, facts: dict[str, object]) -> None:
     f = found.facts
     slot = length_text(f["slot_s"])
+    unused = sum(f[f"rows_{flaw}"] for flaw in (*BAD, "outside"))
     console.print(
-        f"{f['application']}: {f['rows']:,} rows in {f['slots']:,} slots of {slot}, "
+        f"{f['application']}: {f['rows'] - unused:,} rows in {f['slots']:,} slots of {slot}, "
         f"{f['first_slot']} to {f['last_slot']}; {facts['work']:,} events on {f['tasks']} tasks, "
         f"{facts['bytes']:,} bytes of state at the end", soft_wrap=True,
     )  # fmt: skip
@@ -116,25 +118,25 @@ def _show(console: Console, found: Profile, facts: dict[str, object]) -> None:
         f"(Gini {facts['work_gini']:.2f}), largest state "
         f"{facts['bytes_max_over_mean']:.2f} times", soft_wrap=True,
     )  # fmt: skip
+    console.print(_spread(f["summary"]), soft_wrap=True)
     console.print(_top_table(f["summary"]))
     console.print(f"written to {found.path}", soft_wrap=True)
 
 
-def _top_table(summary: dict[str, object]) -> Table:
-    shares = summary["top_share"]
-    assert isinstance(shares, dict)
-    said = ", ".join(f"top {k}: {100 * share:.1f} %" for k, share in shares.items())
-    table = Table(
-        title=f"{summary['keys']:,} distinct {summary['of']}, {summary['once']:,} of them once; "
-        f"{said}; Zipf slope {summary['zipf_slope']:.2f}",
-        title_justify="left", title_style="",
-    )  # fmt: skip
+def _spread(summary: dict[str, Any]) -> str:
+    said = ", ".join(f"top {k} {100 * share:.1f} %" for k, share in summary["top_share"].items())
+    return (
+        f"{summary['keys']:,} distinct {summary['of']}, {summary['once']:,} of them once; "
+        f"{said}; Zipf slope {summary['zipf_slope']:.2f}"
+    )
+
+
+def _top_table(summary: dict[str, Any]) -> Table:
+    table = Table()
     table.add_column(str(summary["of"])[:-1])
     table.add_column("count", justify="right")
     table.add_column("share", justify="right")
-    top = summary["top"]
-    assert isinstance(top, list)
-    for row in top:
+    for row in summary["top"]:
         name = row["key"] if len(row["key"]) <= KEY_WIDTH_MAX else row["key"][:KEY_WIDTH_MAX] + "…"
         table.add_row(name, f"{row['count']:,}", f"{100 * row['share']:.2f} %")
     return table
