@@ -10,9 +10,8 @@ from meander.errors import InputError
 from meander.spark.slots import parse_length, parse_moment
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from meander.spark.events import Census, Source
+    from meander.spark.session import Session
 
 
 def add_source(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +36,7 @@ def add_session(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--spark-ui", action="store_true", help="serve Spark's web page meanwhile")
 
 
-def session_of(args: argparse.Namespace) -> SparkSession:
+def session_of(args: argparse.Namespace) -> Session:
     """Start the session, or give the running one."""
     from meander.spark.session import local
 

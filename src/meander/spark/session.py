@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from meander.errors import InputError
 from meander.spark.java import java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    Session: TypeAlias = SparkSession
+    """For those who hold a session without importing pyspark."""
 
 PARTITIONS_PER_CORE = 2
 """Enough to even out stragglers, few enough that a small shuffle stays cheap."""
@@ -53,6 +57,8 @@ def local(
     if os.environ.get("SPARK_REMOTE"):
         raise InputError(NO_CONNECT)
     os.environ["JAVA_HOME"] = str(java_home())
+    # Python workers must find meander: without this Spark takes the first python3 of the path.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()
