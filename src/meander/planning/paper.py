@@ -1,8 +1,9 @@
 """The paper's two algorithms for a single step, repaired. References, not the default: use `ssm`.
 
 Reference
-    Ding, Fu, Ma, Winslett, Yang, Zhang, Chao: Optimal Operator State Migration for Elastic Data
-    Stream Processing (2015), Section 4. `docs/errata.md` lists what had to be repaired.
+    Ding, Fu, Ma, Winslett, Yang, Zhang, Chao: Efficient Operator State Migration for
+    Cloud-Based Data Stream Management Systems, Section 4. `docs/errata.md` lists what had to be
+    repaired.
 
 Problem
     Cut tasks `[0, m)` into at most n′ intervals, each within the caps, and give each to a node, so

@@ -33,8 +33,8 @@ that it may not be optimal.
 >>> found.cost, found.target.intervals()
 (4, {'n3': Interval(lb=0, ub=2), 'n1': Interval(lb=2, ub=11), 'n2': Interval(lb=11, ub=20)})
 
-Reference: Ding et al., "Optimal Operator State Migration for Elastic Data Stream Processing",
-Sections 4.2 and 4.3.
+Reference: Ding et al., "Efficient Operator State Migration for Cloud-Based Data Stream
+Management Systems", Sections 4.2 and 4.3.
 """
 
 from __future__ import annotations
