@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from meander.cli.arguments import positive
 from meander.cli.forecast import tell
@@ -327,18 +328,19 @@ def write_csv(path: Path, span: Span, replays: dict[str, Replay]) -> None:
 def show(console: Console, answer: dict[str, Any]) -> None:
     """Print the table."""
     table = Table(
-        "policy", "moves", "95 %", "below ssm", "95 %", "busiest / mean", "meets tau", "plan",
+        "policy", "moves", "below ssm", "busiest", "meets tau", "plan",
         title=f"{answer['migrations']} migrations, m = {answer['tasks']}, tau {answer['tau']:g}, "
-        f"gamma {answer['gamma']:g}",
+        f"gamma {answer['gamma']:g}; in brackets 95 %",
         title_justify="left", pad_edge=False,
     )  # fmt: skip
     for name, row in answer["policies"].items():
         low, high = row["ci95"]
-        saved, span = row.get("below_ssm"), row.get("below_ssm_ci95")
+        saved = ""
+        if "below_ssm" in row:
+            least, most = row["below_ssm_ci95"]
+            saved = f"{row['below_ssm']:+.1%} [{least:+.1%}, {most:+.1%}]"
         table.add_row(
-            name, f"{row['cost_share_mean']:.2%}", f"{low:.2%} … {high:.2%}",
-            "" if saved is None else f"{saved:+.1%}",
-            "" if span is None else f"{span[0]:+.1%} … {span[1]:+.1%}",
+            name, Text(f"{row['cost_share_mean']:.2%} [{low:.2%}, {high:.2%}]"), Text(saved),
             f"{row['imbalance_max']:.2f}", f"{row['met_tau_share']:.0%}",
             f"{row['plan_us']:.0f} µs" if row["plan_us"] else "",
         )  # fmt: skip

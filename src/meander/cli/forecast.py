@@ -165,10 +165,9 @@ def sweeper(args: argparse.Namespace) -> Iterator[Improve]:
     if args.here:
         yield improve
         return
-    from meander.spark.forecast import Spread, workers_use_this_python
+    from meander.spark.forecast import Spread
     from meander.spark.session import local
 
-    workers_use_this_python()
     spread = Spread(local(args.master))
     try:
         yield spread

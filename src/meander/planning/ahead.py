@@ -110,7 +110,7 @@ def _best(problem: Problem, base: Plan, forecast: Forecast, label: int, remark: 
     plans = [Plan(problem, target, POLICY) for target in targets]
     score = [p.cost_share + model.gamma * a for p, a in zip(plans, ahead[:, label], strict=True)]
     best = min(range(len(plans)), key=lambda i: (score[i] >= score[0] - 1e-9, score[i], i))
-    return replace(plans[best], optimal=best == 0, bound=base.bound,
+    return replace(plans[best], optimal=plans[best].cost == base.cost, bound=base.bound,
                    note=_note(list(answers), score, plans, best, remark))  # fmt: skip
 
 

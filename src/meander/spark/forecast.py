@@ -12,8 +12,6 @@ package, or compile them once.
 
 from __future__ import annotations
 
-import os
-import sys
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,14 +29,6 @@ BLOCKS_PER_CORE = 6
 """Enough to even out blocks that take longer."""
 ROWS_MIN = 256
 """Fewer rows are not worth a Spark task (a few milliseconds)."""
-
-
-def workers_use_this_python() -> None:
-    """Let the Python workers of a session yet to come be this Python, which has `meander`.
-
-    Spark would start whatever `python3` is first on the path. A choice of the user's stands.
-    """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 class Block(NamedTuple):
