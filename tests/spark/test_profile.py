@@ -112,8 +112,23 @@ def test_a_profile_is_read_back_as_workloads(
         read_workload(out, "2021-01-01")
     with pytest.raises(InputError, match="not empty"):
         profile(spark, Source((rows_file(**as_table(rows)),)), out, Settings(tasks=8))
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "letters").touch()
+    with pytest.raises(InputError, match="will not delete it"):
+        profile(
+            spark, Source((out,), "parquet"), str(tmp_path / "precious"), Settings(), force=True
+        )
     with pytest.raises(InputError, match="no profile, or was never completed"):
         read_profile(tmp_path)
+
+
+def test_texts_without_words_give_a_profile_of_zeros(
+    spark: SparkSession, rows_file: Callable[..., str], tmp_path: Path
+) -> None:
+    path = rows_file(**as_table([(int(START.timestamp()), "")]))
+    found = profile(spark, Source((path,)), str(tmp_path / "p"), Settings(tasks=2))
+    assert list(cells_of(found).values()) == [(0, 0, 0)] * 2
+    assert found.facts["summary"]["keys"] == 0
 
 
 @pytest.mark.parametrize(("window_s", "slot_s"), [(90, 600), (1500, 600), (600, 600)])

@@ -138,6 +138,9 @@ def test_events_are_counted_per_slot_and_a_series_is_summed(
     series = volumes_of_series(spark, Source((path,)), 3600, series="a")
     assert series.volume.tolist() == [7, 0, 0, 5]
     assert series.missing.tolist() == [False, True, True, False]
+    columns["count"] = pa.array([3, -4, None])
+    odd = volumes_of_series(spark, Source((rows_file(**columns),)), 3600)
+    assert (odd.volume.tolist(), odd.census.flaws) == ([3], {"bad_count": 2})
     with pytest.raises(InputError, match="no series 'b': there are a"):
         volumes_of_series(spark, Source((path,)), 3600, series="b")
 

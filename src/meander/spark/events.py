@@ -8,6 +8,7 @@ and `_flaw`, which says why a row cannot be used. A flawed row is counted, never
     malformed  the line is no record at all (JSON lines, CSV)
     null_time  the time stamp is null or empty
     unparsable_time   the time stamp is there but cannot be read
+    bad_count  in a series of counts: the count is null, negative or no whole number
     outside    a good time stamp beyond `since` or `until`
 """
 
@@ -46,7 +47,7 @@ CORRUPT = "_malformed"
 LOOKS_LIKE_A_DATE = r"^\s*[+-]?\d{4,}-\d"
 """Spark also reads `12:30`, as that time *today*: a log would change its meaning overnight."""
 
-FLAWS = ("malformed", "null_time", "unparsable_time", "outside")
+FLAWS = ("malformed", "null_time", "unparsable_time", "bad_count", "outside")
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,8 @@ class Census:
         '3 rows with null time (1.5 %), 1 rows with unparsable time (0.5 %)'
         """
         texts = {"malformed": "malformed", "null_time": "with null time",
-                 "unparsable_time": "with unparsable time", "outside": "outside the span"}  # fmt: skip
+                 "unparsable_time": "with unparsable time", "bad_count": "with a bad count",
+                 "outside": "outside the span"}  # fmt: skip
         return ", ".join(
             f"{count} rows {texts[flaw]} ({100 * count / self.rows:.2g} %)"
             for flaw, count in self.flaws.items()

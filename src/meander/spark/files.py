@@ -10,6 +10,9 @@ import pyarrow.fs as pafs
 
 from meander.errors import InputError
 
+SIGNS_OF_SPARK = {"_SUCCESS", "_temporary"}
+"""One of them is in whatever directory Spark has written, or had begun to write."""
+
 
 def filesystem(path: str) -> tuple[pafs.FileSystem, str]:
     """Give the file system of a path or URI, and the path inside it."""
@@ -23,17 +26,21 @@ def filesystem(path: str) -> tuple[pafs.FileSystem, str]:
 
 
 def check_output(path: str, *, force: bool) -> None:
-    """Refuse an output directory that holds something, unless forced.
+    """Refuse an output directory that holds something, unless forced to replace an earlier output.
 
     Raises:
-        InputError: when the path is a file, or a directory with something in it.
+        InputError: when the path is a file, or a directory with something else in it.
     """
     system, inside = filesystem(path)
     kind = system.get_file_info(inside).type
     if kind == pafs.FileType.File:
         raise InputError(f"{path} is a file: the output is a directory")
-    holds = kind == pafs.FileType.Directory and system.get_file_info(pafs.FileSelector(inside))
-    if holds and not force:
+    if kind != pafs.FileType.Directory:
+        return
+    names = {Path(found.path).name for found in system.get_file_info(pafs.FileSelector(inside))}
+    if names and force and not names & SIGNS_OF_SPARK:
+        raise InputError(f"{path} holds what Meander did not write: --force will not delete it")
+    if names and not force:
         raise InputError(f"{path} is not empty: choose another output, or say --force")
 
 

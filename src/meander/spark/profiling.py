@@ -48,6 +48,7 @@ from meander.spark.words import ENTRY_BYTES, HASH, check_tasks, entry_bytes, tas
 
 APPLICATIONS = ("word-count", "frequent-patterns", "key")
 CELLS_PER_FILE = 4_000_000
+DISK = StorageLevel.DISK_ONLY
 
 
 @dataclass(frozen=True)
@@ -118,16 +119,15 @@ def _write(
         texts = good.withColumnRenamed(wanted.text, "text")
         units, state = _pattern_work(texts, wanted), _pattern_state(texts, wanted)
         # The words are the patterns of one word. All patterns would be a shuffle of their own.
-        ranked = _count_keys(_word_units(texts, wanted.slot_s), ["key"])
+        ranked = _count_keys(_word_units(texts, wanted.slot_s), ["key"]).persist(DISK)
     else:
         names = [f"key{i}" for i in range(len(wanted.keys))] or ["key"]
         occurrences = _occurrences(good, wanted)
         units = occurrences.groupBy("slot", _task(names, wanted).alias("task")).agg(
             F.count("*").alias("work")
         )
-        ranked = _count_keys(occurrences, names)
+        ranked = _count_keys(occurrences, names).persist(DISK)
         state = _growth(ranked, names, wanted)
-    ranked = ranked.persist(StorageLevel.DISK_ONLY)
     try:
         with progress(spark, "keys"):
             summary = _summarise(ranked, wanted)

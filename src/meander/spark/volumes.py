@@ -9,7 +9,15 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from meander.errors import InputError
-from meander.spark.events import Census, Source, check_census, read_events, slot_of, take_census
+from meander.spark.events import (
+    Census,
+    Source,
+    check_census,
+    quoted,
+    read_events,
+    slot_of,
+    take_census,
+)
 from meander.spark.progress import progress
 from meander.spark.session import classic, explained, settings
 from meander.spark.slots import Moments, slot_starts
@@ -64,8 +72,13 @@ def volumes_of_series(
         InputError: for an unknown series, or input without usable rows.
     """
     columns = (count,) if series is None else (count, "series")
-    total = F.sum(F.coalesce(F.col(count).try_cast("long"), F.lit(0).cast("long")))
-    return _count(spark, source, slot_s, columns, total, series, strict)
+    return _count(spark, source, slot_s, columns, F.sum(_whole(count)), series, strict)
+
+
+def _whole(count: str) -> Column:
+    """Read a count; null unless it is a whole number of at least 0."""
+    number = F.col(quoted(count)).cast("string").try_cast("decimal(38,9)")
+    return F.when((number >= 0) & (number == F.floor(number)), number.try_cast("long"))
 
 
 def _count(
@@ -82,6 +95,9 @@ def _count(
         events = read_events(spark, source, columns)
         if series is not None:
             events = _only(events, series)
+        if columns:
+            wrong = F.when(_whole(columns[0]).isNull(), "bad_count")
+            events = events.withColumn("_flaw", F.coalesce("_flaw", wrong))
         with progress(spark, "volumes"):
             census = take_census(events, slot_s)
             check_census(census, source, strict=strict, slots_max=SLOTS_MAX)
