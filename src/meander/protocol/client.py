@@ -47,6 +47,8 @@ class Client(Machine):
         """Unlike that of any other process that ever bore this id."""
         self.epoch = Epoch(generation, 0)
         self.server = server
+        self.address = ""
+        """Where this process listens; its shell knows."""
         self.table: Table | None = None
         self.lease_until = -1.0
         """On this process's own clock."""
@@ -77,7 +79,7 @@ class Client(Machine):
     def _beat(self) -> None:
         self._beat_at = self._now + self.settings.beat_s
         if self.table is None:
-            self._send(MASTER, Hello(self.kind, self.instance, self.server))
+            self._send(MASTER, Hello(self.kind, self.instance, self.server, self.address))
         else:
             self._send(MASTER, self._beat_body())
 

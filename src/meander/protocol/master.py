@@ -136,6 +136,7 @@ class Master(Machine):
             members.members(),
             members.servers(),
             tuple(self.closed),
+            members.addresses(),
         )
         news = Grant(-1.0, 0.0, self.table)
         for peer in members.peers.values():
@@ -232,7 +233,7 @@ class Master(Machine):
             return
         if peer.status is Status.STARTING:
             peer.go(Change.HELLO)
-            peer.instance, peer.server = body.instance, body.server
+            peer.instance, peer.server, peer.address = body.instance, body.server, body.address
             self.changed = True
         self._welcome(peer)
 
@@ -245,9 +246,9 @@ class Master(Machine):
             if env.sender in self.closed:
                 return
             peer = self.membership.add(env.sender, body.kind, self._now)
-            peer.instance = body.instance
+            peer.instance, peer.address = body.instance, body.address
             peer.go(Change.HELLO)
-            if body.kind == "server":
+            if body.kind == "server" or body.address:
                 self.changed = True
         self._welcome(peer)
 

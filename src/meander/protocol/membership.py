@@ -57,7 +57,7 @@ class Peer:
     """One process, or the line of processes that bore one id."""
 
     __slots__ = (
-        "acked", "dismissing", "id", "incarnation", "instance", "kind", "lease_until", "offset",
+        "acked", "address", "dismissing", "id", "incarnation", "instance", "kind", "lease_until", "offset",
         "past", "server", "since", "status",
     )  # fmt: skip
 
@@ -70,6 +70,7 @@ class Peer:
         """Instances that were replaced: a late Hello of theirs is refused."""
         self.status = Status.STARTING
         self.server: PeerId = ""
+        self.address = ""
         self.since = now
         """When it was launched."""
         self.lease_until = now
@@ -132,6 +133,14 @@ class Membership:
     def servers(self) -> dict[PeerId, int]:
         """Give the state servers as the table tells them."""
         return {p.id: p.incarnation for p in self.of_kind("server")}
+
+    def addresses(self) -> dict[PeerId, str]:
+        """Tell where everybody listens who is up and said so."""
+        return {
+            p.id: p.address
+            for p in self.peers.values()
+            if p.address and p.status in (Status.UP, Status.LEAVING)
+        }
 
     def behind(self, epoch: Epoch, now: float) -> list[Peer]:
         """List who may still act on a table older than this epoch."""

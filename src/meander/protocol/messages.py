@@ -266,6 +266,8 @@ class Hello(NamedTuple):
     instance: str
     """Tells this process from every other that ever bore its id: a late Hello is recognised."""
     server: PeerId = ""
+    address: str = ""
+    """Where it listens; empty where the network finds processes by their id."""
 
 
 class Welcome(NamedTuple):

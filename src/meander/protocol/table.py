@@ -29,6 +29,8 @@ class Table:
     """The incarnation of every state server."""
     closed: tuple[FeederId, ...] = field(default=())
     """Feeders that have left for good: their late chunks are refused."""
+    addresses: Mapping[PeerId, str] = field(default_factory=dict)
+    """Where everybody listens who said so: nodes, state servers, feeders, queries."""
 
     @property
     def epoch(self) -> Epoch:
