@@ -20,7 +20,7 @@ from meander.protocol.retriever import Retriever
 from meander.protocol.server import StateServer
 from meander.protocol.slot import Cause, Phase
 from meander.protocol.staging import Staging
-from meander.testing.cluster import Classes
+from meander.testing.process import Classes
 
 
 def with_node(node: type[Node]) -> type[Classes]:

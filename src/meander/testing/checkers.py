@@ -37,7 +37,8 @@ from meander.protocol.slot import Phase
 from meander.protocol.state import TaskState
 
 if TYPE_CHECKING:
-    from meander.testing.cluster import Cluster, Process
+    from meander.testing.cluster import Cluster
+    from meander.testing.process import Process
 
 
 class Checkers:
@@ -94,12 +95,15 @@ class Checkers:
 
     def sent(self, process: Process, envelope: Envelope) -> None:
         """A process sends something."""
-        kind = type(envelope.body)
-        if kind is Chunks or kind is Stage or kind is Commit:
-            if self.dismissed and any(node == envelope.to for node, _ in self.dismissed):
-                self._sent_to_dismissed(process, envelope)
-        elif kind is Acks:
-            self._acknowledges(process, envelope.body)
+        body = envelope.body
+        if isinstance(body, Acks):
+            self._acknowledges(process, body)
+        elif (
+            self.dismissed
+            and isinstance(body, Chunks | Stage | Commit)
+            and any(node == envelope.to for node, _ in self.dismissed)
+        ):
+            self._sent_to_dismissed(process, envelope)
 
     def _sent_to_dismissed(self, process: Process, envelope: Envelope) -> None:
         there = self.cluster.processes.get(envelope.to)
@@ -120,31 +124,31 @@ class Checkers:
 
     def before(self, process: Process, envelope: Envelope) -> Any:
         """Note what the message that a process is about to take must lead to."""
-        machine, kind = process.machine, type(envelope.body)
-        if kind is Chunks and isinstance(machine, Node):
-            return self._next_chunks(process, machine, envelope.body)
-        if kind is Grant and isinstance(machine, Node) and envelope.epoch > machine.epoch:
-            return self._kept(machine)
-        if kind is Checkpointed and isinstance(machine, Master):
-            return self._stale_keys(machine, envelope)
+        machine, body = process.machine, envelope.body
+        if isinstance(body, Chunks) and isinstance(machine, Node):
+            return self._next_chunks(process, machine, body)
+        if isinstance(body, Grant) and isinstance(machine, Node):
+            return self._kept(machine) if envelope.epoch > machine.epoch else None
+        if isinstance(body, Checkpointed) and isinstance(machine, Master):
+            return self._stale_keys(machine, envelope, body)
         return None
 
     def after(
         self, process: Process, envelope: Envelope, context: Any, actions: list[Action]
     ) -> None:
         """Check that it did."""
-        machine, kind = process.machine, type(envelope.body)
-        if kind is Chunks and isinstance(machine, Node):
+        machine, body = process.machine, envelope.body
+        if isinstance(body, Chunks) and isinstance(machine, Node):
             if context:
                 self._were_applied(machine, context)
             if envelope.epoch > machine.epoch:
-                self._no_bounce(machine, envelope.body, actions)
+                self._no_bounce(machine, body, actions)
         elif context and isinstance(machine, Node) and not machine.ended:
             self._nothing_vanished(machine, context, actions)
         elif context and isinstance(machine, Master):
             keys = {record[2] for record in machine.ledger.record.values()}
             if keys & context:
-                self.violated(f"the master accepts {keys & context} of a fenced incarnation")
+                self.violated(f"the master accepts {min(keys & context)} of a fenced incarnation")
 
     def _next_chunks(self, process: Process, node: Node, body: Chunks) -> list[Chunk]:
         """List the chunks in a message that a serving task is just waiting for."""
@@ -210,10 +214,8 @@ class Checkers:
                 self.violated(f"{node.me} forgets chunk {chunk.number} of task {chunk.task}")
 
     @staticmethod
-    def _stale_keys(master: Master, envelope: Envelope) -> set[str]:
+    def _stale_keys(master: Master, envelope: Envelope, body: Checkpointed) -> set[str]:
         """List the records in a message that must not count."""
-        body = envelope.body
-        assert isinstance(body, Checkpointed)
         if envelope.epoch.generation != master.epoch.generation:
             return set()
         if master.membership.up(envelope.sender, envelope.incarnation):
@@ -245,37 +247,15 @@ class Checkers:
 
     def final(self) -> int:
         """Compare every task with the plain sequential run; give how many rows are missing."""
-        direct, loops = self.cluster.expected()
-        lost = 0
+        states = self.cluster.states()
         for task in range(self.cluster.tasks):
-            app = self.cluster.state_of(task)
-            if app is None:
+            if task not in states:
                 self.violated(f"nobody serves task {task} at the end")
-                lost += sum(entry[0] for (t, _), entry in direct.items() if t == task)
-                continue
-            looped = [0, 0]
-            for feeder, (count, last, digest) in app.items():
-                if feeder.startswith("loop/"):
-                    looped[0] += count
-                    looped[1] = (looped[1] + digest) & ((1 << 61) - 1)
-                elif feeder:
-                    want = direct.pop((task, feeder), [0, -1, 0])
-                    same = want == [count, last, digest] or (
-                        feeder.startswith("query") and [want[0], want[2]] == [count, digest]
-                    )
-                    if not same:
-                        self.violated(f"task {task}: {feeder} gave {count} rows, not {want[0]}")
-                        lost += max(0, want[0] - count)
-                        self.duplicated += max(0, count - want[0])
-            want_loop = loops.get(task, [0, 0])
-            if looped != want_loop:
-                self.violated(f"task {task}: loops gave {looped[0]} rows, not {want_loop[0]}")
-                lost += max(0, want_loop[0] - looped[0])
-        for (task, feeder), entry in direct.items():
-            if self.cluster.state_of(task) is not None:
-                self.violated(f"task {task}: {feeder} gave nothing, not {entry[0]} rows")
-                lost += entry[0]
-        return lost
+        verdict = self.cluster.trial.judge(states)
+        for text in verdict.violations:
+            self.violated(text)
+        self.duplicated += verdict.duplicated
+        return verdict.lost
 
 
 def _chunks_sent(actions: Iterable[Action], *, rerouted: bool) -> Iterable[Chunk]:

@@ -1,12 +1,14 @@
 """A whole cluster in one thread: real machines, a virtual clock, a simulated network and store.
 
 The machines are the very ones that production runs. Everything around them (time, network, disk,
-process starts and deaths) is decided here from one seed, so a run repeats itself exactly.
+process starts and deaths) is decided here from one seed, so a run repeats itself exactly. What
+incidents do to a cluster is in `injector`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 from zlib import crc32
@@ -30,7 +32,7 @@ from meander.protocol.messages import (
     Load,
     Loaded,
     PeerLost,
-    Rescale,
+    Put,
     Resume,
     RollBack,
     Send,
@@ -40,89 +42,56 @@ from meander.protocol.messages import (
     Tick,
 )
 from meander.protocol.node import Node
-from meander.protocol.query import Query
-from meander.protocol.server import StateServer
 from meander.protocol.settings import Settings
+from meander.protocol.state import checksum
 from meander.testing.checkers import Checkers
-from meander.testing.faults import Incident, Schedule
+from meander.testing.faults import LOSES_MEMORY, Schedule
+from meander.testing.injector import Injector
 from meander.testing.network import Network
-from meander.testing.sources import QueryDriver, Source, expected
-from meander.testing.tally import Tally
+from meander.testing.process import Classes, Process
+from meander.testing.sources import QueryDriver, Source
+from meander.testing.tally import TallyTrial
 from meander.testing.timeline import Timeline
+from meander.testing.trial import QUERY, Trial, Watched
 from meander.wiring import carrier, planner
 
 TICK_S = 0.2
-LOSES_MEMORY = frozenset(
-    {
-        "crash",
-        "reset",
-        "partition",
-        "clog",
-        "loss",
-        "pause",
-        "server",
-        "feeder",
-        "query",
-        "master",
-        "launch",
-    }
-)
-"""Faults after which something must be restored: without checkpoints they would lose state.
-A pause or a cut is one of them: who is silent for longer than its lease is replaced."""
-
-
-class Process:
-    """A machine with its clock and what the simulator does to it."""
-
-    def __init__(self, name: str, machine: Machine, skew: tuple[float, float]) -> None:
-        self.name = name
-        self.machine = machine
-        self.offset, self.rate = skew
-        """Its clock shows `offset + rate · time`."""
-        self.paused = False
-        self.slow_s = 0.0
-        self.killed = False
-        self.mailbox: list[Event] = []
-        """What arrives while it is paused."""
-
-    def clock(self, now: float) -> float:
-        """Read its clock."""
-        return self.offset + self.rate * now
-
-    def leased(self, now: float) -> bool:
-        """Whether its machine may act on its table."""
-        machine = self.machine
-        return isinstance(machine, Client) and self.clock(now) < machine.lease_until
-
-
-class Classes:
-    """Which machines a cluster is made of; tests put broken ones here."""
-
-    node: type[Node] = Node
-    server: type[StateServer] = StateServer
-    feeder: type[Feeder] = Feeder
-    query: type[Query] = Query
-    master: type[Master] = Master
 
 
 class Cluster:
-    """One operator with everything around it."""
+    """One operator with everything around it.
+
+    Args:
+        schedule: what happens to it.
+        settings: limits and delays; drawn from the schedule's seed if not given.
+        classes: which machines it is made of.
+        trial: the operator and its rows; the simulator's own if not given.
+    """
 
     def __init__(
-        self, schedule: Schedule, settings: Settings | None = None, classes: type[Classes] = Classes
+        self,
+        schedule: Schedule,
+        settings: Settings | None = None,
+        classes: type[Classes] = Classes,
+        trial: Trial | None = None,
     ) -> None:
         self.schedule = schedule
         self.tasks = schedule.tasks
         self.classes = classes
         self.random = random = Random(schedule.seed)
         kinds = {incident.kind for incident in schedule.incidents}
-        self.settings = settings or _settings(random, bool(kinds & LOSES_MEMORY))
+        self.settings = settings or draw_settings(random, checkpoints=bool(kinds & LOSES_MEMORY))
+        self.trial: Trial = trial or TallyTrial(self.tasks, random)
+        if self.trial.tasks != schedule.tasks:
+            raise ValueError("the trial and the schedule must have the same number of tasks")
         self.timeline = Timeline()
         self.network = Network(self.timeline, random, self._deliver)
         self.processes: dict[str, Process] = {}
         """By name, the newest of each; older ones may live on as ghosts."""
         self.nodes: dict[tuple[NodeId, int], Process] = {}
         """By name and incarnation."""
+        self.everyone: list[Process] = []
+        """All that ever were."""
         self.counts: Counter[str] = Counter()
         self.checkers = Checkers(self)
         self.store: dict[str, bytes] = {}
@@ -130,20 +99,20 @@ class Cluster:
         self.store_refuses = False
         self.launch_fails = 0
         self.tells: list[tuple[float, str, dict[str, Any]]] = []
+        self.history: Any = None
+        """Something with `update(bytes)`: every event that is handled goes into it."""
         self.skewed = "skew" in kinds
-        self._padding = tuple(random.choice((0, 200, 2000, 20000)) for _ in range(self.tasks))
         self._instances = 0
         self.servers = [f"server{i}" for i in range(max(1, min(4, schedule.nodes // 2)))]
-        self._tick_names: set[str] = set()
         self._start_master(1)
         for server in self.servers:
             self._start_server(server)
-        self.sources = [self._start_source(i) for i in range(random.randint(1, 3))]
-        self.query = QueryDriver(self, random.randint(2, 8), random)
+        self.sources = [Source(self, *feeder, random) for feeder in self.trial.feeders.items()]
+        for source in self.sources:
+            self._start_feeder(source.name)
+        self.query = QueryDriver(self, self.trial.batches, random)
         self._start_query()
-        for incident in schedule.incidents:
-            self.timeline.at(incident.at, self._incident, incident)
-        self.timeline.at(schedule.seconds, self._heal)
+        self.injector = Injector(self)
 
     # ------------------------------------------------------------------ starting processes
 
@@ -159,12 +128,15 @@ class Cluster:
         if self.skewed:
             skew = (self.random.uniform(0, 50), self.random.uniform(0.96, 1.04))
         process = self.processes[name] = Process(name, machine, skew)
+        self.everyone.append(process)
         self.timeline.after(self.random.uniform(0, 0.02), self._tick, process)
         return process
 
     def _start_master(self, generation: int) -> None:
-        count = self.schedule.nodes if generation == 1 else self.random.randint(1, self.tasks // 2)
-        nodes = tuple(f"n{i}" for i in range(1, min(count, 2 * self.schedule.nodes) + 1))
+        count = self.schedule.nodes
+        if generation > 1:
+            count = self.random.randint(1, min(2 * count, max(1, self.tasks // 2)))
+        nodes = tuple(f"n{i}" for i in range(1, count + 1))
         master = self.classes.master(
             self.settings, self.tasks, nodes, planner(), carrier, generation=generation
         )
@@ -183,21 +155,38 @@ class Cluster:
         machine = self.classes.server(name, self.settings, self.generation, self._instance())
         self._start(name, machine)
 
-    def _start_source(self, number: int) -> Source:
-        rows = self.random.randint(40, 160) if self.schedule.seconds < 20 else 400
-        source = Source(self, number, rows, self.random)
-        self._start_feeder(source.name)
-        return source
-
     def _start_feeder(self, name: str) -> None:
         machine = self.classes.feeder(name, self.settings, self.generation, self._instance())
         self._start(name, machine)
 
     def _start_query(self) -> None:
-        machine = self.classes.query(
-            "query0", "query0", self.settings, self.generation, self._instance()
-        )
-        self._start("query0", machine)
+        machine = self.classes.query(QUERY, QUERY, self.settings, self.generation, self._instance())
+        self._start(QUERY, machine)
+
+    def restart(self, name: str) -> None:
+        """Start a server, feeder or query again, unless it lives."""
+        old = self.processes.get(name)
+        if old is not None and old.alive:
+            return
+        if name in self.servers:
+            self._start_server(name)
+        elif name == QUERY:
+            self.query.restarted()
+            self._start_query()
+        else:
+            self._start_feeder(name)
+
+    def new_generation(self, _: Any) -> None:
+        """Start a new master and everybody that it does not launch itself."""
+        self._start_master(self.generation + 1)
+        self.checkers.dismissed.clear()
+        for server in self.servers:
+            self._start_server(server)
+        for source in self.sources:
+            if not source.finished:
+                self._start_feeder(source.name)
+        self.query.restarted()
+        self._start_query()
 
     def _launch(self, order: tuple[NodeId, int, int]) -> None:
         node, incarnation, generation = order
@@ -208,7 +197,7 @@ class Cluster:
             self.counts["launches_failed"] += 1
             return
         server = self.servers[crc32(node.encode()) % len(self.servers)]
-        operator = Tally(self.tasks, self._padding, self.checkers.out_of_order, lambda _: None)
+        operator = Watched(self.trial.operator(self.checkers.out_of_order), lambda _: None)
         machine = self.classes.node(node, incarnation, self.settings, generation, server, operator)
         process = self.nodes[node, incarnation] = self._start(node, machine)
         operator.watch = lambda task: self.checkers.applied(process, task)
@@ -216,10 +205,9 @@ class Cluster:
     # ------------------------------------------------------------------ events
 
     def _tick(self, process: Process) -> None:
-        if process.killed or process.machine.ended:
-            return
-        self.timeline.after(TICK_S, self._tick, process)
-        self.give(process, Tick())
+        if process.alive:
+            self.timeline.after(TICK_S, self._tick, process)
+            self.arrive((process, Tick()))
 
     def _target(self, process: Process, envelope: Envelope) -> Process | None:
         """Find the process that a message is for: nodes have an address per incarnation."""
@@ -234,13 +222,19 @@ class Cluster:
         process, envelope = pair
         if process is None:  # whoever bears the name by now
             process = self.processes.get(envelope.to)
-        if process is None or process.killed:
-            return
-        if process.slow_s:
-            delay = process.slow_s * self.random.random()
-            self.timeline.after(delay, self._late, (process, envelope))
+        if process is not None and not process.killed:
+            self.arrive((process, envelope))
+
+    def arrive(self, pair: tuple[Process, Event]) -> None:
+        """Something comes to a process; a slow one turns to it later, but in the same order."""
+        process, event = pair
+        now = self.timeline.now
+        if process.slow_s or process.busy_until > now:
+            turn = now + process.slow_s * self.random.random()
+            process.busy_until = max(process.busy_until, turn)
+            self.timeline.at(process.busy_until, self._late, pair)
         else:
-            self.give(process, envelope)
+            self.give(process, event)
 
     def _late(self, pair: tuple[Process, Event]) -> None:
         self.give(*pair)
@@ -252,51 +246,57 @@ class Cluster:
         if process.paused:
             process.mailbox.append(event)
             return
-        now = process.clock(self.timeline.now)
-        mail = type(event) is Envelope
-        context = self.checkers.before(process, event) if mail else None
+        if self.history is not None:
+            self.history.update(f"{self.timeline.now!r} {process.name} {event!r}\n".encode())
         try:
-            actions = process.machine.handle(event, now)
+            if isinstance(event, Envelope):
+                actions = self._mail(process, event)
+            else:
+                actions = process.machine.handle(event, process.clock(self.timeline.now))
         except StaleMessage:
             self.counts["stale"] += 1
-            return
-        except MalformedMessage as error:
-            self.checkers.violated(f"{process.name} refused: {error}")
-            return
         except ProtocolError as error:
             self._refused(process, event, error)
-            return
-        if mail:
-            self.checkers.after(process, event, context, actions)
-        for action in actions:
-            self._carry_out(process, action)
+        else:
+            for action in actions:
+                self._carry_out(process, action)
+
+    def _mail(self, process: Process, envelope: Envelope) -> list[Action]:
+        context = self.checkers.before(process, envelope)
+        actions = process.machine.handle(envelope, process.clock(self.timeline.now))
+        self.checkers.after(process, envelope, context, actions)
+        return actions
 
     def _refused(self, process: Process, event: Event, error: ProtocolError) -> None:
-        if isinstance(event, Abort | Resume | RollBack):
+        if isinstance(error, MalformedMessage):
+            if isinstance(event, Envelope) and _is_corrupt(event):
+                self.counts["corrupt_refused"] += 1
+            else:
+                self.checkers.violated(f"{process.name} refused: {error}")
+        elif isinstance(event, Abort | Resume | RollBack):
             self.counts["commands_refused"] += 1
         else:
             self.checkers.violated(f"{process.name} failed: {error}")
 
     def _carry_out(self, process: Process, action: Action) -> None:
-        kind = type(action)
-        if kind is Send:
+        if isinstance(action, Send):
             self.checkers.sent(process, action.envelope)
             self.network.send(action.envelope, self._target(process, action.envelope))
-        elif kind is Store:
+        elif isinstance(action, Store):
             delay = self.random.uniform(0.002, 0.03)
             self.timeline.after(delay, self._stored, (process, action))
-        elif kind is Load:
+        elif isinstance(action, Load):
             delay = self.random.uniform(0.002, 0.03)
             self.timeline.after(delay, self._loaded, (process, action.key))
-        elif kind is Discard:
+        elif isinstance(action, Discard):
             for key in action.keys:
                 self.store.pop(key, None)
-        elif kind is Launch:
+        elif isinstance(action, Launch):
             order = action.node, action.incarnation, process.machine.epoch.generation
             self.timeline.after(self.random.uniform(0.05, 0.6), self._launch, order)
-        elif kind is Exit:
+        elif isinstance(action, Exit):
             self._exited(process, action.reason)
-        elif kind is Tell:
+        else:
             self._told(process, action)
 
     def _stored(self, pair: tuple[Process, Store]) -> None:
@@ -306,11 +306,11 @@ class Cluster:
         if done:
             self.store[action.key] = action.data
             self.store_fence = max(self.store_fence, action.fence)
-        self.give(process, Stored(action.key, done, fenced))
+        self.arrive((process, Stored(action.key, done, fenced)))
 
     def _loaded(self, pair: tuple[Process, str]) -> None:
         process, key = pair
-        self.give(process, Loaded(key, self.store.get(key)))
+        self.arrive((process, Loaded(key, self.store.get(key))))
 
     def _exited(self, process: Process, reason: str) -> None:
         machine = process.machine
@@ -325,204 +325,12 @@ class Cluster:
             if isinstance(machine, Feeder) and machine.done and source is not None:
                 source.finished = True
             else:
-                self.timeline.after(0.2, self._restart, process.name)
+                self.timeline.after(0.2, self.restart, process.name)
 
     def _told(self, process: Process, tell: Tell) -> None:
         self.tells.append((self.timeline.now, tell.what, tell.facts))
-        if process.name == "query0" and self.processes.get("query0") is process:
+        if process.name == QUERY and self.processes.get(QUERY) is process:
             self.query.told(tell.what, tell.facts)
-
-    # ------------------------------------------------------------------ incidents
-
-    def _pick(self, kind: type[Machine], index: int) -> Process | None:
-        found = [p for p in self.processes.values() if isinstance(p.machine, kind) and not p.killed]
-        found = [p for p in found if not p.machine.ended]
-        return found[index % len(found)] if found else None
-
-    def _incident(self, incident: Incident) -> None:
-        name = "_do_" + incident.kind.replace(" ", "_")
-        self.counts[incident.kind.replace(" ", "_")] += 1
-        getattr(self, name)(incident)
-
-    def _undo(self, incident: Incident, undo: Any) -> None:
-        end = min(
-            self.timeline.now + incident.seconds, max(self.timeline.now, self.schedule.seconds)
-        )
-        self.timeline.at(end, lambda _: undo())
-
-    def _do_rescale(self, incident: Incident) -> None:
-        limits: dict[str, Any] = (
-            {},
-            {"tasks_max": 1 + incident.target % 5},
-            {"bytes_max": 30_000},
-            {"pause_ms": 60.0},
-        )[incident.other % 4]
-        nodes = min(max(1, incident.target), self.tasks)
-        if self.master.started:
-            self.give(self.processes[MASTER], Rescale(nodes, **limits))
-
-    def _do_abort(self, incident: Incident) -> None:
-        self.give(self.processes[MASTER], Abort())
-
-    def _do_resume(self, incident: Incident) -> None:
-        self.give(self.processes[MASTER], Resume())
-
-    def _do_roll_back(self, incident: Incident) -> None:
-        self.give(self.processes[MASTER], RollBack())
-
-    def _do_loss(self, incident: Incident) -> None:
-        self.network.loss = incident.amount
-        self._undo(incident, lambda: setattr(self.network, "loss", 0.0))
-
-    def _do_duplicate(self, incident: Incident) -> None:
-        self.network.duplication = incident.amount
-        self._undo(incident, lambda: setattr(self.network, "duplication", 0.0))
-
-    def _do_reorder(self, incident: Incident) -> None:
-        self.network.reorder = incident.amount
-        self._undo(incident, lambda: setattr(self.network, "reorder", 0.0))
-
-    def _link(self, incident: Incident) -> tuple[str, str]:
-        names = sorted(self.processes)
-        source = names[incident.target % len(names)]
-        to = names[incident.other % len(names)] if incident.other % 4 else "*"
-        return (source, to) if incident.target % 2 else (to, source)
-
-    def _do_partition(self, incident: Incident) -> None:
-        link = self._link(incident)
-        self.network.cut.add(link)
-        self._undo(incident, lambda: self.network.cut.discard(link))
-
-    def _do_clog(self, incident: Incident) -> None:
-        source, to = self._link(incident)
-        names = sorted(self.processes)
-        for a in names if source == "*" else [source]:
-            for b in names if to == "*" else [to]:
-                self.network.clogged[a, b] = self.timeline.now + incident.seconds
-
-    def _do_crash(self, incident: Incident) -> None:
-        self._kill(self._pick(Node, incident.target), incident)
-
-    def _do_reset(self, incident: Incident) -> None:
-        process = self._pick(Node, incident.target)
-        if process is not None:
-            lost = PeerLost(process.machine.me, process.machine.incarnation)
-            self.give(self.processes[MASTER], lost)
-
-    def _kill(self, process: Process | None, incident: Incident) -> None:
-        if process is None:
-            return
-        process.killed = True
-        machine = process.machine
-        if incident.other % 3:  # else nobody notices but the lease
-            lost = PeerLost(machine.me, machine.incarnation)
-            self.timeline.after(0.01, self._late, (self.processes[MASTER], lost))
-
-    def _do_pause(self, incident: Incident) -> None:
-        kinds: tuple[type[Machine], ...] = (Node, Feeder, StateServer, Query, Node, Master)
-        process = self._pick(kinds[incident.other % len(kinds)], incident.target)
-        if process is None or process.paused:
-            return
-        process.paused = True
-        self._undo(incident, lambda: self._continue(process))
-
-    def _continue(self, process: Process) -> None:
-        process.paused = False
-        mailbox, process.mailbox = process.mailbox, []
-        for event in mailbox:
-            self.give(process, event)
-
-    def _do_slow(self, incident: Incident) -> None:
-        process = self._pick(Node, incident.target)
-        if process is not None:
-            process.slow_s = incident.amount * 2
-            self._undo(incident, lambda: setattr(process, "slow_s", 0.0))
-
-    def _restart(self, name: str) -> None:
-        old = self.processes.get(name)
-        if old is not None and not (old.killed or old.machine.ended):
-            return
-        if name in self.servers:
-            self._start_server(name)
-        elif name == "query0":
-            self.query.restarted()
-            self._start_query()
-        else:
-            self._start_feeder(name)
-
-    def _kill_and_restart(self, process: Process | None) -> None:
-        if process is not None:
-            process.killed = True
-            self.timeline.after(self.random.uniform(0.05, 0.6), self._restart, process.name)
-
-    def _do_server(self, incident: Incident) -> None:
-        self._kill_and_restart(self._pick(StateServer, incident.target))
-
-    def _do_feeder(self, incident: Incident) -> None:
-        self._kill_and_restart(self._pick(Feeder, incident.target))
-
-    def _do_query(self, incident: Incident) -> None:
-        self._kill_and_restart(self._pick(Query, incident.target))
-
-    def _do_attempt(self, incident: Incident) -> None:
-        self.query.sloppy += 1 + incident.target % 3
-
-    def _do_full(self, incident: Incident) -> None:
-        process = self._pick(StateServer, incident.target)
-        if process is None:
-            return
-        machine, before = process.machine, process.machine.settings
-        machine.settings = _with(before, server_bytes_max=100)
-        self._undo(incident, lambda: setattr(machine, "settings", before))
-
-    def _do_store(self, incident: Incident) -> None:
-        self.store_refuses = True
-        self._undo(incident, lambda: setattr(self, "store_refuses", False))
-
-    def _do_launch(self, incident: Incident) -> None:
-        self.launch_fails += 1
-
-    def _do_skew(self, incident: Incident) -> None:
-        """Clocks are skewed from the start of a schedule that has this incident."""
-
-    def _do_master(self, incident: Incident) -> None:
-        """The driver dies. Its processes end by themselves; some live on for a while as ghosts."""
-        for name, process in list(self.processes.items()):
-            if name == MASTER or incident.other % 2:
-                process.killed = True
-            else:
-                del self.processes[name]
-        self.timeline.after(self.random.uniform(0.1, 0.8), self._new_generation)
-
-    def _new_generation(self, _: Any) -> None:
-        self._start_master(self.generation + 1)
-        self.checkers.dismissed.clear()
-        for server in self.servers:
-            self._start_server(server)
-        for source in self.sources:
-            if not source.finished:
-                self._start_feeder(source.name)
-        self.query.restarted()
-        self._start_query()
-
-    def _heal(self, _: Any) -> None:
-        """Faults stop here; from now on everything must come to its end."""
-        network = self.network
-        network.loss = network.duplication = network.reorder = 0.0
-        network.cut.clear()
-        network.clogged.clear()
-        self.store_refuses = False
-        self.launch_fails = 0
-        for process in list(self.processes.values()):
-            process.slow_s = 0.0
-            if process.paused:
-                self._continue(process)
-        self.timeline.after(0.5, self._last_word)
-
-    def _last_word(self, _: Any) -> None:
-        """Whoever aborted a migration has it carried on now."""
-        if self.master.conductor.migration is not None and self.master.started:
-            self.give(self.processes[MASTER], Resume())
 
     # ------------------------------------------------------------------ the end
 
@@ -563,16 +371,18 @@ class Cluster:
         slot = process.machine.slots.get(task)
         return None if slot is None or slot.state is None else slot.state.app
 
-    def expected(self) -> Any:
-        """Give what a plain sequential run comes to."""
-        return expected(self.sources, self.query, self.tasks)
+    def states(self) -> Mapping[TaskId, Any]:
+        """Give the operator's state of every task that somebody serves."""
+        found = ((task, self.state_of(task)) for task in range(self.tasks))
+        return {task: app for task, app in found if app is not None}
 
     def run(self, patience_s: float = 90.0) -> None:
         """Run until everything is quiet, or patience is over."""
         self.timeline.run(self.schedule.seconds + patience_s, self.quiet)
 
 
-def _settings(random: Random, checkpoints: bool) -> Settings:
+def draw_settings(random: Random, *, checkpoints: bool) -> Settings:
+    """Choose limits and delays, some of them tight."""
     return Settings(
         beat_s=0.4,
         lease_s=2.0,
@@ -594,7 +404,7 @@ def _settings(random: Random, checkpoints: bool) -> Settings:
     )
 
 
-def _with(settings: Settings, **changes: Any) -> Settings:
-    from dataclasses import replace
-
-    return replace(settings, **changes)
+def _is_corrupt(envelope: Envelope) -> bool:
+    """Whether a state was changed on its way: the one thing that a simulated network breaks."""
+    body = envelope.body
+    return isinstance(body, Put) and body.blob is not None and checksum(body.blob) != body.checksum

@@ -17,9 +17,12 @@ from meander.errors import InputError
 FAULTS = (
     "loss",  # messages disappear
     "duplicate",  # messages arrive twice
-    "reorder",  # messages overtake one another
+    "reorder",  # messages overtake one another, as over several connections
+    "corrupt",  # a byte of a state under way changes
     "partition",  # one direction between two processes is cut
     "clog",  # one direction is held back
+    "lag",  # one direction takes far longer
+    "narrow",  # a process's link carries little
     "crash",  # a node is killed and loses its memory
     "reset",  # a connection breaks: the master takes a node for dead that lives on
     "pause",  # a process stops and goes on later (SIGSTOP, SIGCONT)
@@ -35,6 +38,13 @@ FAULTS = (
     "skew",  # clocks run at different speeds
 )
 """All kinds of fault, by the names that `--faults` takes."""
+
+LOSES_MEMORY = frozenset(
+    ("loss", "partition", "clog", "lag", "narrow", "crash", "reset", "pause", "server", "feeder",
+     "query", "master", "launch")
+)  # fmt: skip
+"""Faults after which something must be restored: without checkpoints they would lose state.
+A pause or a cut is one of them: who is silent for longer than its lease is replaced."""
 
 COMMANDS = ("rescale", "abort", "resume", "roll back")
 
@@ -61,7 +71,7 @@ class Schedule(NamedTuple):
     nodes: int
     tasks: int
     seconds: float
-    """How long sources produce."""
+    """How long faults and commands go on; from then on everything must come to its end."""
     incidents: tuple[Incident, ...]
 
     def dump(self) -> str:
@@ -127,11 +137,14 @@ def generate(
     incidents = list(_commands(random, nodes, tasks, seconds))
     kinds = sorted(faults)
     if kinds:
-        for _ in range(random.randint(2, 6)):
-            incidents.append(_fault(random, random.choice(kinds), seconds))
+        commands = tuple(incident.at for incident in incidents)
+        incidents += [
+            _fault(random, random.choice(kinds), _time(random, commands, seconds))
+            for _ in range(random.randint(2, 6))
+        ]
         if random.random() < 0.3:  # two at once
             one = random.choice(incidents)
-            incidents.append(_fault(random, random.choice(kinds), seconds)._replace(at=one.at))
+            incidents.append(_fault(random, random.choice(kinds), one.at))
     incidents.sort()
     return Schedule(seed, nodes, tasks, seconds, tuple(incidents))
 
@@ -155,9 +168,16 @@ def _commands(random: Random, nodes: int, tasks: int, seconds: float) -> Iterabl
             return
 
 
-def _fault(random: Random, kind: str, seconds: float) -> Incident:
+def _time(random: Random, commands: tuple[float, ...], seconds: float) -> float:
+    """Choose when: half of the faults come shortly before or after a command, where it hurts."""
+    if random.random() < 0.5:
+        return max(0.3, min(seconds, random.choice(commands) + random.uniform(-0.4, 0.8)))
+    return random.uniform(0.3, seconds)
+
+
+def _fault(random: Random, kind: str, at: float) -> Incident:
     return Incident(
-        round(random.uniform(0.3, seconds), 3),
+        round(at, 3),
         kind,
         random.randrange(1000),
         random.randrange(1000),

@@ -11,26 +11,50 @@ from random import Random
 from typing import Any
 
 from meander.protocol.messages import Chunks, Envelope, Grant, Part, Put, Stage, Welcome
+from meander.protocol.table import Table
 from meander.testing.timeline import Timeline
+
+HEADER_BYTES = 64
+"""What a message weighs besides its payload."""
 
 
 def weight(envelope: Envelope) -> int:
-    """Give about how many bytes a message has on the wire."""
-    body: Any = envelope.body
-    kind = type(body)
-    if kind is Chunks:
-        return 64 + sum(24 + chunk.size for chunk in body.chunks)
-    if kind is Part:
-        return 64 + len(body.data)
-    if kind is Put:
-        return 64 + len(body.blob or b"")
-    if kind is Grant:
-        return 64 + (body.table.size if body.table is not None else 0)
-    if kind is Welcome:
-        return 64 + body.grant.table.size
-    if kind is Stage:
-        return 64 + sum(32 + item.size for item in body.items)
-    return 64
+    """Give about how many bytes a message has on the wire.
+
+    >>> from meander.protocol.messages import Fence
+    >>> from meander.model import Epoch
+    >>> weight(Envelope("master", 1, "n1", 1, Epoch(1, 3), Fence()))
+    64
+    """
+    body = envelope.body
+    payload = 0
+    if isinstance(body, Chunks):
+        payload = sum([24 + chunk.size for chunk in body.chunks])
+    elif isinstance(body, Part):
+        payload = len(body.data)
+    elif isinstance(body, Put):
+        payload = len(body.blob or b"")
+    elif isinstance(body, Grant):
+        payload = _table_bytes(body.table)
+    elif isinstance(body, Welcome):
+        payload = _table_bytes(body.grant.table)
+    elif isinstance(body, Stage):
+        payload = sum(32 + item.size for item in body.items)
+    return HEADER_BYTES + payload
+
+
+def _table_bytes(table: Table | None) -> int:
+    return 0 if table is None else table.size
+
+
+class Traffic:
+    """What one process has sent and received."""
+
+    __slots__ = ("bytes", "messages")
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.bytes = 0
 
 
 class Network:
@@ -45,23 +69,39 @@ class Network:
         self.delay_s = 0.002
         self.jitter_s = 0.003
         self.bandwidth_bytes_s = 2e6
-        """Of every process's up- and downlink."""
+        """Of a process's up- and downlink, unless `speeds` has another."""
+        self.speeds: dict[str, float] = {}
+        """Bytes a second of processes whose links are slower or faster."""
+        self.lag: dict[tuple[str, str], float] = {}
+        """(from, to) → seconds that this direction takes longer."""
         self.loss = 0.0
         """Probability that a message disappears."""
         self.duplication = 0.0
         self.reorder = 0.0
         """Probability that a message takes a connection of its own."""
+        self.corruption = 0.0
+        """Probability that a byte of a state under way changes."""
         self.cut: set[tuple[str, str]] = set()
         """(from, to) pairs through which nothing passes; `*` stands for anybody."""
         self.clogged: dict[tuple[str, str], float] = {}
         """(from, to) pairs that hold everything back until a time."""
         self.sent = 0
         self.bytes = 0
-        self.busiest: dict[str, list[int]] = {}
-        """Messages and bytes sent and received, per process."""
+        self.lost = 0
+        self.corrupted = 0
+        self.traffic: dict[str, Traffic] = {}
+        """Sent and received, per process."""
         self._uplink: dict[str, float] = {}
         self._downlink: dict[str, float] = {}
         self._last: dict[tuple[str, str], float] = {}
+
+    def heal(self) -> None:
+        """End everything that is wrong with it; what is under way stays as it is."""
+        self.loss = self.duplication = self.reorder = self.corruption = 0.0
+        self.cut.clear()
+        self.clogged.clear()
+        self.speeds.clear()
+        self.lag.clear()
 
     def send(self, envelope: Envelope, target: Any) -> None:
         """Take a message for a process; deliver it later, or not, or twice."""
@@ -70,29 +110,53 @@ class Network:
         self.sent += 1
         self.bytes += size
         for peer in (source, to):
-            count = self.busiest.get(peer)
-            if count is None:
-                count = self.busiest[peer] = [0, 0]
-            count[0] += 1
-            count[1] += size
-        if self.loss and self.random.random() < self.loss:
+            traffic = self.traffic.get(peer)
+            if traffic is None:
+                traffic = self.traffic[peer] = Traffic()
+            traffic.messages += 1
+            traffic.bytes += size
+        if (self.loss and self.random.random() < self.loss) or (
+            self.cut and not self.cut.isdisjoint(((source, to), (source, "*"), ("*", to)))
+        ):
+            self.lost += 1
             return
-        if self.cut and not self.cut.isdisjoint(((source, to), (source, "*"), ("*", to))):
-            return
+        if self.corruption:
+            envelope = self._corrupt(envelope)
         arrival = self._arrival(source, to, size)
         self.timeline.at(arrival, self.deliver, (target, envelope))
         if self.duplication and self.random.random() < self.duplication:
             later = arrival + self.random.random() * 50 * self.jitter_s
             self.timeline.at(later, self.deliver, (target, envelope))
 
+    def _corrupt(self, envelope: Envelope) -> Envelope:
+        """Change one byte of a state, now and then: its checksum must tell."""
+        body = envelope.body
+        if isinstance(body, Part) and body.data and self.random.random() < self.corruption:
+            return envelope._replace(body=body._replace(data=self._flip(body.data)))
+        if isinstance(body, Put) and body.blob and self.random.random() < self.corruption:
+            return envelope._replace(body=body._replace(blob=self._flip(body.blob)))
+        return envelope
+
+    def _flip(self, data: bytes) -> bytes:
+        self.corrupted += 1
+        at = self.random.randrange(len(data))
+        changed = data[at] ^ (1 + self.random.randrange(255))
+        return data[:at] + bytes((changed,)) + data[at + 1 :]
+
     def _arrival(self, source: str, to: str, size: int) -> float:
-        now, wire = self.timeline.now, size / self.bandwidth_bytes_s
-        leaves = max(now, self._uplink.get(source, 0.0)) + wire
+        """Say when a message arrives: after those before it have left and come in."""
+        wire_up = wire_down = size / self.bandwidth_bytes_s
+        if self.speeds:
+            wire_up = size / self.speeds.get(source, self.bandwidth_bytes_s)
+            wire_down = size / self.speeds.get(to, self.bandwidth_bytes_s)
+        leaves = max(self.timeline.now, self._uplink.get(source, 0.0)) + wire_up
         self._uplink[source] = leaves
-        arrives = max(leaves, self._downlink.get(to, 0.0) + wire)
+        arrives = max(leaves, self._downlink.get(to, 0.0) + wire_down)
         self._downlink[to] = arrives
         arrives += self.delay_s + self.random.random() * self.jitter_s
         pair = source, to
+        if self.lag:
+            arrives += self.lag.get(pair, 0.0)
         if self.clogged:
             arrives = max(arrives, self.clogged.get(pair, 0.0))
         if self.reorder and self.random.random() < self.reorder:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
+from hashlib import blake2b
 
+from meander.protocol.master import Master
 from meander.protocol.node import Node
-from meander.testing.cluster import Classes, Cluster
-from meander.testing.faults import FAULTS, Schedule, generate
+from meander.testing.cluster import Cluster
+from meander.testing.faults import FAULTS, Schedule
+from meander.testing.process import Classes
+from meander.testing.trial import Trial
 
 
 @dataclass
@@ -18,6 +21,8 @@ class Outcome:
     schedule: Schedule
     counts: Counter[str] = field(default_factory=Counter)
     violations: list[str] = field(default_factory=list)
+    digest: str = ""
+    """Of every event that any machine handled, if it was asked for."""
 
     @property
     def failed(self) -> bool:
@@ -25,51 +30,63 @@ class Outcome:
         return bool(self.violations)
 
 
-def run(schedule: Schedule, classes: type[Classes] = Classes) -> Outcome:
+def run(
+    schedule: Schedule,
+    classes: type[Classes] = Classes,
+    trial: Trial | None = None,
+    *,
+    digest: bool = False,
+) -> Outcome:
     """Run one schedule.
+
+    Args:
+        schedule: what happens.
+        classes: which machines the cluster is made of.
+        trial: the operator and its rows; the simulator's own if not given.
+        digest: whether to hash the whole history, to compare runs bit for bit.
 
     >>> outcome = run(generate(seed=1, nodes=3, tasks=8, faults=["crash", "loss"], seconds=3.0))
     >>> outcome.failed, outcome.counts["lost"]
     (False, 0)
     """
-    cluster = Cluster(schedule, classes=classes)
+    cluster = Cluster(schedule, classes=classes, trial=trial)
+    history = cluster.history = blake2b(digest_size=16) if digest else None
     try:
         cluster.run()
     except Exception as error:  # a bug in a machine is a finding like any other
         cluster.checkers.violated(f"{type(error).__name__}: {error}")
-    counts = cluster.counts
-    checkers = cluster.checkers
+    counts, checkers = cluster.counts, cluster.checkers
     counts["stuck"] = 0 if cluster.quiet() else 1
     if counts["stuck"]:
         checkers.violated("it did not come to its end: " + why_stuck(cluster))
     checkers.limits()
-    counts["lost"] = 0
-    if not counts["stuck"]:
-        counts["lost"] = checkers.final()
+    counts["lost"] = 0 if counts["stuck"] else checkers.final()
     counts["duplicated"] = checkers.duplicated
     counts["reordered"] = checkers.reordered
     _count(cluster, counts)
-    return Outcome(schedule, counts, checkers.violations)
+    return Outcome(schedule, counts, checkers.violations, history.hexdigest() if history else "")
 
 
 def _count(cluster: Cluster, counts: Counter[str]) -> None:
+    """Count what all processes did, also those that ended."""
     counts["schedules"] = 1
     counts["rescales"] = counts.pop("rescale", 0)
     counts["faults"] = sum(counts[kind] for kind in FAULTS)
-    conductor = cluster.master.conductor.counts
-    counts["second_moves"] = conductor["second_moves"]
-    counts["aborts"] = conductor["aborts"] + conductor["roll_backs"]
-    counts["resumes"] = conductor["resumes"]
-    counts["restores"] = conductor["restores"]
-    counts["staged_batches"] = cluster.query.batch
-    counts["replays"] = cluster.query.replays + conductor["restores"] + counts["feeder"]
+    for command in ("abort", "resume", "roll_back"):  # the conductors say how many took effect
+        counts.pop(command, None)
+    for process in cluster.everyone:
+        machine = process.machine
+        if isinstance(machine, Node):
+            counts["chunks"] += machine.applied_chunks
+            counts["reroutes"] += machine.rerouter.rerouted
+            counts["loop_chunks"] += machine.loop_chunks
+            counts["waits"] += machine.waits
+            counts["corrupt_refused"] += machine.retriever.bad_blobs
+        elif isinstance(machine, Master):
+            counts.update(machine.conductor.counts)
+    counts["staged_batches"] = cluster.query.committed
+    counts["replays"] = cluster.query.replays + counts["restores"] + counts["feeder"]
     counts["messages"] = cluster.network.sent
-    for process in cluster.processes.values():
-        if isinstance(process.machine, Node):
-            counts["chunks"] += process.machine.applied_chunks
-            counts["reroutes"] += process.machine.rerouter.rerouted
-            counts["loop_chunks"] += process.machine.loop_chunks
-            counts["waits"] += process.machine.waits
 
 
 def why_stuck(cluster: Cluster) -> str:
@@ -86,7 +103,13 @@ def why_stuck(cluster: Cluster) -> str:
 
 
 def minimise(schedule: Schedule, classes: type[Classes] = Classes, tries: int = 200) -> Schedule:
-    """Leave incidents out as long as the schedule still fails."""
+    """Leave incidents out as long as the schedule still fails.
+
+    Args:
+        schedule: one that fails.
+        classes: which machines the cluster is made of.
+        tries: how many runs this may take.
+    """
     shrunk = True
     while shrunk and tries > 0:
         shrunk = False
@@ -100,12 +123,3 @@ def minimise(schedule: Schedule, classes: type[Classes] = Classes, tries: int = 
             if tries <= 0:
                 break
     return schedule
-
-
-def run_seeds(
-    seeds: Iterable[int], nodes: int, tasks: int, faults: Iterable[str]
-) -> Iterable[Outcome]:
-    """Run the schedules of many seeds."""
-    kinds = sorted(faults)
-    for seed in seeds:
-        yield run(generate(seed, nodes, tasks, kinds))

@@ -1,4 +1,4 @@
-"""The operator of the simulator: it notes what it is given so exactly that any fault shows.
+"""The simulator's own trial: an operator that notes what it is given so exactly that any fault shows.
 
 A row is its source offset. A task's state holds, per feeder, how many rows it took, the last offset,
 and a hash of their sequence; offsets must ascend, or a row came twice or out of order. Some rows
@@ -9,15 +9,20 @@ a micro-batch has no fixed order between feeders, so for those a sum stands in f
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from random import Random
 from typing import Any
 
 from meander.model import TaskId
-from meander.protocol.state import Emission
+from meander.protocol.messages import FeederId
+from meander.protocol.state import Emission, Operator
+from meander.testing.trial import QUERY, Verdict
 
 MASK = (1 << 61) - 1
 LOOP_SHARE = 6
 """One row in so many is fed on."""
+QUERY_MARK = 255
+"""The low bits of a query's rows; those of a feeder's are the feeder's number."""
 
 
 def mix(value: int) -> int:
@@ -34,33 +39,33 @@ def fed_to(row: int, tasks: int) -> TaskId | None:
     return (scattered >> 8) % tasks if scattered % LOOP_SHARE == 0 else None
 
 
+def task_of(mark: int, offset: int, tasks: int) -> TaskId:
+    """Give a row's task: skewed, so that some tasks have far more rows than others."""
+    scattered = mix(offset * 257 + mark)
+    narrow = scattered % tasks
+    return narrow if scattered & (1 << 40) else narrow % max(1, tasks // 4)
+
+
 class Tally:
-    """The operator. One instance per simulated node, so that it can tell who applied what."""
+    """The operator."""
 
     def __init__(
-        self,
-        tasks: int,
-        padding: tuple[int, ...],
-        notice: Callable[[TaskId, str], None],
-        watch: Callable[[TaskId], None],
+        self, tasks: int, padding: tuple[int, ...], notice: Callable[[TaskId, str], None]
     ) -> None:
         self.tasks = tasks
         self.padding = padding
         """How many bytes every task's state is longer than it need be."""
         self.notice = notice
         """Called with what must never happen."""
-        self.watch = watch
-        """Called whenever rows are applied to a task."""
 
     def empty(self, task: TaskId) -> Any:
         """Per feeder [count, last, hash or sum]; under "" [rows fed on, padding, 0]."""
         return {"": [0, self.padding[task], 0]}
 
     def apply(
-        self, task: TaskId, app: Any, feeder: str, rows: Any, after: int
+        self, task: TaskId, app: Any, feeder: FeederId, rows: Any, after: int
     ) -> Iterable[Emission]:
         """Note every row."""
-        self.watch(task)
         entry = app.get(feeder)
         if entry is None:
             entry = app[feeder] = [0, -1, 0]
@@ -111,4 +116,100 @@ class Tally:
 
     def size(self, app: Any) -> int:
         """Say about how large the notes are."""
-        return max(40 * len(app), app[""][1])
+        padding: int = app[""][1]
+        return max(40 * len(app), padding)
+
+
+class TallyTrial:
+    """Feeders, a query and tasks of random sizes, for `Tally`."""
+
+    def __init__(self, tasks: int, random: Random, rows: int | None = None) -> None:
+        self.tasks = tasks
+        self._padding = tuple(random.choice((0, 200, 2000, 20000)) for _ in range(tasks))
+        count = random.randint(1, 3)
+        self._rows = {f"feeder{i}": rows or random.randint(40, 160) for i in range(count)}
+        self._batches = random.randint(2, 8)
+
+    @property
+    def feeders(self) -> Mapping[FeederId, int]:
+        """From one to three."""
+        return self._rows
+
+    @property
+    def batches(self) -> int:
+        """From two to eight."""
+        return self._batches
+
+    def operator(self, notice: Callable[[TaskId, str], None]) -> Operator:
+        """Make the operator of one node."""
+        return Tally(self.tasks, self._padding, notice)
+
+    def rows(self, feeder: FeederId, first: int, last: int) -> Iterable[tuple[TaskId, int, Any]]:
+        """Give rows that are their offset, with the feeder's number in the low bits."""
+        mark = int(feeder[6:])
+        for offset in range(first, last + 1):
+            yield task_of(mark, offset, self.tasks), offset, (offset << 8) | mark
+
+    def batch(self, number: int) -> Sequence[tuple[TaskId, Any]]:
+        """Give the rows of a micro-batch."""
+        count = 4 + mix(number) % 12
+        rows = [((number * 64 + i) << 8) | QUERY_MARK for i in range(count)]
+        return [(task_of(QUERY_MARK, row, self.tasks), row) for row in rows]
+
+    # ------------------------------------------------------------------ the end
+
+    def judge(self, states: Mapping[TaskId, Any]) -> Verdict:
+        """Compare with what one plain loop over all rows comes to."""
+        direct, loops = self._sequential()
+        violations: list[str] = []
+        lost = duplicated = 0
+        for task, app in states.items():
+            looped = [0, 0]
+            for feeder, (count, last, digest) in app.items():
+                if feeder.startswith("loop/"):
+                    looped = [looped[0] + count, (looped[1] + digest) & MASK]
+                elif feeder:
+                    want = direct.pop((task, feeder), [0, -1, 0])
+                    if want != [count, want[1] if feeder == QUERY else last, digest]:
+                        violations.append(f"task {task}: {feeder} gave {count} rows, not {want[0]}")
+                        lost += max(0, want[0] - count)
+                        duplicated += max(0, count - want[0])
+            want = loops.get(task, [0, 0])
+            if looped != want:
+                violations.append(f"task {task}: loops gave {looped[0]} rows, not {want[0]}")
+                lost += max(0, want[0] - looped[0])
+                duplicated += max(0, looped[0] - want[0])
+        for (task, feeder), want in direct.items():
+            lost += want[0]
+            if task in states:
+                violations.append(f"task {task}: {feeder} gave nothing, not {want[0]} rows")
+        return Verdict(violations, lost, duplicated)
+
+    def _sequential(
+        self,
+    ) -> tuple[dict[tuple[TaskId, FeederId], list[int]], dict[TaskId, list[int]]]:
+        """Give per (task, feeder) [rows, last offset, hash], and per task [rows, sum] of its loops."""
+        direct: dict[tuple[TaskId, FeederId], list[int]] = {}
+        loops: dict[TaskId, list[int]] = {}
+
+        def feed(row: int) -> None:
+            target = fed_to(row, self.tasks)
+            if target is not None:
+                entry = loops.setdefault(target, [0, 0])
+                entry[0] += 1
+                entry[1] = (entry[1] + mix(row)) & MASK
+
+        for feeder, length in self.feeders.items():
+            for task, offset, row in self.rows(feeder, 0, length - 1):
+                entry = direct.setdefault((task, feeder), [0, -1, 0])
+                entry[0] += 1
+                entry[1] = offset
+                entry[2] = (entry[2] * 1_000_003 + offset) & MASK
+                feed(row)
+        for number in range(self.batches):
+            for task, row in self.batch(number):
+                entry = direct.setdefault((task, QUERY), [0, -1, 0])
+                entry[0] += 1
+                entry[2] = (entry[2] + mix(row)) & MASK
+                feed(row)
+        return direct, loops

@@ -1,0 +1,257 @@
+"""What incidents do to a cluster: one method per kind of fault and command, named after it.
+
+A method says whether its incident hit anything; only those that did are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from meander.protocol.feeder import Feeder
+from meander.protocol.machine import Machine
+from meander.protocol.master import Master
+from meander.protocol.messages import MASTER, Abort, Event, PeerLost, Rescale, Resume, RollBack
+from meander.protocol.node import Node
+from meander.protocol.query import Query
+from meander.protocol.server import StateServer
+from meander.testing.faults import Incident
+from meander.testing.process import Process
+
+if TYPE_CHECKING:
+    from meander.testing.cluster import Cluster
+
+NOTICED_S = 0.01
+"""How long after a process's end its peers see the connection break."""
+
+
+class Injector:
+    """Carries out a schedule, and heals everything at its end."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.network = cluster.network
+        self.timeline = cluster.timeline
+        self.random = cluster.random
+        for incident in cluster.schedule.incidents:
+            self.timeline.at(incident.at, self._incident, incident)
+        self.timeline.at(cluster.schedule.seconds, self._heal)
+
+    def _incident(self, incident: Incident) -> None:
+        name = incident.kind.replace(" ", "_")
+        if getattr(self, f"_do_{name}")(incident):
+            self.cluster.counts[name] += 1
+
+    def _undo(self, incident: Incident, undo: Callable[[], object]) -> bool:
+        """End a fault when its time is over, at the latest when all faults stop."""
+        now = self.timeline.now
+        end = min(now + incident.seconds, max(now, self.cluster.schedule.seconds))
+        self.timeline.at(end, lambda _: undo())
+        return True
+
+    def _pick(self, kind: type[Machine], index: int) -> Process | None:
+        found = [p for p in self.cluster.processes.values() if isinstance(p.machine, kind)]
+        found = [p for p in found if p.alive]
+        return found[index % len(found)] if found else None
+
+    # ------------------------------------------------------------------ commands
+
+    def _order(self, event: Event) -> bool:
+        if not self.cluster.master.started:
+            return False
+        self.cluster.give(self.cluster.processes[MASTER], event)
+        return True
+
+    def _do_rescale(self, incident: Incident) -> bool:
+        limits: dict[str, Any] = (
+            {},
+            {"tasks_max": 1 + incident.target % 5},
+            {"bytes_max": 30_000},
+            {"pause_ms": 60.0},
+        )[incident.other % 4]
+        nodes = min(max(1, incident.target), self.cluster.tasks)
+        return self._order(Rescale(nodes, **limits))
+
+    def _do_abort(self, _: Incident) -> bool:
+        return self._order(Abort())
+
+    def _do_resume(self, _: Incident) -> bool:
+        return self._order(Resume())
+
+    def _do_roll_back(self, _: Incident) -> bool:
+        return self._order(RollBack())
+
+    # ------------------------------------------------------------------ the network
+
+    def _for_a_while(self, incident: Incident, what: str, amount: float) -> bool:
+        setattr(self.network, what, amount)
+        return self._undo(incident, lambda: setattr(self.network, what, 0.0))
+
+    def _do_loss(self, incident: Incident) -> bool:
+        return self._for_a_while(incident, "loss", incident.amount)
+
+    def _do_duplicate(self, incident: Incident) -> bool:
+        return self._for_a_while(incident, "duplication", incident.amount)
+
+    def _do_reorder(self, incident: Incident) -> bool:
+        return self._for_a_while(incident, "reorder", incident.amount)
+
+    def _do_corrupt(self, incident: Incident) -> bool:
+        return self._for_a_while(incident, "corruption", 2 * incident.amount)
+
+    def _link(self, incident: Incident) -> tuple[str, str]:
+        """Choose a direction; one in three is from the master to who routes, where it hurts."""
+        if incident.target % 3 == 0:
+            router = self._pick(Feeder if incident.other % 4 else Query, incident.other)
+            if router is not None:
+                return MASTER, router.name
+        names = sorted(self.cluster.processes)
+        source = names[incident.target % len(names)]
+        to = names[incident.other % len(names)] if incident.other % 4 else "*"
+        return (source, to) if incident.target % 2 else (to, source)
+
+    def _pairs(self, incident: Incident) -> list[tuple[str, str]]:
+        source, to = self._link(incident)
+        names = sorted(self.cluster.processes)
+        return [
+            (a, b)
+            for a in (names if source == "*" else [source])
+            for b in (names if to == "*" else [to])
+        ]
+
+    def _do_partition(self, incident: Incident) -> bool:
+        link = self._link(incident)
+        self.network.cut.add(link)
+        return self._undo(incident, lambda: self.network.cut.discard(link))
+
+    def _do_clog(self, incident: Incident) -> bool:
+        until = self.timeline.now + incident.seconds
+        self.network.clogged.update(dict.fromkeys(self._pairs(incident), until))
+        return True
+
+    def _do_lag(self, incident: Incident) -> bool:
+        pairs = self._pairs(incident)
+        self.network.lag.update(dict.fromkeys(pairs, incident.amount))
+        return self._undo(incident, lambda: [self.network.lag.pop(p, None) for p in pairs])
+
+    def _do_narrow(self, incident: Incident) -> bool:
+        names = sorted(self.cluster.processes)
+        name = names[incident.target % len(names)]
+        self.network.speeds[name] = self.network.bandwidth_bytes_s * incident.amount / 10
+        return self._undo(incident, lambda: self.network.speeds.pop(name, None))
+
+    # ------------------------------------------------------------------ processes
+
+    def _lost(self, machine: Machine) -> PeerLost:
+        return PeerLost(machine.me, machine.incarnation)
+
+    def _do_crash(self, incident: Incident) -> bool:
+        process = self._pick(Node, incident.target)
+        if process is None:
+            return False
+        process.killed = True
+        if incident.other % 3:  # else nobody notices but the lease
+            event = self.cluster.processes[MASTER], self._lost(process.machine)
+            self.timeline.after(NOTICED_S, self.cluster.arrive, event)
+        return True
+
+    def _do_reset(self, incident: Incident) -> bool:
+        process = self._pick(Node, incident.target)
+        if process is None:
+            return False
+        self.cluster.give(self.cluster.processes[MASTER], self._lost(process.machine))
+        return True
+
+    def _do_pause(self, incident: Incident) -> bool:
+        kinds: tuple[type[Machine], ...] = (Node, Feeder, StateServer, Query, Node, Master)
+        process = self._pick(kinds[incident.other % len(kinds)], incident.target)
+        if process is None or process.paused:
+            return False
+        process.paused = True
+        return self._undo(incident, lambda: self._continue(process))
+
+    def _continue(self, process: Process) -> None:
+        process.paused = False
+        mailbox, process.mailbox = process.mailbox, []
+        for event in mailbox:
+            self.cluster.give(process, event)
+
+    def _do_slow(self, incident: Incident) -> bool:
+        process = self._pick(Node, incident.target)
+        if process is None:
+            return False
+        process.slow_s = incident.amount * 2
+        return self._undo(incident, lambda: setattr(process, "slow_s", 0.0))
+
+    def _kill_and_restart(self, process: Process | None) -> bool:
+        if process is None:
+            return False
+        process.killed = True
+        delay = self.random.uniform(0.05, 0.6)
+        self.timeline.after(delay, self.cluster.restart, process.name)
+        return True
+
+    def _do_server(self, incident: Incident) -> bool:
+        return self._kill_and_restart(self._pick(StateServer, incident.target))
+
+    def _do_feeder(self, incident: Incident) -> bool:
+        return self._kill_and_restart(self._pick(Feeder, incident.target))
+
+    def _do_query(self, incident: Incident) -> bool:
+        return self._kill_and_restart(self._pick(Query, incident.target))
+
+    def _do_attempt(self, incident: Incident) -> bool:
+        self.cluster.query.sloppy += 1 + incident.target % 3
+        return not self.cluster.query.finished
+
+    def _do_full(self, incident: Incident) -> bool:
+        process = self._pick(StateServer, incident.target)
+        if process is None:
+            return False
+        machine, before = process.machine, process.machine.settings
+        machine.settings = replace(before, server_bytes_max=100)
+        return self._undo(incident, lambda: setattr(machine, "settings", before))
+
+    def _do_store(self, incident: Incident) -> bool:
+        self.cluster.store_refuses = True
+        return self._undo(incident, lambda: setattr(self.cluster, "store_refuses", False))
+
+    def _do_launch(self, _: Incident) -> bool:
+        self.cluster.launch_fails += 1
+        return True
+
+    def _do_skew(self, _: Incident) -> bool:
+        """Clocks are skewed from the start of a schedule that has this incident."""
+        return True
+
+    def _do_master(self, incident: Incident) -> bool:
+        """The driver dies. Its processes end by themselves; some live on for a while as ghosts."""
+        processes = self.cluster.processes
+        if processes[MASTER].killed:
+            return False
+        for name, process in list(processes.items()):
+            if name == MASTER or incident.other % 2:
+                process.killed = True
+            else:
+                del processes[name]
+        self.timeline.after(self.random.uniform(0.1, 0.8), self.cluster.new_generation)
+        return True
+
+    # ------------------------------------------------------------------ the end of all faults
+
+    def _heal(self, _: Any) -> None:
+        """Faults stop here; from now on everything must come to its end."""
+        self.network.heal()
+        self.cluster.store_refuses = False
+        self.cluster.launch_fails = 0
+        for process in self.cluster.everyone:
+            process.slow_s = 0.0
+            if process.paused:
+                self._continue(process)
+        self.timeline.after(0.5, self._last_word)
+
+    def _last_word(self, _: Any) -> None:
+        """Whoever aborted a migration has it carried on now."""
+        if self.cluster.master.conductor.migration is not None:
+            self._order(Resume())

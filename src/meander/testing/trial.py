@@ -1,0 +1,168 @@
+"""What a simulated cluster is made to do, and what must come of it.
+
+A trial is an operator with the rows it is fed: by continuous feeders, row after row, and by a query
+in micro-batches. `OperatorTrial` tries an operator of yours; the simulator's own trial, which notices
+more than a result can show, is in `tally`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import eq
+from typing import Any, NamedTuple, Protocol
+
+from meander.errors import InputError
+from meander.model import TaskId
+from meander.protocol.messages import FeederId, loop_feeder
+from meander.protocol.state import Emission, Operator
+
+QUERY = "query0"
+"""The name of the query that brings micro-batches."""
+
+
+class Verdict(NamedTuple):
+    """How the states at the end differ from those of a plain sequential run."""
+
+    violations: list[str]
+    lost: int = 0
+    """Rows that are missing, as far as they can be counted."""
+    duplicated: int = 0
+
+
+class Trial(Protocol):
+    """An operator and its rows."""
+
+    tasks: int
+
+    @property
+    def feeders(self) -> Mapping[FeederId, int]:
+        """The continuous feeders, each with how many rows it has."""
+
+    @property
+    def batches(self) -> int:
+        """How many micro-batches the query has."""
+
+    def operator(self, notice: Callable[[TaskId, str], None]) -> Operator:
+        """Make the operator of one node; `notice` takes what must never happen."""
+
+    def rows(self, feeder: FeederId, first: int, last: int) -> Iterable[tuple[TaskId, int, Any]]:
+        """Give the rows of a feeder from offset `first` to `last`: (task, offset, row)."""
+
+    def batch(self, number: int) -> Sequence[tuple[TaskId, Any]]:
+        """Give the rows of a micro-batch, in any order: (task, row)."""
+
+    def judge(self, states: Mapping[TaskId, Any]) -> Verdict:
+        """Compare the operator's states at the end with a plain sequential run."""
+
+
+class OperatorTrial:
+    """An operator of yours with rows of your choice.
+
+    A chunk's rows come to `apply` as a tuple: `(offset, value)` pairs from feeders, bare values from
+    the query, and whatever your operator emitted from the loop. Feeders run against each other, so
+    states must not depend on how their rows interleave, or `same` must look past it.
+
+    Args:
+        make: makes the operator of one node.
+        tasks: how many tasks it has.
+        feeds: per feeder its rows in order: (task, value).
+        batches: micro-batches of a query: (task, value).
+        same: says whether a state is as good as the one of the sequential run.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Operator],
+        tasks: int,
+        feeds: Mapping[FeederId, Sequence[tuple[TaskId, Any]]],
+        batches: Sequence[Sequence[tuple[TaskId, Any]]] = (),
+        same: Callable[[Any, Any], bool] = eq,
+    ) -> None:
+        given = [row for feed in feeds.values() for row in feed]
+        given += [row for batch in batches for row in batch]
+        if not all(0 <= task < tasks for task, _ in given):
+            raise InputError(f"a row is for a task that is not in 0..{tasks - 1}")
+        self.make = make
+        self.tasks = tasks
+        self.feeds = feeds
+        self._batches = batches
+        self.same = same
+
+    @property
+    def feeders(self) -> Mapping[FeederId, int]:
+        """The feeders with the number of their rows."""
+        return {feeder: len(rows) for feeder, rows in self.feeds.items()}
+
+    @property
+    def batches(self) -> int:
+        """How many micro-batches there are."""
+        return len(self._batches)
+
+    def operator(self, notice: Callable[[TaskId, str], None]) -> Operator:
+        """Make an operator; what it raises is a finding."""
+        return self.make()
+
+    def rows(self, feeder: FeederId, first: int, last: int) -> Iterable[tuple[TaskId, int, Any]]:
+        """Give rows as (task, offset, (offset, value))."""
+        for offset in range(first, last + 1):
+            task, value = self.feeds[feeder][offset]
+            yield task, offset, (offset, value)
+
+    def batch(self, number: int) -> Sequence[tuple[TaskId, Any]]:
+        """Give the rows of a micro-batch."""
+        return self._batches[number]
+
+    def judge(self, states: Mapping[TaskId, Any]) -> Verdict:
+        """Run everything through one operator, in one loop, and compare."""
+        wanted = self._sequential()
+        return Verdict(
+            [
+                f"task {task} has {states[task]!r}, a sequential run {want!r}"
+                for task, want in wanted.items()
+                if task in states and not self.same(states[task], want)
+            ]
+        )
+
+    def _sequential(self) -> dict[TaskId, Any]:
+        operator = self.make()
+        states = {task: operator.empty(task) for task in range(self.tasks)}
+        fed: deque[tuple[FeederId, int, Emission]] = deque()
+        emitted = dict.fromkeys(states, 0)
+
+        def apply(task: TaskId, feeder: FeederId, rows: Any, after: int) -> None:
+            for emission in operator.apply(task, states[task], feeder, rows, after):
+                emitted[task] += 1
+                fed.append((loop_feeder(task), emitted[task] - 1, emission))
+            while fed:
+                loop, before, emission = fed.popleft()
+                apply(emission.task, loop, emission.rows, before)
+
+        for feeder, length in self.feeders.items():
+            for task, offset, row in self.rows(feeder, 0, length - 1):
+                apply(task, feeder, (row,), offset - 1)
+        for rows in self._batches:
+            for task, value in rows:
+                apply(task, QUERY, (value,), -1)
+        return states
+
+
+class Watched:
+    """An operator that tells whenever rows are applied to a task."""
+
+    def __init__(self, operator: Operator, watch: Callable[[TaskId], None]) -> None:
+        self.operator = operator
+        self.watch = watch
+        self.empty = operator.empty
+        self.dump = operator.dump
+        self.load = operator.load
+        self.dump_rows = operator.dump_rows
+        self.load_rows = operator.load_rows
+        self.size = operator.size
+
+    def apply(
+        self, task: TaskId, app: Any, feeder: FeederId, rows: Any, after: int
+    ) -> Iterable[Emission]:
+        """Tell, then apply."""
+        self.watch(task)
+        return self.operator.apply(task, app, feeder, rows, after)
