@@ -44,10 +44,10 @@ def run(args: argparse.Namespace) -> int:
         return OK
     table = Table(title=f"{found['rows']:,} tweets, {found['words']:,} words, {found['tasks']} "
                   f"tasks, {found['cores']} cores", title_justify="left", title_style="")  # fmt: skip
-    for name in ("", "rows/s", "seconds", "peak MB"):
+    for name in ("", "rows/s", "seconds", "CPU s", "peak MB"):
         table.add_column(name, justify="right" if name else "left")
     for side, label in (("sql", "plain SQL count"), ("profile", "meander profile")):
         table.add_row(label, f"{found[f'{side}_rows_s']:,.0f}", f"{found[f'{side}_s']:.1f}",
-                      f"{found[f'{side}_peak_mb']:,.0f}")  # fmt: skip
+                      f"{found[f'{side}_cpu_s']:.1f}", f"{found[f'{side}_peak_mb']:,.0f}")  # fmt: skip
     Console(highlight=False).print(table, f"ratio {found['ratio']:.2f}")
     return OK
