@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final
 
 from meander.errors import MalformedMessage, ProtocolError, StaleMessage
 from meander.model import ZERO_EPOCH, Epoch
@@ -27,6 +27,7 @@ from meander.protocol.messages import (
     Tell,
 )
 from meander.protocol.settings import Settings
+from meander.protocol.shape import Test, bad_field, shape
 
 STORY_EVENTS = 24
 """How many of the last events an error tells."""
@@ -90,20 +91,26 @@ class Machine:
             if event.incarnation:
                 self._seen[event.sender] = event.incarnation
             assert on is not None
-            on(event, body)
+            try:
+                on(event, body)
+            except ProtocolError as error:
+                raise self._told(error, event) from error
         else:
             handler = self._handlers.get(type(event))
             if handler is None:
                 raise self._malformed(f"{self.me} takes no {type(event).__name__}")
             self._check_body(event)
             self._story.append((now, event))
-            handler(event)
+            try:
+                handler(event)
+            except ProtocolError as error:
+                raise self._told(error, event) from error
         return self._out
 
     def _check_envelope(self, env: Envelope, *, known: bool) -> None:
         if not known:
             raise self._malformed(f"{self.me} takes no {type(env.body).__name__}")
-        if type(env.incarnation) is not int or env.incarnation < 0 or type(env.epoch) is not Epoch:
+        if not _IS_HEAD(env[:5]) or min(env.incarnation, env.to_incarnation, *env.epoch) < 0:
             raise self._malformed(f"envelope from {env.sender!r} is not well formed")
         if env.epoch.generation != self.epoch.generation and self.epoch.generation:
             self._check_generation(env)
@@ -126,13 +133,10 @@ class Machine:
         )
 
     def _check_body(self, body: Any) -> None:
+        if not _SHAPES[type(body)](body):
+            raise self._malformed(f"{type(body).__name__}: {bad_field(body)}")
         check = self._checks.get(type(body))
-        if check is None:
-            return
-        try:
-            fault = check(body)
-        except (TypeError, ValueError, AttributeError, IndexError) as error:
-            fault = f"fields of the wrong kind ({error})"
+        fault = None if check is None else check(body)
         if fault is not None:
             raise self._malformed(f"{type(body).__name__}: {fault}")
 
@@ -160,8 +164,11 @@ class Machine:
     def _stale(self, text: str) -> StaleMessage:
         return StaleMessage(text)
 
-    def _illegal(self, text: str) -> ProtocolError:
-        return ProtocolError(text, self.story())
+    def _told(self, error: ProtocolError, event: Event) -> ProtocolError:
+        """Add to an error who met it, on which event, and what led there."""
+        body = event.body if isinstance(event, Envelope) else event
+        what = f"{self.me} at {self.epoch}, on {type(body).__name__}: {error.args[0]}"
+        return type(error)(what, error.story or self.story())
 
 
 def _brief(event: Event) -> str:
@@ -173,4 +180,8 @@ def _brief(event: Event) -> str:
     return text if len(text) <= 200 else text[:197] + "..."
 
 
-_MESSAGES: frozenset[type] = frozenset(Message.__args__)
+_MESSAGES: Final[frozenset[type]] = frozenset(Message.__args__)
+_SHAPES: Final[Mapping[type, Test]] = {
+    kind: shape(kind) for kind in (*Message.__args__, *Event.__args__) if kind is not Envelope
+}
+_IS_HEAD: Final = shape(tuple[str, int, str, int, Epoch])
