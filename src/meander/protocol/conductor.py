@@ -118,7 +118,7 @@ class Conductor:
         target = self.planner(Problem(workload, current, nodes, self.tau, new_nodes=fresh)).target
         self._fresh += sum(1 for node in target.nodes if node in fresh)
         dismissing = {p.id for p in self.master.membership.of_kind("node") if p.dismissing}
-        for gone in {*dismissing, *([without] if without else [])} & set(target.nodes):
+        for gone in sorted({*dismissing, *([without] if without else [])} & set(target.nodes)):
             target = self._swap(target, gone, current)
         return target
 
