@@ -7,13 +7,15 @@ master counts on it, as long as clocks run within the margin of one another.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from meander.model import Epoch
 from meander.protocol.machine import Machine
 from meander.protocol.messages import (
     MASTER,
+    Accepted,
     Beat,
+    Dismiss,
     Envelope,
     Fence,
     Grant,
@@ -25,6 +27,9 @@ from meander.protocol.messages import (
 )
 from meander.protocol.settings import Settings
 from meander.protocol.table import Table
+
+FROM_MASTER: Final = frozenset({Welcome, Grant, Fence, Accepted, Dismiss})
+"""What the master says to the others, and nobody else does."""
 
 
 class Client(Machine):
@@ -54,6 +59,8 @@ class Client(Machine):
         """On this process's own clock."""
         self.behind = False
         """Whether an epoch was heard of that is newer than the table."""
+        self._behind_at = 0.0
+        """Since when: the answer to a later question tells whether that was true."""
         self._beat_at = -1.0
 
     @property
@@ -65,6 +72,10 @@ class Client(Machine):
 
     def _check_envelope(self, env: Envelope, *, known: bool) -> None:
         super()._check_envelope(env, known=known)
+        if (env.sender == MASTER) != (type(env.body) in FROM_MASTER):
+            raise self._malformed(f"{env.sender} has no business to say {type(env.body).__name__}")
+        if env.sender == MASTER and env.incarnation != 1:
+            raise self._malformed(f"the master has no incarnation {env.incarnation}")
         if self.incarnation == 0 and type(env.body) not in (Welcome, Fence):
             raise self._stale(f"{self.me} is not registered yet")
 
@@ -98,19 +109,29 @@ class Client(Machine):
         return self._check_grant(body.grant)
 
     def _on_welcome(self, env: Envelope, body: Welcome) -> None:
+        if body.instance != self.instance:
+            return  # it is late: for whoever bore this id before
         if self.table is None:
             self._joined(body)
+            self.lease_until = max(self.lease_until, self._now)  # silence counts from here on
         self._on_grant(env, body.grant)
 
     def _joined(self, body: Welcome) -> None:
         """Take what the master says of us."""
 
     def _check_grant(self, body: Grant) -> str | None:
-        if not body.lease_s >= 0 or not body.sent <= self._now_limit():
-            return "a lease cannot last less than nothing or begin in the future"
-        if body.table is not None and type(body.table) is not Table:
+        if not 0 <= body.lease_s <= self.settings.lease_s or not body.sent <= self._now_limit():
+            return (
+                "a lease cannot last less than nothing, longer than agreed, or begin in the future"
+            )
+        if body.table is None:
+            return None
+        if type(body.table) is not Table:
             return "that is no table"
-        return None
+        fault: str | None = body.table.fault
+        if fault is None and body.table.epoch.generation != self.epoch.generation:
+            return f"the table is of generation {body.table.epoch.generation}"
+        return fault
 
     def _now_limit(self) -> float:
         return float("inf") if self._beat_at < 0 else self._beat_at
@@ -122,7 +143,10 @@ class Client(Machine):
             assert table is not None
             old, self.table, self.epoch, self.behind = self.table, table, table.epoch, False
         elif env.epoch > self.epoch:
-            self.behind = True
+            self.fall_behind()
+        elif self.behind and body.sent >= self._behind_at:
+            self.behind = False  # whoever spoke of a newer epoch was wrong
+            self._not_behind()
         if body.sent >= 0:
             # A lease for a table that is not the newest does not hold.
             if not self.behind:
@@ -134,9 +158,17 @@ class Client(Machine):
             self._adopt(old, table)
             self._beat()  # the acknowledgement of the epoch
 
+    def fall_behind(self) -> None:
+        """An epoch was heard of that is not known here: ask for it."""
+        if not self.behind:
+            self.behind, self._behind_at = True, self._now
+
+    def _not_behind(self) -> None:
+        """The master knows of no epoch that is newer than the table."""
+
     def _adopt(self, old: Table | None, new: Table) -> None:
         """Act on a newer table."""
 
     def _on_fence(self, env: Envelope, body: Fence) -> None:
-        if env.sender == MASTER:
+        if body.instance in ("", self.instance):
             self._exit("replaced by the master")

@@ -284,9 +284,7 @@ class Conductor:
             master._send(peer.id, Dismiss(), peer.incarnation)
 
     def _complete(self, migration: Migration) -> None:
-        migration.go(Step.ALL_DISMISSED)
-        if migration.rolling_back:
-            migration.stage = Stage.ROLLED_BACK
+        migration.go(Step.ALL_BACK if migration.rolling_back else Step.ALL_DISMISSED)
         self.master._tell(migration.stage.value, **migration.report(self.master._now))
 
     def installed(self, item: Install) -> None:

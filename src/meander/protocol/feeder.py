@@ -70,10 +70,16 @@ class Feeder(Client):
     def _check_offer(self, event: Offer) -> str | None:
         if event.last <= self.offset:
             return f"offset {event.last} was offered before (the last one is {self.offset})"
-        if not self.room:
+        if not self.room or self.table is None:
             return "there is no room: wait until `room` is true"
-        if any(task < 0 or not self.offset < lo <= hi for task, _, lo, hi, _ in event.groups):
-            return "a task is negative or its offsets do not ascend"
+        tasks = self.table.assignment.tasks
+        for task, _, first, last, size in event.groups:
+            if not 0 <= task < tasks or size < 0:
+                return f"there is no task {task}, or its rows have no size"
+            if not self.offset < first <= last <= event.last:
+                return f"offsets {first} to {last} do not follow {self.offset}"
+        if len({task for task, *_ in event.groups}) != len(event.groups):
+            return "a task stands twice"
         return None
 
     def _on_offer(self, event: Offer) -> None:

@@ -41,7 +41,7 @@ class MigrationManager:
         """For which tenure each of them is meant: a new one may have to be given it again."""
         self._held: set[tuple[TaskId, Epoch]] = set()
         """Puts that the server has confirmed."""
-        self._server_incarnation = 0
+        self.server_incarnation = 0
         self._put_at = 0.0
         self.unconfirmed: dict[TaskId, Install] = {}
         """Installed here, but the newest table does not know it yet."""
@@ -154,8 +154,8 @@ class MigrationManager:
             del self.puts[key], self._targets[key]
             self._held.discard(key)
         incarnation = table.servers.get(node.server, 0)
-        if incarnation != self._server_incarnation:  # a new one, and it has nothing
-            self._server_incarnation = incarnation
+        if incarnation != self.server_incarnation:  # a new one, and it has nothing
+            self.server_incarnation = incarnation
             self._held.clear()
         self._put_at = 0.0
         self._put()

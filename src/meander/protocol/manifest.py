@@ -29,7 +29,7 @@ class Manifest(NamedTuple):
     offsets: dict[FeederId, int]
 
     def dump(self) -> bytes:
-        """Write it as indented JSON."""
+        """Write it as JSON."""
         data = {
             "meander manifest": 1,
             "generation": self.generation,
@@ -59,10 +59,11 @@ class Manifest(NamedTuple):
                 for task, r in data["records"].items()
             }
             offsets = {str(f): int(o) for f, o in data["offsets"].items()}
-            return cls(
-                int(data["generation"]), int(data["tasks"]), tuple(data["nodes"]), records, offsets
-            )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            tasks, nodes = int(data["tasks"]), tuple(data["nodes"])
+            if not all(0 <= task < tasks for task in records) or tasks < 1:
+                raise ValueError("a record of a task that there is not")
+            return cls(int(data["generation"]), tasks, nodes, records, offsets)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InputError(f"this is no manifest of Meander: {error!r}") from None
 
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any, ClassVar
 
-from meander.model import Epoch, NodeId, TaskId
+from meander.errors import InputError
+from meander.model import TOTAL_MAX, Epoch, NodeId, TaskId
 from meander.protocol.conductor import Conductor
 from meander.protocol.ledger import Ledger
 from meander.protocol.machine import Machine
@@ -22,6 +23,7 @@ from meander.protocol.manifest import CLAIM_KEY, MANIFEST_KEY, Manifest
 from meander.protocol.membership import Change, Membership, Peer, Status
 from meander.protocol.messages import (
     MASTER,
+    STORE,
     Abort,
     Accepted,
     Action,
@@ -96,6 +98,8 @@ class Master(Machine):
         self.started = False
         self._writing = False
         """Whether a manifest is on its way to the store."""
+        self._claimed = False
+        """Whether the store has granted this generation: then the manifest is being read."""
         self._unsaved = False
         self._write_at = 0.0
         self._accepting: list[tuple[PeerId, int, Checkpoint]] = []
@@ -108,10 +112,22 @@ class Master(Machine):
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Take one event; whatever it changed is published at its end."""
-        super().handle(event, now)
+        actions = super().handle(event, now)
         if self.started and not self.ended:
             self._after()
-        return self._out
+        return actions
+
+    def _check_envelope(self, env: Envelope, *, known: bool) -> None:
+        super()._check_envelope(env, known=known)
+        if env.epoch > self.epoch:
+            raise self._malformed(f"{env.sender} speaks of epoch {env.epoch}, which never was")
+        peer = self.membership.peers.get(env.sender)
+        if env.incarnation > (0 if peer is None else peer.incarnation):
+            raise self._malformed(f"{env.sender} was never given incarnation {env.incarnation}")
+        if type(env.body) is not Hello:
+            return
+        if env.sender in ("", MASTER, STORE) or (peer and peer.kind != env.body.kind):
+            raise self._malformed(f"{env.sender!r} cannot be a {env.body.kind}")
 
     def _after(self) -> None:
         self.conductor.advance()
@@ -146,8 +162,8 @@ class Master(Machine):
     # ------------------------------------------------------------------ start and time
 
     def _claim(self) -> None:
-        """Make sure that no earlier master can write any more."""
-        if not self._writing:
+        """Make sure that no earlier master can write any more. A claim is granted only once."""
+        if not self._writing and not self._claimed:
             self._writing = True
             claim = str(self.epoch.generation).encode()
             self._out.append(Store(CLAIM_KEY, claim, fence=self.epoch.generation))
@@ -156,10 +172,13 @@ class Master(Machine):
         if self.started or event.key != MANIFEST_KEY:
             return
         if event.data is not None:
-            manifest = Manifest.load(event.data)
-            if manifest.tasks != self.ledger.tasks:
-                self._tell("refused", why=f"the checkpoint has {manifest.tasks} tasks")
-                self._exit("the checkpoint is of an operator with another number of tasks")
+            try:
+                manifest = Manifest.load(event.data)
+                if manifest.tasks != self.ledger.tasks:
+                    raise InputError(f"the checkpoint has {manifest.tasks} tasks")
+            except InputError as error:
+                self._tell("refused", why=str(error))
+                self._exit("the checkpoint cannot be used")
                 return
             self.ledger.record = dict(manifest.records)
             self.offsets = dict(manifest.offsets)
@@ -240,7 +259,7 @@ class Master(Machine):
     def _other_hello(self, env: Envelope, body: Hello) -> None:
         peer = self.membership.peers.get(env.sender)
         if peer is not None and body.instance in peer.past:
-            self._send(env.sender, Fence())
+            self._send(env.sender, Fence(body.instance))
             return
         if peer is None or peer.instance != body.instance:
             if env.sender in self.closed:
@@ -258,14 +277,15 @@ class Master(Machine):
             offset = self.offsets.get(peer.id, -1)
             grant = Grant(-1.0, 0.0, self.table)
             to = peer.incarnation if peer.kind == "node" else 0
-            self._send(peer.id, Welcome(peer.incarnation, offset, grant), to)
+            self._send(peer.id, Welcome(peer.incarnation, offset, grant, peer.instance), to)
 
     def _lease(self) -> float:
         return self.settings.lease_s * self.settings.lease_margin
 
     def _check_beat(self, body: Beat) -> str | None:
+        most = TOTAL_MAX // self.ledger.tasks - 1
         for task, work, size in body.stats:
-            if not 0 <= task < self.ledger.tasks or work < 0 or size < 0:
+            if not (0 <= task < self.ledger.tasks and 0 <= work <= most and 0 <= size <= most):
                 return f"statistics of task {task} are impossible"
         return None if body.offset >= -1 else "an offset counts from -1"
 
@@ -308,7 +328,10 @@ class Master(Machine):
 
     def _check_installed(self, body: Installed) -> str | None:
         for item in body.items:
-            if not 0 <= item.task < self.ledger.tasks or item.size < 0 or item.pause_s < 0:
+            if (
+                not 0 <= item.task < self.ledger.tasks
+                or min(item.size, item.pause_s, item.transfer_s) < 0
+            ):
                 return f"install of task {item.task} is impossible"
             if item.tenure > self.epoch:
                 return f"nobody has tenure {item.tenure} yet"
@@ -327,6 +350,8 @@ class Master(Machine):
     def _check_rescale(self, event: Rescale) -> str | None:
         if not 1 <= event.nodes <= self.ledger.tasks:
             return f"nodes must be from 1 to the number of tasks ({self.ledger.tasks})"
+        if any(limit is not None and limit <= 0 for limit in event[1:]):
+            return "a pause budget and the limits of a round are greater than 0"
         return None if self.started else "the master has not started"
 
     def _on_abort(self, _: Abort) -> None:
@@ -401,12 +426,13 @@ class Master(Machine):
         self._out.append(Store(MANIFEST_KEY, manifest.dump(), fence=self.epoch.generation))
 
     def _on_stored(self, event: Stored) -> None:
-        if not self._writing:
+        if not self._writing or event.key != (MANIFEST_KEY if self.started else CLAIM_KEY):
             return
         self._writing = False
         if event.fenced:
             self._exit("a later generation has taken over")
         elif not self.started:
+            self._claimed = event.done
             if event.done:  # what the manifest says now is final
                 self._out.append(Load(MANIFEST_KEY))
         elif event.done:

@@ -14,7 +14,6 @@ from meander.errors import ProtocolError
 from meander.model import ZERO_EPOCH, Epoch, NodeId
 from meander.protocol.messages import Member, PeerId
 
-
 GENERATION_STRIDE = 1_000_000
 """Incarnations of a later generation are higher: states remember those of feeders for good."""
 
@@ -57,8 +56,8 @@ class Peer:
     """One process, or the line of processes that bore one id."""
 
     __slots__ = (
-        "acked", "address", "dismissing", "id", "incarnation", "instance", "kind", "lease_until", "offset",
-        "past", "server", "since", "status",
+        "acked", "address", "dismissing", "id", "incarnation", "instance", "kind", "lease_until",
+        "offset", "past", "server", "since", "status",
     )  # fmt: skip
 
     def __init__(self, peer: PeerId, kind: str, incarnation: int, now: float) -> None:

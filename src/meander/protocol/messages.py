@@ -277,6 +277,8 @@ class Welcome(NamedTuple):
     offset: int
     """The last source offset that needs no replay; -1: begin at the beginning."""
     grant: Grant
+    instance: str
+    """Whom it is meant for, as in its Hello: another process under the same id is not."""
 
 
 class Beat(NamedTuple):
@@ -348,6 +350,9 @@ class Dismiss(NamedTuple):
 
 class Fence(NamedTuple):
     """You have been replaced: stop."""
+
+    instance: str = ""
+    """Whom it is meant for; empty: whoever has the incarnation it is addressed to."""
 
 
 class Bye(NamedTuple):

@@ -2,7 +2,7 @@
 
 LAUNCHING ──all up──► MOVING ──no moves left──► DRAINING ──all dismissed──► COMPLETED
     │                   │ ▲
-    │                abort resume          roll back: MOVING, with origin and target exchanged
+    │                abort resume          roll back: MOVING, with the origin as target
     └──abort──► ABORTED ◄┘                 (it then ends as ROLLED_BACK)
 """
 
@@ -36,6 +36,8 @@ class Step(Enum):
     ALL_UP = "all up"
     ALL_MOVED = "all moved"
     ALL_DISMISSED = "all dismissed"
+    ALL_BACK = "all back"
+    """The same, but of a migration that was rolled back."""
     ABORT = "abort"
     RESUME = "resume"
     ROLL_BACK = "roll back"
@@ -49,6 +51,7 @@ STAGES: Final[Mapping[tuple[Stage, Step], Stage]] = {
     (Stage.MOVING, Step.ABORT): Stage.ABORTED,
     (Stage.MOVING, Step.ROLL_BACK): Stage.MOVING,
     (Stage.DRAINING, Step.ALL_DISMISSED): Stage.COMPLETED,
+    (Stage.DRAINING, Step.ALL_BACK): Stage.ROLLED_BACK,
     (Stage.DRAINING, Step.ROLL_BACK): Stage.MOVING,
     (Stage.ABORTED, Step.RESUME): Stage.LAUNCHING,
     (Stage.ABORTED, Step.ROLL_BACK): Stage.MOVING,

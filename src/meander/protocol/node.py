@@ -99,14 +99,18 @@ class Node(Client):
         for c in body.chunks:
             if c.task < 0 or (tasks is not None and c.task >= tasks):
                 return f"there is no task {c.task}"
-            if (
-                c.number < 1
-                or c.incarnation < 1
-                or c.first > c.last
-                or not isinstance(c.feeder, str)
-            ):
+            if c.number < 1 or c.incarnation < 1 or not 0 <= c.first <= c.last or c.size < 0:
                 return f"chunk {c.number} of {c.feeder!r} is impossible"
+            if c.feeder.startswith("loop/") and self._no_loop(c.feeder):
+                return f"{c.feeder} is no loop of this operator"
         return None
+
+    def _no_loop(self, feeder: FeederId) -> bool:
+        """Whether a feeder that calls itself a loop is none."""
+        number = feeder[5:]
+        if not (number.isascii() and number.isdecimal() and len(number) <= 10):
+            return True
+        return self.table is not None and int(number) >= self.table.assignment.tasks
 
     def _on_chunks(self, env: Envelope, body: Chunks) -> None:
         if not self.leased:
@@ -215,7 +219,7 @@ class Node(Client):
     # ------------------------------------------------------------------ acknowledgements and loops
 
     def _check_acks(self, body: Acks) -> str | None:
-        if not body.feeder.startswith("loop/"):
+        if not body.feeder.startswith("loop/") or self._no_loop(body.feeder):
             return f"{body.feeder} is no loop"
         return check_acks(body)
 
@@ -322,6 +326,9 @@ class Node(Client):
             self.retriever.pump()
             self.flush()
 
+    def _not_behind(self) -> None:
+        self.rerouter.forget_false()
+
     def take_again(self, item: Chunk, epoch: Epoch) -> None:
         """Take a chunk that was parked or waited."""
         self._take(item, epoch)
@@ -365,7 +372,8 @@ class Node(Client):
             self.flush()
 
     def _on_put_done(self, env: Envelope, body: PutDone) -> None:
-        self.manager.put_done(body)
+        if (env.sender, env.incarnation) == (self.server, self.manager.server_incarnation):
+            self.manager.put_done(body)  # what a past life of the server held is gone
 
     def _check_part(self, body: Part) -> str | None:
         return self.retriever.check_part(body)
@@ -375,14 +383,16 @@ class Node(Client):
             self.retriever.part(body)
             self.flush()
 
+    def _check_loaded(self, event: Loaded) -> str | None:
+        return None if event.key else "a record has a key"
+
     def _on_loaded(self, event: Loaded) -> None:
         if self.leased:
             self.retriever.loaded(event)
             self.flush()
 
     def _on_stored(self, event: Stored) -> None:
-        if self.leased:
-            self.checkpointer.stored(event)
+        self.checkpointer.stored(event)  # with or without a lease: the store answers once
 
     def _on_accepted(self, env: Envelope, body: Accepted) -> None:
         if env.sender == MASTER and self.leased:

@@ -22,7 +22,6 @@ from typing import Any
 from meander.model import ZERO_EPOCH, Epoch, TaskId
 from meander.protocol.messages import Ack, Chunk, FeederId
 
-
 PROBE_RETRIES = 6
 """Whoever waits for durability is patient: records are written far less often than chunks."""
 

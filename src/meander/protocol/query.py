@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, ClassVar
 
-from meander.model import NodeId, TaskId
+from meander.model import TASKS_MAX, NodeId, TaskId
 from meander.protocol.client import Client
 from meander.protocol.messages import (
     Commit,
@@ -59,9 +59,15 @@ class Query(Client):
     def _check_write(self, event: Write) -> str | None:
         if min(event.batch, event.partition, event.attempt) < 0:
             return "batch, partition and attempt count from 0"
-        if any(task < 0 or count < 0 for task, _, count, _ in event.groups):
-            return "a task or a count is negative"
-        return None
+        if any(count < 0 or size < 0 for _, _, count, size in event.groups):
+            return "a count or a size is negative"
+        return self._check_tasks([task for task, *_ in event.groups])
+
+    def _check_tasks(self, tasks: list[TaskId]) -> str | None:
+        most = self.table.assignment.tasks if self.table is not None else TASKS_MAX
+        if any(not 0 <= task < most for task in tasks):
+            return f"tasks are 0 to {most - 1}"
+        return None if len(set(tasks)) == len(tasks) else "a task stands twice"
 
     def _on_write(self, event: Write) -> None:
         key = event.batch, event.partition, event.attempt
@@ -93,10 +99,18 @@ class Query(Client):
     # ------------------------------------------------------------------ committing
 
     def _check_seal(self, event: Seal) -> str | None:
-        if event.batch < 0 or self.sealed >= 0:
+        if self.sealed >= 0:
             return f"batch {self.sealed} is being committed; one at a time"
+        if event.batch < 0 or any(min(part, attempt) < 0 for part, attempt, _ in event.parts):
+            return "batch, partition and attempt count from 0"
         if len({part for part, _, _ in event.parts}) != len(event.parts):
             return "a partition stands twice"
+        for _, _, counts in event.parts:
+            if any(count < 0 for _, count in counts):
+                return "a count is negative"
+            fault = self._check_tasks([task for task, _ in counts])
+            if fault is not None:
+                return fault
         return None
 
     def _on_seal(self, event: Seal) -> None:

@@ -32,9 +32,7 @@ class Rerouter:
         """Pass a chunk on at the next flush."""
         assert self.node.table is not None
         owner = self.node.table.owner(chunk.task)
-        if (
-            owner != self.node.me
-        ):  # else: a former life of this node owns it; its feeder sends again
+        if owner != self.node.me:  # else a former life of this node owns it: it is sent again
             self._chunks[owner].append(chunk)
             self.rerouted += 1
 
@@ -48,7 +46,7 @@ class Rerouter:
 
     def park(self, item: Any, epoch: Epoch, reply_to: PeerId = "") -> None:
         """Keep an item until the epoch that explains it is known here."""
-        self.node.behind = True
+        self.node.fall_behind()
         if len(self.parked) < self.node.settings.parked_messages_max:
             self.parked.append((epoch, item, reply_to))
 
@@ -60,6 +58,10 @@ class Rerouter:
                 self.node.take_again(item, epoch)
             else:
                 self.node.staging.take_again(item, epoch, reply_to)
+
+    def forget_false(self) -> None:
+        """Drop what was parked for epochs that never were."""
+        self.parked = [parked for parked in self.parked if parked[0] <= self.node.epoch]
 
     def flush(self) -> None:
         """Send what was passed on."""

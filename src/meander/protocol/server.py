@@ -54,8 +54,8 @@ class StateServer(Client):
         self.incarnation = body.incarnation
 
     def _check_put(self, body: Put) -> str | None:
-        if body.task < 0:
-            return "a task is negative"
+        if body.task < 0 or not body.tenure < body.target:
+            return "a task is negative, or a state is meant for a tenure before its own"
         if body.blob is not None and checksum(body.blob) != body.checksum:
             return f"the state of task {body.task} does not have its checksum"
         return None
@@ -67,7 +67,8 @@ class StateServer(Client):
             self._send(env.sender, PutDone(*key, body.target, held=True))
             return
         size = len(body.blob or b"") - (len(old.blob or b"") if old is not None else 0)
-        held = self.bytes == 0 or self.bytes + size <= self.settings.server_bytes_max
+        room = self.settings.server_bytes_max - self.bytes
+        held = size <= max(0, room) or self.bytes == 0
         if held:
             self.held[key] = Held(body.target, body.blob, body.checksum)
             self.bytes += size
@@ -77,7 +78,12 @@ class StateServer(Client):
             self._give(wisher, key, 0)
 
     def _check_fetch(self, body: Fetch) -> str | None:
-        return "a task or an offset is negative" if min(body.task, body.offset) < 0 else None
+        if min(body.task, body.offset) < 0:
+            return "a task or an offset is negative"
+        held = self.held.get((body.task, body.tenure))
+        if held is not None and held.blob is not None and body.offset > len(held.blob):
+            return f"the state of task {body.task} ends before {body.offset}"
+        return None
 
     def _on_fetch(self, env: Envelope, body: Fetch) -> None:
         self._give(env.sender, (body.task, body.tenure), body.offset)

@@ -42,7 +42,7 @@ class Staging:
     def check_stage(self, body: Stage) -> str | None:
         """Find what is wrong with a stage message as such."""
         for item in body.items:
-            if min(item.task, item.batch, item.partition, item.attempt, item.tally) < 0:
+            if min(item.task, item.batch, item.partition, item.attempt, item.tally, item.size) < 0:
                 return f"a number of {item.query} batch {item.batch} is negative"
             if self._unknown(item.task):
                 return f"there is no task {item.task}"

@@ -9,13 +9,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from zlib import crc32
 
-from meander.errors import MalformedMessage
+from meander.errors import MalformedMessage, MeanderError
 from meander.model import Epoch, TaskId
 from meander.protocol.messages import FeederId, Staged, loop_feeder
 from meander.protocol.outbox import Lane, Outbox
+from meander.protocol.shape import INT_MAX
+
+_UNREADABLE: Final = (
+    ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError,
+    MeanderError,
+)  # fmt: skip
+"""What reading a blob that is none can lead to, in here or in the operator."""
 
 StageKey: TypeAlias = tuple[str, int, int, int]
 """(query, batch, partition, attempt)."""
@@ -140,7 +147,7 @@ def decode(task: TaskId, blob: bytes, operator: Operator, *, gated: bool) -> Tas
     """
     try:
         return _decode(task, blob, operator, gated=gated)
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except _UNREADABLE as error:
         raise MalformedMessage(f"the state of task {task} cannot be read: {error!r}") from error
 
 
@@ -156,27 +163,40 @@ def _decode(task: TaskId, blob: bytes, operator: Operator, *, gated: bool) -> Ta
         return blob[at - length : at]
 
     state = TaskState(task, operator.load(task, payload(head["app"])), gated=gated)
-    state.positions = {f: Position(*p) for f, p in head["positions"].items()}
-    state.durable = {f: Position(*p) for f, p in head["durable"].items()}
-    state.batches = head["batches"]
-    state.durable_batches = head["durable_batches"]
-    state.emitted = head["emitted"]
-    for query, batch, part, attempt, owner, count, size, length in head["staged"]:
+    state.positions = {f: Position(*_counts(p)) for f, p in head["positions"].items()}
+    state.durable = {f: Position(*_counts(p)) for f, p in head["durable"].items()}
+    for batches in (head["batches"], head["durable_batches"]):
+        _counts(list(batches.values()))
+    state.batches, state.durable_batches = head["batches"], head["durable_batches"]
+    (state.emitted,) = _counts([head["emitted"]])
+    for query, *numbers, length in head["staged"]:
+        batch, part, attempt, owner, tally, size = _counts(numbers)
         rows = operator.load_rows(payload(length))
-        item = Staged(query, batch, part, attempt, owner, rows, count, size)
-        state.staged[query, batch, part, attempt] = item
+        item = Staged(query, batch, part, attempt, owner, rows, tally, size)
+        if owner != task or type(query) is not str:
+            raise ValueError("staged rows of another task")
+        state.staged[item[:4]] = item
     for target, term, durable, released, last, chunks in head["lanes"]:
+        _counts([target, durable, released, last, *term])
         lane = state.outbox.lanes[target] = Lane()
         lane.last = lane.durable = durable
         for first, final, size, length in chunks:
+            _counts([first, final, size])
             state.outbox.offer(target, operator.load_rows(payload(length)), first, final, size)
-        if lane.last != last:
+        if not durable <= released <= lane.last == last:
             raise ValueError("a lane lacks chunks")
         lane.term, lane.released = Epoch(*term), released if gated else last
         lane.rewind()
     if at != len(blob):
         raise ValueError("there is more than the header tells")
     return state
+
+
+def _counts(numbers: list[Any]) -> list[int]:
+    """Give numbers that count something; complain about anything else."""
+    if not all(type(n) is int and 0 <= n <= INT_MAX for n in numbers):
+        raise ValueError(f"{numbers} do not count anything")
+    return numbers
 
 
 def checksum(blob: bytes) -> int:

@@ -10,9 +10,20 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
+from typing import Final
 
-from meander.model import Assignment, Epoch, NodeId, TaskId
+from meander.model import Assignment, Epoch, NodeId, Run, TaskId
 from meander.protocol.messages import FeederId, Incoming, Member, PeerId
+from meander.protocol.shape import shape
+
+_IS_ASSIGNMENT: Final = shape(tuple[int, tuple[Run, ...], tuple[NodeId, ...], Epoch])
+_IS_INCOMING: Final = shape(tuple[Incoming, ...])
+_IS_TERMS: Final = shape(tuple[tuple[int, int, Epoch], ...])
+_IS_MEMBER: Final = shape(tuple[NodeId, Member])
+_IS_SERVER: Final = shape(tuple[PeerId, int])
+_IS_ADDRESS: Final = shape(tuple[PeerId, str])
+_IS_CLOSED: Final = shape(tuple[FeederId, ...])
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +93,11 @@ class Table:
         return {node: tuple(entries) for node, entries in found.items()}
 
     @cached_property
+    def fault(self) -> str | None:
+        """What is wrong with the table; None if nothing is. Found out once, before it is used."""
+        return find_fault(self)
+
+    @cached_property
     def size(self) -> int:
         """About how many bytes this is on the wire."""
         chains = sum(24 + 16 * len(entry.chain) for entry in self.incoming)
@@ -92,3 +108,53 @@ class Table:
             + 20 * len(self.terms)
             + 16 * len(self.members)
         )
+
+
+def find_fault(table: Table) -> str | None:
+    """Find what is wrong with a table that somebody sent."""
+    found = table.assignment
+    parts = getattr(found, "tasks", 0), getattr(found, "runs", ()), getattr(found, "nodes", ())
+    if type(found) is not Assignment or not _IS_ASSIGNMENT((*parts, found.epoch)):
+        return "the assignment is not well formed"
+    if not (_IS_INCOMING(table.incoming) and _IS_TERMS(table.terms) and _IS_CLOSED(table.closed)):
+        return "tasks under way, terms or closed feeders are not well formed"
+    if not (
+        isinstance(table.members, Mapping)
+        and isinstance(table.servers, Mapping)
+        and isinstance(table.addresses, Mapping)
+        and all(map(_IS_MEMBER, table.members.items()))
+        and all(map(_IS_SERVER, table.servers.items()))
+        and all(map(_IS_ADDRESS, table.addresses.items()))
+    ):
+        return "members, state servers or addresses are not well formed"
+    return _fault_of_runs(table) or _fault_of_incoming(table)
+
+
+def _fault_of_runs(table: Table) -> str | None:
+    reached = 0
+    for lb, ub, node in table.assignment.runs:
+        if lb != reached or ub <= lb or node not in table.members:
+            return f"run [{lb}, {ub}) of {node} leaves a gap, overlaps, or its node is no member"
+        reached = ub
+    if reached != table.assignment.tasks or not reached:
+        return f"the runs end at {reached}, not at {table.assignment.tasks}"
+    reached = 0
+    for lb, ub, term in table.terms:
+        if not reached <= lb < ub <= table.assignment.tasks or term > table.epoch:
+            return f"the term of [{lb}, {ub}) is impossible"
+        reached = ub
+    return None
+
+
+def _fault_of_incoming(table: Table) -> str | None:
+    reached = 0
+    for entry in table.incoming:
+        if not reached <= entry.lb < entry.ub <= table.assignment.tasks:
+            return f"tasks [{entry.lb}, {entry.ub}) are out of order or out of range"
+        if table.owner(entry.lb) != table.owner(entry.ub - 1):
+            return f"tasks [{entry.lb}, {entry.ub}) have two owners"
+        tenures = [*(link.tenure for link in entry.chain), entry.tenure, table.epoch.next()]
+        if not entry.chain or any(a >= b for a, b in pairwise(tenures)):
+            return f"the chain of task {entry.lb} is empty or does not ascend to {entry.tenure}"
+        reached = entry.ub
+    return None
