@@ -5,6 +5,7 @@ A command is a row of `COMMANDS` and a module with two functions:
 
 Exit codes
   0  done
+  1  what was checked does not hold (`sim`)
   2  wrong usage or wrong input: one line on standard error says what
   3  the problem was understood and has no solution
   130, 141  interrupted; nobody reads the output any more
@@ -46,6 +47,7 @@ COMMANDS: Final = (
     Command("forecast", "project migration costs into a file", "meander.cli.forecast"),
     Command("evaluate", "replay a trace with every policy", "meander.cli.evaluate"),
     Command("generate", "made-up streams of any size", "meander.cli.generate"),
+    Command("sim", "the migration protocol under faults, by seeds", "meander.cli.sim"),
     Command("demo", "a plan from beginning to end, with pictures", "meander.cli.demo"),
 )
 

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from meander.testing.cluster import Cluster
     from meander.testing.process import Process
 
+ROUTED = (Chunks, Stage, Commit)
+"""What is sent to the owner of a task."""
+
 
 class Checkers:
     """All of them, over one cluster."""
@@ -100,7 +103,7 @@ class Checkers:
             self._acknowledges(process, body)
         elif (
             self.dismissed
-            and isinstance(body, Chunks | Stage | Commit)
+            and isinstance(body, ROUTED)
             and any(node == envelope.to for node, _ in self.dismissed)
         ):
             self._sent_to_dismissed(process, envelope)

@@ -1,0 +1,148 @@
+"""Many seeds on many cores: what happened in all of them together, and which ones failed."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from typing import Any, Final, NamedTuple
+
+from meander.testing.faults import FAULTS, generate
+from meander.testing.simulate import Outcome, run
+
+MUST_HAPPEN: Final = (
+    "schedules", "rescales", "faults", "chunks", "reroutes", "waits", "second_moves", "aborts",
+    "resumes", "replays", "loop_chunks", "staged_batches",
+)  # fmt: skip
+"""A long campaign in which one of these never happened has not tested the protocol."""
+MUST_NOT_HAPPEN: Final = ("lost", "duplicated", "reordered", "stuck")
+THOROUGH_SEEDS: Final = 500
+"""From so many seeds on, with all faults, `MUST_HAPPEN` is demanded."""
+FAILURES_MAX: Final = 100
+"""More failures than these are counted, but not kept."""
+
+
+class Scope(NamedTuple):
+    """Which schedules a campaign runs."""
+
+    nodes: int = 8
+    tasks: int = 64
+    faults: tuple[str, ...] = FAULTS
+    seconds: float = 8.0
+
+
+@dataclass
+class Report:
+    """What happened so far."""
+
+    scope: Scope
+    counts: Counter[str] = field(default_factory=Counter)
+    failures: list[Outcome] = field(default_factory=list)
+    failed: int = 0
+
+    def add(self, counts: Counter[str], failures: list[Outcome]) -> None:
+        """Take the outcome of some seeds."""
+        self.counts.update(counts)
+        self.failed += len(failures)
+        self.failures = sorted(self.failures + failures, key=lambda f: f.schedule.seed)
+        del self.failures[FAILURES_MAX:]
+
+    def untested(self) -> list[str]:
+        """Name what never happened, though so many schedules should have led to it."""
+        thorough = self.counts["schedules"] >= THOROUGH_SEEDS
+        if not thorough or set(self.scope.faults) != set(FAULTS):
+            return []
+        return [name for name in (*MUST_HAPPEN, *FAULTS) if not self.counts[name]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give the counters, those that must not happen after those that must."""
+        named = {name: self.counts[name] for name in (*MUST_HAPPEN, *MUST_NOT_HAPPEN)}
+        further = {n: c for n, c in sorted(self.counts.items()) if n not in named}
+        return {
+            **named,
+            "violations": [
+                {"seed": f.schedule.seed, "violations": f.violations} for f in self.failures
+            ],
+            "failed": self.failed,
+            "untested": self.untested(),
+            **further,
+        }
+
+
+def run_seeds(first: int, count: int, scope: Scope) -> tuple[Counter[str], list[Outcome]]:
+    """Run neighbouring seeds one after another.
+
+    >>> counts, failures = run_seeds(0, 2, Scope(nodes=3, tasks=8, faults=("loss",), seconds=3.0))
+    >>> counts["schedules"], failures
+    (2, [])
+    """
+    counts: Counter[str] = Counter()
+    failures = []
+    for seed in range(first, first + count):
+        schedule = generate(seed, scope.nodes, scope.tasks, scope.faults, scope.seconds)
+        outcome = run(schedule)
+        counts.update(outcome.counts)
+        if outcome.failed:
+            failures.append(outcome)
+    return counts, failures
+
+
+def campaign(
+    first: int,
+    count: int,
+    scope: Scope,
+    jobs: int,
+    progress: Callable[[int, int], None] = lambda done, failed: None,
+    report: Report | None = None,
+) -> Report:
+    """Run many seeds in several processes.
+
+    Args:
+        first: the first seed.
+        count: how many seeds.
+        scope: what schedules.
+        jobs: how many processes.
+        progress: told how many seeds are done and how many have failed.
+        report: is filled in; give one to have what was done so far after an interruption.
+    """
+    report = report if report is not None else Report(scope)
+    batch = max(1, min(20, count // (4 * jobs)))
+    batches = ((at, min(batch, first + count - at)) for at in range(first, first + count, batch))
+    if jobs == 1:
+        for at, size in batches:
+            report.add(*run_seeds(at, size, scope))
+            progress(report.counts["schedules"], report.failed)
+        return report
+    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_leave_interrupts)
+    try:
+        for counts, failures in _gather(pool, batches, scope, jobs):
+            report.add(counts, failures)
+            progress(report.counts["schedules"], report.failed)
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+    return report
+
+
+def _gather(
+    pool: ProcessPoolExecutor, batches: Iterator[tuple[int, int]], scope: Scope, jobs: int
+) -> Iterator[tuple[Counter[str], list[Outcome]]]:
+    """Keep a few batches ahead of every process, and give results as they come."""
+    waiting: set[Future[tuple[Counter[str], list[Outcome]]]] = set()
+    while True:
+        for at, size in batches:
+            waiting.add(pool.submit(run_seeds, at, size, scope))
+            if len(waiting) >= 3 * jobs:
+                break
+        if not waiting:
+            return
+        done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+        for future in done:
+            yield future.result()
+
+
+def _leave_interrupts() -> None:
+    """Leave Ctrl-C to the parent, which says what was done so far."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
