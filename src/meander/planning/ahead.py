@@ -5,8 +5,9 @@
   1. `ssm` plans the step as if there were no future.
   2. Boundary prices, fitted to the projected costs, make the same dynamic program look ahead. It
      obeys today's caps, whatever weights the forecast was made with.
-  3. The partitions of the forecast that meet today's caps are searched for the least cost plus
-     projected cost.
+  3. The partitions of the forecast are searched for the least cost plus projected cost, once
+     among those that meet today's caps, once among all; the latter answer is *repaired*: replaced
+     by the nearest partition that does (`ssm` from there to its own n).
   4. Each answer is scored by the *one-step look-ahead* of the model: what the step costs today,
      plus γ times the expectation, over the labels that may come next, of the best that the model
      knows from there. The least score wins, `ssm` on a tie. So the plan is never worse than `ssm`
@@ -27,7 +28,7 @@ import numpy.typing as npt
 from meander.errors import InputError
 from meander.model import Ints, Plan, Problem
 from meander.planning.cvi import fine_grained
-from meander.planning.feasible import cap_of, memory_of
+from meander.planning.feasible import NO_CAP, cap_of, memory_of
 from meander.planning.forecast import Forecast
 from meander.planning.kernels.prices import nearest
 from meander.planning.match import assign, run_bounds
@@ -96,13 +97,17 @@ def _best(problem: Problem, base: Plan, forecast: Forecast, label: int, remark: 
     wide = int(model.family.nodes.max())
     answers = {"ssm": _padded(run_bounds(base.target), wide)}
     answers["prices"] = _padded(_priced(problem, forecast, label), wide)
-    ends, value, order = forecast.values_of(label)
-    found = nearest(
-        old, ends, value, order, model.gamma, shares_of(load), load.work_prefix,
-        cap_of(problem), load.size_prefix, memory_of(problem), base.cost_share, np.inf,
-    )  # fmt: skip
-    if found >= 0:
-        answers["forecast"] = _padded(np.append(ends[found], load.tasks), wide)
+    for name, cap, memory, floor in (
+        ("forecast", cap_of(problem), memory_of(problem), base.cost_share),
+        ("repair", NO_CAP, NO_CAP, 0.0),
+    ):
+        ends, value, order = forecast.values_of(label)
+        found = nearest(
+            old, ends, value, order, model.gamma, shares_of(load), load.work_prefix, cap,
+            load.size_prefix, memory, floor, np.inf,
+        )  # fmt: skip
+        if found >= 0:
+            answers[name] = _padded(_feasible(problem, ends[found]), wide)
     rows = np.stack(list(answers.values()))
     sets = np.full(len(rows), model.set_of[label])
     ahead, _ = look_ahead(model, forecast.frontier, rows, sets)
@@ -136,6 +141,15 @@ def _priced(problem: Problem, forecast: Forecast, label: int) -> Ints:
         load, run_bounds(problem.current), problem.nodes, cap_of(problem), problem.memory_cap,
         prices.astype(np.int64),
     )  # fmt: skip
+    assert cuts is not None, "ssm has just found a plan within the same caps"
+    return cuts
+
+
+def _feasible(problem: Problem, ends: Ends) -> Ints:
+    """Give the partition, or the nearest one that meets today's caps."""
+    cuts = ssm_partition(
+        problem.workload, _cuts(ends), problem.nodes, cap_of(problem), problem.memory_cap
+    )
     assert cuts is not None, "ssm has just found a plan within the same caps"
     return cuts
 

@@ -5,12 +5,12 @@ each within its step's caps; its cost is the sum of what the steps move, as shar
 Layers of partitions, one per step, are searched by Viterbi for the cheapest path; then the layers
 grow around it and the search repeats:
 
-    seeds       the paths of all policies that were replayed, so the answer is no dearer than any;
-                and, where there is a forecast, its partitions for the step's n
+    seeds       the paths of all policies that were replayed, so the answer is no dearer than any
     growth      per step, for the few partitions that the cheapest paths go through: the exact
                 single step from a good predecessor, and (costs are symmetric) from a good
                 successor, both also under random boundary prices; either neighbour's own
-                partition, where it is feasible here; one boundary shifted by one or two tasks
+                partition, where it is feasible here; one boundary shifted by one or two tasks;
+                and of the partitions of a forecast those that lie best between the two
 
 It is a heuristic: the true optimum may be lower still, so a "share of the gap" that is measured
 against it is an upper bound of the share against the true one. No useful certified lower bound is
@@ -28,13 +28,16 @@ import numpy.typing as npt
 
 from meander.model import Ints, Workload
 from meander.planning.kernels import paths as kernel
-from meander.planning.kernels.prices import shifted
+from meander.planning.kernels.prices import pair_costs, shifted
 from meander.planning.partitions import Ends
 from meander.planning.pmc import Floats, shares_of
 from meander.planning.ssm import ssm_partition
 
 LAYER_MAX = 160
 """Partitions of a layer that survive a round: a search is quadratic in it."""
+
+FROM_POOL = 12
+"""Partitions of a pool that join a layer for each of its parents in a round."""
 
 PARENTS = 3
 """Partitions of a layer that get offspring in a round."""
@@ -73,11 +76,8 @@ def best_path(
     """
     wide = max(len(start), *(stage.nodes for stage in stages))
     wide = max([wide, *(rows.shape[1] for rows in (pools or {}).values())])
+    more = {n: _widened(rows, wide) for n, rows in (pools or {}).items()}
     layers = [_unique([_wide(path[t], wide) for path in seeds]) for t in range(len(stages))]
-    for t, stage in enumerate(stages):
-        for n, rows in (pools or {}).items():
-            if n == stage.nodes:
-                layers[t] = _unique([*layers[t], *_fitting(stage, _widened(rows, wide))])
     first = _wide(start, wide)[None, :]
     costs, path, through = _viterbi(first, stages, layers)
     for number in range(rounds):
@@ -89,9 +89,23 @@ def best_path(
                 before = _at(ranked[t - 1], rank) if t else first[0]
                 after = _at(ranked[t + 1], rank) if t + 1 < len(path) else None
                 fresh += _offspring(stage, here, before, after, wide, 0.02 / (1 + number), rng)
+                if stage.nodes in more:
+                    fresh += [*_between(stage, more[stage.nodes], before, after)]
             layers[t] = _unique([*ranked[t][:LAYER_MAX], path[t], *fresh])
         costs, path, through = _viterbi(first, stages, layers)
     return costs, path
+
+
+def _between(stage: Stage, rows: Ends, before: Ends, after: Ends | None) -> Ends:
+    """The feasible partitions of a pool that cost the least on the way between two others."""
+    fits, shares = _fitting(stage, rows), shares_of(stage.workload)
+    total = np.zeros(len(fits))
+    for side in (before, after):
+        if side is not None:
+            costs = np.empty(len(fits))
+            pair_costs(np.broadcast_to(side, fits.shape), fits, shares, costs)
+            total += costs
+    return fits[np.argsort(total, kind="stable")[:FROM_POOL]]
 
 
 def _at(ranked: Ends, rank: int) -> Ends:

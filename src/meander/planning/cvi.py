@@ -78,6 +78,10 @@ class Effort:
     tol: float = 1e-5
 
 
+CARRY = Effort(chains=12, steps=40)
+"""Walks when candidates are carried over to new weights."""
+
+
 @dataclass(frozen=True, eq=False)
 class Space:
     """All feasible partitions, as caps: what `kernel.propose` searches."""
@@ -247,6 +251,13 @@ def adapt(space: Space, pool: Mapping[int, Ends]) -> Pool:
     for s, n in enumerate(space.mtm.nodes):
         rows = np.stack([space.propose(ends, s, space.no_prices) for ends in pool[n]])
         result[n] = np.unique(rows[:, :n], axis=0)
+    return result
+
+
+def carry(space: Space, pool: Mapping[int, Ends], theta: Floats, seed: int) -> Pool:
+    """Adapt candidates to new weights, and add what short walks under their prices meet there."""
+    result = adapt(space, pool)
+    _add(space, result, *_walk(space, space.gamma * theta, CARRY, _source(seed, 0)))
     return result
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from meander import __version__
 from meander.errors import InputError, TooLargeError
 from meander.model import Ints, Workload, exact_tau
-from meander.planning.cvi import Effort, Round, Space, adapt, grow
+from meander.planning.cvi import Effort, Round, Space, carry, grow
 from meander.planning.mtm import Mtm
 from meander.planning.partitions import STATES_MAX, Ends, Family, PartitionSet
 from meander.planning.pmc import (
@@ -37,6 +37,7 @@ from meander.planning.pmc import (
     Watcher,
     check_gamma,
     improve,
+    look_ahead,
     solve,
 )
 from meander.planning.prices import fit_prices
@@ -237,13 +238,15 @@ def make_forecast(
                     grown.values.error, source)  # fmt: skip
 
 
-def refreshed(forecast: Forecast, workload: Workload, *, sweep: Improve = improve) -> Forecast:
+def refreshed(
+    forecast: Forecast, workload: Workload, *, seed: int = 0, sweep: Improve = improve
+) -> Forecast:
     """Carry a forecast over to new weights.
 
     It keeps the partitions that are still feasible, replaces the others by the nearest feasible
-    ones, and computes new values and prices. That takes seconds where a new forecast takes a
-    minute, so it can follow weights that drift from day to day. An exact forecast becomes one over
-    candidates: its most valuable partitions.
+    ones, adds a few, and computes new values and prices. That takes seconds where a new forecast
+    takes a minute, so it can follow weights that drift from day to day. An exact forecast becomes
+    one over candidates: its most valuable partitions.
 
     Raises:
         InputError: for another number of tasks.
@@ -254,11 +257,22 @@ def refreshed(forecast: Forecast, workload: Workload, *, sweep: Improve = improv
         )
     mtm, gamma = forecast.mtm, forecast.model.gamma
     space = Space(workload, mtm, gamma, forecast.tau)
-    pool = adapt(space, {s.nodes: _cheapest(forecast, i) for i, s in enumerate(_sets(forecast))})
+    kept = {s.nodes: _cheapest(forecast, i) for i, s in enumerate(_sets(forecast))}
+    pool = carry(space, kept, forecast.theta, seed)
     model = Model.of(workload, mtm, gamma, Family.of(workload, forecast.tau, pool))
-    values = solve(model, tol=Effort().tol, sweep=sweep)
+    values = solve(model, tol=Effort().tol, sweep=sweep, start=(_guess(forecast, model), None))
     return Forecast(workload, forecast.tau, "candidates", model, values.value,
                     _fit_all(model, values.value), values.error, forecast.source)  # fmt: skip
+
+
+def _guess(forecast: Forecast, model: Model) -> Floats:
+    """Value the new partitions by the old forecast: iterations begin close to their end."""
+    rows, sets = model.family.ends, model.family.set_of_row
+    ahead, _ = look_ahead(forecast.model, forecast.frontier, rows, sets)
+    members = model.family.members
+    return np.concatenate([
+        ahead[members[s] : members[s + 1], label] for label, s in enumerate(model.set_of)
+    ])  # fmt: skip
 
 
 def _sets(forecast: Forecast) -> tuple[PartitionSet, ...]:

@@ -256,7 +256,7 @@ def solve(
     *,
     tol: float = 1e-9,
     sweep: Improve = improve,
-    start: tuple[Floats, Choices] | None = None,
+    start: tuple[Floats, Choices | None] | None = None,
     watch: Watcher | None = None,
     sweeps_max: int = 200,
 ) -> Values:
