@@ -1,0 +1,192 @@
+"""What must hold inside one machine after every event; only a bug can break it.
+
+`check(machine)` raises an `AssertionError` that says what is wrong and what led there. It looks at
+everything, so it is for tests and for every k-th event of a simulation, never for production.
+Truths between machines (one owner per task, nothing lost) are the business of `meander.testing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from meander.protocol.feeder import Feeder
+from meander.protocol.machine import Machine
+from meander.protocol.master import Master
+from meander.protocol.membership import Status
+from meander.protocol.node import Node
+from meander.protocol.outbox import Outbox
+from meander.protocol.server import StateServer
+from meander.protocol.slot import Phase, Slot
+from meander.protocol.state import TaskState
+
+OWNED = (Phase.SERVING, Phase.AWAITING)
+
+
+def check(machine: Machine) -> None:
+    """Check any machine.
+
+    Raises:
+        AssertionError: with the first thing that is wrong, and the story.
+    """
+    if isinstance(machine, Node):
+        check_node(machine)
+    elif isinstance(machine, Master):
+        check_master(machine)
+    elif isinstance(machine, StateServer):
+        check_server(machine)
+    elif isinstance(machine, Feeder):
+        check_outbox(machine.outbox, machine)
+
+
+def _demand(holds: bool, machine: Machine, text: str) -> None:
+    if not holds:
+        raise AssertionError("\n  ".join([f"{machine.me}: {text}", *machine.story()]))
+
+
+# --------------------------------------------------------------------------- outboxes
+
+
+def check_outbox(outbox: Outbox, machine: Machine) -> None:
+    """Check the books of a feeder or a loop."""
+    retained = 0
+    for task, lane in outbox.lanes.items():
+        counts = (0, lane.durable, lane.applied, lane.sent, lane.released, lane.last)
+        ascending = all(a <= b for a, b in pairwise(counts))
+        _demand(ascending, machine, f"lane {task} of {outbox.feeder} counts {counts}")
+        numbers = [chunk.number for chunk in lane.chunks]
+        whole = numbers == list(range(lane.durable + 1, lane.last + 1))
+        _demand(whole, machine, f"lane {task} of {outbox.feeder} keeps {numbers}, not all of them")
+        offsets = [offset for chunk in lane.chunks for offset in (chunk.first, chunk.last)]
+        sorted_ = all(a <= b for a, b in pairwise(offsets))
+        _demand(sorted_, machine, f"offsets of lane {task} do not ascend: {offsets}")
+        idle = not lane.chunks or task in outbox.active
+        _demand(idle, machine, f"lane {task} of {outbox.feeder} has chunks but is not active")
+        retained += len(lane.chunks)
+    _demand(retained == outbox.retained, machine, f"{outbox.feeder} keeps {retained} chunks")
+
+
+# --------------------------------------------------------------------------- nodes
+
+
+def check_node(node: Node) -> None:
+    """Check a node: phases, buffers, copies, states."""
+    for slot in node.slots.values():
+        for fault in _faults_of(slot, node):
+            _demand(False, node, f"task {slot.task}, {slot.phase.value}: {fault}")
+        if slot.state is not None:
+            _check_state(slot, slot.state, node)
+    awaiting = {t for t, slot in node.slots.items() if slot.phase is Phase.AWAITING}
+    _demand(node.retriever.awaited.keys() == awaiting, node, "the retriever's queue is another")
+    current = node.retriever.current
+    fetched = current is None or current.task in awaiting
+    _demand(fetched, node, "a state is fetched that nobody waits for")
+    parked = len(node.rerouter.parked)
+    _demand(parked <= node.settings.parked_messages_max, node, f"{parked} messages are parked")
+    for task, item in node.manager.unconfirmed.items():
+        slot = node.slots[task]
+        serves = slot.phase is Phase.SERVING and slot.tenure == item.tenure
+        _demand(serves, node, f"reports task {task} as installed, which it does not serve")
+    if node.table is not None and not node.ended:
+        _check_against_table(node)
+
+
+def _faults_of(slot: Slot, node: Node) -> Iterator[str]:
+    if (slot.state is not None) != (slot.phase is Phase.SERVING):
+        yield "it has a state if and only if it serves"
+    kept = sum(len(lane) for lane in slot.pending.values())
+    if kept != slot.pending_chunks or kept > node.settings.waiting_chunks_max:
+        yield f"it keeps {kept} chunks and counts {slot.pending_chunks}"
+    if slot.phase not in OWNED and (kept or slot.orders):
+        yield "chunks or orders wait at a node that does not own the task"
+    if slot.orders and slot.phase is Phase.SERVING:
+        yield "orders wait though it serves"
+    for feeder, lane in slot.pending.items():
+        odd = [n for n, c in lane.items() if (c.feeder, c.task, c.number) != (feeder, slot.task, n)]
+        if odd or len({c.incarnation for c in lane.values()}) > 1:
+            yield f"the buffer of {feeder} mixes chunks: {list(lane.values())}"
+    if slot.phase is Phase.AWAITING and not 0 <= slot.link < len(slot.chain):
+        yield f"it asks link {slot.link} of {slot.chain}"
+    if slot.record is not None and slot.state is None:
+        yield "a record is under way of a state that is not here"
+
+
+def _check_state(slot: Slot, state: TaskState, node: Node) -> None:
+    check_outbox(state.outbox, node)
+    for feeder, durable in state.durable.items():
+        applied = state.positions.get(feeder)
+        behind = applied is not None and durable[:2] <= applied[:2]
+        _demand(behind, node, f"task {slot.task}: {feeder} is durable at {durable} after {applied}")
+    for query, batch in state.durable_batches.items():
+        behind = batch <= state.batches.get(query, -1)
+        _demand(behind, node, f"task {slot.task}: batch {batch} of {query} is durable, not applied")
+    for (query, batch, *_), item in state.staged.items():
+        open_ = batch > state.batches.get(query, -1) and item.task == slot.task
+        _demand(open_, node, f"task {slot.task} keeps rows of batch {batch}, which it has applied")
+    for feeder, lane in slot.pending.items():
+        position = state.positions.get(feeder)
+        late = [] if position is None else [c for c in lane.values() if c[1:4:2] <= position[:2]]
+        _demand(not late, node, f"task {slot.task} keeps chunks of {feeder} that it has applied")
+
+
+def _check_against_table(node: Node) -> None:
+    table = node.table
+    assert table is not None
+    _demand(table.epoch == node.epoch, node, f"it is at {node.epoch} with a table of {table.epoch}")
+    member = table.members.get(node.me)
+    current = member is not None and member.incarnation == node.incarnation
+    runs = table.tasks_by_node.get(node.me, ()) if current else ()
+    owned = {task for lb, ub in runs for task in range(lb, ub)}
+    here = {task for task, slot in node.slots.items() if slot.phase in OWNED}
+    _demand(here <= owned, node, f"it serves or awaits {here - owned}, which are another's")
+    if node.gated:  # without checkpoints a lost task has an owner that has nothing of it
+        _demand(here == owned, node, f"it owns {owned - here} and does nothing about it")
+    named = {
+        (task, tenure)
+        for entry, tenure, incarnation in table.held_by_node.get(node.me, ())
+        if incarnation == node.incarnation
+        for task in range(entry.lb, entry.ub)
+    }
+    manager = node.manager
+    copies = manager.copies.keys()
+    _demand(copies <= named, node, f"copies that no chain names: {copies - named}")
+    _demand(manager.puts.keys() == named, node, f"chains name {named}, puts are {manager.puts}")
+    departing = {t for t, slot in node.slots.items() if slot.phase is Phase.DEPARTING}
+    kept = {task for task, _ in copies}
+    _demand(departing <= kept, node, f"no frozen copy of {departing - kept}, which are departing")
+
+
+# --------------------------------------------------------------------------- servers, master
+
+
+def check_server(server: StateServer) -> None:
+    """Check a state server: its bytes and its limit."""
+    sizes = [len(held.blob or b"") for held in server.held.values()]
+    _demand(sum(sizes) == server.bytes, server, f"holds {sum(sizes)} bytes, counts {server.bytes}")
+
+
+def check_master(master: Master) -> None:
+    """Check the master's books against each other and against what it has published."""
+    if not master.started:
+        return
+    ledger, members = master.ledger, master.membership
+    alive = frozenset(members.nodes())
+    for task, owner in enumerate(ledger.owner):
+        _demand(owner in alive, master, f"task {task} belongs to {owner}, which is no member")
+        ahead = max(ledger.tenure[task], ledger.term.get(task, ledger.tenure[task]))
+        _demand(ahead <= master.epoch, master, f"task {task} has a tenure of {ahead}, not yet told")
+    for task, chain in ledger.chain.items():
+        tenures = [*(link.tenure for link in chain), ledger.tenure[task]]
+        good = bool(chain) and all(a < b for a, b in pairwise(tenures))
+        _demand(good, master, f"the chain of task {task} does not ascend: {chain}")
+    for peer in members.peers.values():
+        known = peer.acked <= master.epoch
+        _demand(known, master, f"{peer.id} acknowledged {peer.acked}, which never was")
+        leaves = not peer.dismissing or peer.status in (Status.LEAVING, Status.GONE)
+        _demand(leaves, master, f"{peer.id} is being dismissed and is {peer.status.value}")
+    table = master.table
+    assert table is not None
+    _demand(table.fault is None, master, f"it has published a table with a fault: {table.fault}")
+    told = [table.owner(task) for task in range(ledger.tasks)]
+    _demand(told == ledger.owner, master, "the owners are others than it has published")
+    _demand(not master.changed, master, "changes are left unpublished")
