@@ -26,8 +26,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    small = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
-    session = local("local[2]", extra=small)
+    small = {
+        "spark.driver.memory": "1g",
+        "spark.default.parallelism": "2",
+        "spark.sql.shuffle.partitions": "2",
+    }
+    session = local("local[6,2]", extra=small)  # four nodes, a state server, and one for Spark
     yield session
     session.stop()
 

@@ -33,6 +33,14 @@ DRIVER_MEMORY_SHARE = 4
 DRIVER_MEMORY_MB_MAX = 4096
 """… and at most this: hash aggregation spills, so more brings nothing."""
 
+DAEMON = "meander.spark.daemon"
+"""Forks Python workers that have everything heavy imported."""
+
+SPARE_SLOTS = 4
+"""Slots of a local session beside nodes and state server: feeders, and Spark's own jobs."""
+TASK_FAILURES = 4
+"""How often Spark tries a task; a plain `local[N]` would try once, and then fail the job."""
+
 QUIET = Path(__file__).with_name("log4j2.properties")
 
 NO_CONNECT = (
@@ -42,12 +50,18 @@ NO_CONNECT = (
 
 
 def local(
-    master: str | None = None, *, ui: bool = False, extra: Mapping[str, str] | None = None
+    master: str | None = None,
+    *,
+    nodes: int | None = None,
+    ui: bool = False,
+    extra: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Give the running session, or start a quiet local one.
 
     Args:
-        master: where to run, `local[*]` by default; ignored when a session is running.
+        master: where to run; ignored when a session is running. By default `local[*]`, or enough
+            slots for `nodes`.
+        nodes: the most nodes that will live in this session at once.
         ui: serve Spark's own web page (on loopback).
         extra: further settings for a new session; they win over the defaults.
 
@@ -64,7 +78,9 @@ def local(
     running = SparkSession.getActiveSession()
     if running is not None:
         return classic(running)
-    builder = SparkSession.builder.appName("meander").master(master or "local[*]")
+    # Workers run the driver's Python unless told otherwise, not whatever `python3` is.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("meander").master(master or _master(nodes))
     for key, value in {**_defaults(ui), **(extra or {})}.items():
         builder = builder.config(key, value)
     # Spark says every wrong query in the log as well: the exception is enough.
@@ -86,12 +102,23 @@ def classic(spark: SparkSession) -> SparkSession:
     return spark
 
 
+def _master(nodes: int | None) -> str:
+    """Give a local master with a slot for each node, a state server and some more.
+
+    >>> _master(8), _master(None)
+    ('local[13,4]', 'local[*]')
+    """
+    return f"local[{nodes + 1 + SPARE_SLOTS},{TASK_FAILURES}]" if nodes else "local[*]"
+
+
 def _defaults(ui: bool) -> dict[str, str]:
     return {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": f"{_driver_memory_mb()}m",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={QUIET.as_uri()}",
+        "spark.python.daemon.module": DAEMON,
+        "spark.python.task.killTimeout": "100ms",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(PARTITIONS_PER_CORE * (os.cpu_count() or 1)),
         "spark.ui.enabled": str(ui).lower(),

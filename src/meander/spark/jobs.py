@@ -1,0 +1,281 @@
+"""Functions that run for hours, each in a Spark task of its own.
+
+Rules
+  1. One job of one task each, in a job group of its own: only jobs can be cancelled, and one that
+     dies touches no other. No barrier: it would give all of them one fate and one size.
+  2. The function runs in the task's own Python process and starts no child. Then Spark's SIGKILL
+     is its death, and nothing can be left behind.
+  3. That process ends with the task and serves no other. (It leaves a part of its input unread; Spark
+     does not use such a worker again. So a node's memory is free when it has left.)
+  4. A second attempt (Spark's retry after it lost an executor) leaves at once and quietly: whoever
+     started the function decides whether it is started again, under a new name.
+  5. Nothing is raised out of a task for what the function did: what it returned, or the end of its
+     traceback, comes back as the one row of the job. Row or exception, the caller is told once.
+  6. Stopping is the function's own affair (a task cannot learn that it is being cancelled).
+     Cancelling is the backstop: Spark kills the process after 2 to 4 s by default.
+
+What is pickled travels in the job's closure, through Spark's own authenticated channel.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import time
+import traceback
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Event, Lock, Thread
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from meander.errors import InputError
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+log = logging.getLogger(__name__)
+
+CANCEL_S_MAX = 8.0
+"""How long a cancelled job may take to end: Spark polls for 2 s, then waits 2 s, then kills."""
+CANCEL_POLL_S = 0.05
+TRACE_CHARS = 4000
+"""The end of a traceback that comes back with the row."""
+
+
+class Ending(NamedTuple):
+    """How a function ended. Told once for every one that was started."""
+
+    name: str
+    value: Any
+    """What it returned; None if it did not."""
+    trouble: str
+    """Empty iff it returned: the end of its traceback, or what Spark said of its death."""
+
+
+class _Row(NamedTuple):
+    """What a task sends back."""
+
+    value: Any = None
+    trouble: str = ""
+    stale: bool = False
+
+
+@dataclass(slots=True)
+class _Job:
+    name: str
+    group: str
+    payload: bytes
+    told: Callable[[Ending], None]
+    submitted: float
+    thread: Thread | None = None
+    done: Event = field(default_factory=Event)
+    cancelled: bool = False
+
+
+class SparkJobs:
+    """Long-lived functions of one run. A context manager: leaving it cancels what still runs.
+
+    >>> with SparkJobs(sc, "run7") as jobs:                                      # doctest: +SKIP
+    ...     jobs.start("n1", pickled(serve, "n1"), print)
+    """
+
+    def __init__(self, context: SparkContext, run: str) -> None:
+        """Prepare to start functions; `run` tells the job groups of one run from another's."""
+        self.context = context
+        self.run = run
+        self._jobs: dict[str, _Job] = {}
+        self._lock = Lock()
+        _OPEN.add(self)
+
+    def start(self, name: str, payload: bytes, told: Callable[[Ending], None]) -> None:
+        """Submit a job for what `pickled` gave. Returns at once; there may be no slot for it yet.
+
+        Args:
+            name: unique in this run.
+            payload: the function and its arguments.
+            told: called once, in a thread of its own, when the function has ended.
+
+        Raises:
+            InputError: for a name that was used before.
+        """
+        from pyspark import InheritableThread
+
+        job = _Job(name, f"meander-{self.run}-{name}", payload, told, time.monotonic())
+        with self._lock:
+            if name in self._jobs:
+                raise InputError(f"{name} was started before: names are not used twice in a run")
+            self._jobs[name] = job
+        # A daemon thread: it blocks in Spark, and must not keep the interpreter from its end.
+        job.thread = InheritableThread(target=self._run, args=(job,), daemon=True, name=job.group)
+        job.thread.start()
+
+    def running(self) -> tuple[str, ...]:
+        """Name the functions that have not ended, in the order of their start."""
+        with self._lock:
+            return tuple(name for name, job in self._jobs.items() if not job.done.is_set())
+
+    def waited_s(self, name: str) -> float:
+        """Tell how long ago the job was submitted."""
+        return time.monotonic() - self._jobs[name].submitted
+
+    def has_slot(self, name: str) -> bool:
+        """Tell whether Spark has given the job a slot (or it is over)."""
+        job = self._jobs[name]
+        return job.done.is_set() or _active_tasks(self.context, job.group) > 0
+
+    def cancel(self, name: str) -> None:
+        """Have Spark end it, also if its job has not even been submitted. Does not wait."""
+        job = self._jobs[name]
+        if job.done.is_set():
+            return
+        job.cancelled = True
+        jsc = self.context._jsc
+        if jsc is None:  # the context was stopped: its processes are gone
+            return
+        # Groups are never used again, so that a job still on its way may be refused as well:
+        # a plain cancelJobGroup before the submission would be lost.
+        jsc.sc().cancelJobGroupAndFutureJobs(job.group, "stopped by meander")
+
+    def wait(self, name: str, seconds: float) -> bool:
+        """Wait until it has ended and was told of; False if that took too long."""
+        return self._jobs[name].done.wait(seconds)
+
+    def close(self, grace_s: float = 0.0) -> tuple[str, ...]:
+        """Wait for what is ending, cancel the rest, and name what is still there even then."""
+        limit = time.monotonic() + grace_s
+        for name in self.running():
+            self.wait(name, max(0.0, limit - time.monotonic()))
+        left = self.running()
+        for name in left:
+            self.cancel(name)
+        limit = time.monotonic() + CANCEL_S_MAX
+        stuck = [name for name in left if not self.wait(name, max(0.0, limit - time.monotonic()))]
+        if stuck:
+            log.error("Spark did not end %s within %.0f s", ", ".join(stuck), CANCEL_S_MAX)
+        _OPEN.discard(self)
+        return tuple(stuck)
+
+    def __enter__(self) -> SparkJobs:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _run(self, job: _Job) -> None:
+        """Submit the job and wait for its row. Runs in a thread of its own."""
+        try:
+            ending = self._collect(job)
+        except BaseException as error:  # a job that could not run is an ending like others
+            ending = Ending(job.name, None, "cancelled" if job.cancelled else _told(error))
+        try:
+            job.told(ending)
+        except Exception:
+            log.exception("whoever started %s could not be told of its end", job.name)
+        finally:
+            if job.cancelled:
+                self._await_death(job)
+            job.done.set()
+
+    def _await_death(self, job: _Job) -> None:
+        """Wait for the process of a cancelled job: the job ends first, its task a little later."""
+        limit = time.monotonic() + CANCEL_S_MAX
+        while time.monotonic() < limit and self.context._jsc is not None:
+            time.sleep(CANCEL_POLL_S)  # first: the tracker hears of the stage's end with a delay
+            if _active_tasks(self.context, job.group) == 0:
+                return
+
+    def _collect(self, job: _Job) -> Ending:
+        self.context.setJobGroup(job.group, f"meander {job.name}", interruptOnCancel=False)
+        rows = self.context.parallelize([job.payload], 1).mapPartitions(_task).collect()
+        row = rows[0] if rows else _Row(trouble="the task gave no row")
+        if row.stale:
+            why = "its process or its executor was lost, and Spark's second attempt has left"
+            return Ending(job.name, None, why)
+        return Ending(job.name, row.value, row.trouble)
+
+
+def pickled(function: Callable[..., Any], *arguments: Any, what: str = "") -> bytes:
+    """Pickle a function and its arguments as Spark pickles closures: classes of scripts included.
+
+    Raises:
+        InputError: naming `what` could not be pickled, and the cause.
+    """
+    from pyspark import cloudpickle
+
+    dumps: Any = cloudpickle.dumps
+    try:
+        return bytes(dumps((function, arguments)))
+    except Exception as error:  # cloudpickle lets through whatever the object's own code raises
+        raise InputError(
+            f"{what or function} cannot be sent to Spark's executors: {_short(error)}. Keep files, "
+            "connections, locks and sessions out of it and make them where it runs (`open`)"
+        ) from error
+
+
+def _task(payloads: Any) -> Any:
+    """Run the function. This is the whole life of the Spark task."""
+    from pyspark import TaskContext, cloudpickle
+
+    context = TaskContext.get()
+    assert context is not None, "this runs in a Spark task"
+    if context.attemptNumber() > 0:
+        return [_Row(stale=True)]
+    try:
+        function, arguments = cloudpickle.loads(next(iter(payloads)))
+    except Exception as error:
+        return [_Row(trouble=f"cannot be read on the executor: {_advice(error)}")]
+    try:
+        return [_Row(function(*arguments))]
+    except BaseException:  # SystemExit too: a dead worker would be retried
+        return [_Row(trouble=traceback.format_exc()[-TRACE_CHARS:])]
+
+
+def _advice(error: Exception) -> str:
+    """Say what to do about a class that only the driver can import."""
+    if isinstance(error, ModuleNotFoundError):
+        return f"{error}. Send the module along: spark.sparkContext.addPyFile('{error.name}.py')"
+    return _short(error)
+
+
+def _short(error: BaseException) -> str:
+    first = (str(error).splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first}"
+
+
+def _told(error: BaseException) -> str:
+    """Find in Spark's long story the sentence that says what happened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    wanted = (
+        "ModuleNotFoundError",
+        "exited unexpectedly",
+        "SparkContext was shut down",
+        "cancelled",
+    )
+    for word in wanted:
+        for line in lines:
+            if word in line:
+                return line
+    return lines[0] if lines else type(error).__name__
+
+
+def _active_tasks(context: SparkContext, group: str) -> int:
+    """Count the running tasks of a job group."""
+    tracker = context.statusTracker()
+    stages = [
+        tracker.getStageInfo(stage)
+        for job in tracker.getJobIdsForGroup(group)
+        if (info := tracker.getJobInfo(job)) is not None
+        for stage in info.stageIds
+    ]
+    return sum(stage.numActiveTasks for stage in stages if stage is not None)
+
+
+_OPEN: weakref.WeakSet[SparkJobs] = weakref.WeakSet()
+"""What the end of the interpreter has to close; the only process-wide value here."""
+
+
+@atexit.register
+def _close_all() -> None:
+    for jobs in list(_OPEN):
+        jobs.close()
