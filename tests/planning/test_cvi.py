@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from meander.model import Workload
-from meander.planning.cvi import Effort, Space, adapt, fine_grained, grow
+from meander.planning.cvi import Effort, adapt, grow
+from meander.planning.mdp import Model
 from meander.planning.mtm import Mtm, mtm_from_trace
 from meander.planning.partitions import Family
-from meander.planning.pmc import Model, solve
+from meander.planning.pmc import solve
+from meander.planning.space import Space, fine_grained
 
 LIGHT = Effort(candidates=120, rounds=3, chains=12, steps=30, columns=60, pairs=300, tol=1e-8)
 

@@ -12,8 +12,9 @@ from meander.planning.ahead import mtm_plan
 from meander.planning.cvi import Effort
 from meander.planning.forecast import Forecast, make_forecast, refreshed
 from meander.planning.match import run_bounds
+from meander.planning.mdp import shares_of
 from meander.planning.mtm import mtm_from_trace
-from meander.planning.pmc import look_ahead, shares_of
+from meander.planning.pmc import look_ahead
 from meander.planning.ssm import ssm
 
 M = 16

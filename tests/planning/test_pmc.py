@@ -8,12 +8,13 @@ from scipy.optimize import linear_sum_assignment
 
 from meander.errors import InputError
 from meander.model import Workload
-from meander.planning import pmc
+from meander.planning import mdp, pmc
 from meander.planning.kernels.pmc import pair_cost
 from meander.planning.match import pair_cost as pair_bytes
+from meander.planning.mdp import Model, check_gamma, shares_of
 from meander.planning.mtm import Mtm, mtm_from_trace
 from meander.planning.partitions import Family
-from meander.planning.pmc import Model, check_gamma, look_ahead, shares_of, solve
+from meander.planning.pmc import look_ahead, solve
 
 
 def naive_cost(old: list[int], new: list[int], size: np.ndarray) -> float:
@@ -88,7 +89,7 @@ def test_the_search_by_scan_gives_the_same_values(monkeypatch):
         model, load = small_model(rng)
         by_trie = solve(model)
         assert model.by_trie
-        monkeypatch.setattr(pmc, "TABLE_MAX", 0)
+        monkeypatch.setattr(mdp, "TABLE_MAX", 0)
         other = Model.of(load, model.mtm, model.gamma, model.family)
         assert not other.by_trie
         assert np.abs(solve(other).value - by_trie.value).max() < 1e-8

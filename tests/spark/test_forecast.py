@@ -6,9 +6,10 @@ import pytest
 from meander.model import Workload
 from meander.planning.cvi import Effort
 from meander.planning.forecast import make_forecast
+from meander.planning.mdp import Model
 from meander.planning.mtm import mtm_from_trace
 from meander.planning.partitions import Family
-from meander.planning.pmc import Choices, Frontier, Model, improve, solve
+from meander.planning.pmc import Choices, Frontier, improve, solve
 from meander.spark import forecast as on_spark
 from meander.spark.forecast import Spread
 

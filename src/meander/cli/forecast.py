@@ -25,9 +25,11 @@ from meander.errors import InfeasibleError, InputError
 from meander.model import Plan, Problem, Workload, exact_tau
 from meander.planning.cvi import Round
 from meander.planning.forecast import Forecast, digest, make_forecast
+from meander.planning.kernels.types import Floats
+from meander.planning.mdp import check_gamma
 from meander.planning.mtm import Mtm
 from meander.planning.partitions import STATES_MAX, Ends, count_partitions, effective_tau
-from meander.planning.pmc import Choices, Floats, Improve, Progress, check_gamma, improve
+from meander.planning.pmc import Choices, Improve, Progress, improve
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

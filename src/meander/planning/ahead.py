@@ -27,14 +27,15 @@ import numpy.typing as npt
 
 from meander.errors import InputError
 from meander.model import Ints, Plan, Problem
-from meander.planning.cvi import fine_grained
 from meander.planning.feasible import NO_CAP, cap_of, memory_of
 from meander.planning.forecast import Forecast
 from meander.planning.kernels.prices import nearest
 from meander.planning.match import assign, run_bounds
+from meander.planning.mdp import shares_of
 from meander.planning.mtm import Label
 from meander.planning.partitions import Ends
-from meander.planning.pmc import look_ahead, shares_of
+from meander.planning.pmc import look_ahead
+from meander.planning.space import fine_grained
 from meander.planning.ssm import ssm, ssm_partition
 
 POLICY = "mtm"

@@ -29,8 +29,9 @@ import numpy.typing as npt
 from meander.model import Ints, Workload
 from meander.planning.kernels import paths as kernel
 from meander.planning.kernels.prices import pair_costs, shifted
+from meander.planning.kernels.types import Floats
+from meander.planning.mdp import shares_of
 from meander.planning.partitions import Ends
-from meander.planning.pmc import Floats, shares_of
 from meander.planning.ssm import ssm_partition
 
 LAYER_MAX = 160

@@ -33,10 +33,10 @@ from meander.planning.clairvoyant import Stage, best_path
 from meander.planning.feasible import smallest_tau
 from meander.planning.forecast import Forecast, refreshed
 from meander.planning.hashing import consistent_hash, ring_assignment
+from meander.planning.kernels.types import Floats
 from meander.planning.match import assign, run_bounds
 from meander.planning.mtm import Label
 from meander.planning.partitions import Ends
-from meander.planning.pmc import Floats
 
 BLOCK = 24
 """Migrations in a bootstrap block: about a day or two of an hourly trace."""

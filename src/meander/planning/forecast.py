@@ -25,22 +25,22 @@ import numpy as np
 from meander import __version__
 from meander.errors import InputError, TooLargeError
 from meander.model import Ints, Workload, exact_tau
-from meander.planning.cvi import Effort, Round, Space, carry, grow
+from meander.planning.cvi import Effort, Round, carry, grow
+from meander.planning.kernels.types import Floats
+from meander.planning.mdp import Model, check_gamma
 from meander.planning.mtm import Mtm
 from meander.planning.partitions import STATES_MAX, Ends, Family, PartitionSet
 from meander.planning.pmc import (
     Choices,
-    Floats,
     Frontier,
     Improve,
-    Model,
     Watcher,
-    check_gamma,
     improve,
     look_ahead,
     solve,
 )
 from meander.planning.prices import fit_prices
+from meander.planning.space import Space
 
 FORMAT = "meander.forecast/1"
 CARRIED_MAX = 1200

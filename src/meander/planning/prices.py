@@ -17,11 +17,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from meander.planning.kernels.types import Floats
 from meander.planning.partitions import Ends
-
-Floats = npt.NDArray[np.float64]
 
 
 class Fit(NamedTuple):

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from meander.planning.kernels.types import Bools, Floats, Rows
+from meander.planning.mdp import Model
 from meander.planning.partitions import Ends
-from meander.planning.pmc import Choices, Frontier, Model, improve
+from meander.planning.pmc import Choices, Frontier, improve
 
 if TYPE_CHECKING:
     from pyspark import Broadcast
