@@ -112,7 +112,11 @@ class Checkpointer:
             record: Record | None = slot.record
             if record is None or record.number != number:
                 continue
-            slot.state.durable = record.positions
+            slot.state.durable = {  # of feeders that have not left meanwhile
+                feeder: position
+                for feeder, position in record.positions.items()
+                if feeder in slot.state.positions
+            }
             slot.state.durable_batches = record.batches
             for target, last in record.emitted.items():
                 lane = slot.state.outbox.lanes.get(target)

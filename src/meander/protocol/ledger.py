@@ -35,9 +35,14 @@ class Ledger:
     # ------------------------------------------------------------------ changes
 
     def move(self, task: TaskId, to: NodeId, incarnation: int, epoch: Epoch, rank: int = 0) -> None:
-        """Give a task to another node; `incarnation` is that of the present owner."""
-        link = Link(self.owner[task], incarnation, self.tenure[task])
-        self.chain[task] = (*self.chain.get(task, ()), link)
+        """Give a task to another node; `incarnation` is that of the present owner.
+
+        An owner of this very epoch has not been published: it is replaced as if it never was, so
+        that a tenure names one owner.
+        """
+        if self.tenure[task] != epoch:
+            link = Link(self.owner[task], incarnation, self.tenure[task])
+            self.chain[task] = (*self.chain.get(task, ()), link)
         self.owner[task], self.tenure[task], self.rank[task] = to, epoch, rank
 
     def restore(self, task: TaskId, to: NodeId, epoch: Epoch) -> None:
