@@ -1,0 +1,10 @@
+"""The protocol's machines on real ground: processes, sockets, clocks, disks. No Spark in here.
+
+rows        rows of a chunk: a slice of an Arrow batch, with source offsets and due times
+codec       envelope ↔ bytes and Arrow       transport   Flight servers and streams
+shell       one machine on one thread        store       the durable store: a directory
+adapter     an operator behind the machine   outputs     what operators emit, until fetched
+client      the feeder of a Python program   processes   what runs in a launched process
+launch      how processes are started        driver      the master, and the user's handle on it
+metrics     histograms and reports           restart     the baseline that stops everything
+"""

@@ -1,0 +1,292 @@
+"""A user's operator behind the protocol's machine.
+
+The machine hands over rows chunk by chunk; here they are only noted, and `settle` gives them to the
+operator in as few calls as possible: chunks of one message lie side by side in one batch, so they
+cost one call and no copy. The shell settles before anything that the rows caused leaves the process,
+and everything here that looks at a state settles first.
+
+An operator that feeds its own input must be asked chunk by chunk: what it feeds has to be in the
+task's outbox before the machine goes on. One that has no `process_groups` of its own is asked like
+that anyway; one that has says `feeds = True`.
+
+Outputs are part of the task's state until somebody has fetched them (`outputs`): they move with the
+task, and with checkpoints on they are shown only when the record that holds them is durable.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from meander.errors import OperatorError, StateError
+from meander.model import TaskId
+from meander.operators.base import Context, Operator
+from meander.operators.split import split
+from meander.operators.tasks import NAME, VERSION, TaskStates
+from meander.protocol.messages import FeederId
+from meander.protocol.state import Emission
+from meander.runtime.metrics import Histogram
+from meander.runtime.outputs import Outputs
+from meander.runtime.rows import Mark, Rows, joined
+
+SMALL_ROWS = 1000
+"""Calls with fewer rows than this are worth a copy that makes one call of them."""
+
+
+class App:
+    """What the machine keeps for a task: the operator's state, and outputs not yet fetched."""
+
+    __slots__ = ("outputs", "state", "task")
+
+    def __init__(self, task: TaskId, state: Any, outputs: Outputs) -> None:
+        self.task = task
+        self.state = state
+        self.outputs = outputs
+
+
+class Noted(NamedTuple):
+    """A chunk that waits for `settle`."""
+
+    app: App
+    feeder: FeederId
+    rows: Rows
+    waited: bool
+
+
+class TaskLoad:
+    """What a task has done here so far."""
+
+    __slots__ = ("busy_s", "rows")
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.busy_s = 0.0
+
+
+class OperatorAdapter:
+    """The protocol's `Operator` on a user's."""
+
+    def __init__(self, operator: Operator[Any], tasks: int) -> None:
+        self.operator, self.tasks = operator, tasks
+        self.latency = Histogram()
+        """From when rows were due until they were applied."""
+        self.waited = Histogram()
+        """The same, of rows that were kept back: their task's state, or a chunk before, was missing."""
+        self.loads: dict[TaskId, TaskLoad] = {}
+        self.rows = 0
+        self.busy_s = 0.0
+        own = type(operator).process_groups is not Operator.process_groups
+        self.defers = own and not getattr(operator, "feeds", False)
+        self._noted: list[Noted] = []
+        self._fresh: Any = None
+        """The batch of the message in hand: chunks of another one have waited."""
+
+    # ------------------------------------------------------------------ rows
+
+    def arriving(self, batch: Any) -> None:
+        """Hear which batch the next chunks belong to if they did not wait."""
+        self._fresh = batch
+
+    def empty(self, task: TaskId) -> App:
+        """Make the state of a task that has seen nothing."""
+        return App(task, self.operator.create(Context(task, self.tasks)), Outputs())
+
+    def apply(
+        self, task: TaskId, app: App, feeder: FeederId, rows: Rows, after: int
+    ) -> Iterable[Emission]:
+        """Note rows for `settle`; an operator that feeds takes them at once."""
+        noted = Noted(app, feeder, rows.after(after), rows.batch is not self._fresh)
+        if noted.rows.count == 0:
+            return ()
+        if self.defers:
+            self._noted.append(noted)
+            return ()
+        (context,) = self._process([noted])
+        return [emission for batch in context.fed for emission in self._emissions(batch)]
+
+    def _emissions(self, batch: Any) -> Iterable[Emission]:
+        parts = split(batch.select(self.operator.schema.names), self.operator.keys, self.tasks)
+        for task, lb, ub in zip(parts.tasks, parts.bounds, parts.bounds[1:], strict=False):
+            part = parts.batch.slice(int(lb), int(ub - lb))
+            yield Emission(int(task), Rows(part, 0, part.num_rows), part.nbytes)
+
+    def settle(self) -> None:
+        """Give the operator all rows that were noted.
+
+        Raises:
+            OperatorError: naming task, rows and where they came from. The states are spoilt.
+        """
+        if not self._noted:
+            return
+        noted, self._noted = self._noted, []
+        for group in grouped(noted):
+            for context in self._process(group):
+                if context.fed:
+                    why = "it feeds its own input: say so with `feeds = True` in the class"
+                    raise OperatorError(self.operator.name, context.task, (0, 0), why)
+
+    def _process(self, group: list[Noted]) -> list[Context]:
+        """Call the operator once; the group's tasks ascend, and equal ones are neighbours."""
+        began = time.perf_counter()
+        batch, starts = joined([noted.rows for noted in group])
+        apps, bounds = list[App](), list[int]()
+        for noted, start in zip(group, starts, strict=True):
+            if not apps or apps[-1] is not noted.app:
+                apps.append(noted.app)
+                bounds.append(start)
+        bounds.append(batch.num_rows)
+        contexts = [Context(app.task, self.tasks) for app in apps]
+        try:
+            self.operator.process_groups(
+                [app.state for app in apps], np.array(bounds), batch, contexts
+            )
+        except Exception as error:
+            raise self._failure(group, starts, contexts, error) from error
+        for app, context in zip(apps, contexts, strict=True):
+            for emitted in context.emitted:
+                app.outputs.add(emitted)
+        self._count(group, batch.num_rows, time.perf_counter() - began)
+        return contexts
+
+    def _failure(
+        self, group: list[Noted], starts: list[int], contexts: list[Context], error: Exception
+    ) -> OperatorError:
+        """Say which task, rows and source batches an error belongs to."""
+        found = self.operator.failure(contexts[0], (0, sum(n.rows.count for n in group)), error)
+        row = found.rows[0]
+        at = max(i for i, start in enumerate(starts) if start <= row)
+        noted, why = group[at], str(found).split(": ", 1)[-1]
+        marks = noted.rows.marks
+        where = f" batches {marks[0].offset} to {marks[-1].offset}" if marks else ""
+        rows = row - starts[at], found.rows[1] - starts[at]
+        return OperatorError(
+            self.operator.name, noted.app.task, rows, f"{why} (rows of {noted.feeder}{where})"
+        )
+
+    def _count(self, group: list[Noted], rows: int, busy_s: float) -> None:
+        now_us = time.time_ns() // 1000
+        per_row = busy_s / rows
+        for app, _, part, waited in group:
+            load = self.loads.get(app.task)
+            if load is None:
+                load = self.loads[app.task] = TaskLoad()
+            load.rows += part.count
+            load.busy_s += part.count * per_row
+            for _, count, due_us in part.marks:
+                self.latency.record(now_us - due_us, count)
+                if waited:
+                    self.waited.record(now_us - due_us, count)
+        self.rows += rows
+        self.busy_s += busy_s
+
+    # ------------------------------------------------------------------ states
+
+    def size(self, app: App) -> int:
+        """Give a state's size in bytes."""
+        return self.operator.size(app.state) + app.outputs.bytes
+
+    def dump(self, app: App) -> bytes:
+        """Write a state: a header, the operator's batches, the outputs not yet fetched."""
+        self.settle()
+        marks = {NAME: self.operator.name.encode(), VERSION: b"%d" % self.operator.state_version}
+        batches = [
+            b.replace_schema_metadata({**(b.schema.metadata or {}), **marks})
+            for b in self.operator.dump(app.state)
+        ]
+        state = write_batches(batches)
+        outputs, facts = app.outputs.dump()
+        header = json.dumps([len(state), facts], separators=(",", ":")).encode()
+        return b"".join([len(header).to_bytes(4, "little"), header, state, *outputs])
+
+    def load(self, task: TaskId, blob: bytes) -> App:
+        """Read what `dump` wrote.
+
+        Raises:
+            ValueError: if that is not what it is.
+        """
+        try:
+            at = 4 + int.from_bytes(blob[:4], "little")
+            size, facts = json.loads(blob[4:at])
+            states: TaskStates[Any] = TaskStates(self.operator, self.tasks)
+            states.load(task, read_batches(blob[at : at + size]))
+            outputs = Outputs.load(facts, blob[at + size :], read_batches)
+        except (StateError, OperatorError, pa.ArrowException, TypeError) as error:
+            raise ValueError(str(error)) from error
+        return App(task, states.drop(task), outputs)
+
+    def dump_rows(self, rows: Rows) -> bytes:
+        """Write rows that are staged or in a loop."""
+        header = json.dumps(rows.marks, separators=(",", ":")).encode()
+        return b"".join([len(header).to_bytes(4, "little"), header, write_batches([rows.table()])])
+
+    def load_rows(self, blob: bytes) -> Rows:
+        """Read what `dump_rows` wrote."""
+        at = 4 + int.from_bytes(blob[:4], "little")
+        marks = tuple(Mark(*mark) for mark in json.loads(blob[4:at]))
+        (batch,) = read_batches(blob[at:])
+        return Rows(batch, 0, batch.num_rows, marks)
+
+    def show(self, app: App) -> Any:
+        """Give a state as rows for people: results where the state has some, else what is dumped."""
+        self.settle()
+        if hasattr(app.state, "result"):
+            return pa.Table.from_batches([app.state.result()])
+        batches = self.operator.dump(app.state)
+        return pa.Table.from_batches(batches) if batches else None
+
+
+def grouped(noted: list[Noted]) -> list[list[Noted]]:
+    """Cut chunks into groups for one call each: neighbours in a batch, by ascending task.
+
+    Where that gives many small groups (chunks that waited came in many messages), all become one
+    group, sorted by task: a copy costs less than the calls.
+    """
+    groups: list[list[Noted]] = []
+    last: Noted | None = None
+    for item in noted:
+        follows = (
+            last is not None
+            and item.rows.batch is last.rows.batch
+            and item.rows.start == last.rows.start + last.rows.count
+            and (item.app.task > last.app.task or item.app is last.app)
+        )
+        if follows:
+            groups[-1].append(item)
+        else:
+            groups.append([item])
+        last = item
+    rows = sum(item.rows.count for item in noted)
+    if len(groups) > 1 and rows < SMALL_ROWS * len(groups):
+        return [sorted(noted, key=lambda item: item.app.task)]
+    return groups
+
+
+def write_batches(batches: list[Any]) -> bytes:
+    """Write batches of one schema as an Arrow stream; none as nothing."""
+    if not batches:
+        return b""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def read_batches(blob: bytes) -> list[Any]:
+    """Read what `write_batches` wrote, and check every row."""
+    if not blob:
+        return []
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(blob)) as reader:
+            batches = list(reader)
+        for batch in batches:
+            batch.validate(full=True)
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"Arrow cannot read it: {error}") from None
+    return batches

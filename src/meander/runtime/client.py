@@ -1,0 +1,322 @@
+"""The feeder of a Python program: rows in, hashed, sorted by task, numbered, sent, until durable.
+
+    feed(batch) ─► gather (rows or linger, whichever first) ─► hash, task, sort ─► Offer ─► machine
+       caller's thread, or the linger thread for the last rows                    the shell's thread
+
+`feed` waits when the protocol has no room: that is the back-pressure. A latency counts from when rows
+were *due*, which the caller may say; a feeder that was held up therefore shows in it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from meander.errors import InputError, MeanderError
+from meander.operators.base import Operator
+from meander.operators.hashing import hash_columns, tasks_of
+from meander.operators.split import group_rows
+from meander.protocol.feeder import Feeder
+from meander.protocol.messages import Finish, Offer
+from meander.protocol.settings import Settings
+from meander.runtime.rows import Mark, Rows
+from meander.runtime.shell import Shell
+from meander.runtime.spec import ProcessSpec
+from meander.runtime.transport import LOOPBACK, Transport
+
+GATHER_ROWS = 16_384
+"""Sent at once, over all nodes: per-message costs are small beside it."""
+LINGER_MS = 5.0
+"""No row waits longer for others."""
+OFFERS_MAX = 4
+"""Sorted and not yet taken by the machine."""
+
+
+class FeederError(MeanderError):
+    """The feeder cannot go on. What it has not reported as durable must be fed again."""
+
+
+class FeederClient:
+    """A feeder with a thread and a socket of its own. A context manager: leaving it closes it."""
+
+    def __init__(
+        self,
+        name: str,
+        operator: Operator[Any],
+        *,
+        run: str,
+        master: str,
+        token: str,
+        tasks: int,
+        settings: Settings,
+        generation: int = 1,
+        host: str = LOOPBACK,
+        gather_rows: int = GATHER_ROWS,
+        linger_ms: float = LINGER_MS,
+    ) -> None:
+        """Register with the master at `master`; `wait_ready` waits until that is done."""
+        self.name, self.tasks = name, tasks
+        self.schema, self.keys = operator.schema, operator.keys
+        self.rows = 0
+        """Fed so far."""
+        self.failure: Exception | None = None
+        self._gather_rows, self._linger_s = gather_rows, linger_ms / 1000
+        self._open: list[tuple[int, int, Any]] = []
+        """Batches not yet cut: (offset, due, batch)."""
+        self._open_rows, self._open_since = 0, 0.0
+        self._offset: int | None = None
+        """The last one fed."""
+        self._offers: deque[Offer] = deque()
+        self._lock = threading.Condition()
+        self._cutting = threading.Lock()
+        """Held from taking the gathered batches until their offer is queued: offers keep order."""
+        self._closed = self._paused = False
+        instance = f"{name}/{os.getpid()}/{time.time_ns()}"
+        self.machine = Feeder(name, settings, generation, instance)
+        self.shell = Shell(self.machine, after=self._pump, master_address=master)
+        self.transport = Transport(
+            self.shell.give, run=run, peer=name, token=token, host=host, full=self.shell.full
+        )
+        self.shell.start(self.transport)
+        self._lingerer = threading.Thread(target=self._linger, name=f"{name} linger", daemon=True)
+        self._lingerer.start()
+
+    @classmethod
+    def from_spec(cls, spec: ProcessSpec, operator: Operator[Any], **options: Any) -> FeederClient:
+        """Make it in a launched process."""
+        return cls(
+            spec.name, operator, run=spec.run, master=spec.master, token=spec.token,
+            tasks=spec.tasks, settings=spec.settings, generation=spec.generation, **options,
+        )  # fmt: skip
+
+    def __enter__(self) -> FeederClient:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abandon()
+
+    # ------------------------------------------------------------------ for the caller
+
+    def wait_ready(self, timeout_s: float = 60.0) -> int:
+        """Wait until the master knows this feeder; give the last offset that needs no replay."""
+        end = time.monotonic() + timeout_s
+        while self.machine.table is None:
+            self._check()
+            if time.monotonic() > end:
+                raise FeederError(f"{self.name}: the master did not answer in {timeout_s:.0f} s")
+            time.sleep(0.002)
+        return self.machine.offset
+
+    def feed(self, batch: Any, *, offset: int | None = None, due_s: float | None = None) -> None:
+        """Take rows; wait while there is no room.
+
+        Args:
+            batch: a record batch or table with the operator's columns.
+            offset: of this batch in its source, ascending; None: the next number. One that is
+                known to be durable is skipped.
+            due_s: when its rows were due, in seconds since 1970; None: now.
+
+        Raises:
+            FeederError: if the feeder has ended.
+            InputError: if the rows do not fit the operator.
+        """
+        if self._offset is None:
+            self._offset = self.wait_ready()
+        number = self._offset + 1 if offset is None else offset
+        if number <= self.machine.offset and self.machine.offset >= self._offset:
+            return  # a replay of what is durable
+        if number <= self._offset:
+            raise InputError(f"offset {number} does not follow {self._offset}")
+        rows = conform(batch, self.schema)
+        due_us = time.time_ns() // 1000 if due_s is None else int(due_s * 1e6)
+        with self._lock:
+            while self._paused or len(self._offers) >= OFFERS_MAX:
+                self._check()
+                self._lock.wait(0.1)
+            self._check()
+            self._offset = number
+            if rows.num_rows:
+                if not self._open:
+                    self._open_since = time.monotonic()
+                    self._lock.notify_all()
+                self._open.append((number, due_us, rows))
+                self._open_rows += rows.num_rows
+                self.rows += rows.num_rows
+            full = self._open_rows >= self._gather_rows
+        if full:
+            self._cut()
+
+    def flush(self, *, durable: bool = False, timeout_s: float = 60.0) -> None:
+        """Wait until all rows fed so far are applied, or durable.
+
+        Raises:
+            FeederError: if that does not happen in time.
+        """
+        self._cut()
+        end = time.monotonic() + timeout_s
+        while not self.shell.call(lambda _: self._settled(durable)).result(timeout_s):
+            self._check()
+            if time.monotonic() > end:
+                raise FeederError(
+                    f"{self.name}: rows are still on their way after {timeout_s:.0f} s; "
+                    "if a node was lost, its tasks wait for it or are gone (see status())"
+                )
+            time.sleep(0.002)
+
+    def pause(self, *, durable: bool = False, timeout_s: float = 60.0) -> None:
+        """Take no more rows, and wait until those taken are applied, or durable."""
+        with self._lock:
+            self._paused = True
+        self.flush(durable=durable, timeout_s=timeout_s)
+
+    def resume(self) -> None:
+        """Take rows again."""
+        with self._lock:
+            self._paused = False
+            self._lock.notify_all()
+
+    def close(self, timeout_s: float = 120.0) -> None:
+        """Wait until everything is durable, then leave for good."""
+        if self._closed:
+            return
+        self.wait_ready(timeout_s)
+        self.flush(durable=True, timeout_s=timeout_s)
+        self.shell.command(Finish()).result(timeout_s)
+        if not self.shell.ended.wait(timeout_s):
+            raise FeederError(f"{self.name}: not everything is durable after {timeout_s:.0f} s")
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Leave at once; what is not durable must be fed again by the next under this name."""
+        if not self._closed:
+            self._closed = True
+            with self._lock:
+                self._lock.notify_all()
+            self.shell.stop("abandoned")
+            self.transport.close()
+
+    def fail(self, error: Exception) -> None:
+        """Let the caller of `feed` and `close` know that the deployment has failed."""
+        self.failure = error
+        with self._lock:
+            self._lock.notify_all()
+
+    # ------------------------------------------------------------------ parts
+
+    def _check(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+        if self.shell.ended.is_set() or self._closed:
+            raise FeederError(f"{self.name} has ended: {self.shell.reason}") from self.shell.error
+        for refusal in list(self.transport.refusals.values())[:1]:
+            raise FeederError(f"{self.name}: {refusal}")
+
+    def _settled(self, durable: bool) -> bool:
+        box = self.machine.outbox
+        if self._offers:
+            return False
+        if durable:
+            return box.idle
+        return all(lane.applied == lane.last for lane in box.lanes.values())
+
+    def _linger(self) -> None:
+        """Cut what was gathered when its time is over."""
+        while not self._closed:
+            with self._lock:
+                wait = self._open_since + self._linger_s - time.monotonic()
+                if not self._open:
+                    self._lock.wait(0.5)
+                    continue
+                if wait > 0:
+                    self._lock.wait(wait)
+                    continue
+            self._cut()
+
+    def _cut(self) -> None:
+        """Make an offer of what was gathered."""
+        with self._cutting:
+            with self._lock:
+                gathered, self._open, self._open_rows = self._open, [], 0
+            if not gathered:
+                return
+            offer = offer_of(gathered, self.keys, self.tasks)
+            with self._lock:
+                self._offers.append(offer)
+        if not self.shell.ended.is_set():
+            self.shell.nudge()
+
+    def _pump(self) -> None:
+        """Give the machine what it has room for."""
+        if self._offers and self.machine.room:
+            while self._offers and self.machine.room:
+                self.shell.offer(self._offers[0])
+                self._offers.popleft()
+            with self._lock:
+                self._lock.notify_all()
+
+
+def conform(batch: Any, schema: Any) -> Any:
+    """Bring rows to an operator's schema: its columns, in its order, of its types.
+
+    Raises:
+        InputError: naming the column that is missing or of a type that cannot be cast.
+    """
+    if isinstance(batch, pa.Table):
+        batch = batch.combine_chunks()
+        parts = batch.to_batches()
+        batch = parts[0] if parts else pa.RecordBatch.from_pylist([], schema=batch.schema)
+    if batch.schema.equals(schema):
+        return batch
+    columns = []
+    for field in schema:
+        if field.name not in batch.schema.names:
+            raise InputError(
+                f"the rows have no column {field.name!r}: they have {batch.schema.names}"
+            )
+        try:
+            columns.append(batch.column(field.name).cast(field.type))
+        except pa.ArrowException as error:
+            raise InputError(f"column {field.name!r} is no {field.type}: {error}") from None
+    return pa.record_batch(columns, schema=schema)
+
+
+def offer_of(gathered: list[tuple[int, int, Any]], keys: tuple[str, ...], tasks: int) -> Offer:
+    """Sort the rows of a few source batches by task.
+
+    >>> words = pa.record_batch({"word": ["a", "b", "a"]})
+    >>> offer = offer_of([(7, 0, words), (8, 0, words)], ("word",), 64)
+    >>> [(task, rows.count, first, last) for task, rows, first, last, _ in offer.groups]
+    [(34, 4, 7, 8), (41, 2, 7, 8)]
+    """
+    batches = [batch for _, _, batch in gathered]
+    batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    hashes = hash_columns([batch.column(key) for key in keys])
+    order, bounds = group_rows(tasks_of(hashes, tasks), tasks)
+    rows = batch.take(pa.array(order))
+    starts = np.cumsum([0, *(b.num_rows for b in batches)])
+    per_row = batch.nbytes / batch.num_rows
+    groups = []
+    for task in np.flatnonzero(bounds[1:] > bounds[:-1]).tolist():
+        lb, ub = int(bounds[task]), int(bounds[task + 1])
+        if len(gathered) == 1:
+            marks: tuple[Mark, ...] = (Mark(gathered[0][0], ub - lb, gathered[0][1]),)
+        else:
+            counts = np.diff(np.searchsorted(order[lb:ub], starts)).tolist()
+            marks = tuple(
+                Mark(offset, count, due)
+                for (offset, due, _), count in zip(gathered, counts, strict=True)
+                if count
+            )
+        size = 64 + int(per_row * (ub - lb))
+        part = Rows(rows, lb, ub - lb, marks)
+        groups.append((task, part, marks[0].offset, marks[-1].offset, size))
+    return Offer(tuple(groups), gathered[-1][0])

@@ -1,0 +1,550 @@
+"""The driver: the master on a thread of this process, and the user's handle on a deployment.
+
+    driver = Driver(WordCount(), tasks=64, nodes=2)
+    with driver, driver.feeder("words") as feeder:
+        feeder.feed(batch)
+        driver.rescale(4, pause_ms=100).wait()
+    ...
+
+Everything that concerns the master's books runs on the master's own thread (`shell.call`); everything
+that nodes are asked (state, metrics, outputs) goes to them directly. How processes are started is the
+launcher's business.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from meander.errors import InputError, MeanderError, OperatorError
+from meander.model import Epoch, NodeId, Plan, Problem, TaskId
+from meander.operators.base import Operator, check_operator
+from meander.protocol.master import Master
+from meander.protocol.membership import Status
+from meander.protocol.messages import Abort, Launch, PeerLost, Rescale, Resume, RollBack, Tell
+from meander.protocol.settings import Settings
+from meander.runtime import restart as baseline
+from meander.runtime.client import FeederClient
+from meander.runtime.handle import Preview, RescaleHandle, preview
+from meander.runtime.launch import Launcher, LocalLauncher
+from meander.runtime.reader import Reader
+from meander.runtime.shell import Shell
+from meander.runtime.spec import ProcessExit, ProcessSpec, Reason, live_settings
+from meander.runtime.store import DirectoryStore, NoStore, StoreWorker
+from meander.runtime.transport import LOOPBACK, Transport
+from meander.wiring import carrier
+from meander.wiring import planner as wired_planner
+
+log = logging.getLogger(__name__)
+
+ASK_S = 10.0
+"""How long the master's thread may take for a question."""
+FAILED_STARTS_MAX = 5
+"""Launches in a row that end before they register: then something is wrong for good."""
+
+
+class DeployError(MeanderError):
+    """A deployment cannot start, or cannot go on. The message says what the processes said."""
+
+
+class Driver:
+    """One operator, deployed."""
+
+    def __init__(
+        self,
+        operator: Operator[Any],
+        *,
+        tasks: int = 64,
+        nodes: int = 4,
+        launcher: Launcher | None = None,
+        host: str = LOOPBACK,
+        settings: Settings | None = None,
+        checkpoints: str | None = None,
+        checkpoint_s: float = 1.0,
+        policy: str = "ssm",
+        tau: Fraction = Fraction(1, 5),
+        pickled: bytes | None = None,
+        registration_s_max: float = 120.0,
+        tell: Callable[[str, Mapping[str, Any]], None] | None = None,
+    ) -> None:
+        """Describe a deployment; `start` begins it.
+
+        Args:
+            operator: what every node runs.
+            tasks: m.
+            nodes: how many to start with.
+            launcher: starts processes; by default on this machine.
+            host: the address that the master listens on.
+            settings: of the protocol; see `live_settings`.
+            checkpoints: a directory for the durable store; without it the loss of a node is the
+                loss of its tasks' state.
+            checkpoint_s: how often changed tasks are written there.
+            policy: which planner decides what moves.
+            tau: how uneven the load may be.
+            pickled: the operator in pickled form, where plain pickle does not do.
+            registration_s_max: how long `start` waits for the first nodes.
+            tell: hears what happens: losses, migrations.
+        """
+        check_operator(operator)
+        if not 1 <= nodes <= tasks:
+            raise InputError(f"nodes must be from 1 to the number of tasks ({tasks}), not {nodes}")
+        self.operator, self.tasks, self.policy, self.tau = operator, tasks, policy, tau
+        durable = {"checkpoint_s": checkpoint_s if checkpoints else 0.0}
+        self.settings = settings or live_settings(tasks, **durable)
+        self.run = secrets.token_hex(6)
+        self.token = secrets.token_urlsafe(32)
+        self.launcher: Launcher = launcher or LocalLauncher()
+        self.events: deque[tuple[float, str, Mapping[str, Any]]] = deque(maxlen=10_000)
+        """What the master told, with the time (monotonic)."""
+        self.exits: list[ProcessExit] = []
+        self.failure: Exception | None = None
+        """Why the deployment cannot go on."""
+        self.lost_tasks: set[TaskId] = set()
+        """Their state is gone for good."""
+        self._pickled = pickled if pickled is not None else _pickle(operator)
+        self._registration_s_max, self._told = registration_s_max, tell
+        self._directory = checkpoints or ""
+        store = DirectoryStore(checkpoints) if checkpoints else None
+        self.generation = 1 + (store.generation() if store is not None else 0)
+        first = tuple(f"n{i}" for i in range(1, nodes + 1))
+        self.master = Master(
+            self.settings, tasks, first, self._plan, carrier, tau=tau, generation=self.generation
+        )
+        self.shell = Shell(
+            self.master,
+            store=StoreWorker(store or NoStore()),
+            launch=self._launch,
+            tell=self._hear,
+            after=self._after,
+        )
+        self._host = host
+        self.transport: Transport | None = None
+        self._feeders: list[FeederClient] = []
+        self._handles: dict[int, RescaleHandle] = {}
+        self._servers: dict[str, int] = {}
+        """State servers that were launched, and how often."""
+        self._running: set[tuple[str, int]] = set()
+        self._changed = threading.Condition()
+        self._failed_starts = 0
+        self._restarts = 0
+        self._stopping = False
+
+    # ------------------------------------------------------------------ start and stop
+
+    def __enter__(self) -> Driver:
+        if self.transport is None:
+            self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def address(self) -> str:
+        """Where the master listens."""
+        assert self.transport is not None, "the driver has not started"
+        return self.transport.address
+
+    def start(self) -> None:
+        """Start the master, the first nodes and their state servers; wait until all serve.
+
+        Raises:
+            DeployError: if they do not register in time; it says what is known of each.
+        """
+        self.transport = Transport(
+            self.shell.give,
+            run=self.run,
+            peer="master",
+            token=self.token,
+            incarnation=1,
+            host=self._host,
+            full=self.shell.full,
+        )
+        try:
+            self.launcher.start(self._process_ended)
+            self.shell.start(self.transport)
+            self._await(self._serving, self._registration_s_max, "the first nodes")
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self, drain_s_max: float = 5.0) -> None:
+        """End all processes: first ask, then kill. Feeders that are still open are cut off."""
+        if self._stopping:
+            return
+        self._stopping = True
+        for feeder in self._feeders:
+            feeder.abandon()
+        if self.transport is None:
+            return
+        if not self.shell.ended.is_set():
+            reader = self.reader()
+            for address in self._addresses():
+                reader.ask(address, "stop")
+        with self._changed:
+            self._changed.wait_for(lambda: not self._running, drain_s_max)
+        self.launcher.close(drain_s_max)
+        self.shell.stop("stopped")
+        self.transport.close()
+
+    def _addresses(self) -> list[str]:
+        def find(master: Master) -> list[str]:
+            return [p.address for p in master.membership.peers.values() if p.kind != "feeder"]
+
+        try:
+            return [a for a in self.shell.call(find).result(ASK_S) if a]
+        except (RuntimeError, TimeoutError):
+            return []
+
+    def _serving(self) -> bool:
+        """Whether every task is installed, and its node's state server is there."""
+
+        def check(master: Master) -> bool:
+            peers = master.membership.peers.values()
+            nodes = [p for p in peers if p.kind == "node" and p.status is not Status.GONE]
+            up = {p.id for p in peers if p.kind == "server" and p.status is Status.UP}
+            return (
+                master.started
+                and not master.ledger.chain
+                and all(p.status is not Status.STARTING and p.server in up for p in nodes)
+            )
+
+        return bool(self.shell.call(check).result(ASK_S))
+
+    def _await(self, done: Callable[[], bool], timeout_s: float, what: str) -> None:
+        end = time.monotonic() + timeout_s
+        while not done():
+            self._check()
+            if time.monotonic() > end:
+                raise DeployError(self._explain(what, timeout_s))
+            time.sleep(0.01)
+
+    def _check(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+        if self.shell.ended.is_set():
+            raise DeployError(f"the master has ended: {self.shell.reason}") from self.shell.error
+
+    def _explain(self, what: str, timeout_s: float) -> str:
+        """Say why something did not come about."""
+        status = self.shell.call(lambda m: m.status()).result(ASK_S)
+        missing = [name for name, state in status["nodes"].items() if state == "starting"]
+        ended = "; ".join(f"{e.name}: {e.reason.value}, {e.detail}" for e in self.exits[-3:])
+        said = f" Processes that ended: {ended}." if ended else ""
+        return (
+            f"{what} did not come up within {timeout_s:.0f} s: "
+            f"{', '.join(missing) or 'no process'} never registered with {self.address}. "
+            "Are there free slots, and can that address be reached from where nodes run?" + said
+        )
+
+    # ------------------------------------------------------------------ processes
+
+    def spec(self, kind: str, name: str, incarnation: int, **changes: Any) -> ProcessSpec:
+        """Describe a process of this deployment."""
+        return ProcessSpec(
+            kind=kind, run=self.run, name=name, incarnation=incarnation,
+            generation=self.generation, master=self.address, token=self.token, tasks=self.tasks,
+            settings=self.settings, store=self._directory,
+            **{"operator": b"" if kind == "server" else self._pickled, **changes},
+        )  # fmt: skip
+
+    def _launch(self, action: Launch) -> None:
+        """Carry out the master's wish for a node."""
+        if not self._stopping and self.failure is None:
+            self._start(self.spec("node", action.node, action.incarnation))
+
+    def _start(self, spec: ProcessSpec) -> None:
+        with self._changed:
+            self._running.add((spec.name, spec.incarnation))
+        self.launcher.launch(spec)
+
+    def _after(self) -> None:
+        """See that every state server that a node names is there; on the master's thread."""
+        peers = self.master.membership.peers
+        for peer in list(peers.values()):
+            wanted = peer.kind == "node" and peer.status in (Status.UP, Status.LEAVING)
+            if wanted and peer.server and not self._stopping:
+                launches = self._servers.get(peer.server, 0)
+                if launches == 0 or (peer.server, launches) not in self._running:
+                    self._servers[peer.server] = launches + 1
+                    host = peer.server.partition("@")[2]
+                    self._start(self.spec("server", peer.server, launches + 1, host=host))
+
+    def _process_ended(self, ended: ProcessExit) -> None:
+        """Hear of the end of a process; from any thread."""
+        with self._changed:
+            self.exits.append(ended)
+            self._running.discard((ended.name, ended.incarnation))
+            self._changed.notify_all()
+        if self._stopping:
+            return
+        log.info("%s %s/%d: %s", ended.reason.value, ended.name, ended.incarnation, ended.detail)
+        if ended.reason is Reason.OPERATOR_FAILED:
+            self._fail(OperatorFailure(ended))
+        elif ended.reason is Reason.REFUSED and "refused:" in ended.detail:
+            self._fail(DeployError(f"{ended.name} cannot join: {ended.detail}"))
+        elif not ended.clean:
+            self._count_failed_start(ended)
+        if ended.kind == "node":
+            self.shell.give(PeerLost(ended.name, ended.incarnation))
+        self.shell.nudge()
+
+    def _count_failed_start(self, ended: ProcessExit) -> None:
+        peer = self.master.membership.peers.get(ended.name)
+        if peer is not None and peer.status is not Status.STARTING:
+            self._failed_starts = 0
+            return
+        self._failed_starts += 1
+        if self._failed_starts >= FAILED_STARTS_MAX:
+            self._fail(
+                DeployError(f"processes end before they register: {ended.detail}\n{ended.trace}")
+            )
+
+    def _fail(self, error: Exception) -> None:
+        """Nothing can go on: whoever waits is told why."""
+        if self.failure is None:
+            self.failure = error
+            for feeder in self._feeders:
+                feeder.fail(error)
+            for handle in self._handles.values():
+                handle.fail(error)
+
+    # ------------------------------------------------------------------ what the master tells
+
+    def _hear(self, tell: Tell) -> None:
+        now = time.monotonic()
+        self.events.append((now, tell.what, tell.facts))
+        log.info("%s %s", tell.what, tell.facts)
+        if tell.what == "state lost":
+            self.lost_tasks.update(tell.facts["tasks"])
+        number = tell.facts.get("migration")
+        if tell.what == "rescaling":
+            self._adopt_handle(int(number or 0))
+        elif number in self._handles:
+            self._handles[number].tell(tell.what, tell.facts)
+        if self._told is not None:
+            self._told(tell.what, tell.facts)
+
+    def _adopt_handle(self, number: int) -> None:
+        """A migration that nobody asked for carries on the one before it."""
+        before = self._handles.get(number - 1)
+        if number not in self._handles and before is not None and not before.ended.is_set():
+            before.number = number
+            self._handles[number] = before
+
+    # ------------------------------------------------------------------ feeders and questions
+
+    def feeder(self, name: str, **options: Any) -> FeederClient:
+        """Make a feeder in this process; `gather_rows` and `linger_ms` are its options."""
+        feeder = FeederClient(
+            name, self.operator, run=self.run, master=self.address, token=self.token,
+            tasks=self.tasks, settings=self.settings, generation=self.generation,
+            host=self._host, **options,
+        )  # fmt: skip
+        self._feeders.append(feeder)
+        return feeder
+
+    def reader(self) -> Reader:
+        """Make a client for the nodes' state, outputs and metrics."""
+        return Reader(self.token)
+
+    def nodes(self) -> dict[NodeId, str]:
+        """Tell where the nodes that serve listen."""
+
+        def find(master: Master) -> dict[NodeId, str]:
+            up = (Status.UP, Status.LEAVING)
+            peers = master.membership.peers.values()
+            return {p.id: p.address for p in peers if p.kind == "node" and p.status in up}
+
+        return self.shell.call(find).result(ASK_S)
+
+    def status(self) -> dict[str, Any]:
+        """Tell where things stand."""
+        found: dict[str, Any] = self.shell.call(lambda m: m.status()).result(ASK_S)
+        return {
+            **found,
+            "lost tasks": sorted(self.lost_tasks),
+            "failure": None if self.failure is None else str(self.failure),
+        }
+
+    def metrics(self) -> dict[str, Any]:
+        """Add up what all nodes have measured."""
+        return self.reader().metrics(self.nodes())
+
+    def state(self, timeout_s: float = 30.0) -> Any:
+        """Read the state of all tasks as one table, with the columns `task` and `node`.
+
+        Every task is there once, as one node had it at one moment; tasks are not of one moment.
+        """
+        return self.reader().state(self._owners, timeout_s)
+
+    def _owners(self) -> tuple[list[NodeId], dict[NodeId, str]]:
+        """Name the owner of every task, and where the nodes are."""
+        owners = self.shell.call(lambda m: list(m.ledger.owner)).result(ASK_S)
+        return owners, self.nodes()
+
+    # ------------------------------------------------------------------ rescaling
+
+    def rescale(
+        self,
+        nodes: int,
+        *,
+        pause_ms: float | None = None,
+        policy: str | None = None,
+        tasks_max: int | None = None,
+        bytes_max: int | None = None,
+    ) -> RescaleHandle:
+        """Head for another number of nodes; returns at once.
+
+        Args:
+            nodes: how many there shall be.
+            pause_ms: the longest that a tuple may wait for its task's state; rounds are sized to
+                fit. Without any limit everything moves in one round (*all at once*).
+            policy: another planner than the deployment's, from now on.
+            tasks_max: most tasks in one round.
+            bytes_max: most bytes in one round.
+
+        Raises:
+            InputError: for a number that cannot be.
+        """
+        self._check()
+        if not 1 <= nodes <= self.tasks:
+            raise InputError(f"nodes must be from 1 to {self.tasks}, not {nodes}")
+        if policy is not None:
+            wired_planner(policy)
+            self.policy = policy
+        handle = RescaleHandle(self, nodes)
+
+        def begin(master: Master) -> list[Any]:
+            handle.number = master.conductor.migrations + 1
+            self._handles[handle.number] = handle
+            return list(
+                master.handle(Rescale(nodes, pause_ms, tasks_max, bytes_max), time.monotonic())
+            )
+
+        self.shell.do(begin).result(ASK_S)
+        return handle
+
+    def command(self, event: Abort | Resume | RollBack) -> None:
+        """Give the master a command; a refusal is raised."""
+        self.shell.command(event).result(ASK_S)
+
+    def plan(
+        self, nodes: int, *, pause_ms: float | None = None, policy: str | None = None
+    ) -> Preview:
+        """Preview a rescale: what would move, how many bytes, how long it and its pauses would take."""
+        snapshot = self.shell.call(lambda m: _snapshot(m, nodes, self.tau)).result(ASK_S)
+        return preview(*snapshot, policy or self.policy, pause_ms)
+
+    def _plan(self, problem: Problem) -> Plan:
+        return wired_planner(self.policy)(problem)
+
+    def restart(self, nodes: int) -> dict[str, float]:
+        """Go to another number of nodes the old way: stop, write, start, read. Phases in seconds.
+
+        Feeders of this driver are paused. Feeders elsewhere must be stopped by their owners before.
+        """
+        clock = [time.monotonic()]
+        phases: dict[str, float] = {}
+
+        def lap(phase: str) -> None:
+            clock.append(time.monotonic())
+            phases[phase] = clock[-1] - clock[-2]
+
+        feeders = [f for f in self._feeders if not f.shell.ended.is_set()]
+        for feeder in feeders:
+            feeder.pause(durable=self.settings.checkpoint_s > 0)
+        lap("stop_s")
+        bequests, size = self._bequeath()
+        lap("write_s")
+        before = {(n, p.incarnation) for n, p in self.master.membership.peers.items()}
+        addresses = self.nodes().values()
+        self.shell.call(baseline.retire_all).result(ASK_S)
+        reader = self.reader()
+        for address in addresses:
+            reader.ask(address, "stop")
+        with self._changed:
+            self._changed.wait_for(
+                lambda: not any(p in before and p[0] not in self._servers for p in self._running),
+                ASK_S,
+            )
+        lap("end_s")
+        self._restarts += 1
+        names = tuple(f"r{self.generation}-{self._restarts}-{i}" for i in range(1, nodes + 1))
+        self.shell.do(lambda m: baseline.begin_again(m, time.monotonic(), names, bequests)).result(
+            ASK_S
+        )
+        self._await(self._serving, self._registration_s_max, "the new nodes")
+        lap("start_s")
+        for feeder in feeders:
+            feeder.resume()
+        return {**phases, "total_s": clock[-1] - clock[0], "bytes": float(size)}
+
+    def _bequeath(self) -> tuple[dict[TaskId, tuple[Epoch, str]], int]:
+        """Have all nodes write their tasks' state, side by side."""
+
+        def servers(master: Master) -> dict[str, str]:
+            peers = master.membership.peers
+            return {
+                p.address: peers[p.server].address
+                for p in peers.values()
+                if p.kind == "node" and p.status is Status.UP
+            }
+
+        pairs = self.shell.call(servers).result(ASK_S)
+        reader, told = self.reader(), list[Any]()
+        threads = [
+            threading.Thread(
+                target=lambda n=node, s=server: told.append(
+                    reader.ask(n, "bequeath", {"server": s}, timeout_s=600.0)
+                )
+            )
+            for node, server in pairs.items()
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if len(told) != len(pairs) or any(t is None for t in told):
+            raise DeployError("a node could not write its state")
+        found = {int(t): (Epoch(*v[0]), v[1]) for part in told for t, v in part.items()}
+        return found, sum(v[2] for part in told for v in part.values())
+
+
+class OperatorFailure(OperatorError):
+    """An operator failed at a node; the deployment cannot go on."""
+
+    def __init__(self, ended: ProcessExit) -> None:
+        self.operator, self.task, self.rows = "", -1, (0, 0)
+        self.node, self.trace = ended.name, ended.trace
+        Exception.__init__(self, f"{ended.name}: {ended.detail}")
+
+
+def _pickle(operator: Operator[Any]) -> bytes:
+    try:
+        return pickle.dumps(operator)
+    except Exception as error:
+        raise InputError(
+            f"{operator.name} cannot be sent to nodes: {error}. Define its class in a module, and "
+            "keep open files, locks and sessions out of its attributes (make them in `open`)"
+        ) from error
+
+
+def _snapshot(master: Master, nodes: int, tau: Fraction) -> tuple[Problem, Any]:
+    from meander.model import Workload
+
+    ledger, conductor = master.ledger, master.conductor
+    current = conductor._current()
+    workload = Workload([w + 1 for w in ledger.work], list(ledger.size))
+    fresh = [f"new{i}" for i in range(1, nodes + 1)]
+    return Problem(workload, current, nodes, tau, new_nodes=fresh), (
+        conductor.pacer.bandwidth_bytes_s,
+        conductor.pacer.overhead_s,
+    )

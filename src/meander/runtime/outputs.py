@@ -1,0 +1,103 @@
+"""What a task has emitted and nobody has fetched yet: numbered, bounded, part of the task's state.
+
+Numbers count batches from 1 per task and never have gaps, across moves and recoveries: a reader that
+remembers the last number of each task sees every batch once. What it acknowledges is forgotten here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+ROWS_MAX = 200_000
+"""Per task. If nobody fetches, the oldest batches go, and a counter tells how many rows went."""
+
+
+class Outputs:
+    """The outputs of one task.
+
+    >>> outputs = Outputs()
+    >>> outputs.add(pa.record_batch({"n": [1, 2]}))
+    >>> [(number, batch.num_rows) for number, batch in outputs.after(0)]
+    [(1, 2)]
+    >>> outputs.release(1)
+    >>> outputs.after(0)
+    []
+    """
+
+    __slots__ = ("_batches", "bytes", "durable", "last", "lost_rows", "marked", "rows")
+
+    def __init__(self) -> None:
+        self._batches: deque[tuple[int, Any]] = deque()
+        self.last = 0
+        """The number of the newest batch."""
+        self.marked = 0
+        """The newest batch in the record that was written last."""
+        self.durable = 0
+        """The newest batch in a record that is durable."""
+        self.rows = 0
+        self.bytes = 0
+        self.lost_rows = 0
+
+    def add(self, batch: Any) -> None:
+        """Take a batch."""
+        if batch.num_rows == 0:
+            return
+        self.last += 1
+        self._batches.append((self.last, batch))
+        self.rows += batch.num_rows
+        self.bytes += batch.nbytes
+        while self.rows > ROWS_MAX and len(self._batches) > 1:
+            self.lost_rows += self._drop()
+
+    def after(self, number: int, upto: int | None = None) -> list[tuple[int, Any]]:
+        """Give the batches after a number, and up to one if given."""
+        return [
+            (n, batch) for n, batch in self._batches if n > number and (upto is None or n <= upto)
+        ]
+
+    def release(self, number: int) -> None:
+        """Forget batches up to a number: they have been fetched."""
+        while self._batches and self._batches[0][0] <= number:
+            self._drop()
+
+    def _drop(self) -> int:
+        _, batch = self._batches.popleft()
+        self.rows -= batch.num_rows
+        self.bytes -= batch.nbytes
+        return int(batch.num_rows)
+
+    def dump(self) -> tuple[list[bytes], list[Any]]:
+        """Write payloads, and the facts that tell how to read them."""
+        self.marked = self.last
+        payloads = [_write(batch) for _, batch in self._batches]
+        sizes = [[n, len(p)] for (n, _), p in zip(self._batches, payloads, strict=True)]
+        return payloads, [self.last, self.lost_rows, sizes]
+
+    @classmethod
+    def load(cls, facts: Any, blob: bytes, read: Callable[[bytes], list[Any]]) -> Outputs:
+        """Read what `dump` wrote; what a record holds is durable where records count."""
+        result = cls()
+        last, result.lost_rows, sizes = facts
+        at = 0
+        for number, size in sizes:
+            (batch,) = read(blob[at : at + size])
+            at += size
+            result._batches.append((number, batch))
+            result.rows += batch.num_rows
+            result.bytes += batch.nbytes
+        if at != len(blob):
+            raise ValueError("there is more than the header tells")
+        result.last = result.marked = last
+        return result
+
+
+def _write(batch: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data

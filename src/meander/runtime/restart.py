@@ -1,0 +1,151 @@
+"""The baseline: stop everything, write all state, start again. What people do without Meander.
+
+It is built on the same runtime and made no slower than it must be: nodes write side by side into the
+state server's memory, new ones are forked from a warm process, and read side by side.
+
+    stop inputs, flush │ write │ stop nodes │ start nodes, read, install │ resume
+
+A state on its way is a *bequest*: it lies in the state server's vault under a key, and the new owner
+loads it as it would load a checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from meander.model import Epoch, NodeId, TaskId
+from meander.protocol.master import Master
+from meander.protocol.membership import Change
+from meander.protocol.messages import STORE, Action, Launch, Link, Store, Stored
+from meander.protocol.node import Node
+from meander.protocol.state import encode
+from meander.runtime.shell import Shell
+from meander.runtime.store import DurableStore
+from meander.runtime.transport import TOKEN_HEADER
+
+PREFIX = "vault/"
+SCHEMA = pa.schema({"key": pa.string(), "blob": pa.large_binary()})
+CALL_S_MAX = 60.0
+
+
+def options(token: str) -> Any:
+    """Give the options of a call."""
+    return flight.FlightCallOptions(headers=[(TOKEN_HEADER.encode(), token.encode())])
+
+
+class Vault:
+    """The state server's part: blobs by key, in memory, until they are taken."""
+
+    def __init__(self) -> None:
+        self.blobs: dict[str, bytes] = {}
+        self._lock = threading.Lock()
+
+    def take(self, fields: Mapping[str, Any], reader: Any) -> None:
+        """Keep what comes on a stream."""
+        for chunk in reader:
+            batch = chunk.data
+            if not batch.schema.equals(SCHEMA):
+                raise flight.FlightServerError("bequests have a key and a blob")
+            batch.validate(full=True)
+            with self._lock:
+                self.blobs.update(
+                    zip(batch["key"].to_pylist(), batch["blob"].to_pylist(), strict=True)
+                )
+
+    def give(self, fields: Mapping[str, Any]) -> Any:
+        """Hand a blob out, once."""
+        with self._lock:
+            blob = self.blobs.pop(str(fields.get("key")), None)
+        rows = [] if blob is None else [{"key": fields["key"], "blob": blob}]
+        return flight.RecordBatchStream(pa.Table.from_pylist(rows, schema=SCHEMA))
+
+
+class VaultStore:
+    """A durable store that also finds bequests."""
+
+    def __init__(self, store: DurableStore, server: Callable[[], str | None], token: str) -> None:
+        self._store, self._server, self._token = store, server, token
+        self._taken: dict[str, bytes] = {}
+
+    def write(self, action: Store) -> Stored:
+        """Write to the store behind."""
+        return self._store.write(action)
+
+    def discard(self, keys: tuple[str, ...]) -> None:
+        """Discard from the store behind."""
+        self._store.discard(keys)
+
+    def read(self, key: str) -> bytes | None:
+        """Read a checkpoint, or fetch a bequest from the state server of this host."""
+        if not key.startswith(PREFIX):
+            return self._store.read(key)
+        address = key.split("/")[1]
+        try:
+            with flight.connect(f"grpc://{address}") as client:
+                ticket = flight.Ticket(json.dumps({"kind": "vault", "key": key}).encode())
+                rows = client.do_get(ticket, options(self._token)).read_all()
+        except pa.ArrowException as error:
+            raise OSError(f"the state server does not answer: {error}") from None
+        return rows["blob"][0].as_py() if rows.num_rows else None
+
+
+def bequeath(shell: Shell, tasks: list[TaskId], server: str, token: str) -> dict[str, Any]:
+    """Write every task's state into a vault; give `{task: [tenure, key, bytes]}`."""
+    told: dict[str, Any] = {}
+    with flight.connect(f"grpc://{server}") as client:
+        descriptor = flight.FlightDescriptor.for_command(json.dumps({"kind": "vault"}).encode())
+        writer, reader = client.do_put(descriptor, SCHEMA, options(token))
+        with writer:
+            for task in tasks:
+                tenure, blob = shell.call(_encoder(task)).result(CALL_S_MAX)
+                key = f"{PREFIX}{server}/{task}/{tenure}"
+                writer.write_batch(pa.record_batch({"key": [key], "blob": [blob]}, schema=SCHEMA))
+                told[str(task)] = [list(tenure), key, len(blob)]
+            writer.done_writing()
+            reader.read()  # the server has taken all of it
+    return told
+
+
+def _encoder(task: TaskId) -> Callable[[Node], tuple[Epoch, bytes]]:
+    def write(node: Node) -> tuple[Epoch, bytes]:
+        slot = node.slots[task]
+        assert slot.state is not None
+        return slot.tenure, encode(slot.state, node.operator)
+
+    return write
+
+
+def retire_all(master: Master) -> list[NodeId]:
+    """Count all nodes as gone, so that their end is no loss."""
+    nodes = list(master.membership.of_kind("node"))
+    for peer in nodes:
+        peer.go(Change.LOST)
+    return [peer.id for peer in nodes]
+
+
+def begin_again(
+    master: Master,
+    now: float,
+    nodes: tuple[NodeId, ...],
+    bequests: Mapping[TaskId, tuple[Epoch, str]],
+) -> list[Action]:
+    """Give all tasks to new nodes, which find their state in a vault."""
+    ledger, master._now, master._out = master.ledger, now, []
+    for node in nodes:
+        peer = master.membership.add(node, "node", now)
+        master._out.append(Launch(node, peer.incarnation))
+    for task in range(ledger.tasks):
+        owner = nodes[task * len(nodes) // ledger.tasks]
+        ledger.restore(task, owner, master.upcoming)
+        if task in bequests:
+            tenure, key = bequests[task]
+            ledger.chain[task] = (Link(STORE, 0, tenure, key),)
+    master.changed = True
+    master._after()
+    return master._out

@@ -1,0 +1,78 @@
+"""Rows on their way to a task: a slice of an Arrow batch, and where its rows come from.
+
+All chunks of one message are slices of one batch, so nothing is copied between the feeder's sort
+by task and the operator's kernel. `marks` tell, run by run, which source offset the rows have and
+when they were due. **A source offset names one batch of the source**, not one row: rows of a batch
+share it, and a source that is read again must give the same batches under the same offsets.
+Hence a chunk needs one mark per source batch in it (most have one), not one number per row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+
+class Mark(NamedTuple):
+    """Neighbouring rows of one source batch."""
+
+    offset: int
+    """Of the source batch."""
+    rows: int
+    due_us: int
+    """When they should have been on their way, in microseconds since 1970: latency counts from
+    there, so that a feeder which was held up does not flatter the result."""
+
+
+class Rows:
+    """Rows `start … start+count-1` of a batch."""
+
+    __slots__ = ("batch", "count", "marks", "start")
+
+    def __init__(self, batch: Any, start: int, count: int, marks: Sequence[Mark] = ()) -> None:
+        self.batch = batch
+        self.start = start
+        self.count = count
+        self.marks = marks
+        """Non-empty for chunks of feeders, and then its rows sum up to `count`; else empty."""
+
+    def after(self, offset: int) -> Rows:
+        """Leave out what has no greater source offset.
+
+        >>> batch = pa.record_batch({"word": ["a", "b", "c"]})
+        >>> rows = Rows(batch, 0, 3, (Mark(4, 1, 0), Mark(5, 2, 0)))
+        >>> rows.after(4).table()["word"].to_pylist()
+        ['b', 'c']
+        """
+        if not self.marks or self.marks[0].offset > offset:
+            return self
+        kept = tuple(mark for mark in self.marks if mark.offset > offset)
+        count = sum(mark.rows for mark in kept)
+        return Rows(self.batch, self.start + self.count - count, count, kept)
+
+    def table(self) -> Any:
+        """Give the rows as a batch of their own, without a copy."""
+        return self.batch.slice(self.start, self.count)
+
+
+def joined(parts: Sequence[Rows]) -> tuple[Any, list[int]]:
+    """Bring rows into one batch, in order; tell where each part starts.
+
+    Slices that follow one another in one batch are not copied.
+
+    >>> batch = pa.record_batch({"word": ["a", "b", "c"]})
+    >>> both, starts = joined([Rows(batch, 1, 1), Rows(batch, 2, 1)])
+    >>> both["word"].to_pylist(), starts
+    (['b', 'c'], [0, 1])
+    """
+    first, starts, at = parts[0], list[int](), 0
+    follow = True
+    for part in parts:
+        follow = follow and part.batch is first.batch and part.start == first.start + at
+        starts.append(at)
+        at += part.count
+    if follow:
+        return first.batch.slice(first.start, at), starts
+    return pa.concat_batches([part.table() for part in parts]), starts

@@ -1,0 +1,443 @@
+"""Arrow Flight between processes: everybody listens once, and dials whoever it has to speak to.
+
+    machine ──post──► outgoing queue ──writer thread──► DoPut stream ──reader thread──► inbox ──► machine
+            (never waits)      one per peer       one per peer and schema      (of the peer's server)
+
+Rules of the file
+  1. A stream begins with who opens it: run, process, incarnation, address, versions. The token is in
+     the call's headers and is checked before anything else is read.
+  2. A queue is bounded by bytes and messages; what does not fit is dropped and counted. So is what
+     was under way on a stream that broke. The protocol asks again for all that matters.
+  3. The end of a stream that somebody opened to us is an event, `PeerLost`: sockets of a dead process
+     are closed by its kernel, so it comes within milliseconds.
+  4. The reader of a stream waits while the inbox is full; Flight's flow control then holds the writer,
+     and no other stream.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from meander.errors import MalformedMessage, MeanderError
+from meander.protocol.messages import Envelope, Event, PeerId, PeerLost
+from meander.runtime.codec import BLOB, HEADER_BYTES_MAX, NAME_CHARS_MAX, Wire, decode, encode
+from meander.runtime.version import versions
+
+log = logging.getLogger(__name__)
+
+TOKEN_HEADER: Final = "x-meander-token"
+QUEUE_BYTES_MAX = 256 * 2**20
+"""Outgoing, per peer. A single larger message is taken when nothing else waits."""
+QUEUE_MESSAGES_MAX = 20_000
+RETRY_S = 0.1
+"""Between attempts to reach a peer."""
+
+LOOPBACK: Final = "127.0.0.1"
+
+Answer: TypeAlias = Callable[[Mapping[str, Any]], Any]
+"""Serves a request from outside the protocol: takes its fields, gives a batch reader or a table."""
+
+
+class Identity(NamedTuple):
+    """Who a process is to those it dials."""
+
+    run: str
+    peer: PeerId
+    incarnation: int
+    """0 for whoever is given one by the master."""
+    address: str
+
+    def hello(self) -> bytes:
+        """Write the beginning of a stream."""
+        facts = {**self._asdict(), "versions": versions()}
+        return json.dumps(facts, separators=(",", ":")).encode()
+
+
+class RefusedError(MeanderError):
+    """A peer does not want to speak with us, and says why; asking again does not help."""
+
+
+class Tokens(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Lets in whoever presents the token; says once per peer whom it did not."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token.encode()
+        self._refused: set[str] = set()
+        self.refusals = 0
+
+    def start_call(self, info: Any, headers: Mapping[str, list[str]]) -> None:
+        """Check the token of a call; compare in constant time."""
+        given = headers.get(TOKEN_HEADER, [""])[0]
+        raw = given if isinstance(given, bytes) else given.encode("utf-8", "surrogateescape")
+        if not hmac.compare_digest(raw, self._token):
+            self.refusals += 1
+            who = str(info.method)
+            if who not in self._refused and len(self._refused) < 1000:
+                self._refused.add(who)
+                log.warning("a call (%s) without the right token was refused", who)
+            raise flight.FlightUnauthenticatedError("the token is wrong or missing")
+
+
+class Server(flight.FlightServerBase):  # type: ignore[misc]
+    """What a process listens with."""
+
+    def __init__(self, transport: Transport, location: str, token: str) -> None:
+        self._transport = transport
+        self.tokens = Tokens(token)
+        super().__init__(location, middleware={"token": self.tokens})
+
+    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """Take a peer's stream until it ends."""
+        self._transport.receive(descriptor.command, reader)
+
+    def do_get(self, context: Any, ticket: Any) -> Any:
+        """Answer a request for rows."""
+        return self._transport.answer(ticket.ticket)
+
+    def do_action(self, context: Any, action: Any) -> Any:
+        """Answer a request for facts, as JSON."""
+        return [json.dumps(self._transport.facts(action.type, action.body)).encode()]
+
+
+class Transport:
+    """One process's end of all its connections."""
+
+    def __init__(
+        self,
+        deliver: Callable[[Event], None],
+        *,
+        run: str,
+        peer: PeerId,
+        token: str,
+        incarnation: int = 0,
+        host: str = LOOPBACK,
+        schema: Any = None,
+        full: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Listen, on a port of the system's choice.
+
+        Args:
+            deliver: takes events, from any thread.
+            run: names the deployment; peers of another are refused.
+            peer: this process.
+            token: what every connection must present.
+            incarnation: this process's, where it is known from the start.
+            host: the address to listen on.
+            schema: of rows that may come.
+            full: whether readers shall wait before they take more.
+        """
+        self._deliver, self._token, self._schema, self._full = deliver, token, schema, full
+        self.server = Server(self, f"grpc://{host}:0", token)
+        self.identity = Identity(run, peer, incarnation, f"{host}:{self.server.port}")
+        self.answers: dict[str, Answer] = {}
+        """Who serves which kind of DoGet ticket."""
+        self.actions: dict[str, Answer] = {}
+        self.dropped = 0
+        """Messages that found no room or no way."""
+        self.malformed = 0
+        self.refusals: dict[str, str] = {}
+        """Why a peer will never speak with us, by its address."""
+        self.puts: Callable[[Mapping[str, Any], Any], None] | None = None
+        """Takes streams that are no peer's: a DoPut whose beginning has a `kind`."""
+        self._links: dict[str, Link] = {}
+        self._lock = threading.Lock()
+        self._met: dict[PeerId, tuple[int, str]] = {}
+        """Whoever dialled us: incarnation and address, the newest of each id."""
+        self._stopping = threading.Event()
+
+    @property
+    def address(self) -> str:
+        """Where this process listens."""
+        return self.identity.address
+
+    # ------------------------------------------------------------------ sending
+
+    def post(self, address: str | None, envelope: Envelope) -> None:
+        """Send an envelope; never waits. Without an address, to whoever dialled us as that peer."""
+        if address is None:
+            address = self._met.get(envelope.to, (0, None))[1]
+        if address is None or self._stopping.is_set():
+            self.dropped += 1
+            return
+        if not self.link(address).put(envelope):
+            self.dropped += 1
+
+    def link(self, address: str) -> Link:
+        """Give the connection to an address; dial it if there is none."""
+        found = self._links.get(address)
+        if found is None:
+            with self._lock:
+                found = self._links.get(address)
+                if found is None:
+                    found = self._links[address] = Link(self, address)
+        return found
+
+    def keep(self, addresses: set[str]) -> None:
+        """Dial these in advance; hang up on others that have nothing to send."""
+        for address in addresses:
+            self.link(address)
+        for address in [a for a in self._links if a not in addresses]:
+            self._links[address].leave()
+
+    def forget(self, link: Link) -> None:
+        """A connection has ended."""
+        with self._lock:
+            if self._links.get(link.address) is link:
+                del self._links[link.address]
+
+    def options(self) -> Any:
+        """Give the options of every call: the token."""
+        return flight.FlightCallOptions(headers=[(TOKEN_HEADER.encode(), self._token.encode())])
+
+    # ------------------------------------------------------------------ receiving
+
+    def receive(self, hello: bytes, reader: Any) -> None:
+        """Take what comes on one stream, until it ends."""
+        if self.puts is not None and b'"kind"' in hello:
+            self.puts(_fields(hello), reader)
+            return
+        peer, incarnation, address = self._greet(hello)
+        self._met[peer] = incarnation, address
+        try:
+            while not self._stopping.is_set():
+                while self._full() and not self._stopping.is_set():
+                    self._stopping.wait(0.001)
+                chunk = reader.read_chunk()
+                if chunk.app_metadata is not None:
+                    self._take(chunk)
+        except (StopIteration, pa.ArrowException):
+            pass
+        finally:
+            if not self._stopping.is_set():
+                self._deliver(PeerLost(peer, incarnation))
+
+    def _take(self, chunk: Any) -> None:
+        header = chunk.app_metadata
+        try:
+            self._deliver(decode(header, chunk.data, self._schema))
+        except MalformedMessage as error:
+            self.malformed += 1
+            if self.malformed <= 10:
+                log.warning("%s refused a message: %s", self.identity.peer, error)
+
+    def _greet(self, hello: bytes) -> tuple[PeerId, int, str]:
+        try:
+            if len(hello) > HEADER_BYTES_MAX // 64:
+                raise ValueError("it is too long")
+            facts = json.loads(hello)
+            peer, incarnation, address = facts["peer"], facts["incarnation"], facts["address"]
+            for text in (peer, address):
+                if type(text) is not str or len(text) > NAME_CHARS_MAX:
+                    raise ValueError("a name is not well formed")
+            if type(incarnation) is not int or incarnation < 0:
+                raise ValueError("an incarnation is not well formed")
+            theirs = dict(facts["versions"])
+            run = facts["run"]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise flight.FlightServerError(f"refused: no greeting of Meander ({error})") from None
+        if run != self.identity.run:
+            raise flight.FlightServerError(f"refused: this is run {self.identity.run}, not {run}")
+        mine = versions()
+        wrong = [
+            f"{k} {theirs.get(k)} there, {v} here" for k, v in mine.items() if theirs.get(k) != v
+        ]
+        if wrong:
+            raise flight.FlightServerError(
+                f"refused: {peer} runs other versions than {self.identity.peer} "
+                f"({'; '.join(wrong)}): install the same ones on all hosts"
+            )
+        return peer, incarnation, address
+
+    # ------------------------------------------------------------------ requests
+
+    def answer(self, ticket: bytes) -> Any:
+        """Serve a DoGet."""
+        fields = _fields(ticket)
+        serve = self.answers.get(str(fields.get("kind")))
+        if serve is None:
+            raise flight.FlightServerError(f"{self.identity.peer} has no {fields.get('kind')!r}")
+        return serve(fields)
+
+    def facts(self, kind: str, body: Any) -> Any:
+        """Serve a DoAction."""
+        serve = self.actions.get(kind)
+        if serve is None:
+            raise flight.FlightServerError(f"{self.identity.peer} knows no {kind!r}")
+        return serve(_fields(body.to_pybytes() if body is not None else b""))
+
+    # ------------------------------------------------------------------ the end
+
+    def close(self, patience_s: float = 0.5) -> None:
+        """Write what is queued for a moment, then hang up."""
+        links = list(self._links.values())
+        for link in links:
+            link.leave()
+        for link in links:
+            link.thread.join(patience_s)
+        self._stopping.set()
+        for link in links:
+            link.cut()
+        # Flight waits for open streams to end; peers that live on end theirs when they hear of it.
+        stopper = threading.Thread(target=self.server.shutdown, name="shutdown", daemon=True)
+        stopper.start()
+        stopper.join(patience_s)
+
+
+def _fields(raw: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(raw or b"{}")
+    except (ValueError, RecursionError):
+        fields = None
+    if type(fields) is not dict:
+        raise flight.FlightServerError("a request is a JSON object")
+    return fields
+
+
+class Link:
+    """The way to one address: a bounded queue, and a thread that writes it out."""
+
+    def __init__(self, transport: Transport, address: str) -> None:
+        self.address = address
+        self.failures = 0
+        """Attempts in a row that did not reach the peer."""
+        self._transport = transport
+        self._queue: deque[tuple[Envelope, int]] = deque()
+        self._bytes = 0
+        self._wake = threading.Condition()
+        self._leaving = False
+        self._client: Any = None
+        self._streams: dict[Any, Any] = {}
+        """By schema: (writer, reader)."""
+        self.thread = threading.Thread(target=self._run, name=f"to {address}", daemon=True)
+        self.thread.start()
+
+    def put(self, envelope: Envelope) -> bool:
+        """Queue an envelope; False if there is no room."""
+        size = weight(envelope)
+        with self._wake:
+            full = self._queue and self._bytes + size > QUEUE_BYTES_MAX
+            if full or len(self._queue) >= QUEUE_MESSAGES_MAX:
+                return False
+            self._leaving = False
+            self._queue.append((envelope, size))
+            self._bytes += size
+            self._wake.notify()
+        return True
+
+    def leave(self) -> None:
+        """End when the queue is empty."""
+        with self._wake:
+            self._leaving = True
+            self._wake.notify()
+
+    def cut(self) -> None:
+        """End now."""
+        with self._wake:
+            self._queue.clear()
+            self._leaving = True
+            self._wake.notify()
+
+    def _run(self) -> None:
+        try:
+            self._open(BLOB)
+            while (envelope := self._next()) is not None:
+                self._write(envelope)
+        finally:
+            self._hang_up()
+            self._transport.forget(self)
+
+    def _next(self) -> Envelope | None:
+        with self._wake:
+            while not self._queue:
+                if self._leaving:
+                    return None
+                self._wake.wait()
+            envelope, size = self._queue.popleft()
+            self._bytes -= size
+            return envelope
+
+    def _write(self, envelope: Envelope) -> None:
+        """Write one envelope; one that cannot be written is dropped, and the next dials again."""
+        wire = encode(envelope)
+        writer = self._open(BLOB if wire.batch is None else wire.batch.schema)
+        if writer is None:
+            self._transport.dropped += 1
+            return
+        try:
+            if wire.batch is None:
+                writer.write_metadata(wire.header)
+            else:
+                writer.write_with_metadata(wire.batch, wire.header)
+        except pa.ArrowException as error:
+            self._failed(error)
+
+    def _open(self, schema: Any) -> Any:
+        """Give the writer of a schema; dial if need be. None: the peer cannot be reached."""
+        found = self._streams.get(schema)
+        if found is not None:
+            return found[0]
+        transport = self._transport
+        try:
+            if self._client is None:
+                self._client = flight.connect(f"grpc://{self.address}", generic_options=_CHANNEL)
+            descriptor = flight.FlightDescriptor.for_command(transport.identity.hello())
+            pair = self._client.do_put(descriptor, schema, transport.options())
+            self._streams[schema] = pair
+            self.failures = 0
+            return pair[0]
+        except pa.ArrowException as error:
+            self._failed(error)
+            return None
+
+    def _failed(self, error: Exception) -> None:
+        self._transport.dropped += 1
+        self.failures += 1
+        text = str(error)
+        if "refused: " in text or isinstance(error, flight.FlightUnauthenticatedError):
+            self._transport.refusals[self.address] = text.split(". Detail:")[0]
+        self._hang_up()
+        with self._wake:
+            if not self._leaving:
+                self._wake.wait_for(lambda: self._leaving, RETRY_S)
+
+    def _hang_up(self) -> None:
+        streams, self._streams = self._streams, {}
+        for writer, _ in streams.values():
+            try:
+                writer.close()
+            except (pa.ArrowException, OSError):
+                pass
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+
+_CHANNEL: Final = [
+    ("grpc.enable_http_proxy", 0),  # an environment's proxy is for the world, not for peers
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+
+def weight(envelope: Envelope) -> int:
+    """Tell about how many bytes an envelope has, before it is written."""
+    body: Any = envelope.body
+    chunks = getattr(body, "chunks", None) or getattr(body, "items", None)
+    if chunks and hasattr(chunks[0], "size"):
+        return 200 + sum(chunk.size for chunk in chunks)
+    blob = getattr(body, "blob", None) or getattr(body, "data", None)
+    return 200 + (len(blob) if blob else 0)
+
+
+__all__ = ["Identity", "Link", "RefusedError", "Transport", "Wire"]

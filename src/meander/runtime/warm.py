@@ -1,0 +1,36 @@
+"""Everything that is slow the first time, done before a process registers.
+
+Safe to run before a fork: it imports and compiles, and starts neither gRPC nor threads.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+
+def warm_up() -> None:
+    """Load Arrow (with pandas, which its first array looks for) and the operators' kernels."""
+    import pyarrow as pa
+    import pyarrow.flight  # noqa: F401 - only the import: gRPC itself does not survive a fork
+
+    with suppress(ImportError):
+        import pandas  # noqa: F401
+
+    from meander.operators import Aggregate, Context, KeyedAggregate, split
+
+    schema = pa.schema({"k": pa.string(), "i": pa.int64(), "f": pa.float64()})
+    rows = pa.record_batch({"k": ["a", None], "i": [1, 2], "f": [0.5, 1.5]}, schema=schema)
+    sums = {
+        "n": Aggregate("count"),
+        "ints": Aggregate("sum", "i"),
+        "floats": Aggregate("sum", "f"),
+    }
+    for keys in (["k"], ["i", "k"]):
+        operator: Any = KeyedAggregate(schema, keys, sums)
+        for task, part in split(rows, keys, 4):
+            here = Context(task, 4)
+            state = operator.create(here)
+            operator.process(state, part, here)
+            operator.load(operator.dump(state), here)
+            state.result()
