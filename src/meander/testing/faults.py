@@ -130,11 +130,16 @@ def parse_faults(text: str) -> frozenset[str]:
 
 
 def generate(
-    seed: int, nodes: int, tasks: int, faults: Iterable[str], seconds: float = 8.0
+    seed: int,
+    nodes: int,
+    tasks: int,
+    faults: Iterable[str],
+    seconds: float = 8.0,
+    rescales_max: int = 4,
 ) -> Schedule:
     """Draw a schedule: some rescales, now and then an abort, and a handful of faults."""
     random = Random(seed * 7919 + 13)
-    incidents = list(_commands(random, nodes, tasks, seconds))
+    incidents = list(_commands(random, nodes, tasks, seconds, rescales_max))
     kinds = sorted(faults)
     if kinds:
         commands = tuple(incident.at for incident in incidents)
@@ -149,10 +154,12 @@ def generate(
     return Schedule(seed, nodes, tasks, seconds, tuple(incidents))
 
 
-def _commands(random: Random, nodes: int, tasks: int, seconds: float) -> Iterable[Incident]:
+def _commands(
+    random: Random, nodes: int, tasks: int, seconds: float, rescales_max: int
+) -> Iterable[Incident]:
     most = min(tasks, max(2, nodes + nodes // 2))
     at = random.uniform(0.5, 1.5)
-    for _ in range(random.randint(1, 4)):
+    for _ in range(random.randint((rescales_max + 3) // 4, rescales_max)):
         yield Incident(round(at, 3), "rescale", random.randint(1, most), random.randint(0, 3))
         follow = random.random()
         if follow < 0.25:

@@ -101,15 +101,17 @@ class Injector:
         return self._for_a_while(incident, "corruption", 2 * incident.amount)
 
     def _link(self, incident: Incident) -> tuple[str, str]:
-        """Choose a direction; one in three is from the master to who routes, where it hurts."""
-        if incident.target % 3 == 0:
-            router = self._pick(Feeder if incident.other % 4 else Query, incident.other)
-            if router is not None:
-                return MASTER, router.name
+        """Choose a direction. Half of them are where it hurts most: between the master and whoever
+        routes by its tables, or whoever reports to it what is installed."""
+        if incident.target % 2:
+            kind: type[Machine] = (Feeder, Node, Feeder, Query)[incident.other % 4]
+            peer = self._pick(kind, incident.other // 4)
+            if peer is not None:
+                return (peer.name, MASTER) if kind is Node else (MASTER, peer.name)
         names = sorted(self.cluster.processes)
-        source = names[incident.target % len(names)]
+        source = names[incident.target // 2 % len(names)]
         to = names[incident.other % len(names)] if incident.other % 4 else "*"
-        return (source, to) if incident.target % 2 else (to, source)
+        return (source, to) if incident.target % 4 else (to, source)
 
     def _pairs(self, incident: Incident) -> list[tuple[str, str]]:
         source, to = self._link(incident)
