@@ -126,7 +126,10 @@ class Outbox:
         if ack.term < lane.term or (term is not None and ack.term < term):
             return False
         if ack.term > lane.term:
-            self.restored(ack.task, ack.term)
+            if lane.applied:
+                self.restored(ack.task, ack.term)
+            else:  # the first word of this task: nothing of an older term was believed
+                lane.term = ack.term
         news = False
         if ack.applied > lane.applied:
             lane.applied = min(ack.applied, lane.last)
