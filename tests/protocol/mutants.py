@@ -6,30 +6,41 @@ caught within a bounded number of seeds.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import NamedTuple
+
+from meander.model import ZERO_EPOCH
 from meander.protocol.conductor import Conductor
 from meander.protocol.feeder import Feeder
 from meander.protocol.machine import Machine
 from meander.protocol.manager import MigrationManager
+from meander.protocol.manifest import MANIFEST_KEY
 from meander.protocol.master import Master
 from meander.protocol.membership import Membership, Status
-from meander.protocol.messages import Acks, Dismiss, PutDone
+from meander.protocol.messages import Ack, Acks, Dismiss, Load, PutDone
 from meander.protocol.node import Node
 from meander.protocol.query import Query
 from meander.protocol.rerouter import Rerouter
 from meander.protocol.retriever import Retriever
 from meander.protocol.server import StateServer
-from meander.protocol.slot import Cause, Phase
+from meander.protocol.slot import Phase
 from meander.protocol.staging import Staging
+from meander.protocol.state import checksum
+from meander.testing.faults import Schedule, generate, parse_faults
 from meander.testing.process import Classes
+from meander.testing.simulate import run
 
 
 def with_node(node: type[Node]) -> type[Classes]:
     return type("Broken", (Classes,), {"node": node})
 
 
+def with_class(**classes: type) -> type[Classes]:
+    return type("Broken", (Classes,), classes)
+
+
 def with_parts(**parts: type) -> type[Classes]:
     """A node of which some parts are broken."""
-
     return with_node(node_with(Node, **parts))
 
 
@@ -192,9 +203,6 @@ class PrefersItsOwnCopy(Retriever):
 
 class AcknowledgingRerouter(Rerouter):
     def add(self, chunk):
-        from meander.model import ZERO_EPOCH
-        from meander.protocol.messages import Ack
-
         super().add(chunk)
         assert self.node.table is not None
         term = self.node.table.term(chunk.task) or ZERO_EPOCH
@@ -263,17 +271,12 @@ class ForgetsTheOutbox(Retriever):
         super()._install(slot, state, size, transfer_s)
 
 
-class EmitsBeforeDurable(Node):
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.gated = False
-
-    def _ack(self, feeder, task):
-        self.gated = self.settings.checkpoint_s > 0
-        try:
-            return super()._ack(feeder, task)
-        finally:
-            self.gated = False
+class EmitsBeforeDurable(Retriever):
+    def _install(self, slot, state, size, transfer_s):
+        state.outbox.gated = False
+        for lane in state.outbox.lanes.values():
+            lane.released = lane.last
+        super()._install(slot, state, size, transfer_s)
 
 
 class AcksBeforeDurable(Node):
@@ -288,37 +291,138 @@ class CommitsHalf(Query):
         super()._on_committed(env, body._replace(outcomes=outcomes))
 
 
-class LosesWhatItHolds(StateServer):
-    def _on_drop(self, env, body):
-        super()._on_drop(env, body._replace(items=tuple((t, e, self.epoch) for t, e, _ in body.items)))
+class IgnoresChecksums(Retriever):
+    def part(self, body):
+        if slot_is_whole(self, body):
+            body = body._replace(checksum=checksum(b"".join([*self._parts, body.data])))
+        super().part(body)
+
+
+def slot_is_whole(retriever, body):
+    return body.total >= 0 and retriever._got + len(body.data) == body.total
+
+
+class AsksOnce(Retriever):
+    def pump(self):
+        if self.current is None:
+            super().pump()
+
+
+class SuspendsEverything(Node):
+    def _accept(self, slot, chunk):
+        if self.retriever.awaited:
+            slot.hold(chunk, self.settings.waiting_chunks_max)
+        else:
+            super()._accept(slot, chunk)
+
+
+class WaitsWithoutLimit(Node):
+    def _wait(self, slot, chunk):
+        self.waits += 1
+        slot.hold(chunk, 1_000_000)
+
+
+class IgnoresTheServersLimit(StateServer):
+    def _on_put(self, env, body):
+        settings, self.settings = self.settings, replace(self.settings, server_bytes_max=2**60)
+        super()._on_put(env, body)
+        self.settings = settings
+
+
+class StartsUnclaimed(Master):
+    def _claim(self):
+        self._out.append(Load(MANIFEST_KEY))
+
+
+class IgnoresTerms(Feeder):
+    def _adopt(self, old, new):
+        self._flush(list(self.outbox.active))
+
+    def _on_acks(self, env, body):
+        acks = tuple(ack._replace(term=ZERO_EPOCH) for ack in body.acks)
+        super()._on_acks(env, body._replace(acks=acks))
 
 
 MUTANTS: dict[str, type[Classes]] = {
     "drop the duplicate check": with_node(TakesDuplicates),
     "serve on after the cut": with_parts(manager=ServesOn),
     "delete the frozen copy before installed": with_parts(manager=DeletesTheCopy),
-    "ignore incarnations": type(
-        "Broken", (Classes,), {"master": BelievesAnybody, "feeder": FeederOfNoIncarnation}
-    ),
-    "release a leaving node too early": type("Broken", (Classes,), {"master": EarlyMaster}),
+    "ignore incarnations": with_class(master=BelievesAnybody, feeder=FeederOfNoIncarnation),
+    "release a leaving node too early": with_class(master=EarlyMaster),
     "install a state whose epoch is stale": with_parts(retriever=InstallsTheOldest),
     "forget the wait buffer on a second move": with_parts(manager=ForgetsTheWaiting),
-    "re-route without order": with_node(
-        node_with(TakesReroutedAtOnce, rerouter=ReroutesBackwards)
-    ),
+    "re-route without order": with_node(node_with(TakesReroutedAtOnce, rerouter=ReroutesBackwards)),
     "bounce a chunk of a newer epoch back": with_node(Bounces),
     "install one's own stale copy after A-B-A": with_parts(retriever=PrefersItsOwnCopy),
     "acknowledge at the rerouter": with_parts(rerouter=AcknowledgingRerouter),
     "apply a staged batch of a losing attempt": with_parts(staging=AppliesLosers),
     "let a full wait buffer block its connection": with_node(BlocksTheConnection),
-    "accept a checkpoint of a fenced incarnation": type(
-        "Broken", (Classes,), {"master": AcceptsFencedRecords}
-    ),
+    "accept a checkpoint of a fenced incarnation": with_class(master=AcceptsFencedRecords),
     "serve without a lease": with_node(IgnoresItsLease),
     "forget the outbox of a moved task": with_parts(retriever=ForgetsTheOutbox),
-    "emit before it is durable": with_node(EmitsBeforeDurable),
+    "emit before it is durable": with_parts(retriever=EmitsBeforeDurable),
     "acknowledge as durable what is only applied": with_node(AcksBeforeDurable),
-    "commit a batch that is not durable": type("Broken", (Classes,), {"query": CommitsHalf}),
+    "commit a batch that is not durable": with_class(query=CommitsHalf),
+    "install a state without looking at its checksum": with_parts(retriever=IgnoresChecksums),
+    "ask for a state only once": with_parts(retriever=AsksOnce),
+    "suspend tasks that do not move": with_node(SuspendsEverything),
+    "let the wait buffer grow without limit": with_node(WaitsWithoutLimit),
+    "hold more than the state server may": with_class(server=IgnoresTheServersLimit),
+    "read the manifest without claiming the generation": with_class(master=StartsUnclaimed),
+    "go on after a restore as if nothing had happened": with_class(feeder=IgnoresTerms),
 }
 
-__all__ = ["MUTANTS", "Cause"]
+
+# -------------------------------------------------------------------- how they are hunted
+
+
+class Hunt(NamedTuple):
+    """The schedules that a mutant is let loose on, and within how many it must be caught."""
+
+    seeds_max: int
+    faults: str = "all"
+    nodes: int = 4
+    tasks: int = 16
+    rescales_max: int = 4
+
+    def schedule(self, seed: int) -> Schedule:
+        kinds = parse_faults(self.faults)
+        return generate(seed, self.nodes, self.tasks, kinds, rescales_max=self.rescales_max)
+
+
+DEFAULT = Hunt(40)
+CROWDED = Hunt(60, "clog,partition", nodes=3, tasks=4, rescales_max=16)
+"""Few tasks, so each has much to do; many rescales, one before the other is over; late news."""
+
+HUNTS: dict[str, Hunt] = {
+    "release a leaving node too early": CROWDED,
+    "install a state whose epoch is stale": CROWDED,
+    "re-route without order": CROWDED,
+}
+
+
+def hunt(name: str) -> tuple[int, str]:
+    """Let a mutant loose; give after how many seeds it was caught (0: never) and by what."""
+    plan = HUNTS.get(name, DEFAULT)
+    for seed in range(plan.seeds_max):
+        outcome = run(plan.schedule(seed), MUTANTS[name])
+        if outcome.failed:
+            return seed + 1, outcome.violations[0].splitlines()[0]
+    return 0, ""
+
+
+def table() -> str:
+    """Write what it took to catch each, as a table for the docs."""
+    rows = [
+        "| mutation | schedules | seeds it took | must be caught within |",
+        "| --- | --- | --- | --- |",
+    ]
+    for name in MUTANTS:
+        plan = HUNTS.get(name, DEFAULT)
+        where = f"{plan.faults}; {plan.nodes} nodes, {plan.tasks} tasks"
+        rows.append(f"| {name} | {where} | {hunt(name)[0]} | {plan.seeds_max} |")
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    print(table())  # noqa: T201

@@ -27,6 +27,7 @@ from meander.protocol.messages import (
     Commit,
     Envelope,
     Grant,
+    Put,
     Send,
     Stage,
     loop_task,
@@ -146,6 +147,9 @@ class Checkers:
                 self._were_applied(machine, context)
             if envelope.epoch > machine.epoch:
                 self._no_bounce(machine, body, actions)
+            self._within_limits(machine, body)
+        elif isinstance(body, Put) and isinstance(machine, StateServer):
+            self._within_bytes(machine)
         elif context and isinstance(machine, Node) and not machine.ended:
             self._nothing_vanished(machine, context, actions)
         elif context and isinstance(machine, Master):
@@ -228,25 +232,36 @@ class Checkers:
 
     # ------------------------------------------------------------------ limits and the end
 
+    def _within_limits(self, node: Node, body: Chunks) -> None:
+        """Buffers do not outgrow their limits, not even for a moment."""
+        for chunk in body.chunks:
+            slot = node.slots.get(chunk.task)
+            if slot is not None and slot.pending_chunks > node.settings.waiting_chunks_max:
+                self.violated(f"{node.me}: task {slot.task} keeps {slot.pending_chunks} chunks")
+        if len(node.rerouter.parked) > node.settings.parked_messages_max:
+            self.violated(f"{node.me} parks {len(node.rerouter.parked)} messages")
+
+    def _within_bytes(self, server: StateServer) -> None:
+        total = sum(len(held.blob or b"") for held in server.held.values())
+        blobs = sum(1 for held in server.held.values() if held.blob)
+        if total != server.bytes:
+            self.violated(f"{server.me} counts {server.bytes} bytes and holds {total}")
+        if total > server.settings.server_bytes_max and blobs > 1 and not self.cluster.filled:
+            self.violated(f"{server.me} holds {total} bytes, more than it may")
+
     def limits(self) -> None:
-        """Check that buffers are within their limits."""
+        """Check the books of every node at the end."""
         for process in self.cluster.processes.values():
             machine = process.machine
-            if isinstance(machine, Node):
-                most = machine.settings.waiting_chunks_max
+            if isinstance(machine, StateServer):
+                self._within_bytes(machine)
+            elif isinstance(machine, Node):
                 for slot in machine.slots.values():
                     kept = sum(len(lane) for lane in slot.pending.values())
-                    if kept != slot.pending_chunks or kept > most:
-                        self.violated(f"{machine.me}: task {slot.task} keeps {kept} chunks")
+                    if kept != slot.pending_chunks:
+                        self.violated(f"{machine.me}: task {slot.task} miscounts {kept} chunks")
                     if (slot.state is not None) != (slot.phase is Phase.SERVING):
                         self.violated(f"{machine.me}: task {slot.task} is {slot.phase.value}")
-            elif isinstance(machine, StateServer):
-                total = sum(len(held.blob or b"") for held in machine.held.values())
-                if total != machine.bytes:
-                    self.violated(f"{machine.me} counts {machine.bytes} bytes and holds {total}")
-                blobs = sum(1 for held in machine.held.values() if held.blob)
-                if total > machine.settings.server_bytes_max and blobs > 1:
-                    self.violated(f"{machine.me} holds {total} bytes, more than it may")
 
     def final(self) -> int:
         """Compare every task with the plain sequential run; give how many rows are missing."""

@@ -98,6 +98,8 @@ class Cluster:
         self.store_fence = 0
         self.store_refuses = False
         self.launch_fails = 0
+        self.filled = False
+        """Whether a state server was ever made smaller than what it held."""
         self.tells: list[tuple[float, str, dict[str, Any]]] = []
         self.history: Any = None
         """Something with `update(bytes)`: every event that is handled goes into it."""

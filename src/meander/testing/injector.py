@@ -34,6 +34,8 @@ class Injector:
         self.network = cluster.network
         self.timeline = cluster.timeline
         self.random = cluster.random
+        self._replaced: Process | None = None
+        """The last master that was replaced, or is about to be."""
         for incident in cluster.schedule.incidents:
             self.timeline.at(incident.at, self._incident, incident)
         self.timeline.at(cluster.schedule.seconds, self._heal)
@@ -101,8 +103,10 @@ class Injector:
         return self._for_a_while(incident, "corruption", 2 * incident.amount)
 
     def _link(self, incident: Incident) -> tuple[str, str]:
-        """Choose a direction. Half of them are where it hurts most: between the master and whoever
-        routes by its tables, or whoever reports to it what is installed."""
+        """Choose a direction: half of the time one where it hurts.
+
+        That is from the master to who routes by its tables, or to it from who installs.
+        """
         if incident.target % 2:
             kind: type[Machine] = (Feeder, Node, Feeder, Query)[incident.other % 4]
             peer = self._pick(kind, incident.other // 4)
@@ -213,6 +217,7 @@ class Injector:
             return False
         machine, before = process.machine, process.machine.settings
         machine.settings = replace(before, server_bytes_max=100)
+        self.cluster.filled = True
         return self._undo(incident, lambda: setattr(machine, "settings", before))
 
     def _do_store(self, incident: Incident) -> bool:
@@ -228,14 +233,16 @@ class Injector:
         return True
 
     def _do_master(self, incident: Incident) -> bool:
-        """The driver dies. Its processes end by themselves; some live on for a while as ghosts."""
+        """The driver dies, or is taken for dead. What it started ends by itself, some of it late."""
         processes = self.cluster.processes
-        if processes[MASTER].killed:
+        if processes[MASTER] is self._replaced:
             return False
+        self._replaced = processes[MASTER]
+        self._replaced.killed = incident.other % 3 != 0
         for name, process in list(processes.items()):
-            if name == MASTER or incident.other % 2:
+            if name != MASTER and incident.other % 2:
                 process.killed = True
-            else:
+            elif name != MASTER:
                 del processes[name]
         self.timeline.after(self.random.uniform(0.1, 0.8), self.cluster.new_generation)
         return True
