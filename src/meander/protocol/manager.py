@@ -178,7 +178,10 @@ class MigrationManager:
     def _put(self) -> None:
         if len(self._held) == len(self.puts) or self.node._now < self._put_at:
             return
-        self._put_at = self.node._now + self.node.settings.retry_s
+        settings = self.node.settings
+        size = sum(len(b) for k, b in self.puts.items() if b is not None and k not in self._held)
+        # Not again before the link can have carried them.
+        self._put_at = self.node._now + settings.retry_s + size / settings.bandwidth_bytes_s
         for key, blob in self.puts.items():
             if key not in self._held:
                 total = checksum(blob) if blob is not None else 0

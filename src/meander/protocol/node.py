@@ -114,10 +114,19 @@ class Node(Client):
 
     def _on_chunks(self, env: Envelope, body: Chunks) -> None:
         if not self.leased:
+            self._keep(body)
             return
         for chunk in body.chunks:
             self._take(chunk, env.epoch)
         self.flush()
+
+    def _keep(self, body: Chunks) -> None:
+        """Without a lease, put into wait buffers what belongs there: a node that has just joined is
+        sent to before its first lease comes. The rest is dropped, and its feeder sends it again."""
+        for chunk in body.chunks:
+            slot = self.slots.get(chunk.task)
+            if slot is not None and slot.phase is Phase.AWAITING:
+                self._wait(slot, chunk)
 
     def _take(self, chunk: Chunk, epoch: Epoch) -> None:
         slot = self.slots.get(chunk.task)

@@ -55,6 +55,8 @@ class Retriever:
     def pump(self) -> None:
         """Ask for the next state, or again for the one that does not come."""
         now, node = self.node._now, self.node
+        if not node.leased:  # the answer would not be taken; the next tick under a lease asks
+            return
         if self.current is not None:
             if now - self._asked_at > node.settings.retry_s:
                 self._ask()
