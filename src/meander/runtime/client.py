@@ -29,6 +29,7 @@ from meander.runtime.rows import Mark, Rows
 from meander.runtime.shell import Shell
 from meander.runtime.spec import ProcessSpec
 from meander.runtime.transport import LOOPBACK, Transport
+from meander.runtime.warm import warm_up
 
 GATHER_ROWS = 16_384
 """Sent at once, over all nodes: per-message costs are small beside it."""
@@ -61,6 +62,7 @@ class FeederClient:
         linger_ms: float = LINGER_MS,
     ) -> None:
         """Register with the master at `master`; `wait_ready` waits until that is done."""
+        warm_up()
         self.name, self.tasks = name, tasks
         self.schema, self.keys = operator.schema, operator.keys
         self.rows = 0

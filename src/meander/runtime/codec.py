@@ -15,6 +15,7 @@ added there can travel without a word here.
 from __future__ import annotations
 
 import json
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -213,8 +214,8 @@ def _read_chunks(fields: Any, batch: Any) -> Chunks:
         rows = _rows(batch, c[7], _int(end) - _int(c[7]), c[8])
         if c[8] and sum(mark.rows for mark in c[8]) != rows.count:
             raise ValueError("marks and rows differ")
-        numbers = [_int(value) for value in c[1:7]]
-        found.append(Chunk(_name(c[0]), *numbers[:5], rows, numbers[5]))
+        incarnation, task, number, first, last, size = (_int(value) for value in c[1:7])
+        found.append(Chunk(_name(c[0]), incarnation, task, number, first, last, rows, size))
     return Chunks(tuple(found), _bool(rerouted))
 
 
@@ -273,7 +274,7 @@ def _float(value: Any) -> float:
     if type(value) not in (int, float):
         raise ValueError(f"{value!r:.40} is no number")
     number = float(value)
-    if number != number or number in (float("inf"), float("-inf")):
+    if not math.isfinite(number):
         raise ValueError("a number is not finite")
     return number
 

@@ -287,7 +287,7 @@ class Driver:
             return
         log.info("%s %s/%d: %s", ended.reason.value, ended.name, ended.incarnation, ended.detail)
         if ended.reason is Reason.OPERATOR_FAILED:
-            self._fail(OperatorFailure(ended))
+            self._fail(OperatorFailedError(ended))
         elif ended.reason is Reason.REFUSED and "refused:" in ended.detail:
             self._fail(DeployError(f"{ended.name} cannot join: {ended.detail}"))
         elif not ended.clean:
@@ -518,7 +518,7 @@ class Driver:
         return found, sum(v[2] for part in told for v in part.values())
 
 
-class OperatorFailure(OperatorError):
+class OperatorFailedError(OperatorError):
     """An operator failed at a node; the deployment cannot go on."""
 
     def __init__(self, ended: ProcessExit) -> None:

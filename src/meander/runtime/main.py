@@ -21,6 +21,7 @@ import selectors
 import signal
 import sys
 import threading
+from contextlib import suppress
 from typing import Any
 
 from meander.runtime.spec import ProcessExit, ProcessSpec, Reason
@@ -142,10 +143,8 @@ def _silent(child: Child, status: int) -> ProcessExit:
 
 
 def _kill(pid: int) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.flight as flight
+from pyarrow import flight
 
 from meander.errors import MeanderError, OperatorError
 from meander.model import TaskId
@@ -37,7 +37,6 @@ from meander.protocol.messages import (
     Envelope,
     Event,
     PeerLost,
-    Stage,
 )
 from meander.protocol.node import Node
 from meander.protocol.server import StateServer
@@ -96,9 +95,10 @@ class LiveNode(Node):
         super()._on_accepted(env, body)
         for task, _, number in body.items:
             slot = self.slots.get(task)
-            if slot is not None and slot.state is not None and slot.record is None:
-                if numbers.get(task) == number:
-                    slot.state.app.outputs.durable = slot.state.app.outputs.marked
+            if slot is None or slot.state is None or slot.record is not None:
+                continue
+            if numbers.get(task) == number:
+                slot.state.app.outputs.durable = slot.state.app.outputs.marked
 
 
 # --------------------------------------------------------------------------- entry points
@@ -293,9 +293,8 @@ class Place:
         """Note what the machine's surroundings are interested in."""
         if type(event) is Envelope:
             body = event.body
-            if self._adapter is not None and type(body) in (Chunks, Stage):
-                items = body.chunks if isinstance(body, Chunks) else body.items  # type: ignore[union-attr]
-                self._adapter.arriving(items[0].rows.batch if items else None)
+            if self._adapter is not None and isinstance(body, Chunks):
+                self._adapter.arriving(body.chunks[0].rows.batch if body.chunks else None)
             elif event.sender == MASTER:
                 self._master_lost_at = None
         elif type(event) is PeerLost and event.peer == MASTER:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.flight as flight
+from pyarrow import flight
 
 from meander.errors import MeanderError
 from meander.model import NodeId, TaskId

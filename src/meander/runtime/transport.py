@@ -1,7 +1,7 @@
 """Arrow Flight between processes: everybody listens once, and dials whoever it has to speak to.
 
-    machine ──post──► outgoing queue ──writer thread──► DoPut stream ──reader thread──► inbox ──► machine
-            (never waits)      one per peer       one per peer and schema      (of the peer's server)
+    machine ──post──► queue ──writer thread──► DoPut stream ──reader thread──► inbox ──► machine
+          (never waits)  one per peer     one per peer and schema    (of the peer's server)
 
 Rules of the file
   1. A stream begins with who opens it: run, process, incarnation, address, versions. The token is in
@@ -22,10 +22,11 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
-import pyarrow.flight as flight
+from pyarrow import flight
 
 from meander.errors import MalformedMessage, MeanderError
 from meander.protocol.messages import Envelope, Event, PeerId, PeerLost
@@ -77,8 +78,7 @@ class Tokens(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     def start_call(self, info: Any, headers: Mapping[str, list[str]]) -> None:
         """Check the token of a call; compare in constant time."""
         given = headers.get(TOKEN_HEADER, [""])[0]
-        raw = given if isinstance(given, bytes) else given.encode("utf-8", "surrogateescape")
-        if not hmac.compare_digest(raw, self._token):
+        if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), self._token):
             self.refusals += 1
             who = str(info.method)
             if who not in self._refused and len(self._refused) < 1000:
@@ -403,7 +403,7 @@ class Link:
         self.failures += 1
         text = str(error)
         if "refused: " in text or isinstance(error, flight.FlightUnauthenticatedError):
-            self._transport.refusals[self.address] = text.split(". Detail:")[0]
+            self._transport.refusals[self.address] = text.split(". Detail:", maxsplit=1)[0]
         self._hang_up()
         with self._wake:
             if not self._leaving:
@@ -412,10 +412,8 @@ class Link:
     def _hang_up(self) -> None:
         streams, self._streams = self._streams, {}
         for writer, _ in streams.values():
-            try:
+            with suppress(pa.ArrowException, OSError):
                 writer.close()
-            except (pa.ArrowException, OSError):
-                pass
         client, self._client = self._client, None
         if client is not None:
             client.close()
@@ -435,7 +433,7 @@ def weight(envelope: Envelope) -> int:
     body: Any = envelope.body
     chunks = getattr(body, "chunks", None) or getattr(body, "items", None)
     if chunks and hasattr(chunks[0], "size"):
-        return 200 + sum(chunk.size for chunk in chunks)
+        return 200 + sum(int(chunk.size) for chunk in chunks)
     blob = getattr(body, "blob", None) or getattr(body, "data", None)
     return 200 + (len(blob) if blob else 0)
 

@@ -6,13 +6,15 @@ Safe to run before a fork: it imports and compiles, and starts neither gRPC nor 
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 
+@cache
 def warm_up() -> None:
     """Load Arrow (with pandas, which its first array looks for) and the operators' kernels."""
     import pyarrow as pa
-    import pyarrow.flight  # noqa: F401 - only the import: gRPC itself does not survive a fork
+    import pyarrow.flight
 
     with suppress(ImportError):
         import pandas  # noqa: F401
