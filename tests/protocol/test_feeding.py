@@ -109,7 +109,7 @@ def test_who_waits_for_durability_asks_now_and_then():
 
 
 def test_a_feeder_rewinds_when_a_task_is_restored():
-    """1. chunks 1 and 2 are applied, 1 is durable  2. the task is restored  3. chunk 2 is sent again."""
+    """1. chunks 1 and 2 are applied, 1 is durable  2. the task is restored  3. chunk 2 is resent."""
     books = fed()
     books.offer((0, 0))
     books.offer((0, 1))

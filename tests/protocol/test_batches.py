@@ -1,0 +1,243 @@
+"""Micro-batches: rows are laid by, then the winners are applied, once, whatever is written again."""
+
+from __future__ import annotations
+
+import pytest
+from wire import Books, Settings
+
+from meander.errors import MalformedMessage
+from meander.protocol.messages import (
+    MASTER,
+    Accepted,
+    Checkpointed,
+    Commit,
+    Committed,
+    Seal,
+    Stage,
+    StageHeld,
+    Write,
+)
+
+
+@pytest.fixture
+def books():
+    """Nodes a (tasks 0 and 1) and b (task 2), a query q."""
+    books = Books("aab")
+    books.query()
+    return books
+
+
+def write(books, batch, partition, attempt, *groups):
+    """Stage one attempt: groups of (task, offsets…)."""
+    items = tuple(
+        (task, tuple((offset, None) for offset in offsets), len(offsets), 8)
+        for task, *offsets in groups
+    )
+    books.give("q", Write(batch, partition, attempt, items))
+
+
+def commit(books, batch, *parts):
+    """Commit: parts of (partition, attempt, (task, count)…)."""
+    found = tuple((partition, attempt, tuple(counts)) for partition, attempt, *counts in parts)
+    books.give("q", Seal(batch, found))
+
+
+def test_rows_are_laid_by_and_applied_when_they_are_committed(books):
+    """1. two partitions are written, for tasks 0 and 2  2. nothing is applied  3. the commit applies
+    them everywhere  4. the query is told, once."""
+    write(books, 0, 0, 0, (0, 1), (2, 2))
+    write(books, 0, 1, 0, (0, 3))
+    books.run_quietly()
+    assert (books.notes(0), books.words()) == ([], ["written", "written"])
+    commit(books, 0, (0, 0, (0, 1), (2, 1)), (1, 0, (0, 1)))
+    books.run_quietly()
+    assert (books.notes(0), books.notes(2)) == ([1, 3], [2])
+    assert books.words()[2:] == ["committed"]
+    assert books.machines["a"].slots[0].state.staged == {}
+
+
+def test_a_losing_attempt_is_never_applied(books):
+    """1. partition 0 is written by attempts 0 and 1  2. attempt 1 wins  3. the rows of attempt 0 are
+    thrown away, also when they come once more."""
+    write(books, 0, 0, 0, (0, 1))
+    (late,) = books.pending(Stage)
+    books.run_quietly()
+    write(books, 0, 0, 1, (0, 1))
+    books.run_quietly()
+    commit(books, 0, (0, 1, (0, 1)))
+    books.run_quietly()
+    books.give("a", late)
+    assert (books.notes(0), books.machines["a"].slots[0].state.staged) == ([1], {})
+
+
+def test_a_commit_that_comes_twice_is_applied_once(books):
+    """1. a batch is committed  2. the order comes again  3. it is answered, not applied."""
+    write(books, 0, 0, 0, (0, 1))
+    books.run_quietly()
+    commit(books, 0, (0, 0, (0, 1)))
+    (order,) = books.pending(Commit)
+    books.run_quietly()
+    books.give("a", order)
+    assert books.notes(0) == [1]
+    (outcome,) = books.pending(Committed)[0].body.outcomes
+    assert (outcome.applied, outcome.durable, outcome.missing) == (True, True, False)
+
+
+def test_a_committed_batch_may_be_replayed_in_another_partitioning(books):
+    """1. batch 0 is applied at task 0; the query dies before it knows about task 2  2. its successor
+    writes the rows again, in one partition and another order  3. task 0 skips them, task 2 does not."""
+    write(books, 0, 0, 0, (0, 1))
+    write(books, 0, 1, 0, (0, 2), (2, 3))
+    books.run_quietly()
+    commit(books, 0, (0, 0, (0, 1)), (1, 0, (0, 1), (2, 1)))
+    books.lose(Commit, to="b")
+    books.run_quietly()
+    books.query("q", incarnation=2)
+    write(books, 0, 0, 5, (0, 2, 1), (2, 3))
+    books.run_quietly()
+    commit(books, 0, (0, 5, (0, 2), (2, 1)))
+    books.run_quietly()
+    assert (books.notes(0), books.notes(2)) == ([1, 2], [3])
+    assert books.words()[-1] == "committed"
+
+
+def test_missing_rows_fail_the_batch_and_change_nothing(books):
+    """1. a commit names rows that were never staged at task 0  2. nothing is applied there  3. the
+    query is told to write the batch again  4. it does, and the batch is applied."""
+    commit(books, 0, (0, 0, (0, 1)))
+    books.run_quietly()
+    assert (books.notes(0), books.words()) == ([], ["failed"])
+    write(books, 0, 0, 1, (0, 1))
+    books.run_quietly()
+    commit(books, 0, (0, 1, (0, 1)))
+    books.run_quietly()
+    assert books.notes(0) == [1]
+
+
+def test_a_wrong_count_counts_as_missing(books):
+    """1. one row is staged  2. the commit speaks of two  3. nothing is applied."""
+    write(books, 0, 0, 0, (0, 1))
+    books.run_quietly()
+    commit(books, 0, (0, 0, (0, 2)))
+    books.run_quietly()
+    assert (books.notes(0), books.words()[-1]) == ([], "failed")
+
+
+def test_staged_rows_move_with_their_task(books):
+    """1. rows are staged at task 0  2. it moves to b  3. the commit finds them there."""
+    write(books, 0, 0, 0, (0, 1))
+    books.run_quietly()
+    books.move(0, "b")
+    books.publish()
+    books.run_quietly()
+    commit(books, 0, (0, 0, (0, 1)))
+    books.run_quietly()
+    assert books.notes(0, "b") == [1]
+
+
+def test_orders_that_overtake_the_state_wait_for_it(books):
+    """1. task 0 moves to b  2. stage and commit come to b first  3. the state comes  4. both are
+    carried out, in their order."""
+    books.move(0, "b")
+    books.next_table()
+    books.tell("b")
+    books.tell("q")
+    write(books, 0, 0, 0, (0, 1))
+    books.deliver(Stage)
+    commit(books, 0, (0, 0, (0, 1)))
+    books.deliver(Commit)
+    assert books.pending(StageHeld) == []
+    books.tell("a")
+    books.run_quietly()
+    books.tick(1.0)
+    books.run_quietly()
+    assert books.notes(0, "b") == [1]
+
+
+def test_orders_are_re_routed_and_the_owner_answers_the_query(books):
+    """1. task 0 moves to b; the query has not heard  2. its rows go to a, which passes them on  3. b
+    answers."""
+    books.move(0, "b")
+    books.next_table()
+    books.tell("a")
+    books.tell("b")
+    write(books, 0, 0, 0, (0, 1))
+    books.deliver(Stage, to="a")
+    assert [(e.sender, e.to) for e in books.pending(Stage)] == [("a", "b")]
+    books.run_quietly()
+    books.tick(1.0)
+    books.run_quietly()
+    assert books.words() == ["written"]
+
+
+def test_what_is_not_answered_is_sent_again(books):
+    """1. a stage order is lost  2. time passes  3. it is sent again; so is a commit order."""
+    write(books, 0, 0, 0, (0, 1))
+    books.lose(Stage)
+    books.tick(1.0, "q")
+    assert len(books.pending(Stage)) == 1
+    books.run_quietly()
+    commit(books, 0, (0, 0, (0, 1)))
+    books.lose(Commit)
+    books.tick(1.0, "q")
+    assert len(books.pending(Commit)) == 1
+
+
+def test_a_batch_is_done_when_it_is_durable_everywhere():
+    """1. a batch is applied: the query is not told  2. the record is accepted: it is."""
+    books = Books("aab", Settings(lease_s=1e6, checkpoint_s=1.0))
+    books.query()
+    books.write()
+    write(books, 0, 0, 0, (0, 1))
+    books.run_quietly()
+    commit(books, 0, (0, 0, (0, 1)))
+    books.run_quietly()
+    assert (books.notes(0), books.words()) == ([1], ["written"])
+    for _ in range(2):
+        books.tick(2.0, "a")
+        books.write()
+        for letter in books.lose(Checkpointed):
+            items = tuple((i.task, i.tenure, i.number) for i in letter.body.items)
+            books.say(MASTER, letter.sender, Accepted(items), to_incarnation=1)
+    books.run_quietly()
+    assert books.words() == ["written", "committed"]
+
+
+def test_a_query_commits_one_batch_at_a_time(books):
+    commit(books, 0, (0, 0, (0, 1)))
+    with pytest.raises(MalformedMessage, match="one at a time"):
+        commit(books, 1, (0, 0, (0, 1)))
+
+
+def test_an_empty_batch_is_committed_at_once(books):
+    commit(books, 0)
+    assert books.words() == ["committed"]
+
+
+def test_an_attempt_that_was_given_up_is_not_sent_again(books):
+    """1. an attempt is written, not confirmed  2. its writer is killed  3. it is not sent again."""
+    write(books, 0, 0, 0, (0, 1))
+    books.lose(Stage)
+    books.machines["q"].drop_attempt(0, 0, 0)
+    books.tick(1.0, "q")
+    assert books.pending(Stage) == []
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Write(-1, 0, 0, ()),
+        Write(0, 0, 0, ((7, (), 0, 0),)),
+        Write(0, 0, 0, ((0, (), 1, 8), (0, (), 1, 8))),
+        Write(0, 0, 0, ((0, (), -1, 8),)),
+        Seal(-1, ()),
+        Seal(0, ((0, 0, ()), (0, 1, ()))),
+        Seal(0, ((0, 0, ((9, 1),)),)),
+        Seal(0, ((0, 0, ((0, -1),)),)),
+        Seal(0, ((0, -1, ()),)),
+    ],
+)
+def test_an_impossible_write_or_commit_is_refused(books, event):
+    with pytest.raises(MalformedMessage):
+        books.give("q", event)
+    assert (books.machines["q"].unheld, books.machines["q"].sealed) == ({}, -1)

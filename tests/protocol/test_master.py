@@ -1,0 +1,575 @@
+"""The master with real processes around it: members, leases, migrations, losses, the manifest."""
+
+from __future__ import annotations
+
+import pytest
+from wire import Settings, Town
+
+from meander.errors import InputError, MalformedMessage, ProtocolError
+from meander.model import Epoch
+from meander.protocol.manifest import CLAIM_KEY, MANIFEST_KEY, Manifest
+from meander.protocol.membership import Status
+from meander.protocol.messages import (
+    MASTER,
+    Abort,
+    Accepted,
+    Beat,
+    Checkpoint,
+    Checkpointed,
+    Dismiss,
+    Envelope,
+    Fence,
+    Finish,
+    Grant,
+    Hello,
+    Install,
+    Installed,
+    Offer,
+    PeerLost,
+    Put,
+    Rescale,
+    Resume,
+    RollBack,
+    Stored,
+    Tick,
+    Welcome,
+)
+from meander.protocol.node import Node
+
+CHECKPOINTS = Settings(checkpoint_s=0.3)
+
+
+def offer(town, *pairs, name="f"):
+    """Offer (task, offset) rows."""
+    groups = tuple((task, ((offset, None),), offset, offset, 8) for task, offset in pairs)
+    town.give(name, Offer(groups, max(offset for _, offset in pairs)))
+
+
+def peer(town, name):
+    return town.master.membership.peers[name]
+
+
+def fetchless(town, seconds):
+    """Let time pass while no state reaches a server."""
+    for _ in range(round(seconds / 0.1)):
+        town.tick(0.1)
+        while town.mail:
+            town.lose(Put)
+            town.deliver()
+        town.answer_store()
+        town.start_launched()
+
+
+# ---------------------------------------------------------------------- members and leases
+
+
+def test_a_node_is_a_member_when_it_says_hello():
+    """1. the master launches n1 and n2  2. they register  3. tables, leases, everything is served."""
+    town = Town()
+    assert (peer(town, "n1").status, town.owners()) == (Status.UP, "1122")
+    assert town.master.ledger.chain == {}
+    assert town.machines["n1"].leased
+
+
+def test_the_master_alone_issues_incarnations():
+    """1. a feeder registers: incarnation 1 of generation 1  2. another instance registers under its
+    id: the next one  3. the first is fenced when it beats."""
+    town = Town()
+    first = town.feeder(instance="f-1")
+    town.settle(1.0)
+    town.feeder(instance="f-2")
+    town.settle(1.0)
+    second = town.machines["f"]
+    assert second.incarnation == first.incarnation + 1
+    beat = Envelope("f", first.incarnation, MASTER, 0, town.master.epoch, Beat(town.now))
+    with pytest.raises(ProtocolError, match="has been replaced"):
+        town.give(MASTER, beat)
+
+
+def test_a_late_hello_of_a_past_instance_fences_that_instance_alone():
+    """1. f-1 is replaced by f-2  2. a Hello of f-1 that was under way comes  3. the answer is a fence
+    for f-1; f-2, which gets it, lives on."""
+    town = Town()
+    town.feeder(instance="f-1")
+    town.settle(1.0)
+    town.feeder(instance="f-2")
+    town.settle(1.0)
+    hello = Envelope("f", 0, MASTER, 0, Epoch(1, 0), Hello("feeder", "f-1"))
+    town.give(MASTER, hello)
+    assert [e.body.instance for e in town.pending(Fence)] == ["f-1"]
+    town.run()
+    assert not town.machines["f"].ended
+
+
+def test_a_hello_that_comes_twice_gives_the_same_incarnation():
+    """1. a feeder says Hello twice before it is welcomed  2. it is welcomed twice, as the same."""
+    town = Town()
+    hello = Envelope("f", 0, MASTER, 0, Epoch(1, 0), Hello("feeder", "f-1"))
+    town.give(MASTER, hello)
+    town.give(MASTER, hello)
+    assert len({e.body.incarnation for e in town.pending(Welcome)}) == 1
+
+
+def test_a_node_that_is_gone_is_fenced():
+    """1. n2 is lost and replaced  2. the old one beats  3. it is told to stop."""
+    town = Town(settings=CHECKPOINTS)
+    old = town.kill("n2")
+    town.give(MASTER, PeerLost("n2", old.incarnation))
+    beat = Envelope("n2", old.incarnation, MASTER, 0, old.epoch, Beat(town.now))
+    town.give(MASTER, beat)
+    assert [e.to_incarnation for e in town.pending(Fence)] == [old.incarnation]
+
+
+def test_the_master_waits_a_margin_longer_than_the_lease():
+    """1. n2 falls silent  2. its own lease runs out after 2 s  3. the master counts it as lost after
+    2.5 s, not before."""
+    town = Town(settings=CHECKPOINTS)
+    lease_until = peer(town, "n2").lease_until
+    mine = town.machines["n2"].lease_until
+    assert mine + 0.5 <= lease_until + 1e-9
+    town.kill("n2")
+    while town.now < lease_until - 0.1:
+        town.tick(0.1)
+        town.run()
+    assert "lost" not in town.words()
+    town.settle(0.5)
+    assert "lost" in town.words()
+
+
+def test_a_node_that_never_came_is_planned_around():
+    """1. three nodes are wanted  2. the third is launched and does not register  3. the master goes on
+    with two, and says so."""
+    town = Town()
+    town.give(MASTER, Rescale(3))
+    town.launched.clear()
+    for _ in range(100):
+        town.tick(0.1)
+        town.run()
+        town.launched.clear()
+    assert "never came" in town.words()
+    assert (town.stage(), set(town.owners())) == ("completed", {"1", "2"})
+
+
+def test_a_process_that_misses_the_push_gets_the_table_with_its_lease():
+    """1. an epoch is published; the push to n1 is lost  2. n1 beats  3. the grant brings the table."""
+    town = Town()
+    town.give(MASTER, Rescale(1))
+    town.lose(Grant, to="n1")
+    town.settle(1.0)
+    assert town.machines["n1"].epoch == town.master.epoch
+
+
+# ---------------------------------------------------------------------- migrations
+
+
+def test_a_rescale_moves_the_tasks_round_by_round_and_dismisses_who_leaves():
+    """1. from 2 nodes to 1, one task per round  2. task 2, then task 3  3. n2 is dismissed."""
+    town = Town()
+    town.give(MASTER, Rescale(1, tasks_max=1))
+    town.settle(4.0)
+    assert (town.owners(), town.stage()) == ("1111", "completed")
+    assert [r.tasks for r in town.master.conductor.migration.reports] == [1, 1]
+    assert town.ended["n2"] == "dismissed"
+    assert peer(town, "n2").status is Status.GONE
+
+
+def test_a_node_is_dismissed_only_when_no_feeder_can_still_send_to_it():
+    """1. a feeder is cut off, with its lease running  2. n2 has nothing any more, and stays  3. the
+    feeder's lease has run out: n2 goes."""
+    town = Town()
+    town.feeder()
+    town.settle(1.0)
+    feeder = town.kill("f")
+    town.give(MASTER, Rescale(1))
+    town.settle(1.5)
+    assert (town.owners(), town.stage()) == ("1111", "draining")
+    assert town.now < peer(town, "f").lease_until
+    town.settle(2.5)
+    assert (town.stage(), town.ended["n2"]) == ("completed", "dismissed")
+    feeder._now = town.now
+    assert not feeder.leased
+
+
+def test_an_abort_returns_the_tasks_under_way():
+    """1. tasks 2 and 3 move to n1; no state gets through  2. abort  3. they go back to n2, which has
+    their state, and n2 stays."""
+    town = Town()
+    town.give(MASTER, Rescale(1))
+    fetchless(town, 0.5)
+    town.give(MASTER, Abort())
+    town.settle(2.0)
+    assert (town.owners(), town.stage()) == ("1122", "aborted")
+    assert peer(town, "n2").status is Status.UP
+    assert town.master.ledger.chain == {}
+
+
+def test_an_aborted_migration_can_be_resumed():
+    """1. abort  2. resume  3. it is carried out."""
+    town = Town()
+    town.give(MASTER, Rescale(1))
+    town.give(MASTER, Abort())
+    town.settle(1.0)
+    town.give(MASTER, Resume())
+    town.settle(4.0)
+    assert (town.owners(), town.stage()) == ("1111", "completed")
+
+
+def test_a_migration_is_rolled_back():
+    """1. the first round is under way  2. roll back  3. everything is where it was, nobody left."""
+    town = Town()
+    town.give(MASTER, Rescale(1, tasks_max=1))
+    fetchless(town, 0.2)
+    assert town.owners() == "1112"
+    town.give(MASTER, RollBack())
+    town.settle(4.0)
+    assert (town.owners(), town.stage()) == ("1122", "rolled back")
+    assert peer(town, "n2").status is Status.UP
+
+
+def test_a_new_rescale_while_one_is_running_plans_from_where_things_stand():
+    """1. from 2 nodes to 1, a round is under way  2. three nodes are wanted instead  3. the old
+    migration is superseded, the new one completes."""
+    town = Town(tasks=6)
+    town.give(MASTER, Rescale(1, tasks_max=1))
+    fetchless(town, 0.2)
+    town.give(MASTER, Rescale(3))
+    town.settle(5.0)
+    assert "superseded" in town.words()
+    assert (len(set(town.master.ledger.owner)), town.stage()) == (3, "completed")
+
+
+def test_tuples_flow_in_order_through_a_whole_migration():
+    """1. a feeder sends rows to all tasks  2. the operator shrinks to one node and grows to three
+    3. every task has every row once, in order."""
+    town = Town()
+    town.feeder()
+    town.settle(1.0)
+    for step in range(12):
+        offer(town, *((task, 4 * step + task) for task in range(4)))
+        if step in (2, 6):
+            town.give(MASTER, Rescale(1 if step == 2 else 3))
+        town.settle(0.4)
+    town.settle(3.0)
+    for task in range(4):
+        assert town.notes(task) == [4 * step + task for step in range(12)]
+
+
+def test_a_round_that_is_stuck_is_turned_around():
+    """1. no state gets through  2. after `round_s_max` the tasks return to their old owner  3. when the
+    server is back, the migration completes."""
+    town = Town(settings=Settings(round_s_max=1.0))
+    town.give(MASTER, Rescale(1))
+    fetchless(town, 1.2)
+    assert town.master.conductor.counts["second_moves"] > 0
+    town.settle(6.0)
+    assert (town.owners(), town.stage()) == ("1111", "completed")
+
+
+def test_a_migration_that_takes_far_too_long_is_rolled_back():
+    """1. no state gets through for longer than `migration_s_max`  2. the master heads back  3. nothing
+    is lost."""
+    town = Town(settings=Settings(round_s_max=0.5, migration_s_max=1.5))
+    town.give(MASTER, Rescale(1))
+    fetchless(town, 2.5)
+    town.settle(5.0)
+    assert (town.owners(), town.stage()) == ("1122", "rolled back")
+
+
+@pytest.mark.parametrize("command", [Abort(), Resume(), RollBack()])
+def test_a_command_without_a_migration_is_refused_with_its_story(command):
+    town = Town()
+    before = town.master.epoch
+    with pytest.raises(ProtocolError, match="there is no migration") as refused:
+        town.give(MASTER, command)
+    assert refused.value.story
+    assert town.master.epoch == before
+
+
+@pytest.mark.parametrize("rescale", [Rescale(0), Rescale(5), Rescale(2, tasks_max=0)])
+def test_an_impossible_rescale_is_refused(rescale):
+    town = Town()
+    with pytest.raises(MalformedMessage):
+        town.give(MASTER, rescale)
+    assert town.master.conductor.migration is None
+
+
+# ---------------------------------------------------------------------- losses
+
+
+def lossy(tasks=4, nodes=2):
+    """A town with checkpoints and a feeder whose first rows are durable."""
+    town = Town(nodes, tasks, CHECKPOINTS)
+    town.feeder()
+    town.settle(1.0)
+    offer(town, *((task, task) for task in range(tasks)))
+    town.settle(2.0)
+    return town
+
+
+def test_the_owner_of_a_task_is_lost_and_its_successor_restores_the_record():
+    """1. rows are durable  2. more rows are applied, not durable  3. the owner dies  4. its successor
+    loads the record, the feeder sends the rest again."""
+    town = lossy()
+    offer(town, (0, 10))
+    town.run()
+    assert town.notes(0) == [0, 10]
+    old = town.kill("n1")
+    town.give(MASTER, PeerLost("n1", old.incarnation))
+    town.settle(3.0)
+    assert town.machines["n1"].incarnation == old.incarnation + 1
+    assert town.notes(0) == [0, 10]
+
+
+def test_the_source_of_a_move_is_lost_before_it_has_put_the_state():
+    """1. tasks 2 and 3 move to n1, no state gets through  2. n2 dies  3. n1 restores them from the
+    store  4. the migration completes."""
+    town = lossy()
+    offer(town, (2, 10))
+    town.run()
+    town.give(MASTER, Rescale(1))
+    fetchless(town, 0.2)
+    old = town.kill("n2")
+    town.give(MASTER, PeerLost("n2", old.incarnation))
+    town.settle(5.0)
+    assert (town.owners(), town.stage(), town.notes(2)) == ("1111", "completed", [2, 10])
+
+
+def test_the_destination_of_a_move_is_lost_before_it_has_installed_the_state():
+    """1. a third node joins and is to get tasks; no state gets through  2. it dies  3. its successor
+    takes the state from the frozen copies."""
+    town = lossy(tasks=6)
+    town.give(MASTER, Rescale(3))
+    town.start_launched()
+    fetchless(town, 0.8)
+    name = next(n for n in town.machines if n.startswith("x"))
+    moved = [t for t, owner in enumerate(town.master.ledger.owner) if owner == name]
+    assert moved
+    restores = town.master.conductor.counts["restores"]
+    old = town.kill(name)
+    town.give(MASTER, PeerLost(name, old.incarnation))
+    town.settle(5.0)
+    assert town.stage() == "completed"
+    assert town.master.conductor.counts["restores"] == restores
+    assert [town.notes(task) for task in moved] == [[task] for task in moved]
+
+
+def test_a_middle_link_is_lost():
+    """1. tasks are on their way from n2 to n1, no state gets through  2. a new rescale sends them on to
+    n3  3. n1 dies  4. n3 gets what n2 froze, under a new term."""
+    town = lossy(tasks=6, nodes=3)
+    ledger = town.master.ledger
+    epoch = town.master.upcoming
+    ledger.move(2, "n1", peer(town, "n2").incarnation, epoch)
+    town.master.changed = True
+    town.give(MASTER, Tick())
+    fetchless(town, 0.3)
+    ledger.move(2, "n3", peer(town, "n1").incarnation, town.master.upcoming)
+    town.master.changed = True
+    town.give(MASTER, Tick())
+    assert [link.node for link in ledger.chain[2]] == ["n2", "n1"]
+    old = town.kill("n1")
+    town.give(MASTER, PeerLost("n1", old.incarnation))
+    assert [link.node for link in ledger.chain[2]] == ["n2"]
+    assert ledger.term[2] == ledger.tenure[2]
+    town.settle(3.0)
+    assert (ledger.owner[2], town.notes(2)) == ("n3", [2])
+
+
+def test_without_checkpoints_a_lost_state_is_lost_and_that_is_said():
+    """1. no checkpoints  2. n1 dies  3. people are told which tasks' state is gone."""
+    town = Town()
+    old = town.kill("n1")
+    town.give(MASTER, PeerLost("n1", old.incarnation))
+    (tell,) = [t for t in town.told if t.what == "state lost"]
+    assert tell.facts["tasks"] == [0, 1]
+
+
+def test_one_event_gives_a_task_one_new_owner():
+    """1. a task is restored and, in the same event, moved on  2. the first owner was never published:
+    the chain does not name it."""
+    town = lossy()
+    ledger, epoch = town.master.ledger, town.master.upcoming
+    ledger.restore(0, "n2", epoch)
+    ledger.move(0, "n1", peer(town, "n2").incarnation, epoch)
+    town.master.changed = True
+    town.give(MASTER, Tick())
+    assert [link.node for link in ledger.chain[0]] == ["@store"]
+    town.settle(2.0)
+    assert (ledger.owner[0], town.notes(0)) == ("n1", [0])
+
+
+# ---------------------------------------------------------------------- the manifest
+
+
+def test_a_new_master_claims_its_generation_before_it_reads_the_manifest():
+    """1. the master starts: a claim, nothing else  2. granted: it reads  3. a tick in between does not
+    make it claim twice  4. it starts."""
+    town = Town(settings=CHECKPOINTS, start=False)
+    town.give(MASTER, Tick())
+    assert [action.key for _, action in town.stores] == [CLAIM_KEY]
+    town.write()
+    town.give(MASTER, Tick())
+    assert (town.stores, [load.key for _, load in town.loads]) == ([], [MANIFEST_KEY])
+    town.read()
+    assert town.master.started
+
+
+def test_a_master_whose_generation_was_claimed_by_another_ends():
+    """1. generation 1 has been claimed  2. a second master of generation 1 asks for it  3. it ends."""
+    town = Town(settings=CHECKPOINTS, start=False)
+    town.store[CLAIM_KEY] = b"1"
+    town.give(MASTER, Tick())
+    town.write()
+    assert town.ended[MASTER] == "a later generation has taken over"
+    assert town.master.handle(Tick(), town.now) == []
+
+
+def test_a_new_generation_goes_on_from_the_manifest():
+    """1. rows are durable, the driver dies  2. the next one, of another number of nodes, restores all
+    tasks and tells the feeder where to read on."""
+    first = lossy()
+    first.settle(2.0)
+    second = Town(3, 4, CHECKPOINTS, generation=2, start=False)
+    second.store = first.store
+    second.feeder()
+    second.up()
+    assert [second.notes(task) for task in range(4)] == [[0], [1], [2], [3]]
+    assert second.machines["f"].offset == 3
+
+
+@pytest.mark.parametrize("blob", [b"{}", b"\xff", Manifest(1, 9, (), {}, {}).dump()])
+def test_a_manifest_that_cannot_be_used_ends_the_master_with_a_word(blob):
+    town = Town(settings=CHECKPOINTS, start=False)
+    town.store[MANIFEST_KEY] = blob
+    town.tick()
+    town.answer_store()
+    assert (town.words(), town.ended[MASTER]) == (["refused"], "the checkpoint cannot be used")
+
+
+def test_a_record_counts_when_the_manifest_that_holds_it_is_written():
+    """1. n1 reports a record  2. the manifest is under way: not accepted  3. written: accepted."""
+    town = lossy()
+    tenure = town.master.ledger.tenure[0]
+    item = Checkpoint(0, tenure, 99, "key")
+    incarnation = peer(town, "n1").incarnation
+    town.say("n1", MASTER, Checkpointed((item,)), incarnation=incarnation)
+    assert town.pending(Accepted) == []
+    town.write()
+    assert [e.body.items for e in town.pending(Accepted)] == [((0, tenure, 99),)]
+
+
+def test_a_record_of_a_fenced_incarnation_or_of_a_past_tenure_does_not_count():
+    """1. n1 is lost and replaced  2. a record of the old one comes  3. it is not accepted; nor is one
+    of a tenure that is over."""
+    town = lossy()
+    tenure, old = town.master.ledger.tenure[0], peer(town, "n1").incarnation
+    town.kill("n1")
+    town.give(MASTER, PeerLost("n1", old))
+    town.say("n1", MASTER, Checkpointed((Checkpoint(0, tenure, 99, "k"),)), incarnation=old)
+    town.settle(2.0)
+    body = Checkpointed((Checkpoint(0, tenure, 98, "k"),))
+    town.say("n1", MASTER, body, incarnation=old + 1)
+    assert town.master.ledger.record[0][2] != "k"
+
+
+def test_a_manifest_that_could_not_be_written_is_written_again():
+    """1. the store cannot take the manifest  2. nothing is accepted  3. it is written again  4. the
+    record is accepted."""
+    town = lossy()
+    item = Checkpoint(0, town.master.ledger.tenure[0], 99, "key")
+    incarnation = peer(town, "n1").incarnation
+    town.say("n1", MASTER, Checkpointed((item,)), incarnation=incarnation)
+    town.write(done=False)
+    assert town.pending(Accepted) == []
+    town.tick(1.0, MASTER)
+    town.write()
+    assert town.pending(Accepted)
+
+
+def test_an_answer_of_the_store_about_something_else_is_not_taken_for_the_manifest():
+    """1. a manifest is on its way  2. an answer about another key comes  3. nothing is accepted."""
+    town = lossy()
+    item = Checkpoint(0, town.master.ledger.tenure[0], 99, "key")
+    incarnation = peer(town, "n1").incarnation
+    town.say("n1", MASTER, Checkpointed((item,)), incarnation=incarnation)
+    town.give(MASTER, Stored("something", done=True))
+    assert town.pending(Accepted) == []
+
+
+def test_a_master_that_is_fenced_by_the_store_ends():
+    """1. a later generation has claimed the store  2. the old master's next manifest is refused  3. it
+    ends."""
+    town = lossy()
+    offer(town, (0, 50))
+    town.store[CLAIM_KEY] = b"2"
+    town.settle(1.0)
+    assert town.ended[MASTER] == "a later generation has taken over"
+
+
+def test_a_feeder_that_leaves_is_closed_for_a_while():
+    """1. the feeder's rows are durable, it leaves  2. its positions are retired, its Hello is not
+    answered  3. after `closed_s` its id is free."""
+    town = lossy()
+    town.give("f", Finish())
+    town.settle(1.0)
+    assert ("f" in town.ended, town.master.table.closed) == (True, ("f",))
+    assert "f" not in town.machines["n1"].slots[0].state.positions
+    town.feeder(instance="f-again")
+    town.settle(1.0)
+    assert town.machines["f"].table is None
+    town.settle(20.0, step=0.5)
+    assert town.machines["f"].incarnation == 1_000_002
+    assert town.machines["f"].offset == 3
+
+
+# ---------------------------------------------------------------------- impossible messages
+
+
+@pytest.mark.parametrize(
+    ("sender", "incarnation", "epoch", "body"),
+    [
+        ("n1", 1_000_001, Epoch(1, 10**6), Beat(0.0)),
+        ("n1", 2_000_000, None, Beat(0.0)),
+        ("nobody", 7, None, Beat(0.0)),
+        ("n1", 1_000_001, None, Hello("server", "x")),
+        ("master", 0, None, Hello("feeder", "x")),
+        ("x", 0, None, Hello("ghost", "x")),
+        ("n1", 1_000_001, None, Beat(0.0, stats=((0, 2**62, 0),))),
+        ("n1", 1_000_001, None, Installed((Install(0, Epoch(1, 99), 0, 0.0, 0.0, False),))),
+        ("n1", 1_000_001, None, Installed((Install(0, Epoch(1, 1), 0, float("nan"), 0.0, True),))),
+        ("n1", 1_000_001, None, Dismiss()),
+    ],
+    ids=[
+        "epoch that never was", "incarnation never given", "unknown sender", "another kind",
+        "the master's name", "unknown kind", "overflow", "tenure that never was", "no number",
+        "not for a master",
+    ],
+)  # fmt: skip
+def test_what_no_correct_process_says_is_refused_and_changes_nothing(
+    sender, incarnation, epoch, body
+):
+    town = Town()
+    status, leases = town.master.status(), peer(town, "n1").lease_until
+    with pytest.raises(MalformedMessage):
+        town.say(sender, MASTER, body, incarnation=incarnation, epoch=epoch)
+    assert (town.master.status(), peer(town, "n1").lease_until) == (status, leases)
+    town.settle(1.0)
+    assert isinstance(town.machines["n1"], Node)
+    assert not town.machines["n1"].ended
+
+
+def test_a_manifest_survives_the_round_trip_and_nothing_else_is_one():
+    manifest = Manifest(3, 8, ("n1", "n2"), {4: (Epoch(2, 9), 7, "task/4")}, {"clicks": 41})
+    assert Manifest.load(manifest.dump()) == manifest
+    for blob in (
+        b"",
+        b"[]",
+        b"7",
+        b"[" * 100_000,
+        manifest.dump().replace(b'"tasks":8', b'"tasks":3'),
+        manifest.dump().replace(b"2.9", b"2.9.9"),
+        manifest.dump().replace(b'manifest":1', b'manifest":2'),
+        manifest.dump()[:-1],
+    ):
+        with pytest.raises(InputError, match="no manifest"):
+            Manifest.load(blob)
