@@ -1,5 +1,6 @@
 """The forecast file, and plans that look ahead."""
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -8,7 +9,7 @@ import pytest
 
 from meander.errors import InfeasibleError, InputError, TooLargeError
 from meander.model import Assignment, Problem, Workload
-from meander.planning.ahead import mtm_plan
+from meander.planning.ahead import mtm_plan, tried
 from meander.planning.cvi import Effort
 from meander.planning.forecast import Forecast, make_forecast, refreshed
 from meander.planning.match import run_bounds
@@ -197,3 +198,21 @@ def test_wrong_files_and_parameters_are_named(tmp_path):
         make_forecast(load, mtm, TAU, 0.5, method="guess")
     with pytest.raises(TooLargeError, match="candidates"):
         make_forecast(load, mtm, 1, 0.5, method="exact")
+
+
+def test_a_forecast_that_loses_its_trial_is_not_used(exact):
+    won = tried(exact, migrations=120)
+    assert won.trusted
+    assert won.trial[1] < won.trial[0]
+    assert Forecast.from_bytes(won.to_bytes()).trial == won.trial
+    lost = replace(exact, trial=(0.10, 0.12))
+    for problem in problems(10, seed=8):
+        plan = mtm_plan(problem, lost)
+        assert plan.target.runs == ssm(problem).target.runs
+        assert "12.000% a migration and ssm 10.000%" in plan.note
+
+
+def test_values_that_mislead_are_found_out_by_the_trial(exact):
+    rng = np.random.default_rng(0)
+    wrong = replace(exact, value=rng.random(len(exact.value)) * 3, theta=exact.theta * -20)
+    assert not tried(wrong, migrations=120).trusted

@@ -42,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tau", default="0.4", help="imbalance to allow (default 0.4)")
     parser.add_argument("--gamma", type=float, default=0.9, help="discount (default 0.9)")
     parser.add_argument("--alpha", type=float, default=0.0, help="add-alpha of the MTM (default 0)")
+    parser.add_argument("--slot-hours", type=positive, default=3, help="of labels mtm:slot (3)")
     parser.add_argument(
         "--train-until", metavar="TIME", help="end of the training span (default: two thirds)"
     )

@@ -12,6 +12,7 @@ import numpy as np
 from meander.cli.forecast import tell
 from meander.errors import InputError
 from meander.model import Workload
+from meander.planning.ahead import tried
 from meander.planning.cvi import Effort
 from meander.planning.evaluate import (
     ByForecast,
@@ -87,10 +88,12 @@ class Span:
         """Give weights and nodes just before slot k."""
         return self.weights(k), int(self.trace.nodes[k - 1])
 
-    def mtm(self, kind: str, stop: int, alpha: float) -> Mtm:
+    def mtm(self, kind: str, stop: int, alpha: float, slot_hours: int) -> Mtm:
         """Count the transitions before slot `stop`."""
         nodes = self.trace.nodes[:stop].tolist()
-        return mtm_from_trace(nodes, kind, hours=self.hours(0, stop), alpha=alpha)
+        return mtm_from_trace(
+            nodes, kind, hours=self.hours(0, stop), alpha=alpha, slot_hours=slot_hours
+        )
 
 
 def _at(trace: Trace, moment: str) -> int:
@@ -141,6 +144,10 @@ class Lab:
         found = self.forecast(kind, self.span.split, None)
         self.seconds[kind] = self.last_seconds
         self._note_unknown(found.mtm)
+        if found.trial is not None:
+            by_ssm, by_us = found.trial
+            says = "trusted" if found.trusted else "not trusted, so ssm plans"
+            self.notes.append(f"{name}: trial {by_us:.3%} against ssm {by_ssm:.3%}: {says}")
         for part in found.model.family.sets:
             rows = [self.pools[part.nodes]] if part.nodes in self.pools else []
             self.pools[part.nodes] = np.unique(np.concatenate([*rows, part.ends]), axis=0)
@@ -150,7 +157,7 @@ class Lab:
     def forecast(self, kind: str, stop: int, effort: Effort | None) -> Forecast:
         """Make a forecast from what is known at slot `stop`, or take the one that was kept."""
         began, args = self.clock(), self.args
-        mtm, load = self.span.mtm(kind, stop, args.alpha), self.span.weights(stop)
+        mtm, load = self.span.mtm(kind, stop, args.alpha, args.slot_hours), self.span.weights(stop)
         method: Method = "candidates" if effort else args.method
         wanted = {"method": method, "seed": args.seed, "light": effort is not None}
         path = None
@@ -167,6 +174,7 @@ class Lab:
         found = make_forecast(
             load, mtm, args.tau, args.gamma, args.seed, method=method, effort=effort, source=wanted
         )
+        found = tried(found, args.seed)
         self.last_seconds = self.clock() - began
         if path:
             found.save(path)

@@ -23,6 +23,7 @@ from meander.cli.main import OK
 from meander.cli.mtm import read_mtm
 from meander.errors import InfeasibleError, InputError
 from meander.model import Plan, Problem, Workload, exact_tau
+from meander.planning.ahead import mtm_plan, tried
 from meander.planning.cvi import Round
 from meander.planning.forecast import Forecast, digest, make_forecast
 from meander.planning.kernels.types import Floats
@@ -88,6 +89,7 @@ def run(args: argparse.Namespace) -> int:
             states_max=args.states_max, sweep=sweep, start=start, start_pool=pool,
             on_sweep=on_sweep, on_round=on_round, source=_source(args),
         )  # fmt: skip
+    found = tried(found, args.seed)
     found.save(args.out)
     keeper.drop()
     report(found, counts, time.perf_counter() - began, args)
@@ -106,6 +108,8 @@ def report(
         "labels": len(found.mtm.labels),
         "error": found.error,
         "seconds": seconds,
+        "trial": found.trial and {"ssm": found.trial[0], "mtm": found.trial[1]},
+        "trusted": found.trusted,
         "value_min": float(found.value.min()),
         "value_max": float(found.value.max()),
     }
@@ -116,6 +120,9 @@ def report(
         f"{args.out}: {found.method}, {answer['partitions']} partitions, {answer['labels']} labels, "
         f"within {found.error:.1e} of the fixed point, {seconds:.1f} s"
     )
+    if found.trial:
+        verdict = "trusted" if found.trusted else "not trusted: plans will be those of ssm"
+        print(f"trial: {found.trial[1]:.3%} a migration, ssm {found.trial[0]:.3%}; {verdict}")
 
 
 def workload_of(args: argparse.Namespace) -> Workload:
@@ -141,8 +148,6 @@ def load_forecast(path: str) -> Forecast:
 
 def plan_ahead(problem: Problem, path: str, label: str | None, *, relax: bool) -> Plan:
     """Plan with a forecast file, at the smallest feasible τ if that is wanted and needed."""
-    from meander.planning.ahead import mtm_plan
-
     forecast = load_forecast(path)
     try:
         return mtm_plan(problem, forecast, label)

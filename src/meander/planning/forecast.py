@@ -66,6 +66,13 @@ class Forecast:
     """Certified distance of V to the fixed point over these partitions."""
     source: Mapping[str, Any]
     """Free provenance: which files, which span, which commit."""
+    trial: tuple[float, float] | None = None
+    """Mean cost of simulated migrations by `ssm` and with this forecast; see `ahead.tried`."""
+
+    @property
+    def trusted(self) -> bool:
+        """Whether it did better than `ssm` in its trial, or had none."""
+        return self.trial is None or self.trial[1] < self.trial[0]
 
     @property
     def mtm(self) -> Mtm:
@@ -107,6 +114,7 @@ class Forecast:
             "error": self.error,
             "workload_sha256": digest(self.workload),
             "mtm": self.mtm.to_json(),
+            "trial": self.trial and list(self.trial),
             "source": dict(self.source),
         }
 
@@ -145,7 +153,8 @@ class Forecast:
         if len(arrays["value"]) != model.value_from[-1]:
             raise InputError("the forecast file is damaged: partitions and values do not match")
         return cls(load, tau, header["method"], model, arrays["value"], arrays["theta"],
-                   header["error"], header["source"])  # fmt: skip
+                   header["error"], header["source"],
+                   header["trial"] and tuple(header["trial"]))  # fmt: skip
 
     def save(self, path: str | Path) -> None:
         """Write to a file, whole or not at all."""
@@ -262,7 +271,8 @@ def refreshed(
     model = Model.of(workload, mtm, gamma, Family.of(workload, forecast.tau, pool))
     values = solve(model, tol=Effort().tol, sweep=sweep, start=(_guess(forecast, model), None))
     return Forecast(workload, forecast.tau, "candidates", model, values.value,
-                    _fit_all(model, values.value), values.error, forecast.source)  # fmt: skip
+                    _fit_all(model, values.value), values.error, forecast.source,
+                    forecast.trial)  # fmt: skip
 
 
 def _guess(forecast: Forecast, model: Model) -> Floats:
