@@ -302,12 +302,6 @@ def slot_is_whole(retriever, body):
     return body.total >= 0 and retriever._got + len(body.data) == body.total
 
 
-class AsksOnce(Retriever):
-    def pump(self):
-        if self.current is None:
-            super().pump()
-
-
 class SuspendsEverything(Node):
     def _accept(self, slot, chunk):
         if self.retriever.awaited:
@@ -364,7 +358,6 @@ MUTANTS: dict[str, type[Classes]] = {
     "acknowledge as durable what is only applied": with_node(AcksBeforeDurable),
     "commit a batch that is not durable": with_class(query=CommitsHalf),
     "install a state without looking at its checksum": with_parts(retriever=IgnoresChecksums),
-    "ask for a state only once": with_parts(retriever=AsksOnce),
     "suspend tasks that do not move": with_node(SuspendsEverything),
     "let the wait buffer grow without limit": with_node(WaitsWithoutLimit),
     "hold more than the state server may": with_class(server=IgnoresTheServersLimit),
@@ -395,9 +388,17 @@ CROWDED = Hunt(60, "clog,partition", nodes=3, tasks=4, rescales_max=16)
 """Few tasks, so each has much to do; many rescales, one before the other is over; late news."""
 
 HUNTS: dict[str, Hunt] = {
+    "ignore incarnations": Hunt(40, "crash,reset,pause,feeder"),
     "release a leaving node too early": CROWDED,
     "install a state whose epoch is stale": CROWDED,
     "re-route without order": CROWDED,
+    "bounce a chunk of a newer epoch back": CROWDED,
+    "install one's own stale copy after A-B-A": CROWDED,
+    "acknowledge at the rerouter": CROWDED,
+    "emit before it is durable": Hunt(40, "crash,reset", nodes=3, tasks=4),
+    "install a state without looking at its checksum": Hunt(40, "corrupt"),
+    "let the wait buffer grow without limit": Hunt(40, "full,narrow,server"),
+    "read the manifest without claiming the generation": Hunt(40, "master", nodes=3, tasks=4),
 }
 
 

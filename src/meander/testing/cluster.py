@@ -90,6 +90,8 @@ class Cluster:
         """By name, the newest of each; older ones may live on as ghosts."""
         self.nodes: dict[tuple[NodeId, int], Process] = {}
         """By name and incarnation."""
+        self.masters: dict[int, Process] = {}
+        """By generation."""
         self.everyone: list[Process] = []
         """All that ever were."""
         self.counts: Counter[str] = Counter()
@@ -142,7 +144,7 @@ class Cluster:
         master = self.classes.master(
             self.settings, self.tasks, nodes, planner(), carrier, generation=generation
         )
-        self._start(MASTER, master)
+        self.masters[generation] = self._start(MASTER, master)
 
     def _instance(self) -> str:
         self._instances += 1
@@ -179,11 +181,16 @@ class Cluster:
             self._start_feeder(name)
 
     def new_generation(self, _: Any) -> None:
-        """Start a new master and everybody that it does not launch itself."""
+        """Start a new master; what it does not launch itself follows a little later."""
+        for name in [n for n, p in self.processes.items() if isinstance(p.machine, Node)]:
+            del self.processes[name]
         self._start_master(self.generation + 1)
         self.checkers.dismissed.clear()
         for server in self.servers:
             self._start_server(server)
+        self.timeline.after(self.random.uniform(0.0, 0.3), self._new_feeders)
+
+    def _new_feeders(self, _: Any) -> None:
         for source in self.sources:
             if not source.finished:
                 self._start_feeder(source.name)
@@ -214,6 +221,8 @@ class Cluster:
     def _target(self, process: Process, envelope: Envelope) -> Process | None:
         """Find the process that a message is for: nodes have an address per incarnation."""
         machine = process.machine
+        if envelope.to == MASTER:  # connections are to the driver that one belongs to
+            return self.masters.get(machine.epoch.generation)
         if isinstance(machine, Client) and machine.table is not None:
             member = machine.table.members.get(envelope.to)
             if member is not None:
@@ -391,7 +400,7 @@ def draw_settings(random: Random, *, checkpoints: bool) -> Settings:
         retry_s=0.3,
         window_chunks=random.choice((2, 4, 8)),
         retained_chunks_max=random.choice((24, 64, 512)),
-        waiting_chunks_max=random.choice((16, 256)),
+        waiting_chunks_max=random.choice((4, 16, 256)),
         parked_messages_max=64,
         loop_chunks_max=random.choice((2, 8, 64)),
         part_bytes=random.choice((300, 5000)),

@@ -233,17 +233,19 @@ class Injector:
         return True
 
     def _do_master(self, incident: Incident) -> bool:
-        """The driver dies, or is taken for dead. What it started ends by itself, some of it late."""
+        """The driver dies, or is taken for dead; another takes its place.
+
+        What it started is killed with it, or ends by itself when its leases run out. A driver that
+        lives on must find out that it has been replaced.
+        """
         processes = self.cluster.processes
         if processes[MASTER] is self._replaced:
             return False
         self._replaced = processes[MASTER]
-        self._replaced.killed = incident.other % 3 != 0
-        for name, process in list(processes.items()):
-            if name != MASTER and incident.other % 2:
-                process.killed = True
-            elif name != MASTER:
-                del processes[name]
+        if incident.other % 3:
+            self._replaced.killed = True
+            for process in processes.values():
+                process.killed = process.killed or incident.other % 2 == 1
         self.timeline.after(self.random.uniform(0.1, 0.8), self.cluster.new_generation)
         return True
 

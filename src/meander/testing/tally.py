@@ -176,7 +176,7 @@ class TallyTrial:
                         duplicated += max(0, count - want[0])
             want = loops.get(task, [0, 0])
             if looped != want:
-                violations.append(f"task {task}: loops gave {looped[0]} rows, not {want[0]}")
+                violations.append(f"task {task}: loops gave {looped} (rows, sum), not {want}")
                 lost += max(0, want[0] - looped[0])
                 duplicated += max(0, looped[0] - want[0])
         for (task, feeder), want in direct.items():

@@ -1,0 +1,21 @@
+"""The simulator finds bugs: every machine that is broken on purpose is caught."""
+
+from pathlib import Path
+
+import pytest
+from mutants import HUNTS, MUTANTS, hunt
+
+DOCS = Path(__file__).parents[2] / "docs" / "simulator.md"
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_simulator_catches(name):
+    seeds, violation = hunt(name)
+    assert seeds, f"nobody noticed: {name}"
+    assert violation
+
+
+def test_every_hunt_is_for_a_mutant_and_every_mutant_stands_in_the_docs():
+    text = DOCS.read_text(encoding="utf-8")
+    assert set(HUNTS) <= set(MUTANTS)
+    assert [name for name in MUTANTS if f"| {name} |" not in text] == []

@@ -1,0 +1,37 @@
+"""The protocol under 500 seeds with all faults, on two sizes of cluster."""
+
+import pytest
+
+from meander.testing.campaign import MUST_HAPPEN, MUST_NOT_HAPPEN, Scope, run_seeds
+from meander.testing.faults import FAULTS
+
+SMALL, LARGE, CROWDED = Scope(4, 16), Scope(8, 64), Scope(3, 4)
+BATCH = 25
+BATCHES = [
+    *((SMALL, first) for first in range(0, 350, BATCH)),
+    *((LARGE, first) for first in range(350, 425, BATCH)),
+    *((CROWDED, first) for first in range(425, 500, BATCH)),
+]
+
+
+@pytest.mark.parametrize(("scope", "first"), BATCHES, ids=lambda x: getattr(x, "nodes", x))
+def test_nothing_is_lost_doubled_reordered_or_stuck(scope, first):
+    counts, failures = run_seeds(first, BATCH, scope)
+    broken = [(f.schedule.seed, f.violations[0]) for f in failures]
+    assert broken == []
+    assert [name for name in MUST_NOT_HAPPEN if counts[name]] == []
+    assert counts["schedules"] == BATCH
+    assert counts["rescales"] > BATCH
+
+
+def test_a_hundred_seeds_try_everything():
+    counts, failures = run_seeds(10_000, 100, Scope(4, 8, seconds=6.0))
+    assert failures == []
+    assert [name for name in (*MUST_HAPPEN, *FAULTS) if not counts[name]] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 1000, 100))
+def test_a_cluster_of_twenty_nodes_under_all_faults(first):
+    _, failures = run_seeds(first, 20, Scope(20, 200))
+    assert [(f.schedule.seed, f.violations[0]) for f in failures] == []
