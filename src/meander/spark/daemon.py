@@ -31,25 +31,22 @@ MODULES = (
     "pyarrow.flight",
     "numba",
     "meander.operators",
-    "meander.runtime",
+    "meander.runtime.main",
+    "meander.runtime.processes",
     "pyspark.worker",
 )
 """What nodes need, in the order of the layers. One that is missing is missed by its user, later."""
 
 
 def warm() -> None:
-    """Load the compiled kernels: count two words, and give them to tasks."""
+    """Load the compiled kernels: those of nodes, and those that cut texts into words."""
     import pyarrow as pa
 
-    from meander.operators import Context, WordCount, split, tokenise
+    from meander.operators import tokenise
+    from meander.runtime.warm import warm_up
 
-    operator, here = WordCount(), Context(task=0, tasks=1)
-    words = tokenise(pa.array(["two words"])).words
-    batch = pa.record_batch({"word": words})
-    state = operator.create(here)
-    operator.process(state, batch, here)
-    operator.load(operator.dump(state), here)
-    split(batch, operator.keys, 2)
+    tokenise(pa.array(["two words"]))
+    warm_up()
 
 
 def prepare() -> None:

@@ -196,20 +196,29 @@ class SparkJobs:
 
 
 def pickled(function: Callable[..., Any], *arguments: Any, what: str = "") -> bytes:
-    """Pickle a function and its arguments as Spark pickles closures: classes of scripts included.
+    """Pickle a function and its arguments for `SparkJobs.start`.
+
+    Raises:
+        InputError: naming `what` could not be pickled, and the cause.
+    """
+    return dumps((function, arguments), what or str(function))
+
+
+def dumps(value: object, what: str) -> bytes:
+    """Pickle as Spark pickles closures: what a script or a notebook defines goes along whole.
 
     Raises:
         InputError: naming `what` could not be pickled, and the cause.
     """
     from pyspark import cloudpickle
 
-    dumps: Any = cloudpickle.dumps
+    write: Any = cloudpickle.dumps
     try:
-        return bytes(dumps((function, arguments)))
+        return bytes(write(value))
     except Exception as error:  # cloudpickle lets through whatever the object's own code raises
         raise InputError(
-            f"{what or function} cannot be sent to Spark's executors: {_short(error)}. Keep files, "
-            "connections, locks and sessions out of it and make them where it runs (`open`)"
+            f"{what} cannot be sent to Spark's executors: {_short(error)}. Keep files, connections, "
+            "locks and sessions out of it and make them where it runs (`open`)"
         ) from error
 
 

@@ -41,6 +41,8 @@ SPARE_SLOTS = 4
 TASK_FAILURES = 4
 """How often Spark tries a task; a plain `local[N]` would try once, and then fail the job."""
 
+LOOPBACK = "127.0.0.1"
+
 QUIET = Path(__file__).with_name("log4j2.properties")
 
 NO_CONNECT = (
@@ -73,13 +75,13 @@ def local(
     os.environ["JAVA_HOME"] = str(java_home())
     # Python workers must find meander: without this Spark takes the first python3 of the path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # Web pages, and the executors of `local-cluster`, would listen on every interface.
+    os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()
     if running is not None:
         return classic(running)
-    # Workers run the driver's Python unless told otherwise, not whatever `python3` is.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("meander").master(master or _master(nodes))
     for key, value in {**_defaults(ui), **(extra or {})}.items():
         builder = builder.config(key, value)
@@ -113,8 +115,8 @@ def _master(nodes: int | None) -> str:
 
 def _defaults(ui: bool) -> dict[str, str]:
     return {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": LOOPBACK,
+        "spark.driver.host": LOOPBACK,
         "spark.driver.memory": f"{_driver_memory_mb()}m",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={QUIET.as_uri()}",
         "spark.python.daemon.module": DAEMON,

@@ -1,0 +1,136 @@
+"""Nodes and state servers as Spark tasks: the runtime's `Launcher` on top of `jobs`.
+
+A spec goes out in the closure of a job, a `ProcessExit` comes back as its row. Between the two Spark
+knows nothing of the process but that it runs; that it has a slot at all is seen when it registers
+with the master. `waiting` says why one has not.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from meander.runtime.driver import DeployError
+from meander.runtime.main import run
+from meander.runtime.processes import SourceBatch, run_feeder
+from meander.runtime.spec import ProcessExit, ProcessSpec, Reason
+from meander.spark import ground
+from meander.spark.jobs import Ending, SparkJobs, pickled
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+Source: TypeAlias = Callable[[int], Iterable[SourceBatch]]
+"""Gives the batches after an offset; -1: all."""
+
+
+class SparkLauncher:
+    """Starts every process as a Spark job of one task."""
+
+    def __init__(self, context: SparkContext) -> None:
+        """Prepare to launch into a session."""
+        self.context = context
+        self._jobs = SparkJobs(context, secrets.token_hex(4))
+        self._ended: Callable[[ProcessExit], None] = lambda _: None
+        self._sources = 0
+
+    def start(self, ended: Callable[[ProcessExit], None]) -> None:
+        """Remember whom to tell."""
+        self._ended = ended
+
+    def launch(self, spec: ProcessSpec) -> None:
+        """Submit a job for a process and return at once."""
+
+        def told(ending: Ending) -> None:
+            self._ended(exit_of(spec, ending))
+
+        self._jobs.start(job_name(spec.name, spec.incarnation), pickled(run, spec), told)
+
+    def feed(self, spec: ProcessSpec, source: Source, options: Mapping[str, Any]) -> SourceTask:
+        """Submit a job that feeds a source to its end."""
+        self._sources += 1
+        task = SourceTask(self._jobs, f"{spec.name}-source-{self._sources}", spec)
+        payload = pickled(
+            partial(run_feeder, **options), spec, source, what=f"the source {spec.name}"
+        )
+        self._jobs.start(task.job, payload, task.tell)
+        return task
+
+    def cancel(self, name: str, incarnation: int) -> None:
+        """Have Spark kill the process: within a second in a session of ours, else in 2 to 4."""
+        self._jobs.cancel(job_name(name, incarnation))
+
+    def close(self, patience_s: float) -> None:
+        """Have Spark kill what is left (the driver has asked it to end before), and wait for it."""
+        self._jobs.close()
+
+    def waiting(self, seconds: float) -> Iterator[tuple[str, str]]:
+        """Name the jobs without a slot that have waited longer, each with what to say of it."""
+        for job in self._jobs.running():
+            waited = self._jobs.waited_s(job)
+            if waited >= seconds and not self._jobs.has_slot(job):
+                name = job.rpartition("-")[0]
+                yield name, ground.waiting(self.context, name, waited)
+
+
+class SourceTask:
+    """A feeder that runs in a Spark task."""
+
+    def __init__(self, jobs: SparkJobs, job: str, spec: ProcessSpec) -> None:
+        self.job = job
+        self._jobs, self._spec = jobs, spec
+        self._exit: ProcessExit | None = None
+
+    def tell(self, ending: Ending) -> None:
+        """Hear of its end."""
+        self._exit = exit_of(self._spec, ending)
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        return self._exit is None
+
+    def wait(self, timeout_s: float = 3600.0) -> ProcessExit:
+        """Wait until the source is at its end and everything durable.
+
+        Raises:
+            DeployError: if it ended otherwise, or the time is over.
+        """
+        if not self._jobs.wait(self.job, timeout_s) or self._exit is None:
+            raise DeployError(f"the source {self._spec.name} is not done after {timeout_s:.0f} s")
+        if not self._exit.clean:
+            raise DeployError(f"the source {self._spec.name} ended: {self._exit.detail}")
+        return self._exit
+
+    def cancel(self) -> None:
+        """Have Spark kill it; started again under its name it goes on where it was."""
+        self._jobs.cancel(self.job)
+
+
+def job_name(name: str, incarnation: int) -> str:
+    """Name the job of a process; incarnations are never used again, so neither is this."""
+    return f"{name}-{incarnation}"
+
+
+def exit_of(spec: ProcessSpec, ending: Ending) -> ProcessExit:
+    """Read how a process ended from how its job did.
+
+    >>> from meander.protocol.settings import Settings
+    >>> spec = ProcessSpec("node", "r", "n1", 3, 1, "127.0.0.1:1", "t", 64, Settings())
+    >>> exit_of(spec, Ending("n1-3", None, "cancelled")).reason
+    <Reason.KILLED: 'killed'>
+    """
+    if isinstance(ending.value, ProcessExit):
+        return ending.value
+    crashed = ending.trouble.startswith(("Traceback", "cannot be read"))
+    detail = (ending.trouble.strip().splitlines() or ["it ended without a word"])[-1]
+    return ProcessExit(
+        spec.kind,
+        spec.name,
+        spec.incarnation,
+        Reason.CRASHED if crashed else Reason.KILLED,
+        detail,
+        ending.trouble if crashed else "",
+    )
