@@ -154,7 +154,7 @@ class Forecast:
             raise InputError("the forecast file is damaged: partitions and values do not match")
         return cls(load, tau, header["method"], model, arrays["value"], arrays["theta"],
                    header["error"], header["source"],
-                   header["trial"] and tuple(header["trial"]))  # fmt: skip
+                   tuple(header["trial"]) if header.get("trial") else None)  # fmt: skip
 
     def save(self, path: str | Path) -> None:
         """Write to a file, whole or not at all."""
