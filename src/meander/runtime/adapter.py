@@ -33,6 +33,7 @@ from meander.protocol.state import Emission
 from meander.runtime.metrics import Histogram
 from meander.runtime.outputs import Outputs
 from meander.runtime.rows import Mark, Rows, joined
+from meander.runtime.trace import ChunkTrace
 
 SMALL_ROWS = 1000
 """Calls with fewer rows than this are worth a copy that makes one call of them."""
@@ -77,6 +78,8 @@ class OperatorAdapter:
         """From when rows were due until they were applied."""
         self.waited = Histogram()
         """The same, of rows that were kept back: their task's state, or a chunk before, was missing."""
+        self.trace = ChunkTrace(operator.trace_chunks_max)
+        """Chunk by chunk, if the operator wants that."""
         self.loads: dict[TaskId, TaskLoad] = {}
         self.rows = 0
         self.busy_s = 0.0
@@ -171,7 +174,10 @@ class OperatorAdapter:
     def _count(self, group: list[Noted], rows: int, busy_s: float) -> None:
         now_us = time.time_ns() // 1000
         per_row = busy_s / rows
+        traced = self.trace.chunks_max > 0
         for app, _, part, waited in group:
+            if traced:
+                self.trace.note(now_us, app.task, part.marks, waited)
             load = self.loads.get(app.task)
             if load is None:
                 load = self.loads[app.task] = TaskLoad()
@@ -212,6 +218,8 @@ class OperatorAdapter:
         try:
             at = 4 + int.from_bytes(blob[:4], "little")
             size, facts = json.loads(blob[4:at])
+            if not 0 <= size <= len(blob) - at:
+                raise ValueError("the state is cut short")
             states: TaskStates[Any] = TaskStates(self.operator, self.tasks)
             states.load(task, read_batches(blob[at : at + size]))
             outputs = Outputs.load(facts, blob[at + size :], read_batches)

@@ -184,12 +184,12 @@ class Driver:
             feeder.abandon()
         if self.transport is None:
             return
-        if not self.shell.ended.is_set():
-            reader = self.reader()
-            for address in self._addresses():
-                reader.ask(address, "stop")
-        with self._changed:
-            self._changed.wait_for(lambda: not self._running, drain_s_max)
+        addresses, reader = self._addresses(), self.reader()
+        for address in addresses:
+            reader.ask(address, "stop")
+        if addresses:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._running, drain_s_max)
         self.launcher.close(drain_s_max)
         self.shell.stop("stopped")
         self.transport.close()

@@ -119,9 +119,14 @@ def run_node(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> Pro
         vault = VaultStore(_store(spec), lambda: place.server_address(server), spec.token)
         place.open(StoreWorker(vault))
         NodeDesk(place, node, adapter)
-        return place.serve(gone)
+        try:
+            return place.serve(gone)
+        finally:
+            if adapter.trace.chunks_max:
+                facts.update(adapter.trace.last_words())
 
-    return _guarded(spec, body)
+    facts = dict[str, Any]()
+    return _guarded(spec, body, facts)
 
 
 def run_server(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> ProcessExit:
@@ -175,8 +180,12 @@ def run_feeder(
     return _guarded(spec, body)
 
 
-def _guarded(spec: ProcessSpec, body: Callable[[], tuple[Reason, str]]) -> ProcessExit:
-    """Turn whatever happens into an exit."""
+def _guarded(
+    spec: ProcessSpec,
+    body: Callable[[], tuple[Reason, str]],
+    facts: Mapping[str, Any] | None = None,
+) -> ProcessExit:
+    """Turn whatever happens into an exit; `facts` are read at the end."""
     trace = ""
     try:
         warm_up()
@@ -192,7 +201,7 @@ def _guarded(spec: ProcessSpec, body: Callable[[], tuple[Reason, str]]) -> Proce
         trace = traceback.format_exc()
     return ProcessExit(
         spec.kind, spec.name, spec.incarnation, reason, detail, trace[-TRACE_CHARS_MAX:],
-        {"pid": os.getpid()},
+        {"pid": os.getpid(), **(facts or {})},
     )  # fmt: skip
 
 
@@ -365,6 +374,7 @@ class NodeDesk:
         self.transport: Transport = place.transport
         self.transport.answers["state"] = self.state
         self.transport.answers["outputs"] = self.outputs
+        self.transport.answers["trace"] = self.trace
         self.transport.actions["bequeath"] = self.bequeath
         self.transport.actions["metrics"] = self.metrics
 
@@ -431,6 +441,12 @@ class NodeDesk:
         ]
         empty = pa.table({"task": pa.array([], pa.int32()), "number": pa.array([], pa.int64())})
         return flight.RecordBatchStream(pa.concat_tables(tables) if tables else empty)
+
+    def trace(self, fields: Mapping[str, Any]) -> Any:
+        """Give the chunks that follow the first `after`, which are forgotten."""
+        after = int(fields.get("after", 0))
+        found = self.shell.call(lambda _: self.adapter.trace.take(after)).result(CALL_S_MAX)
+        return flight.RecordBatchStream(found)
 
     def metrics(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Tell what this node has measured."""

@@ -212,8 +212,7 @@ class Transport:
                 while self._full() and not self._stopping.is_set():
                     self._stopping.wait(0.001)
                 chunk = reader.read_chunk()
-                if chunk.app_metadata is not None:
-                    self._take(chunk)
+                self._take(chunk)
         except (StopIteration, pa.ArrowException):
             pass
         finally:
@@ -221,7 +220,7 @@ class Transport:
                 self._deliver(PeerLost(peer, incarnation))
 
     def _take(self, chunk: Any) -> None:
-        header = chunk.app_metadata
+        header = chunk.app_metadata or b""
         try:
             self._deliver(decode(header, chunk.data, self._schema))
         except MalformedMessage as error:
@@ -289,7 +288,7 @@ class Transport:
         # Flight waits for open streams to end; peers that live on end theirs when they hear of it.
         stopper = threading.Thread(target=self.server.shutdown, name="shutdown", daemon=True)
         stopper.start()
-        stopper.join(patience_s)
+        stopper.join(patience_s / 2)
 
 
 def _fields(raw: bytes) -> dict[str, Any]:

@@ -1,0 +1,113 @@
+"""What the tests of real processes share."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from meander.runtime.driver import Driver
+from meander.runtime.launch import LocalLauncher
+from meander.runtime.spec import ProcessExit
+
+WORDS = pa.schema({"word": pa.string()})
+VOCABULARY = np.array([f"word{i}" for i in range(3000)])
+
+
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
+"""127.0.0.1, and the same as an IPv6 address."""
+
+
+class SharedLauncher(LocalLauncher):
+    """One warm process for many deployments, one after another."""
+
+    def start(self, ended: Callable[[ProcessExit], None]) -> None:
+        if self._nursery is None:
+            super().start(ended)
+        self._ended = ended
+
+    def close(self, patience_s: float) -> None:
+        for name, incarnation in list(self._specs):
+            self.cancel(name, incarnation)
+        until(lambda: not self._specs)
+
+    def end(self) -> None:
+        super().close(10.0)
+
+
+class Stream:
+    """Generated words, and how often each came."""
+
+    def __init__(self, seed: int = 1, rows: int = 500) -> None:
+        self.random = np.random.default_rng(seed)
+        self.rows = rows
+        self.counts: Counter[str] = Counter()
+
+    def batch(self) -> pa.RecordBatch:
+        words = VOCABULARY[self.random.zipf(1.3, self.rows) % len(VOCABULARY)]
+        self.counts.update(words.tolist())
+        return pa.record_batch({"word": words}, schema=WORDS)
+
+    def batches(self, count: int) -> Iterator[pa.RecordBatch]:
+        return (self.batch() for _ in range(count))
+
+
+def counted(driver: Driver) -> Counter[str]:
+    """Read all counts; a word at two tasks would be counted twice and show."""
+    state = driver.state()
+    found: Counter[str] = Counter()
+    for word, count in zip(state["word"].to_pylist(), state["count"].to_pylist(), strict=True):
+        found[word] += count
+    return found
+
+
+def until(true: Callable[[], Any], seconds: float = 20.0) -> None:
+    """Wait until something holds."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not come about in time"
+        time.sleep(0.01)
+
+
+def pid_of(driver: Driver, node: str) -> int:
+    """Give the process of a node's newest incarnation."""
+    launcher = driver.launcher
+    assert isinstance(launcher, LocalLauncher)
+    return max((i, pid) for (name, i), pid in launcher.pids.items() if name == node)[1]
+
+
+def children(pid: int) -> list[int]:
+    """List the living descendants of a process."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid and fields[0] != "Z":
+            child = int(path.parent.name)
+            found += [child, *children(child)]
+    return found
+
+
+def listening(pid: int) -> set[str]:
+    """List the addresses that a process listens on, as the kernel writes them."""
+    sockets = set()
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            sockets.add(os.readlink(fd))
+        except OSError:
+            continue
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
+                found.add(fields[1].rsplit(":", 1)[0])
+    return found

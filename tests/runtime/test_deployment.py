@@ -1,0 +1,286 @@
+"""Real processes on real sockets: words are counted exactly, whatever happens to the nodes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from runtime_kit import (
+    LOOPBACK,
+    SharedLauncher,
+    Stream,
+    children,
+    counted,
+    listening,
+    pid_of,
+    until,
+)
+from runtime_operators import Countdown, Explodes
+
+from meander.errors import InputError, OperatorError
+from meander.operators import WordCount
+from meander.runtime.client import FeederError
+from meander.runtime.driver import DeployError, Driver
+from meander.runtime.handle import MigrationError
+from meander.runtime.launch import LocalLauncher
+from meander.runtime.spec import Reason, live_settings
+
+
+@pytest.fixture(scope="module")
+def launcher() -> Iterator[SharedLauncher]:
+    shared = SharedLauncher()
+    yield shared
+    shared.end()
+
+
+def test_words_are_counted_exactly_while_nodes_come_and_go() -> None:
+    stream = Stream()
+    before = set(children(os.getpid()))
+    with Driver(WordCount(), tasks=32, nodes=2) as driver:
+        assert driver.nodes().keys() == {"n1", "n2"}
+        for pid in {os.getpid(), *children(os.getpid())} - before:
+            assert listening(pid) <= LOOPBACK
+        with driver.feeder("words", gather_rows=2000, linger_ms=2) as feeder:
+            for batch in stream.batches(100):
+                feeder.feed(batch)
+            feeder.flush()
+            preview = driver.plan(4, pause_ms=100)
+            up = driver.rescale(4, pause_ms=100)
+            while not up.ended.is_set():
+                feeder.feed(stream.batch())
+            report = up.wait()
+            assert report.nodes == len(driver.nodes()) == 4
+            assert report.moved == len(preview.moves) > 0
+            down = driver.rescale(3, tasks_max=2)
+            while not down.ended.is_set():
+                feeder.feed(stream.batch())
+            assert len(down.wait().rounds) > 1
+            for batch in stream.batches(100):
+                feeder.feed(batch)
+        assert counted(driver) == stream.counts
+        metrics = driver.metrics()
+        assert sum(rows for rows, _, _ in metrics["tasks"].values()) <= sum(stream.counts.values())
+        assert metrics["latency"].count == metrics["rows"]
+        assert metrics["refused"] == metrics["malformed"] == 0
+        assert len(driver.nodes()) == 3
+        with pytest.raises(InputError):
+            driver.rescale(33)
+    assert set(children(os.getpid())) <= before
+    assert {e.reason for e in driver.exits} <= {Reason.DRAINED, Reason.STOPPED}
+
+
+def test_a_killed_node_is_restored_from_checkpoints_without_a_wrong_count(
+    tmp_path: Path, launcher: SharedLauncher
+) -> None:
+    stream = Stream(2)
+    with Driver(
+        WordCount(),
+        tasks=16,
+        nodes=3,
+        checkpoints=str(tmp_path),
+        checkpoint_s=0.2,
+        launcher=launcher,
+    ) as driver:
+        with driver.feeder("words", gather_rows=1000) as feeder:
+            for i, batch in enumerate(stream.batches(300)):
+                feeder.feed(batch)
+                if i in (100, 200):
+                    os.kill(pid_of(driver, "n2"), signal.SIGKILL)
+                time.sleep(0.002)
+        assert counted(driver) == stream.counts
+        lost = [facts for _, what, facts in driver.events if what == "lost"]
+        assert [(f["node"], f["tasks"] > 0) for f in lost] == [("n2", True)] * 2
+        assert driver.lost_tasks == set()
+    # The whole deployment comes again from its checkpoints, and the feeder goes on.
+    with Driver(
+        WordCount(),
+        tasks=16,
+        nodes=2,
+        checkpoints=str(tmp_path),
+        checkpoint_s=0.2,
+        launcher=launcher,
+    ) as driver:
+        assert driver.generation == 2
+        assert counted(driver) == stream.counts
+        with driver.feeder("words") as feeder:
+            assert feeder.wait_ready() == 299
+            feeder.feed(stream.batch(), offset=300)
+        assert counted(driver) == stream.counts
+
+
+def test_without_checkpoints_a_killed_node_is_reported_and_its_tasks_wait(
+    launcher: SharedLauncher,
+) -> None:
+    stream = Stream(3)
+    with Driver(WordCount(), tasks=8, nodes=2, launcher=launcher) as driver:
+        feeder = driver.feeder("words")
+        feeder.feed(stream.batch())
+        feeder.flush()
+        killed = time.monotonic()
+        os.kill(pid_of(driver, "n1"), signal.SIGKILL)
+        until(lambda: driver.lost_tasks)
+        noticed = next(at for at, what, _ in driver.events if what == "lost")
+        assert noticed - killed < 1.0
+        assert driver.lost_tasks == {0, 1, 2, 3}
+        assert driver.status()["lost tasks"] == [0, 1, 2, 3]
+        feeder.feed(stream.batch())
+        with pytest.raises(FeederError, match="still on their way"):
+            feeder.flush(timeout_s=1.0)
+        feeder.abandon()
+
+
+def test_a_restart_the_old_way_keeps_every_count(launcher: SharedLauncher) -> None:
+    stream = Stream(4)
+    with Driver(WordCount(), tasks=16, nodes=2, launcher=launcher) as driver:
+        with driver.feeder("words") as feeder:
+            for batch in stream.batches(20):
+                feeder.feed(batch)
+            phases = driver.restart(3)
+            assert set(driver.nodes()) == {"r1-1-1", "r1-1-2", "r1-1-3"}
+            assert phases["bytes"] > 0
+            for batch in stream.batches(20):
+                feeder.feed(batch)
+            driver.rescale(2).wait(30)
+        assert counted(driver) == stream.counts
+
+
+def test_outputs_come_once_and_in_order_across_moves(launcher: SharedLauncher) -> None:
+    stream = Stream(5, rows=200)
+    with Driver(WordCount(emit_updates=True), tasks=8, nodes=2, launcher=launcher) as driver:
+        have: dict[int, int] = {}
+        last: Counter[str] = Counter()
+
+        def collect() -> None:
+            for table in driver.reader().outputs(driver.nodes(), have):
+                for row in table.to_pylist():
+                    assert row["count"] > last[row["word"]]
+                    last[row["word"]] = row["count"]
+
+        with driver.feeder("words", gather_rows=200) as feeder:
+            for i, batch in enumerate(stream.batches(60)):
+                feeder.feed(batch)
+                if i == 20:
+                    handle = driver.rescale(3)
+                if i % 10 == 0:
+                    collect()
+            handle.wait(30)
+        until(lambda: collect() or last == stream.counts)
+
+
+def test_rows_that_an_operator_feeds_to_itself_arrive_exactly_once(
+    launcher: SharedLauncher,
+) -> None:
+    with Driver(Countdown(), tasks=8, nodes=2, launcher=launcher) as driver:
+        with driver.feeder("numbers") as feeder:
+            for _ in range(5):
+                feeder.feed(Countdown.batch([6, 3]))
+            driver.rescale(3).wait(30)
+            feeder.feed(Countdown.batch([6]))
+        wanted = {0: 11, 1: 11, 2: 11, 3: 11, 4: 6, 5: 6, 6: 6}
+        until(lambda: _numbers(driver) == wanted)
+
+
+def _numbers(driver: Driver) -> dict[int, int]:
+    state = driver.state()
+    return dict(zip(state["number"].to_pylist(), state["seen"].to_pylist(), strict=True))
+
+
+def test_a_migration_can_be_aborted_resumed_and_rolled_back(launcher: SharedLauncher) -> None:
+    stream = Stream(6)
+    with Driver(WordCount(), tasks=16, nodes=2, launcher=launcher) as driver:
+        with driver.feeder("words") as feeder:
+            feeder.feed(stream.batch())
+            handle = driver.rescale(4, tasks_max=1)
+            handle.abort()
+            assert handle.progress()["stage"] == "aborted"
+            feeder.feed(stream.batch())
+            handle.resume()
+            handle.wait(30)
+            assert len(driver.nodes()) == 4
+            other = driver.rescale(2, tasks_max=1)
+            other.roll_back()
+            with pytest.raises(MigrationError, match="rolled back"):
+                other.wait(30)
+            assert len(driver.nodes()) == 4
+            feeder.feed(stream.batch())
+        assert counted(driver) == stream.counts
+
+
+def test_an_operator_that_raises_is_reported_with_task_and_row_and_ends_the_deployment(
+    launcher: SharedLauncher,
+) -> None:
+    with Driver(Explodes(), tasks=4, nodes=2, launcher=launcher) as driver:
+        feeder = driver.feeder("words")
+        feeder.feed(Stream(7, rows=20).batch())
+        with pytest.raises(
+            OperatorError, match=r"task \d+, rows \d+ to \d+: ValueError: boom .*words"
+        ):
+            until(lambda: feeder.flush() or driver._check(), 30)
+        assert driver.status()["failure"]
+        assert any("boom" in e.trace for e in driver.exits)
+
+
+def test_an_operator_that_cannot_be_sent_or_made_is_a_clear_error() -> None:
+    class Local(WordCount):
+        pass
+
+    with pytest.raises(InputError, match="Define its class in a module"):
+        Driver(Local())
+    with pytest.raises(OperatorError, match="cannot be made"):
+        Driver(WordCount(), nodes=1, pickled=b"cno_such_module\nThing\n.").start()
+
+
+class Nowhere(LocalLauncher):
+    """Has no free slot."""
+
+    def launch(self, spec: object) -> None:
+        pass
+
+
+def test_a_node_that_never_registers_is_explained() -> None:
+    driver = Driver(WordCount(), nodes=1, launcher=Nowhere(), registration_s_max=0.5)
+    with pytest.raises(DeployError, match=r"n1 never registered.*free slots"):
+        driver.start()
+
+
+def test_a_superseded_migration_says_so_and_the_next_one_holds(launcher: SharedLauncher) -> None:
+    with Driver(WordCount(), tasks=16, nodes=2, launcher=launcher) as driver:
+        first, second = driver.rescale(4, tasks_max=1), driver.rescale(3)
+        with pytest.raises(MigrationError, match="superseded"):
+            first.wait(30)
+        assert second.wait(30).nodes == 3
+
+
+SCRIPT = """
+import sys, time
+from meander.operators import WordCount
+from meander.runtime.driver import Driver
+driver = Driver(WordCount(), tasks=4, nodes=2)
+driver.start()
+print("up", flush=True)
+time.sleep(60)
+"""
+
+
+def test_no_process_outlives_a_driver_that_is_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE) as driver:
+        assert driver.stdout is not None
+        assert driver.stdout.readline() == b"up\n"
+        processes = children(driver.pid)
+        assert len(processes) == 4  # the nursery, two nodes, a state server
+        driver.kill()
+        driver.wait()
+        until(lambda: not any(Path(f"/proc/{pid}/cmdline").exists() for pid in processes), 10)
+
+
+def test_settings_leave_room_per_task() -> None:
+    assert live_settings(64).retained_chunks_max == 256 * 64
+    assert threading.active_count() < 100

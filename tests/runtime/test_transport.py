@@ -1,0 +1,191 @@
+"""Two ends of real sockets."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import queue
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+from runtime_kit import LOOPBACK, WORDS, listening, until
+
+from meander.model import Epoch
+from meander.protocol.messages import Bye, Chunk, Chunks, Envelope, Fetch, Part, PeerLost
+from meander.runtime.rows import Mark, Rows
+from meander.runtime.transport import Transport
+
+
+class End:
+    """A transport with an inbox."""
+
+    def __init__(self, peer: str, token: str = "t", run: str = "r") -> None:
+        self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.transport = Transport(
+            self.inbox.put, run=run, peer=peer, token=token, incarnation=1, schema=WORDS
+        )
+
+    @property
+    def address(self) -> str:
+        return self.transport.address
+
+    def send(self, to: End, body: Any) -> None:
+        envelope = Envelope(self.transport.identity.peer, 1, "b", 0, Epoch(1, 1), body)
+        self.transport.post(to.address, envelope)
+
+    def next(self) -> Any:
+        return self.inbox.get(timeout=10)
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[End, End]]:
+    a, b = End("a"), End("b")
+    yield a, b
+    a.transport.close()
+    b.transport.close()
+
+
+def test_control_rows_and_states_arrive_in_order_per_kind(ends: tuple[End, End]) -> None:
+    a, b = ends
+    batch = pa.record_batch({"word": ["x", "y"]}, schema=WORDS)
+    for number in range(1, 30):
+        chunk = Chunk("f", 1, 0, number, number, number, Rows(batch, 0, 2, (Mark(number, 2, 0),)))
+        a.send(b, Chunks((chunk,)))
+        a.send(b, Bye(number))
+        a.send(b, Part(1, Epoch(1, 1), number, 10**6, bytes(number), 0))
+    found = [b.next().body for _ in range(29 * 3)]
+    assert [m.offset for m in found if isinstance(m, Bye)] == list(range(1, 30))
+    assert [m.chunks[0].number for m in found if isinstance(m, Chunks)] == list(range(1, 30))
+    assert [len(m.data) for m in found if isinstance(m, Part)] == list(range(1, 30))
+
+
+def test_the_end_of_a_peer_is_an_event(ends: tuple[End, End]) -> None:
+    a, b = ends
+    a.send(b, Bye())
+    assert b.next().sender == "a"
+    a.transport.close()
+    assert b.next() == PeerLost("a", 1)
+
+
+def test_a_wrong_token_is_refused_before_anything_is_read(
+    ends: tuple[End, End], caplog: pytest.LogCaptureFixture
+) -> None:
+    _, b = ends
+    stranger = End("stranger", token="wrong")
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            stranger.send(b, Bye())
+            until(lambda: stranger.transport.link(b.address).failures == 0 or True)
+        until(lambda: b.address in stranger.transport.refusals)
+        client = flight.connect(f"grpc://{b.address}")
+        for call in (
+            lambda: list(client.do_action(flight.Action("stop", b""))),
+            lambda: client.do_get(flight.Ticket(b'{"kind": "state"}')).read_all(),
+            lambda: list(client.list_flights()),
+        ):
+            with pytest.raises(flight.FlightUnauthenticatedError):
+                call()
+        client.close()
+    stranger.transport.close()
+    assert b.inbox.empty()
+    assert "token" in stranger.transport.refusals[b.address]
+    assert sum("DO_PUT" in r.getMessage() for r in caplog.records) == 1
+
+
+def test_another_run_and_other_versions_are_refused_with_the_reason(
+    ends: tuple[End, End], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, b = ends
+    other = End("other", run="elsewhere")
+    other.send(b, Bye())
+    other.send(b, Bye())
+    until(lambda: other.transport.refusals or other.send(b, Bye()))
+    assert "this is run r" in other.transport.refusals[b.address]
+    other.transport.close()
+    from meander.runtime import transport
+    from meander.runtime.version import versions
+
+    mine = versions()
+    old = End("old")
+    calls = iter([{**mine, "pyarrow": "1.0"}])
+    monkeypatch.setattr(transport, "versions", lambda: next(calls, mine))
+    old.send(b, Bye())
+    until(lambda: old.transport.refusals or old.send(b, Bye()))
+    assert "pyarrow 1.0 there" in old.transport.refusals[b.address]
+    assert "install the same" in old.transport.refusals[b.address]
+    old.transport.close()
+
+
+def greet(client: Any, command: bytes, options: Any) -> None:
+    writer, reader = client.do_put(flight.FlightDescriptor.for_command(command), WORDS, options)
+    writer.done_writing()
+    reader.read()
+    writer.close()
+
+
+def test_garbage_on_the_port_does_no_harm(ends: tuple[End, End]) -> None:
+    a, b = ends
+    host, port = b.address.split(":")
+    for junk in (
+        b"GET / HTTP/1.1\r\n\r\n",
+        os.urandom(5000),
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(500),
+    ):
+        with socket.create_connection((host, int(port))) as connection:
+            connection.sendall(junk)
+    options = a.transport.options()
+    client = flight.connect(f"grpc://{b.address}")
+    for command in (b"", b"{}", os.urandom(50), b'{"peer": 1}', b"[" * 50_000):
+        with pytest.raises(pa.ArrowException):
+            greet(client, command, options)
+    greeting = flight.FlightDescriptor.for_command(a.transport.identity.hello())
+    writer, _ = client.do_put(greeting, WORDS, options)
+    for header in (b"", b"nonsense", os.urandom(100), json.dumps(["Chunks", 1]).encode()):
+        writer.write_with_metadata(pa.record_batch({"word": ["x"]}, schema=WORDS), header)
+    writer.close()
+    for ticket in (b"", os.urandom(20), b'{"kind": "nothing"}'):
+        with pytest.raises(pa.ArrowException):
+            client.do_get(flight.Ticket(ticket), options).read_all()
+    client.close()
+    assert b.next() == PeerLost("a", 1)
+    a.send(b, Fetch(1, Epoch(1, 1), 0, urgent=False))
+    assert b.next().body == Fetch(1, Epoch(1, 1), 0, urgent=False)
+    assert b.transport.malformed == 4
+
+
+def test_a_peer_that_cannot_be_reached_costs_nothing_but_its_messages(
+    ends: tuple[End, End],
+) -> None:
+    a, b = ends
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        nobody = f"127.0.0.1:{probe.getsockname()[1]}"
+    for _ in range(5):
+        a.transport.post(nobody, Envelope("a", 1, "x", 0, Epoch(1, 1), Bye()))
+    a.send(b, Bye(7))
+    assert b.next().body == Bye(7)
+    until(lambda: a.transport.dropped >= 1)
+
+
+def test_a_full_queue_drops_and_does_not_wait(
+    ends: tuple[End, End], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from meander.runtime import transport
+
+    a, b = ends
+    monkeypatch.setattr(transport, "QUEUE_BYTES_MAX", 1_000_000)
+    blob = bytes(600_000)
+    for _ in range(200):
+        a.send(b, Part(1, Epoch(1, 1), 0, 10**6, blob, 0))
+    assert a.transport.dropped > 0
+    assert isinstance(b.next().body, Part)
+
+
+def test_only_the_loopback_is_listened_on(ends: tuple[End, End]) -> None:
+    assert listening(os.getpid()) <= LOOPBACK
+    assert listening(os.getpid())
