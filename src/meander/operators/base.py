@@ -82,6 +82,8 @@ class Operator(ABC, Generic[S]):
     """The Arrow schema of the rows that come in; rows may have more columns."""
     keys: tuple[str, ...]
     """The columns that decide a row's task."""
+    trace_chunks_max: int = 0
+    """How many chunks of rows a node remembers one by one, for latencies over time; 0: none."""
     state_version: int = 1
     """Raise it when `load` no longer understands what an older `dump` wrote."""
 

@@ -115,7 +115,7 @@ class Monitor:
         self._reader = Reader(driver.token)
         self._tables: list[Any] = []
         self._fetched: dict[NodeId, int] = {}
-        """Chunks of each node that we have, by its name (names are not used twice)."""
+        """Chunks that we have of each node that runs."""
         self._exits = 0
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -177,6 +177,7 @@ class Monitor:
                 numbers = ended.facts["trace"]
                 assert len(numbers) % WIDTH == 0, "whole chunks"
                 self._take(ended.name, as_table(numbers, ended.facts["trace_next"]))
+            self._fetched.pop(ended.name, None)  # another under its name begins at 0
 
     def _run(self) -> None:
         while not self._stop.wait(self._poll_s):
