@@ -23,7 +23,7 @@ class Histogram:
     >>> for us in (100, 200, 300, 400_000):
     ...     h.record(us)
     >>> h.count, h.max_us, round(h.percentile(0.5))
-    (4, 400000, 200)
+    (4, 400000, 203)
     """
 
     __slots__ = ("buckets", "count", "max_us", "sum_us")
