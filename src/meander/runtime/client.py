@@ -33,6 +33,8 @@ from meander.runtime.warm import warm_up
 
 GATHER_ROWS = 16_384
 """Sent at once, over all nodes: per-message costs are small beside it."""
+GATHER_MORE = 4
+"""So many times that while the machine has no room."""
 LINGER_MS = 5.0
 """No row waits longer for others."""
 OFFERS_MAX = 4
@@ -153,7 +155,9 @@ class FeederClient:
                 self._open.append((number, due_us, rows))
                 self._open_rows += rows.num_rows
                 self.rows += rows.num_rows
-            full = self._open_rows >= self._gather_rows
+            # What the machine cannot take yet gathers on: fewer, larger messages under load.
+            limit = self._gather_rows * (GATHER_MORE if self._offers else 1)
+            full = self._open_rows >= limit
         if full:
             self._cut()
 

@@ -200,22 +200,21 @@ def _rows(batch: Any, start: Any, count: int, marks: tuple[Mark, ...]) -> Rows:
 
 def _read_chunks(fields: Any, batch: Any) -> Chunks:
     rerouted, items = fields
-    chunks = []
-    for feeder, incarnation, task, number, first, last, size, start, given in _list(items):
-        marks = tuple([Mark(_int(o), _int(n), _int(d)) for o, n, d in _list(given)])
-        if not marks and not _name(feeder).startswith("loop/"):
-            raise ValueError("a chunk has no marks")
-        if marks:
-            _check_marks(marks, _int(first), _int(last))
-        chunks.append((feeder, incarnation, task, number, first, last, size, start, marks))
-    ends = [c[7] for c in chunks[1:]] + [batch.num_rows if batch is not None else 0]
+    starts = [item[7] for item in _list(items)]
+    ends = [*starts[1:], batch.num_rows if batch is not None else 0]
     found = []
-    for c, end in zip(chunks, ends, strict=True):
-        rows = _rows(batch, c[7], _int(end) - _int(c[7]), c[8])
-        if c[8] and sum(mark.rows for mark in c[8]) != rows.count:
+    for item, end in zip(items, ends, strict=True):
+        feeder, incarnation, task, number, first, last, size, start, given = item
+        _ints(item[1:8])
+        marks = tuple([Mark(*_ints(mark)) for mark in _list(given)])
+        if marks:
+            _check_marks(marks, first, last)
+        elif not _name(feeder).startswith("loop/"):
+            raise ValueError("a chunk has no marks")
+        rows = _rows(batch, start, _int(end) - start, marks)
+        if marks and sum([mark.rows for mark in marks]) != rows.count:
             raise ValueError("marks and rows differ")
-        incarnation, task, number, first, last, size = (_int(value) for value in c[1:7])
-        found.append(Chunk(_name(c[0]), incarnation, task, number, first, last, rows, size))
+        found.append(Chunk(_name(feeder), incarnation, task, number, first, last, rows, size))
     return Chunks(tuple(found), _bool(rerouted))
 
 
@@ -268,6 +267,15 @@ def _int(value: Any) -> int:
     if type(value) is not int or not -(2**63) <= value < 2**63:
         raise ValueError(f"{value!r:.40} is no whole number of 64 bits")
     return value
+
+
+def _ints(values: Any) -> Any:
+    """Check many numbers at once: chunks have a dozen each."""
+    if set(map(type, _list(values))) != {int} or not (
+        -(2**63) <= min(values) and max(values) < 2**63
+    ):
+        raise ValueError(f"{values!r:.80} are no whole numbers of 64 bits")
+    return values
 
 
 def _float(value: Any) -> float:
