@@ -1,0 +1,67 @@
+"""Draw the transition tables as Mermaid state diagrams: the docs cannot say anything else.
+
+`python -m meander.protocol.diagrams docs/protocol.md` rewrites what stands between the markers
+
+    <!-- diagram: phases -->  …  <!-- end -->
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+
+from meander.protocol.membership import STATUS
+from meander.protocol.migration import STAGES
+from meander.protocol.slot import TRANSITIONS
+
+TABLES: Final[Mapping[str, Mapping[tuple[Any, Any], Any]]] = {
+    "phases": TRANSITIONS,
+    "statuses": STATUS,
+    "stages": STAGES,
+}
+
+
+def mermaid(table: Mapping[tuple[Enum, Enum], Enum]) -> str:
+    """Draw one table.
+
+    >>> from meander.protocol.slot import Cause, Phase
+    >>> print(mermaid({(Phase.ABSENT, Cause.GAIN): Phase.AWAITING}))
+    stateDiagram-v2
+        [*] --> absent
+        absent --> awaiting: gain
+        awaiting --> [*]
+    """
+    first = next(iter(table))[0]
+    lines = ["stateDiagram-v2", f"    [*] --> {_name(first)}"]
+    lines += [f"    {_name(a)} --> {_name(b)}: {cause.value}" for (a, cause), b in table.items()]
+    left = {state for state, _ in table}
+    ends = dict.fromkeys(state for state in table.values() if state not in left)
+    lines += [f"    {_name(state)} --> [*]" for state in ends]
+    return "\n".join(lines)
+
+
+def _name(state: Enum) -> str:
+    return str(state.value).replace(" ", "_")
+
+
+def redraw(text: str) -> str:
+    """Give a page with its diagrams drawn anew."""
+    for name, table in TABLES.items():
+        marked = re.compile(rf"(?<=<!-- diagram: {name} -->\n).*?(?=<!-- end -->)", re.DOTALL)
+        text = marked.sub(f"```mermaid\n{mermaid(table)}\n```\n", text)
+    return text
+
+
+def main(arguments: list[str]) -> None:
+    """Redraw the pages named on the command line."""
+    for name in arguments:
+        page = Path(name)
+        page.write_text(redraw(page.read_text()))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
