@@ -52,7 +52,7 @@ def redraw(text: str) -> str:
     """Give a page with its diagrams drawn anew."""
     for name, table in TABLES.items():
         marked = re.compile(rf"(?<=<!-- diagram: {name} -->\n).*?(?=<!-- end -->)", re.DOTALL)
-        text = marked.sub(f"```mermaid\n{mermaid(table)}\n```\n", text)
+        text = marked.sub(f"```mermaid\n{mermaid(table)}\n```\n", text, count=1)
     return text
 
 
