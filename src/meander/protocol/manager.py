@@ -168,8 +168,9 @@ class MigrationManager:
                     self.node._loops.add(slot.task)
 
     def _retire(self, table: Table) -> None:
-        """Forget the positions of feeders that have left for good."""
+        """Forget feeders that have left for good, and late copies of their chunks that wait."""
         for slot in self.node.slots.values():
+            slot.forget(table.closed)
             if slot.state is not None:
                 slot.state.retire(table.closed)
 

@@ -129,6 +129,9 @@ class Node(Client):
                 self._wait(slot, chunk)
 
     def _take(self, chunk: Chunk, epoch: Epoch) -> None:
+        assert self.table is not None
+        if chunk.feeder in self.table.closed:
+            return  # all it ever sent is durable; this is a late copy
         slot = self.slots.get(chunk.task)
         phase = Phase.ABSENT if slot is None else slot.phase
         if phase is Phase.SERVING:
@@ -153,9 +156,6 @@ class Node(Client):
         """Apply a chunk if it is the next of its feeder, keep it if it is early, else drop it."""
         state, feeder = slot.state, chunk.feeder
         assert state is not None
-        assert self.table is not None
-        if feeder in self.table.closed:
-            return
         position = state.positions.get(feeder)
         if position is None or chunk.incarnation > position.incarnation:
             expected = 1

@@ -10,7 +10,7 @@ The phases and their transitions are the table below; code elsewhere only fills 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any, Final
 
@@ -134,6 +134,11 @@ class Slot:
         lane[chunk.number] = chunk
         self.pending_chunks += 1
         return True
+
+    def forget(self, feeders: Iterable[FeederId]) -> None:
+        """Drop the chunks of feeders that have left for good."""
+        for feeder in feeders:
+            self.pending_chunks -= len(self.pending.pop(feeder, ()))
 
     def take_pending(self) -> list[Chunk]:
         """Empty the buffer, in the order of each feeder's numbers."""
