@@ -28,7 +28,7 @@ $(VENV)/dev.stamp: locks/dev.txt $(VENV)/run.stamp
 java: $(VENV)/run.stamp   ## make sure that there is a Java for Spark
 	@sh scripts/java.sh $(BIN)/python
 
-demo: $(VENV)/run.stamp   ## show a plan: before and after, what moves, cost against the baselines
+demo: java                ## a stream on Spark, rescaled while it flows: live picture, check, report
 	$(BIN)/meander demo
 
 check: $(VENV)/dev.stamp  ## lint, types, import contracts

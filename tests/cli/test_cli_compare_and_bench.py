@@ -99,7 +99,7 @@ def test_bench_routing_measures_both_ways(meander) -> None:
 
 
 def test_demo_shows_a_plan_its_rounds_its_phases_and_the_others(meander) -> None:
-    said = meander("demo")
+    said = meander("demo", "--plan")
     assert said.code == 0
     for word in ("before", "after", "rounds", "phase", "storm", "consistent-hash"):
         assert word in said.out

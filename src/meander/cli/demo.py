@@ -1,15 +1,16 @@
-"""`meander demo`: one rescale from beginning to end, as far as planning goes."""
+"""`meander demo`: a stream that is rescaled while it flows; `--plan`: how a rescale is planned."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from meander.cli.main import OK
+from meander.cli.main import OK, WRONG, complain
 from meander.model import Phase, Round
 
 BANDWIDTH = 100e6
@@ -17,14 +18,53 @@ PAUSE_MS = 50
 OVERHEAD_MS = 10
 PHASES_SHOWN = 8
 
+STREAM_S, TWEETS_S = 30.0, 2000.0
+RESCALES = ((6, 8.0), (3, 18.0))
+"""(nodes, second of the stream)."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Take no arguments."""
+    """Declare the arguments of `meander demo`."""
+    parser.add_argument(
+        "--plan", action="store_true", help="show how a rescale is planned instead; needs no Spark"
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="DIR", help="for state and report (default: a new directory)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run a stream and rescale it, or explain a plan."""
+    return explain() if args.plan else stream(args.output)
+
+
+def stream(output: Path | None) -> int:
+    """Count generated tweets on Spark, from 4 nodes to 6 and back to 3 while they flow."""
+    from meander.cli.live_run import Rescale, Wish
+    from meander.cli.run import live
+    from meander.errors import MeanderError
+    from meander.runtime.generated import Tweets
+
+    _announce()
+    where = output or Path(tempfile.mkdtemp(prefix="meander-demo-"))
+    wish = Wish(
+        Tweets(STREAM_S, TWEETS_S), where, nodes=4, tasks=64,
+        rescales=tuple(Rescale(*r) for r in RESCALES), pause_ms=100.0, verify=True,
+    )  # fmt: skip
+    print(
+        f"Word count of {wish.source.describe()}, on nodes that live in Spark tasks: 4 nodes, then "
+        "6, then 3, while tuples flow.\n",
+        flush=True,
+    )
+    try:
+        return live(wish, "word count, live")
+    except MeanderError as error:
+        complain(str(error))
+        return WRONG
+
+
+def explain() -> int:
     """Plan a small rescale and explain every part of it."""
-    del args
     _announce()
     from meander.cli import compare, picture
     from meander.cli.instances import instance

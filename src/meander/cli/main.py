@@ -48,7 +48,8 @@ COMMANDS: Final = (
     Command("evaluate", "replay a trace with every policy", "meander.cli.evaluate"),
     Command("generate", "made-up streams of any size", "meander.cli.generate"),
     Command("sim", "the migration protocol under faults, by seeds", "meander.cli.sim"),
-    Command("demo", "a plan from beginning to end, with pictures", "meander.cli.demo"),
+    Command("run", "an operator on a stream, rescaled while it flows", "meander.cli.run"),
+    Command("demo", "a stream on Spark, rescaled while it flows", "meander.cli.demo"),
 )
 
 

@@ -1,0 +1,127 @@
+"""Text sources in Spark tasks, and Spark's own count of the same texts to compare with.
+
+A source is read by one Spark task per part, each a feeder that lives as long as the stream. The
+comparison shares nothing with the stream but the input: Spark reads the file with its own reader (or
+has the generated batches made again), cuts words with its own functions, and counts with its own
+aggregate.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from meander.errors import InputError
+from meander.runtime.generated import SCHEMA, Tweets
+from meander.runtime.sources import FileReplay, TextSource
+from meander.runtime.sourcing import WordSource
+from meander.spark.session import explained
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from meander.spark.deploy import ElasticOperator
+    from meander.spark.launch import SourceTask
+
+GENERATED_PARTITIONS = 8
+"""Spark tasks that make generated batches again."""
+EXAMPLES = 5
+"""Differing words that are named."""
+
+
+def start_sources(
+    operator: ElasticOperator, source: TextSource, parts: int, start_s: float
+) -> list[SourceTask]:
+    """Start a feeder in a Spark task for each part of a source."""
+    driver = operator.driver
+    names = [f"source-{part + 1}" for part in range(parts)]
+    return [
+        operator.source(
+            name,
+            WordSource(source, name, part, parts, start_s, driver.address, driver.token),
+        )
+        for part, name in enumerate(names)
+    ]
+
+
+class Verdict(NamedTuple):
+    """How the counts of a stream compare with Spark's."""
+
+    words: int
+    """Distinct ones, in either."""
+    total: int
+    """All words, as Spark counts them."""
+    differing: int
+    examples: tuple[str, ...]
+    """Some that differ: word, count of the stream, count of Spark."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether every count is equal."""
+        return self.differing == 0
+
+
+def batch_counts(spark: SparkSession, source: TextSource) -> DataFrame:
+    """Count the words of a whole source by a Spark job: `word`, `count`.
+
+    Raises:
+        InputError: for a source that cannot be read again.
+    """
+    from pyspark.sql import functions as F
+
+    from meander.spark.words import words
+
+    texts = _texts(spark, source)
+    return texts.select(F.explode(words(F.col("text"))).alias("word")).groupBy("word").count()
+
+
+def compare(spark: SparkSession, state: str, source: TextSource) -> Verdict:
+    """Compare the state that a stream left (Parquet with `word`, `count`) with Spark's count.
+
+    Raises:
+        InputError: for a source that cannot be read again.
+    """
+    from pyspark.sql import functions as F
+
+    with explained("cannot compare with Spark's count"):
+        ours = spark.read.parquet(state).select("word", F.col("count").alias("ours"))
+        theirs = batch_counts(spark, source).withColumnRenamed("count", "theirs")
+        both = ours.join(theirs, "word", "full_outer").cache()
+        differ = both.where(~F.col("ours").eqNullSafe(F.col("theirs")))
+        row = both.agg(F.count("*"), F.coalesce(F.sum("theirs"), F.lit(0))).first()
+        assert row is not None, "an aggregate has a row"
+        wrong = differ.count()
+        shown = differ.orderBy("word").limit(EXAMPLES).collect() if wrong else []
+        both.unpersist()
+    examples = tuple(f"{r['word']}: {r['ours'] or 0} instead of {r['theirs'] or 0}" for r in shown)
+    return Verdict(int(row[0]), int(row[1]), wrong, examples)
+
+
+def _texts(spark: SparkSession, source: TextSource) -> DataFrame:
+    if isinstance(source, Tweets):
+        return _again(spark, source)
+    if isinstance(source, FileReplay):
+        from meander.spark.events import Source, read_events
+
+        where = Source((source.path,), source.format, source.ts, source.ts_unit)
+        return read_events(spark, where, [source.text]).withColumnRenamed(source.text, "text")
+    raise InputError(f"{source.describe()} cannot be read again: there is nothing to compare with")
+
+
+def _again(spark: SparkSession, tweets: Tweets) -> DataFrame:
+    """Have generated batches made once more, by Spark's tasks."""
+
+    def make(numbers: Iterable[pa.RecordBatch]) -> Iterator[Any]:
+        for batch in numbers:
+            for k in batch.column("id").to_pylist():
+                yield tweets.batch(k)
+
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    parts = min(GENERATED_PARTITIONS, tweets.count)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of pandas 3, which nothing here uses
+        kind = from_arrow_schema(SCHEMA)
+        return spark.range(0, tweets.count, 1, parts).mapInArrow(make, kind)
