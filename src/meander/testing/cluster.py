@@ -66,6 +66,7 @@ class Cluster:
         settings: limits and delays; drawn from the schedule's seed if not given.
         classes: which machines it is made of.
         trial: the operator and its rows; the simulator's own if not given.
+        servers: how many state servers; up to four if not given.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Cluster:
         settings: Settings | None = None,
         classes: type[Classes] = Classes,
         trial: Trial | None = None,
+        servers: int | None = None,
     ) -> None:
         self.schedule = schedule
         self.tasks = schedule.tasks
@@ -107,7 +109,8 @@ class Cluster:
         """Something with `update(bytes)`: every event that is handled goes into it."""
         self.skewed = "skew" in kinds
         self._instances = 0
-        self.servers = [f"server{i}" for i in range(max(1, min(4, schedule.nodes // 2)))]
+        count = servers or max(1, min(4, schedule.nodes // 2))
+        self.servers = [f"server{i}" for i in range(count)]
         self._start_master(1)
         for server in self.servers:
             self._start_server(server)
