@@ -18,7 +18,7 @@ TRACE = [3, 4, 5, 6, 5, 4, 3, 4, 5, 6, 4, 3, 5, 6, 5, 3, 4, 6, 5, 4, 3]
 
 @pytest.fixture
 def spread(spark, monkeypatch):
-    monkeypatch.setattr(on_spark, "ROWS_MIN", 16)
+    monkeypatch.setattr(on_spark, "ROWS_MIN", 16)  # so that a small model is spread too
     made = Spread(spark)
     yield made
     made.close()

@@ -145,7 +145,7 @@ class Lab:
         self.seconds[kind] = self.last_seconds
         self._note_unknown(found.mtm)
         if found.trial is not None:
-            by_ssm, by_us = found.trial
+            by_ssm, by_us, _ = found.trial
             says = "trusted" if found.trusted else "not trusted, so ssm plans"
             self.notes.append(f"{name}: trial {by_us:.3%} against ssm {by_ssm:.3%}: {says}")
         for part in found.model.family.sets:
@@ -170,7 +170,7 @@ class Lab:
                 same = kept.source == wanted and kept.mtm.to_json() == mtm.to_json()
                 if same and digest(kept.workload) == digest(load):
                     self.last_seconds = 0.0
-                    return kept
+                    return kept if kept.trial else tried(kept, args.seed)
         found = make_forecast(
             load, mtm, args.tau, args.gamma, args.seed, method=method, effort=effort, source=wanted
         )

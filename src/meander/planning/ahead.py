@@ -15,7 +15,7 @@
 
 That measure flatters partitions the forecast knows, since it sees the future through them alone.
 Where they are too few (many tasks, many nodes, a large τ) plans would follow them at a loss. So a
-forecast has a *trial* (`tried`): migrations drawn from its own MTM, planned both ways. One that
+forecast has a *trial* (`tried`): the last migrations of its MTM's trace, planned both ways. One that
 does not beat `ssm` there is not trusted, and `mtm_plan` plans by `ssm` and says so.
 
 With γ = 0 there is no future: the plan is that of `ssm`. A number of nodes that the forecast does
@@ -49,8 +49,10 @@ POLICY = "mtm"
 WANDER, MEMORY = 0.05, 0.98
 """In a trial the weights wander by 5 %, and a migration later are still nearly the same: so did
 the words of real tweets from day to day (6 % for 64 tasks)."""
+BLOCKS = 20
+"""Neighbouring migrations depend on each other: a trial's error is that of the means of blocks."""
 TRIAL = 240
-"""Migrations of a trial: enough to tell a gain of a few percent, a second or two to plan."""
+"""Fewest migrations of a trial: enough to tell a gain of a few percent, a second or two to plan."""
 SCALED_BELOW = 2**20
 """Totals of bytes below this are too coarse for prices in whole bytes."""
 
@@ -86,7 +88,7 @@ def mtm_plan(
     if forecast.model.gamma == 0:
         return _as_mtm(base, "gamma is 0, so only this step counts: planned by ssm")
     if not forecast.trusted and forecast.trial is not None:
-        by_ssm, by_us = forecast.trial
+        by_ssm, by_us, _ = forecast.trial
         return _as_mtm(base, f"in its trial the forecast moved {by_us:.3%} a migration and ssm "
                        f"{by_ssm:.3%}: planned by ssm")  # fmt: skip
     if problem.nodes not in forecast.mtm.nodes:
@@ -103,43 +105,51 @@ def mtm_plan(
     return _best(problem, base, forecast, at, remark)
 
 
-def tried(forecast: Forecast, seed: int = 0, migrations: int = TRIAL) -> Forecast:
-    """Give the forecast with the result of a trial: migrations drawn from its MTM, planned twice.
+def tried(forecast: Forecast, seed: int = 0) -> Forecast:
+    """Give the forecast with the result of a trial: a sequence of migrations, planned twice.
 
-    Both ways begin with the same partition and meet the same labels and the same weights, which
-    wander around those of the forecast: what serves only the weights it was made with is no use.
+    The sequence is the last one of the MTM's own trace, since life knows more than a matrix; or,
+    where the MTM has none, drawn from it. Both ways begin with the same partition and meet the same
+    weights, which wander around those of the forecast: what serves only the weights it was made
+    with is no use.
     """
     if forecast.model.gamma == 0:
         return forecast
-    steps = _trial_steps(forecast, np.random.default_rng([seed, 1]), migrations + 1)
-    trial = (_walked(steps, None), _walked(steps, replace(forecast, trial=None)))
-    return replace(forecast, trial=trial)
+    rng = np.random.default_rng([seed, 1])
+    steps = _trial_steps(forecast, rng)
+    by_ssm, by_us = _walked(steps, None), _walked(steps, replace(forecast, trial=None))
+    saved = [block.mean() for block in np.array_split(by_ssm - by_us, BLOCKS)]
+    error = float(np.std(saved, ddof=1) / np.sqrt(BLOCKS))
+    return replace(forecast, trial=(float(by_ssm.mean()), float(by_us.mean()), error))
 
 
 def _trial_steps(
-    forecast: Forecast, rng: np.random.Generator, count: int
+    forecast: Forecast, rng: np.random.Generator
 ) -> list[tuple[Workload, Fraction, Label]]:
-    """Draw labels from the MTM, and weights that wander."""
-    mtm, steps = forecast.mtm, []
-    at, wander = int(rng.integers(len(mtm.labels))), rng.standard_normal(forecast.tasks)
-    for _ in range(count):
-        label, load = mtm.labels[at], _wandered(forecast.workload, wander)
-        steps.append((load, effective_tau(load, label.nodes, forecast.tau), label))
+    """Give labels, and weights that wander."""
+    mtm, labels = forecast.mtm, list(forecast.mtm.recent)
+    at = int(rng.integers(len(mtm.labels)))
+    while len(labels) < TRIAL:
+        labels.append(mtm.labels[at])
         at = int(rng.choice(len(mtm.labels), p=mtm.matrix[at]))
+    steps, wander = [], rng.standard_normal(forecast.tasks)
+    for label in labels:
+        load = _wandered(forecast.workload, wander)
+        steps.append((load, effective_tau(load, label.nodes, forecast.tau), label))
         fresh = rng.standard_normal(forecast.tasks)
         wander = MEMORY * wander + np.sqrt(1 - MEMORY**2) * fresh
     return steps
 
 
-def _walked(steps: list[tuple[Workload, Fraction, Label]], forecast: Forecast | None) -> float:
-    """Plan all steps, the first one by ssm; give the mean cost of the others."""
-    now, spent = Assignment.from_intervals([(0, steps[0][0].tasks)]), 0.0
+def _walked(steps: list[tuple[Workload, Fraction, Label]], forecast: Forecast | None) -> Floats:
+    """Plan all steps, the first one by ssm; give the cost of the others."""
+    now, costs = Assignment.from_intervals([(0, steps[0][0].tasks)]), list[float]()
     for i, (load, tau, label) in enumerate(steps):
         problem = Problem(load, now, label.nodes, tau)
         plan = mtm_plan(problem, forecast, label) if forecast and i else ssm(problem)
         now = plan.target
-        spent += plan.cost_share if i else 0.0
-    return spent / (len(steps) - 1)
+        costs.append(plan.cost_share)
+    return np.array(costs[1:])
 
 
 def _wandered(load: Workload, wander: Floats) -> Workload:

@@ -66,13 +66,17 @@ class Forecast:
     """Certified distance of V to the fixed point over these partitions."""
     source: Mapping[str, Any]
     """Free provenance: which files, which span, which commit."""
-    trial: tuple[float, float] | None = None
-    """Mean cost of simulated migrations by `ssm` and with this forecast; see `ahead.tried`."""
+    trial: tuple[float, float, float] | None = None
+    """Mean cost of trial migrations by `ssm` and with this forecast, and the standard error of
+    their difference; see `ahead.tried`."""
 
     @property
     def trusted(self) -> bool:
-        """Whether it did better than `ssm` in its trial, or had none."""
-        return self.trial is None or self.trial[1] < self.trial[0]
+        """Whether it did better than `ssm` in its trial by more than luck, or had none."""
+        if self.trial is None:
+            return True
+        by_ssm, by_us, error = self.trial
+        return by_ssm - by_us > 2 * error
 
     @property
     def mtm(self) -> Mtm:

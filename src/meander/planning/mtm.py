@@ -38,6 +38,9 @@ KINDS: Final = ("n", "direction", "slot")
 LABELS_MAX = 4096
 """A matrix of more labels would be empty nearly everywhere: no trace fills 16 million cells."""
 
+RECENT = 480
+"""Labels that a matrix remembers in order: some seven weeks of ten migrations a day."""
+
 Floats = npt.NDArray[np.float64]
 
 
@@ -81,6 +84,8 @@ class Mtm:
     """Length of a slot of the day; only for kind `slot`."""
     unseen: tuple[Label, ...] = field(default=())
     """Labels whose row is borrowed, since the trace never left them."""
+    recent: tuple[Label, ...] = field(default=())
+    """The last labels of the trace, oldest first: a forecast is tried on them."""
 
     @classmethod
     def from_matrix(cls, nodes: Sequence[int], matrix: npt.ArrayLike) -> Mtm:
@@ -150,6 +155,7 @@ class Mtm:
             "self_transitions": self.self_transitions,
             "slot_hours": self.slot_hours,
             "unseen": [str(label) for label in self.unseen],
+            "recent": [str(label) for label in self.recent],
         }
 
     @classmethod
@@ -170,10 +176,13 @@ class Mtm:
         if not np.allclose(matrix.sum(axis=1), 1.0) or not (matrix >= 0).all():
             raise InputError("every row of an MTM must add up to 1, without negative entries")
         counts = np.array(data.get("counts", np.zeros_like(matrix)), dtype=np.float64)
-        unseen = tuple(Label.parse(str(text)) for text in data.get("unseen", ()))
+        unseen, recent = (
+            tuple(Label.parse(str(text)) for text in data.get(key, ()))
+            for key in ("unseen", "recent")
+        )
         return cls(kind, labels, matrix, counts, float(data.get("alpha", 0.0)),
                    bool(data.get("self_transitions", False)), int(data.get("slot_hours", 3)),
-                   unseen)  # fmt: skip
+                   unseen, recent)  # fmt: skip
 
 
 def _directed(nodes: int, previous: Label | None) -> Label:
@@ -265,7 +274,8 @@ def mtm_from_trace(
         counts[index[a], index[b]] += 1
     weights = counts + alpha * _possible(labels, kind, self_transitions)
     matrix, unseen = _normalised(labels, weights)
-    return Mtm(kind, labels, matrix, counts, float(alpha), self_transitions, slot_hours, unseen)
+    return Mtm(kind, labels, matrix, counts, float(alpha), self_transitions, slot_hours, unseen,
+               tuple(steps[-RECENT:]))  # fmt: skip
 
 
 def _possible(labels: tuple[Label, ...], kind: str, self_transitions: bool) -> Floats:

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 
 BLOCKS_PER_CORE = 6
 """Enough to even out blocks that take longer."""
-ROWS_MIN = 256
-"""Fewer rows are not worth a Spark task (a few milliseconds)."""
+ROWS_MIN = 4096
+"""Fewer rows are not worth a Spark task when the search is by trie: they take half a second."""
+ROWS_MIN_SCAN = 128
+"""The same for the search by scan, where a row takes milliseconds."""
 
 
 class Block(NamedTuple):
@@ -54,7 +56,7 @@ class Answer(NamedTuple):
 class Spread:
     """An `Improve` for `pmc.solve` and `cvi.grow` that runs on Spark.
 
-    Small jobs are done here: a Spark job costs more than a few hundred rows.
+    Small jobs are done here: a Spark job costs more than they do.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -65,11 +67,12 @@ class Spread:
         self, model: Model, frontier: Frontier, rows: Ends, wanted: Bools, choices: Choices
     ) -> int:
         """Improve the rows; see `pmc.improve`."""
-        if len(rows) < 2 * ROWS_MIN:
+        least = ROWS_MIN if model.by_trie else ROWS_MIN_SCAN
+        if len(rows) < 2 * least:
             return improve(model, frontier, rows, wanted, choices)
         shared = self._broadcast(model)
         values = self.context.broadcast(frontier)
-        blocks = self._blocks(rows, wanted, choices)
+        blocks = self._blocks(rows, wanted, choices, least)
         looked_at = 0
         try:
             asked = self.context.parallelize(blocks, len(blocks))
@@ -89,9 +92,9 @@ class Spread:
             self._sent = (model, self.context.broadcast(model))
         return self._sent[1]
 
-    def _blocks(self, rows: Ends, wanted: Bools, choices: Choices) -> list[Block]:
+    def _blocks(self, rows: Ends, wanted: Bools, choices: Choices, least: int) -> list[Block]:
         """Cut the rows; neighbours stay together, since they ask alike."""
-        count = min(BLOCKS_PER_CORE * self.context.defaultParallelism, len(rows) // ROWS_MIN)
+        count = min(BLOCKS_PER_CORE * self.context.defaultParallelism, len(rows) // least)
         cuts = np.linspace(0, len(rows), count + 1).astype(np.int64).tolist()
         return [Block(a, rows[a:b], wanted[a:b], choices.rows(a, b)) for a, b in pairwise(cuts)]
 
