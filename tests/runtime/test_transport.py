@@ -80,7 +80,6 @@ def test_a_wrong_token_is_refused_before_anything_is_read(
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             stranger.send(b, Bye())
-            until(lambda: stranger.transport.link(b.address).failures == 0 or True)
         until(lambda: b.address in stranger.transport.refusals)
         client = flight.connect(f"grpc://{b.address}")
         for call in (
@@ -103,8 +102,7 @@ def test_another_run_and_other_versions_are_refused_with_the_reason(
     _, b = ends
     other = End("other", run="elsewhere")
     other.send(b, Bye())
-    other.send(b, Bye())
-    until(lambda: other.transport.refusals or other.send(b, Bye()))
+    until(lambda: other.transport.refusals)
     assert "this is run r" in other.transport.refusals[b.address]
     other.transport.close()
     from meander.runtime import transport
@@ -115,7 +113,7 @@ def test_another_run_and_other_versions_are_refused_with_the_reason(
     calls = iter([{**mine, "pyarrow": "1.0"}])
     monkeypatch.setattr(transport, "versions", lambda: next(calls, mine))
     old.send(b, Bye())
-    until(lambda: old.transport.refusals or old.send(b, Bye()))
+    until(lambda: old.transport.refusals)
     assert "pyarrow 1.0 there" in old.transport.refusals[b.address]
     assert "install the same" in old.transport.refusals[b.address]
     old.transport.close()
@@ -175,10 +173,10 @@ def test_a_peer_that_cannot_be_reached_costs_nothing_but_its_messages(
 def test_a_full_queue_drops_and_does_not_wait(
     ends: tuple[End, End], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from meander.runtime import transport
+    from meander.runtime import link
 
     a, b = ends
-    monkeypatch.setattr(transport, "QUEUE_BYTES_MAX", 1_000_000)
+    monkeypatch.setattr(link, "QUEUE_BYTES_MAX", 1_000_000)
     blob = bytes(600_000)
     for _ in range(200):
         a.send(b, Part(1, Epoch(1, 1), 0, 10**6, blob, 0))

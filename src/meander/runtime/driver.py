@@ -24,7 +24,7 @@ from fractions import Fraction
 from typing import Any
 
 from meander.errors import InputError, MeanderError, OperatorError
-from meander.model import Epoch, NodeId, Plan, Problem, TaskId
+from meander.model import NodeId, Plan, Problem, TaskId
 from meander.operators.base import Operator, check_operator
 from meander.protocol.master import Master
 from meander.protocol.membership import Status
@@ -32,7 +32,7 @@ from meander.protocol.messages import Abort, Launch, PeerLost, Rescale, Resume, 
 from meander.protocol.settings import Settings
 from meander.runtime import restart as baseline
 from meander.runtime.client import FeederClient
-from meander.runtime.handle import Preview, RescaleHandle, preview
+from meander.runtime.handle import Preview, RescaleHandle, preview, snapshot
 from meander.runtime.launch import Launcher, LocalLauncher
 from meander.runtime.reader import Reader
 from meander.runtime.shell import Shell
@@ -109,7 +109,7 @@ class Driver:
         self.lost_tasks: set[TaskId] = set()
         """Their state is gone for good."""
         self._pickled = pickled if pickled is not None else _pickle(operator)
-        self._registration_s_max, self._told = registration_s_max, tell
+        self.registration_s_max, self._told = registration_s_max, tell
         self._directory = checkpoints or ""
         store = DirectoryStore(checkpoints) if checkpoints else None
         self.generation = 1 + (store.generation() if store is not None else 0)
@@ -124,16 +124,17 @@ class Driver:
             tell=self._hear,
             after=self._after,
         )
-        self._host = host
+        self.host = host
         self.transport: Transport | None = None
-        self._feeders: list[FeederClient] = []
+        self.feeders: list[FeederClient] = []
         self._handles: dict[int, RescaleHandle] = {}
-        self._servers: dict[str, int] = {}
+        self.servers: dict[str, int] = {}
         """State servers that were launched, and how often."""
-        self._running: set[tuple[str, int]] = set()
-        self._changed = threading.Condition()
+        self.running: set[tuple[str, int]] = set()
+        self.changed = threading.Condition()
         self._failed_starts = 0
-        self._restarts = 0
+        self._have: dict[TaskId, int] = {}
+        """The last number of each task's outputs that was fetched."""
         self._stopping = False
 
     # ------------------------------------------------------------------ start and stop
@@ -164,13 +165,13 @@ class Driver:
             peer="master",
             token=self.token,
             incarnation=1,
-            host=self._host,
+            host=self.host,
             full=self.shell.full,
         )
         try:
             self.launcher.start(self._process_ended)
             self.shell.start(self.transport)
-            self._await(self._serving, self._registration_s_max, "the first nodes")
+            self.wait_for(self.serving, self.registration_s_max, "the first nodes")
         except BaseException:
             self.stop()
             raise
@@ -180,7 +181,7 @@ class Driver:
         if self._stopping:
             return
         self._stopping = True
-        for feeder in self._feeders:
+        for feeder in self.feeders:
             feeder.abandon()
         if self.transport is None:
             return
@@ -188,8 +189,8 @@ class Driver:
         for address in addresses:
             reader.ask(address, "stop")
         if addresses:
-            with self._changed:
-                self._changed.wait_for(lambda: not self._running, drain_s_max)
+            with self.changed:
+                self.changed.wait_for(lambda: not self.running, drain_s_max)
         self.launcher.close(drain_s_max)
         self.shell.stop("stopped")
         self.transport.close()
@@ -203,7 +204,7 @@ class Driver:
         except (RuntimeError, TimeoutError):
             return []
 
-    def _serving(self) -> bool:
+    def serving(self) -> bool:
         """Whether every task is installed, and its node's state server is there."""
 
         def check(master: Master) -> bool:
@@ -218,15 +219,17 @@ class Driver:
 
         return bool(self.shell.call(check).result(ASK_S))
 
-    def _await(self, done: Callable[[], bool], timeout_s: float, what: str) -> None:
+    def wait_for(self, done: Callable[[], bool], timeout_s: float, what: str) -> None:
+        """Wait for something that processes do; explain it if it does not come."""
         end = time.monotonic() + timeout_s
         while not done():
-            self._check()
+            self.check()
             if time.monotonic() > end:
                 raise DeployError(self._explain(what, timeout_s))
             time.sleep(0.01)
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise what the deployment has failed for, if it has."""
         if self.failure is not None:
             raise self.failure
         if self.shell.ended.is_set():
@@ -261,8 +264,8 @@ class Driver:
             self._start(self.spec("node", action.node, action.incarnation))
 
     def _start(self, spec: ProcessSpec) -> None:
-        with self._changed:
-            self._running.add((spec.name, spec.incarnation))
+        with self.changed:
+            self.running.add((spec.name, spec.incarnation))
         self.launcher.launch(spec)
 
     def _after(self) -> None:
@@ -271,18 +274,18 @@ class Driver:
         for peer in list(peers.values()):
             wanted = peer.kind == "node" and peer.status in (Status.UP, Status.LEAVING)
             if wanted and peer.server and not self._stopping:
-                launches = self._servers.get(peer.server, 0)
-                if launches == 0 or (peer.server, launches) not in self._running:
-                    self._servers[peer.server] = launches + 1
+                launches = self.servers.get(peer.server, 0)
+                if launches == 0 or (peer.server, launches) not in self.running:
+                    self.servers[peer.server] = launches + 1
                     host = peer.server.partition("@")[2]
                     self._start(self.spec("server", peer.server, launches + 1, host=host))
 
     def _process_ended(self, ended: ProcessExit) -> None:
         """Hear of the end of a process; from any thread."""
-        with self._changed:
+        with self.changed:
             self.exits.append(ended)
-            self._running.discard((ended.name, ended.incarnation))
-            self._changed.notify_all()
+            self.running.discard((ended.name, ended.incarnation))
+            self.changed.notify_all()
         if self._stopping:
             return
         log.info("%s %s/%d: %s", ended.reason.value, ended.name, ended.incarnation, ended.detail)
@@ -311,7 +314,7 @@ class Driver:
         """Nothing can go on: whoever waits is told why."""
         if self.failure is None:
             self.failure = error
-            for feeder in self._feeders:
+            for feeder in self.feeders:
                 feeder.fail(error)
             for handle in self._handles.values():
                 handle.fail(error)
@@ -346,9 +349,9 @@ class Driver:
         feeder = FeederClient(
             name, self.operator, run=self.run, master=self.address, token=self.token,
             tasks=self.tasks, settings=self.settings, generation=self.generation,
-            host=self._host, **options,
+            host=self.host, **options,
         )  # fmt: skip
-        self._feeders.append(feeder)
+        self.feeders.append(feeder)
         return feeder
 
     def reader(self) -> Reader:
@@ -377,6 +380,19 @@ class Driver:
     def metrics(self) -> dict[str, Any]:
         """Add up what all nodes have measured."""
         return self.reader().metrics(self.nodes())
+
+    def counters(self) -> dict[str, int]:
+        """Count chunks that waited and that were re-routed, also at nodes that have ended."""
+        told = self.metrics()
+        ended = [e.facts for e in self.exits if e.kind == "node"]
+        return {
+            name: int(told[name]) + sum(int(facts.get(name, 0)) for facts in ended)
+            for name in ("waits", "reroutes")
+        }
+
+    def outputs(self) -> list[Any]:
+        """Fetch what the operator has emitted since the last call, every batch once."""
+        return self.reader().outputs(self.nodes(), self._have)
 
     def state(self, timeout_s: float = 30.0) -> Any:
         """Read the state of all tasks as one table, with the columns `task` and `node`.
@@ -414,13 +430,13 @@ class Driver:
         Raises:
             InputError: for a number that cannot be.
         """
-        self._check()
+        self.check()
         if not 1 <= nodes <= self.tasks:
             raise InputError(f"nodes must be from 1 to {self.tasks}, not {nodes}")
         if policy is not None:
             wired_planner(policy)
             self.policy = policy
-        handle = RescaleHandle(self, nodes)
+        handle = RescaleHandle(self, nodes, self.counters())
 
         def begin(master: Master) -> list[Any]:
             handle.number = master.conductor.migrations + 1
@@ -440,82 +456,18 @@ class Driver:
         self, nodes: int, *, pause_ms: float | None = None, policy: str | None = None
     ) -> Preview:
         """Preview a rescale: what would move, how many bytes, how long it and its pauses would take."""
-        snapshot = self.shell.call(lambda m: _snapshot(m, nodes, self.tau)).result(ASK_S)
-        return preview(*snapshot, policy or self.policy, pause_ms)
+        books = self.shell.call(lambda m: snapshot(m, nodes, self.tau)).result(ASK_S)
+        return preview(*books, policy or self.policy, pause_ms)
 
     def _plan(self, problem: Problem) -> Plan:
         return wired_planner(self.policy)(problem)
 
     def restart(self, nodes: int) -> dict[str, float]:
-        """Go to another number of nodes the old way: stop, write, start, read. Phases in seconds.
+        """Go to another number of nodes the old way (see `restart`). Phases in seconds.
 
         Feeders of this driver are paused. Feeders elsewhere must be stopped by their owners before.
         """
-        clock = [time.monotonic()]
-        phases: dict[str, float] = {}
-
-        def lap(phase: str) -> None:
-            clock.append(time.monotonic())
-            phases[phase] = clock[-1] - clock[-2]
-
-        feeders = [f for f in self._feeders if not f.shell.ended.is_set()]
-        for feeder in feeders:
-            feeder.pause(durable=self.settings.checkpoint_s > 0)
-        lap("stop_s")
-        bequests, size = self._bequeath()
-        lap("write_s")
-        before = {(n, p.incarnation) for n, p in self.master.membership.peers.items()}
-        addresses = self.nodes().values()
-        self.shell.call(baseline.retire_all).result(ASK_S)
-        reader = self.reader()
-        for address in addresses:
-            reader.ask(address, "stop")
-        with self._changed:
-            self._changed.wait_for(
-                lambda: not any(p in before and p[0] not in self._servers for p in self._running),
-                ASK_S,
-            )
-        lap("end_s")
-        self._restarts += 1
-        names = tuple(f"r{self.generation}-{self._restarts}-{i}" for i in range(1, nodes + 1))
-        self.shell.do(lambda m: baseline.begin_again(m, time.monotonic(), names, bequests)).result(
-            ASK_S
-        )
-        self._await(self._serving, self._registration_s_max, "the new nodes")
-        lap("start_s")
-        for feeder in feeders:
-            feeder.resume()
-        return {**phases, "total_s": clock[-1] - clock[0], "bytes": float(size)}
-
-    def _bequeath(self) -> tuple[dict[TaskId, tuple[Epoch, str]], int]:
-        """Have all nodes write their tasks' state, side by side."""
-
-        def servers(master: Master) -> dict[str, str]:
-            peers = master.membership.peers
-            return {
-                p.address: peers[p.server].address
-                for p in peers.values()
-                if p.kind == "node" and p.status is Status.UP
-            }
-
-        pairs = self.shell.call(servers).result(ASK_S)
-        reader, told = self.reader(), list[Any]()
-        threads = [
-            threading.Thread(
-                target=lambda n=node, s=server: told.append(
-                    reader.ask(n, "bequeath", {"server": s}, timeout_s=600.0)
-                )
-            )
-            for node, server in pairs.items()
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if len(told) != len(pairs) or any(t is None for t in told):
-            raise DeployError("a node could not write its state")
-        found = {int(t): (Epoch(*v[0]), v[1]) for part in told for t, v in part.items()}
-        return found, sum(v[2] for part in told for v in part.values())
+        return baseline.restart(self, nodes)
 
 
 class OperatorFailedError(OperatorError):
@@ -535,16 +487,3 @@ def _pickle(operator: Operator[Any]) -> bytes:
             f"{operator.name} cannot be sent to nodes: {error}. Define its class in a module, and "
             "keep open files, locks and sessions out of its attributes (make them in `open`)"
         ) from error
-
-
-def _snapshot(master: Master, nodes: int, tau: Fraction) -> tuple[Problem, Any]:
-    from meander.model import Workload
-
-    ledger, conductor = master.ledger, master.conductor
-    current = conductor._current()
-    workload = Workload([w + 1 for w in ledger.work], list(ledger.size))
-    fresh = [f"new{i}" for i in range(1, nodes + 1)]
-    return Problem(workload, current, nodes, tau, new_nodes=fresh), (
-        conductor.pacer.bandwidth_bytes_s,
-        conductor.pacer.overhead_s,
-    )

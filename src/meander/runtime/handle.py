@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from meander.errors import MeanderError
-from meander.model import Move, Plan, Problem, TaskId
+from meander.model import Move, Plan, Problem, TaskId, Workload
+from meander.protocol.master import Master
 from meander.protocol.messages import Abort, Resume, RollBack
 from meander.protocol.pacer import Limits, Pacer
 from meander.runtime.metrics import MigrationReport
@@ -27,12 +29,12 @@ class MigrationError(MeanderError):
 class RescaleHandle:
     """A migration under way."""
 
-    def __init__(self, driver: Driver, nodes: int) -> None:
+    def __init__(self, driver: Driver, nodes: int, before: Mapping[str, int]) -> None:
         self.number = 0
         self.nodes = nodes
         self.ended = threading.Event()
         self.stage = "launching"
-        self._driver = driver
+        self._driver, self._before = driver, before
         self._facts: Mapping[str, Any] | None = None
         self._error: Exception | None = None
 
@@ -88,7 +90,9 @@ class RescaleHandle:
         """Tell what happened, predicted and measured."""
         if self._facts is None:
             raise MigrationError("there is nothing to report yet")
-        return MigrationReport.of(self._facts)
+        now = self._driver.counters()
+        more = {name: max(0, count - self._before[name]) for name, count in now.items()}
+        return MigrationReport.of(self._facts, **more)
 
     def abort(self) -> None:
         """Stop here; tasks under way return to whoever holds their state."""
@@ -147,3 +151,15 @@ def _moved(current: Any, target: Any, moves: Mapping[TaskId, str]) -> Any:
     index = {node: i for i, node in enumerate(nodes)}
     owners = [index[moves.get(t, current.owner(t))] for t in range(current.tasks)]
     return type(current).from_owners(np.array(owners), nodes, current.epoch)
+
+
+def snapshot(master: Master, nodes: int, tau: Fraction) -> tuple[Problem, Any]:
+    """Take what a preview needs from the master's books."""
+    ledger, conductor = master.ledger, master.conductor
+    current = conductor._current()
+    workload = Workload([w + 1 for w in ledger.work], list(ledger.size))
+    fresh = [f"new{i}" for i in range(1, nodes + 1)]
+    return Problem(workload, current, nodes, tau, new_nodes=fresh), (
+        conductor.pacer.bandwidth_bytes_s,
+        conductor.pacer.overhead_s,
+    )

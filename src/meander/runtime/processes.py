@@ -11,53 +11,39 @@ failure of the machine room from one of the program. In order:
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import pickle
 import socket
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-from pyarrow import flight
-
-from meander.errors import MeanderError, OperatorError
-from meander.model import TaskId
+from meander.errors import OperatorError
 from meander.operators.base import Operator, check_operator
-from meander.protocol.client import Client
 from meander.protocol.messages import (
-    MASTER,
     Accepted,
     Beat,
-    Chunks,
     Envelope,
-    Event,
-    PeerLost,
 )
 from meander.protocol.node import Node
 from meander.protocol.server import StateServer
 from meander.protocol.slot import Phase
 from meander.runtime.adapter import OperatorAdapter
 from meander.runtime.client import FeederClient
-from meander.runtime.restart import Vault, VaultStore, bequeath
-from meander.runtime.shell import Shell
+from meander.runtime.desk import NodeDesk
+from meander.runtime.place import EndedError, Place
+from meander.runtime.restart import Vault, VaultStore
 from meander.runtime.spec import ProcessExit, ProcessSpec, Reason
 from meander.runtime.store import DirectoryStore, DurableStore, NoStore, StoreWorker
-from meander.runtime.transport import LOOPBACK, Transport
+from meander.runtime.transport import LOOPBACK
 from meander.runtime.warm import warm_up
 
 log = logging.getLogger(__name__)
 
-MASTER_GONE_S = 2.0
-"""How long after the master's connection to us has ended we wait for it to come back."""
 SERVER_IDLE_S = 10.0
 """How long a state server stays that nobody needs."""
-CALL_S_MAX = 30.0
-"""How long a request from outside waits for the machine."""
 TRACE_CHARS_MAX = 8000
 
 
@@ -122,6 +108,7 @@ def run_node(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> Pro
         try:
             return place.serve(gone)
         finally:
+            facts.update(waits=node.waits, reroutes=node.rerouter.rerouted)
             if adapter.trace.chunks_max:
                 facts.update(adapter.trace.last_words())
 
@@ -192,7 +179,7 @@ def _guarded(
         reason, detail = body()
     except OperatorError as error:
         reason, detail, trace = Reason.OPERATOR_FAILED, str(error), traceback.format_exc()
-    except _EndedError as ended:
+    except EndedError as ended:
         reason, detail, trace = ended.reason, ended.detail, ended.trace
     except ConnectionError as error:
         reason, detail = Reason.DRIVER_LOST, str(error)
@@ -203,14 +190,6 @@ def _guarded(
         spec.kind, spec.name, spec.incarnation, reason, detail, trace[-TRACE_CHARS_MAX:],
         {"pid": os.getpid(), **(facts or {})},
     )  # fmt: skip
-
-
-class _EndedError(MeanderError):
-    """A machine ended otherwise than it should."""
-
-    def __init__(self, reason: Reason, detail: str, trace: str = "") -> None:
-        self.reason, self.detail, self.trace = reason, detail, trace
-        super().__init__(detail)
 
 
 def load_operator(pickled: bytes) -> Operator[Any]:
@@ -247,230 +226,3 @@ def local_host(spec: ProcessSpec) -> str:
 
 def _store(spec: ProcessSpec) -> DurableStore:
     return DirectoryStore(spec.store) if spec.store else NoStore()
-
-
-# --------------------------------------------------------------------------- a place in the run
-
-
-class Place:
-    """A machine with its shell, its socket and what watches over them."""
-
-    def __init__(
-        self,
-        spec: ProcessSpec,
-        machine: Client,
-        host: str,
-        schema: Any = None,
-        adapter: OperatorAdapter | None = None,
-    ) -> None:
-        self.spec, self.machine, self.host = spec, machine, host
-        self.transport: Transport | None = None
-        self.shell: Shell | None = None
-        self._schema, self._adapter = schema, adapter
-        self._master_lost_at: float | None = None
-        self._began = time.monotonic()
-
-    def open(self, store: StoreWorker) -> None:
-        """Listen and begin."""
-        adapter, spec = self._adapter, self.spec
-        self.shell = Shell(
-            self.machine,
-            store=store,
-            settle=None if adapter is None else adapter.settle,
-            before=self._see,
-            master_address=spec.master,
-        )
-        self.transport = Transport(
-            self.shell.give,
-            run=spec.run,
-            peer=spec.name,
-            token=spec.token,
-            incarnation=spec.incarnation if spec.kind == "node" else 0,
-            host=self.host,
-            schema=self._schema,
-            full=self.shell.full,
-        )
-        self.transport.actions["stop"] = self._stop
-        self.shell.start(self.transport)
-
-    def server_address(self, server: str) -> str | None:
-        """Tell where a state server listens."""
-        table = self.machine.table
-        return None if table is None else table.addresses.get(server)
-
-    def _see(self, event: Event) -> None:
-        """Note what the machine's surroundings are interested in."""
-        if type(event) is Envelope:
-            body = event.body
-            if self._adapter is not None and isinstance(body, Chunks):
-                self._adapter.arriving(body.chunks[0].rows.batch if body.chunks else None)
-            elif event.sender == MASTER:
-                self._master_lost_at = None
-        elif type(event) is PeerLost and event.peer == MASTER:
-            self._master_lost_at = time.monotonic()
-
-    def _stop(self, _: Mapping[str, Any]) -> str:
-        assert self.shell is not None
-        threading.Thread(target=self.shell.stop, args=("stopped",), daemon=True).start()
-        return "stopping"
-
-    def serve(
-        self, gone: Callable[[], bool], idle: Callable[[], bool] = lambda: False
-    ) -> tuple[Reason, str]:
-        """Wait for the end, and tell it."""
-        shell, transport = self.shell, self.transport
-        assert shell is not None
-        assert transport is not None
-        try:
-            while not shell.ended.wait(0.1):
-                ending = self._ending(gone, idle)
-                if ending is not None:
-                    return ending
-            return self._ended(shell)
-        finally:
-            shell.stop("closing", 1.0)
-            transport.close()
-
-    def _ending(
-        self, gone: Callable[[], bool], idle: Callable[[], bool]
-    ) -> tuple[Reason, str] | None:
-        assert self.transport is not None
-        refusal = self.transport.refusals.get(self.spec.master)
-        now = time.monotonic()
-        if refusal is not None:
-            return Reason.REFUSED, refusal
-        if gone():
-            return Reason.DRIVER_LOST, "whoever launched this process is gone"
-        if self._master_lost_at is not None and now - self._master_lost_at > MASTER_GONE_S:
-            return Reason.DRIVER_LOST, "the driver's connection ended and did not come back"
-        silent = self.machine.table is None and now - self._began > self.spec.settings.launch_s_max
-        if silent:
-            return Reason.DRIVER_LOST, f"no answer from the master at {self.spec.master}"
-        return (Reason.IDLE, "no node needs this state server") if idle() else None
-
-    @staticmethod
-    def _ended(shell: Shell) -> tuple[Reason, str]:
-        detail = shell.reason or ""
-        if isinstance(shell.error, OperatorError):
-            raise _EndedError(Reason.OPERATOR_FAILED, str(shell.error), shell.trace)
-        if shell.error is not None:
-            raise _EndedError(Reason.CRASHED, detail, shell.trace)
-        known = {
-            "dismissed": Reason.DRAINED,
-            "stopped": Reason.STOPPED,
-            "the driver is silent": Reason.DRIVER_LOST,
-        }
-        return known.get(detail, Reason.REFUSED), detail
-
-
-class NodeDesk:
-    """Answers questions from outside the protocol: state, outputs, metrics."""
-
-    def __init__(self, place: Place, node: Node, adapter: OperatorAdapter) -> None:
-        self.node, self.adapter, self.token = node, adapter, place.spec.token
-        assert place.shell is not None
-        assert place.transport is not None
-        self.shell: Shell = place.shell
-        self.transport: Transport = place.transport
-        self.transport.answers["state"] = self.state
-        self.transport.answers["outputs"] = self.outputs
-        self.transport.answers["trace"] = self.trace
-        self.transport.actions["bequeath"] = self.bequeath
-        self.transport.actions["metrics"] = self.metrics
-
-    def _serving(self) -> list[TaskId]:
-        def find(node: Node) -> list[TaskId]:
-            return [t for t, s in node.slots.items() if s.state is not None]
-
-        return self.shell.call(find).result(CALL_S_MAX)
-
-    def state(self, fields: Mapping[str, Any]) -> Any:
-        """Give the state of tasks served here, task by task, so that none waits for all."""
-        wanted = {int(task) for task in fields["tasks"]} if "tasks" in fields else None
-        tables, told = [], []
-        for task in self._serving():
-            if wanted is None or task in wanted:
-                served, table = self._show(task)
-                told += [task] if served else []
-                tables += [table] if table is not None else []
-        empty = pa.table({"task": pa.array([], pa.int32()), "node": pa.array([], pa.string())})
-        found = pa.concat_tables(tables) if tables else empty
-        marked = found.replace_schema_metadata({b"tasks": json.dumps(told).encode()})
-        return flight.RecordBatchStream(marked)
-
-    def _show(self, task: TaskId) -> tuple[bool, Any]:
-        """Say whether a task is served here, and give its rows if it has any."""
-
-        def show(node: Node) -> tuple[bool, Any]:
-            slot = node.slots.get(task)
-            if slot is None or slot.state is None:
-                return False, None
-            return True, self.adapter.show(slot.state.app)
-
-        served, table = self.shell.call(show).result(CALL_S_MAX)
-        if table is None:
-            return served, None
-        rows = table.num_rows
-        table = table.append_column("task", pa.array([task] * rows, pa.int32()))
-        return served, table.append_column("node", pa.array([self.node.me] * rows, pa.string()))
-
-    def bequeath(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Write every task's state into a state server's vault, for the restart baseline."""
-        return bequeath(self.shell, self._serving(), str(fields["server"]), self.token)
-
-    def outputs(self, fields: Mapping[str, Any]) -> Any:
-        """Give outputs not yet fetched; `release` says what the caller has: {task: number}."""
-        given = {int(t): int(n) for t, n in dict(fields.get("release", {})).items()}
-
-        def collect(node: Node) -> list[tuple[int, int, Any]]:
-            found = []
-            for task, slot in node.slots.items():
-                if slot.state is not None:
-                    outputs = slot.state.app.outputs
-                    outputs.release(given.get(task, 0))
-                    upto = outputs.durable if node.gated else None
-                    found += [(task, n, b) for n, b in outputs.after(given.get(task, 0), upto)]
-            return found
-
-        found = self.shell.call(collect).result(CALL_S_MAX)
-        tables = [
-            pa.Table.from_batches([batch])
-            .append_column("task", pa.array([task] * batch.num_rows, pa.int32()))
-            .append_column("number", pa.array([number] * batch.num_rows, pa.int64()))
-            for task, number, batch in found
-        ]
-        empty = pa.table({"task": pa.array([], pa.int32()), "number": pa.array([], pa.int64())})
-        return flight.RecordBatchStream(pa.concat_tables(tables) if tables else empty)
-
-    def trace(self, fields: Mapping[str, Any]) -> Any:
-        """Give the chunks that follow the first `after`, which are forgotten."""
-        after = int(fields.get("after", 0))
-        found = self.shell.call(lambda _: self.adapter.trace.take(after)).result(CALL_S_MAX)
-        return flight.RecordBatchStream(found)
-
-    def metrics(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Tell what this node has measured."""
-        return self.shell.call(self._metrics).result(CALL_S_MAX)
-
-    def _metrics(self, node: Node) -> dict[str, Any]:
-        adapter, tasks = self.adapter, dict[int, Any]()
-        for task, slot in node.slots.items():
-            if slot.state is not None:
-                load = adapter.loads.get(task)
-                size = adapter.size(slot.state.app)
-                tasks[task] = [load.rows, load.busy_s, size] if load is not None else [0, 0.0, size]
-        return {
-            "node": node.me,
-            "rows": adapter.rows,
-            "busy_s": adapter.busy_s,
-            "chunks": node.applied_chunks,
-            "waits": node.waits,
-            "reroutes": node.rerouter.rerouted,
-            "dropped": self.transport.dropped,
-            "malformed": self.transport.malformed,
-            "refused": self.shell.counts["refused"],
-            "stale": self.shell.counts["stale"],
-            "latency": adapter.latency.dump(),
-            "waited": adapter.waited.dump(),
-            "tasks": tasks,
-        }

@@ -1,0 +1,138 @@
+"""What a node answers outside the protocol: its state, its outputs, its metrics.
+
+Every answer that touches the machine is made on the machine's thread, task by task: no question holds
+up the rows for longer than one task's answer takes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import flight
+
+from meander.model import TaskId
+from meander.protocol.node import Node
+from meander.runtime.adapter import OperatorAdapter
+from meander.runtime.place import Place
+from meander.runtime.restart import bequeath
+from meander.runtime.shell import Shell
+from meander.runtime.transport import Transport
+
+CALL_S_MAX = 30.0
+"""How long a request from outside waits for the machine."""
+
+
+class NodeDesk:
+    """Answers questions from outside the protocol: state, outputs, metrics."""
+
+    def __init__(self, place: Place, node: Node, adapter: OperatorAdapter) -> None:
+        self.node, self.adapter, self.token = node, adapter, place.spec.token
+        assert place.shell is not None
+        assert place.transport is not None
+        self.shell: Shell = place.shell
+        self.transport: Transport = place.transport
+        self.transport.answers["state"] = self.state
+        self.transport.answers["outputs"] = self.outputs
+        self.transport.answers["trace"] = self.trace
+        self.transport.actions["bequeath"] = self.bequeath
+        self.transport.actions["metrics"] = self.metrics
+
+    def _serving(self) -> list[TaskId]:
+        def find(node: Node) -> list[TaskId]:
+            return [t for t, s in node.slots.items() if s.state is not None]
+
+        return self.shell.call(find).result(CALL_S_MAX)
+
+    def state(self, fields: Mapping[str, Any]) -> Any:
+        """Give the state of tasks served here, task by task, so that none waits for all."""
+        wanted = {int(task) for task in fields["tasks"]} if "tasks" in fields else None
+        tables, told = [], []
+        for task in self._serving():
+            if wanted is None or task in wanted:
+                served, table = self._show(task)
+                told += [task] if served else []
+                tables += [table] if table is not None else []
+        empty = pa.table({"task": pa.array([], pa.int32()), "node": pa.array([], pa.string())})
+        found = pa.concat_tables(tables) if tables else empty
+        marked = found.replace_schema_metadata({b"tasks": json.dumps(told).encode()})
+        return flight.RecordBatchStream(marked)
+
+    def _show(self, task: TaskId) -> tuple[bool, Any]:
+        """Say whether a task is served here, and give its rows if it has any."""
+
+        def show(node: Node) -> tuple[bool, Any]:
+            slot = node.slots.get(task)
+            if slot is None or slot.state is None:
+                return False, None
+            return True, self.adapter.show(slot.state.app)
+
+        served, table = self.shell.call(show).result(CALL_S_MAX)
+        if table is None:
+            return served, None
+        rows = table.num_rows
+        table = table.append_column("task", pa.array([task] * rows, pa.int32()))
+        return served, table.append_column("node", pa.array([self.node.me] * rows, pa.string()))
+
+    def bequeath(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Write every task's state into a state server's vault, for the restart baseline."""
+        return bequeath(self.shell, self._serving(), str(fields["server"]), self.token)
+
+    def outputs(self, fields: Mapping[str, Any]) -> Any:
+        """Give outputs not yet fetched; `release` says what the caller has: {task: number}."""
+        given = {int(t): int(n) for t, n in dict(fields.get("release", {})).items()}
+
+        def collect(node: Node) -> list[tuple[int, int, Any]]:
+            found = []
+            for task, slot in node.slots.items():
+                if slot.state is not None:
+                    outputs = slot.state.app.outputs
+                    outputs.release(given.get(task, 0))
+                    upto = outputs.durable if node.gated else None
+                    found += [(task, n, b) for n, b in outputs.after(given.get(task, 0), upto)]
+            return found
+
+        found = self.shell.call(collect).result(CALL_S_MAX)
+        tables = [
+            pa.Table.from_batches([batch])
+            .append_column("task", pa.array([task] * batch.num_rows, pa.int32()))
+            .append_column("number", pa.array([number] * batch.num_rows, pa.int64()))
+            for task, number, batch in found
+        ]
+        empty = pa.table({"task": pa.array([], pa.int32()), "number": pa.array([], pa.int64())})
+        return flight.RecordBatchStream(pa.concat_tables(tables) if tables else empty)
+
+    def trace(self, fields: Mapping[str, Any]) -> Any:
+        """Give the chunks that follow the first `after`, which are forgotten."""
+        after = int(fields.get("after", 0))
+        found = self.shell.call(lambda _: self.adapter.trace.take(after)).result(CALL_S_MAX)
+        return flight.RecordBatchStream(found)
+
+    def metrics(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Tell what this node has measured."""
+        return self.shell.call(self._metrics).result(CALL_S_MAX)
+
+    def _metrics(self, node: Node) -> dict[str, Any]:
+        adapter, tasks = self.adapter, dict[int, Any]()
+        for task, slot in node.slots.items():
+            if slot.state is not None:
+                load = adapter.loads.get(task)
+                size = adapter.size(slot.state.app)
+                tasks[task] = [load.rows, load.busy_s, size] if load is not None else [0, 0.0, size]
+        return {
+            "node": node.me,
+            "rows": adapter.rows,
+            "busy_s": adapter.busy_s,
+            "chunks": node.applied_chunks,
+            "waits": node.waits,
+            "reroutes": node.rerouter.rerouted,
+            "dropped": self.transport.dropped,
+            "malformed": self.transport.malformed,
+            "refused": self.shell.counts["refused"],
+            "stale": self.shell.counts["stale"],
+            "latency": adapter.latency.dump(),
+            "waited": adapter.waited.dump(),
+            "tasks": tasks,
+        }
