@@ -67,7 +67,7 @@ def test_a_chain_without_its_oldest_link_is_worth_nothing():
 
 def test_a_restored_task_takes_its_record_and_begins_a_term():
     ledger = Ledger(2, ["a", "a"])
-    ledger.record[0] = (E[1], 3, "key")
+    ledger.durable[0] = (E[1], 3, "key")
     ledger.restore(0, "b", E[5])
     ledger.restore(1, "b", E[5])
     assert ledger.chain[0] == (Link(STORE, 0, E[1], "key"),)

@@ -332,7 +332,7 @@ def test_what_a_lost_task_had_emitted_is_sent_again_verbatim():
     (key,) = [action.key for _, action in books.stores if "/0/" in action.key]
     accept_all(books)
     first = books.lose(Chunks)[0].body.chunks
-    books.ledger.record[0] = (Epoch(1, 1), 2, key)
+    books.ledger.durable[0] = (Epoch(1, 1), 2, key)
     books.ledger.restore(0, "b", books.epoch.next())
     books.publish()
     books.read()

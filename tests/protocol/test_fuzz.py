@@ -321,7 +321,7 @@ def test_a_record_that_is_damaged_in_the_store_is_not_installed(data):
     """1. a task is restored  2. what the store has is no state  3. the task waits, and people are
     told."""
     books = Books("aab")
-    books.ledger.record[0] = (Epoch(1, 1), 1, "key")
+    books.ledger.durable[0] = (Epoch(1, 1), 1, "key")
     books.ledger.restore(0, "b", books.epoch.next())
     books.publish()
     books.give("b", Loaded("key", data))

@@ -30,9 +30,11 @@ from meander.protocol.messages import (
     Rescale,
     Resume,
     RollBack,
+    Seal,
     Stored,
     Tick,
     Welcome,
+    Write,
 )
 from meander.protocol.node import Node
 
@@ -573,3 +575,34 @@ def test_a_manifest_survives_the_round_trip_and_nothing_else_is_one():
     ):
         with pytest.raises(InputError, match="no manifest"):
             Manifest.load(blob)
+
+
+def test_a_record_whose_manifest_is_not_written_is_not_restored():
+    """1. a batch is applied, its record stored and reported, but the manifest cannot be written  2. the
+    owner dies  3. its successor restores what the written manifest has, and the query is not told
+    that the batch is durable: after a loss of the driver it would not be there."""
+    town = Town(settings=CHECKPOINTS)
+    town.query()
+    town.settle(2.0)
+    town.give("q", Write(0, 0, 0, ((0, ((7, None),), 1, 8),)))
+    town.run()
+    town.give("q", Seal(0, ((0, 0, ((0, 1),)),)))
+    without_manifests(town, 0.6)
+    assert town.master.ledger.record[0] != town.master.ledger.durable[0]
+    old = town.kill("n1")
+    town.give(MASTER, PeerLost("n1", old.incarnation))
+    without_manifests(town, 3.0)
+    assert town.notes(0) == []
+    assert town.words() == ["written", "lost", "failed"]
+
+
+def without_manifests(town, seconds):
+    """Let time pass; the store takes everything but the manifest."""
+    for _ in range(round(seconds / 0.1)):
+        town.tick(0.1)
+        town.run()
+        manifests = [item for item in town.stores if item[1].key == MANIFEST_KEY]
+        town.stores = [item for item in town.stores if item[1].key != MANIFEST_KEY]
+        town.answer_store()
+        town.stores = manifests
+        town.start_launched()

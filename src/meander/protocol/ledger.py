@@ -28,7 +28,10 @@ class Ledger:
         self.term: dict[TaskId, Epoch] = {}
         """Of tasks that were ever restored."""
         self.record: dict[TaskId, tuple[Epoch, int, str]] = {}
-        """The accepted checkpoint of a task: (tenure, number, key)."""
+        """The newest checkpoint of a task that counts: (tenure, number, key)."""
+        self.durable: dict[TaskId, tuple[Epoch, int, str]] = {}
+        """Those of `record` that a written manifest holds: only they outlive the driver, so only
+        they may be restored, and called durable by whoever does."""
         self.size = [0] * tasks
         self.work = [0] * tasks
 
@@ -47,7 +50,7 @@ class Ledger:
 
     def restore(self, task: TaskId, to: NodeId, epoch: Epoch) -> None:
         """Give a task to a node that takes its state from the durable store."""
-        tenure, _, key = self.record.get(task, (Epoch(0, 0), 0, ""))
+        tenure, _, key = self.durable.get(task, (Epoch(0, 0), 0, ""))
         self.chain[task] = (Link(STORE, 0, tenure, key),)
         self.owner[task], self.tenure[task], self.term[task] = to, epoch, epoch
 

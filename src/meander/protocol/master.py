@@ -105,7 +105,9 @@ class Master(Machine):
         self._accepting: list[tuple[PeerId, int, Checkpoint]] = []
         """Records that the next manifest will hold: (node, incarnation, record)."""
         self._written: list[tuple[PeerId, int, Checkpoint]] = []
-        """Those in the manifest that is being written."""
+        """Those in the manifest that is being written, as far as somebody waits for them."""
+        self._writing_records: dict[TaskId, tuple[Epoch, int, str]] = {}
+        """All that it holds."""
         self._obsolete: list[str] = []
 
     # ------------------------------------------------------------------ the door
@@ -180,7 +182,7 @@ class Master(Machine):
                 self._tell("refused", why=str(error))
                 self._exit("the checkpoint cannot be used")
                 return
-            self.ledger.record = dict(manifest.records)
+            self.ledger.record, self.ledger.durable = dict(manifest.records), manifest.records
             self.offsets = dict(manifest.offsets)
         self._start()
 
@@ -416,11 +418,12 @@ class Master(Machine):
         self._writing, self._unsaved = True, False
         self._write_at = self._now + self.settings.checkpoint_s
         self._written, self._accepting = self._accepting, []
+        self._writing_records = dict(self.ledger.record)
         manifest = Manifest(
             self.epoch.generation,
             self.ledger.tasks,
             tuple(self.membership.nodes() or self.first_nodes),
-            dict(self.ledger.record),
+            self._writing_records,
             dict(self.offsets),
         )
         self._out.append(Store(MANIFEST_KEY, manifest.dump(), fence=self.epoch.generation))
@@ -442,6 +445,7 @@ class Master(Machine):
             self._unsaved = True
 
     def _accept_written(self) -> None:
+        self.ledger.durable = self._writing_records
         by_node: dict[tuple[PeerId, int], list[tuple[TaskId, Epoch, int]]] = {}
         for node, incarnation, item in self._written:
             by_node.setdefault((node, incarnation), []).append(
