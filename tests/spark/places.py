@@ -1,28 +1,37 @@
-"""A program that puts agents into a session of its own, and says what it saw as one line of JSON.
+"""A program that puts something into a session of its own, and says what it saw as a line of JSON.
 
-`python places.py standalone|local-cluster|dynamic|abandon`; each test runs it in a process of its
-own, since a process has one Spark context at a time.
+`python places.py PLACE WHAT`; each test runs it in a process of its own, since a process has one
+Spark context at a time.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import pyarrow as pa
 from agents import Board, agent, alive, until
 from pyspark.sql import SparkSession
 
+import meander
+from meander.operators import WordCount
+from meander.runtime.processes import SourceBatch
 from meander.spark import ground, ship
 from meander.spark.jobs import Ending, SparkJobs, pickled
 from meander.spark.session import local
 from meander.spark.standalone import cluster
 
 SMALL = {"spark.driver.memory": "512m", "spark.executor.memory": "512m"}
+BATCHES = 100
 DYNAMIC = {
     "spark.dynamicAllocation.enabled": "true",
     "spark.dynamicAllocation.minExecutors": "0",
@@ -56,7 +65,6 @@ def four_agents(spark: SparkSession) -> dict[str, Any]:
         jobs.wait("n0", 30)
         executor = parent(parent(board.pids["n1"]))
         os.kill(executor, signal.SIGKILL)
-        on_it = [n for n in ("n1", "n2", "n3") if parent(parent(board.pids[n])) == 0]
         lost = [name for name in ("n1", "n2", "n3") if ended(board, name)]
         for name in lost:
             jobs.wait(name, 30)
@@ -67,7 +75,7 @@ def four_agents(spark: SparkSession) -> dict[str, Any]:
     gone = until(lambda: not any(map(alive, board.pids.values())))
     return {
         "slots": checked.slots, "sent": sent, "up_s": up_s, "noticed": noticed, "lost": lost,
-        "on_it": on_it, "still": still, "gone": gone, "told": {e.name: e[1:] for e in told},
+        "still": still, "gone": gone, "told": {e.name: e[1:] for e in told},
     }  # fmt: skip
 
 
@@ -121,24 +129,74 @@ def ended(board: Board, name: str) -> bool:
         return False
 
 
-def main(place: str) -> None:
+def elastic(spark: SparkSession) -> dict[str, Any]:
+    """Word count that is rescaled twice, against Spark's own; the rows come from a Spark task."""
+    with meander.deploy(spark, WordCount(), tasks=32, nodes=2) as operator:
+        source = operator.source("words", slowly)
+        told = [operator.rescale(n, pause_ms=100).wait(120).stage for n in (3, 2)]
+        source.wait(120)
+        found = {row["word"]: row["count"] for row in operator.state().collect()}
+        homes = sorted(set(operator.driver.nodes().values()))
+    table = pa.table({"word": [word for i in range(BATCHES) for word in words(i)]})
+    rows = spark.createDataFrame(table).groupBy("word").count().collect()
+    wanted = {row["word"]: row["count"] for row in rows}
+    return {"told": told, "exact": found == wanted, "words": len(found), "homes": homes}
+
+
+def shipped(spark: SparkSession) -> dict[str, Any]:
+    """The same where executors lack the package."""
+    context = spark.sparkContext
+    before = ship._ask(context)["meander"]
+    said = elastic(spark)
+    home = context.parallelize([0], 1).map(lambda _: __import__("meander").__file__).collect()[0]
+    return {**said, "before": before, "home": home, "sent": ship.equip(context)}
+
+
+def slowly(after: int) -> Iterator[SourceBatch]:
+    for number in range(after + 1, BATCHES):
+        time.sleep(0.05)
+        yield SourceBatch(number, pa.record_batch({"word": words(number)}))
+
+
+def words(number: int) -> list[str]:
+    chosen = random.Random(number)
+    return [f"w{int(chosen.paretovariate(0.6)) % 3000}" for _ in range(1000)]
+
+
+def session(place: str, stack: ExitStack) -> SparkSession:
+    """Start a session of a kind."""
+    if place == "local":
+        return local("local[6,2]", extra=SMALL)
+    if place == "local-cluster":
+        return local("local-cluster[2,3,1024]", extra=SMALL)
+    where = stack.enter_context(cluster(workers=2, cores=4, memory="1g"))
+    more = {"spark.cores.max": "6"}
+    if place == "dynamic":
+        more = DYNAMIC
+    elif place == "bare":
+        # Executors whose Python does not find the package, as on a cluster without it.
+        folder = stack.enter_context(TemporaryDirectory())
+        Path(folder, "sitecustomize.py").write_text(
+            "import sys\nsys.path = [p for p in sys.path if not p.endswith('/src')]\n"
+        )
+        more |= {
+            "spark.executorEnv.PYTHONPATH": folder,
+            "spark.python.daemon.module": "pyspark.daemon",
+        }
+    return local(where.master, extra={**SMALL, **more})
+
+
+def main(place: str, what: str) -> None:
     with ExitStack() as stack:
-        if place == "local-cluster":
-            spark = local("local-cluster[2,3,1024]", extra=SMALL)
-        elif place in {"standalone", "dynamic"}:
-            where = stack.enter_context(cluster(workers=2, cores=4, memory="1g"))
-            more = DYNAMIC if place == "dynamic" else {"spark.cores.max": "6"}
-            spark = local(where.master, extra={**SMALL, **more})
-        else:
-            spark = local("local[4,2]", extra=SMALL)
-        what = {"dynamic": grow_and_shrink, "abandon": abandon, "hang": abandon}
-        said = what.get(place, four_agents)(spark)
-        print(json.dumps(said), flush=True)  # noqa: T201 - it is how the test hears
-        if place == "hang":
+        spark = session(place, stack)
+        did = {"agents": four_agents, "grow": grow_and_shrink, "elastic": elastic,
+               "shipped": shipped, "abandon": abandon, "hang": abandon}  # fmt: skip
+        print(json.dumps(did[what](spark)), flush=True)  # noqa: T201 - it is how the test hears
+        if what == "hang":
             time.sleep(600)
-        if place != "abandon":
+        if what != "abandon":
             spark.stop()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])
