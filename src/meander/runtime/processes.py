@@ -102,8 +102,7 @@ def run_node(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> Pro
             spec.name, spec.incarnation, spec.settings, spec.generation, server, adapter
         )
         place = Place(spec, node, host, operator.schema, adapter)
-        vault = VaultStore(_store(spec), lambda: place.server_address(server), spec.token)
-        place.open(StoreWorker(vault))
+        place.open(StoreWorker(VaultStore(_store(spec), spec.token)))
         NodeDesk(place, node, adapter)
         try:
             return place.serve(gone)
@@ -128,6 +127,7 @@ def run_server(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> P
         vault = Vault()
         place.transport.answers["vault"] = vault.give
         place.transport.puts = vault.take
+        place.transport.actions["clear vault"] = vault.clear
         needed_at = time.monotonic()
 
         def idle() -> bool:

@@ -48,7 +48,7 @@ def options(token: str) -> Any:
 
 
 class Vault:
-    """The state server's part: blobs by key, in memory, until they are taken."""
+    """The state server's part: blobs by key, in memory, until the driver says that all is well."""
 
     def __init__(self) -> None:
         self.blobs: dict[str, bytes] = {}
@@ -67,19 +67,26 @@ class Vault:
                 )
 
     def give(self, fields: Mapping[str, Any]) -> Any:
-        """Hand a blob out, once."""
+        """Hand a blob out, as often as it is asked for."""
         with self._lock:
-            blob = self.blobs.pop(str(fields.get("key")), None)
+            blob = self.blobs.get(str(fields.get("key")))
         rows = [] if blob is None else [{"key": fields["key"], "blob": blob}]
         return flight.RecordBatchStream(pa.Table.from_pylist(rows, schema=SCHEMA))
+
+    def clear(self, fields: Mapping[str, Any]) -> int:
+        """Forget everything: the new owners have it."""
+        with self._lock:
+            count = len(self.blobs)
+            self.blobs.clear()
+        return count
 
 
 class VaultStore:
     """A durable store that also finds bequests."""
 
-    def __init__(self, store: DurableStore, server: Callable[[], str | None], token: str) -> None:
-        self._store, self._server, self._token = store, server, token
-        self._taken: dict[str, bytes] = {}
+    def __init__(self, store: DurableStore, token: str) -> None:
+        self._store, self._token = store, token
+        self._clients: dict[str, Any] = {}
 
     def write(self, action: Store) -> Stored:
         """Write to the store behind."""
@@ -94,11 +101,14 @@ class VaultStore:
         if not key.startswith(PREFIX):
             return self._store.read(key)
         address = key.split("/")[1]
+        ticket = flight.Ticket(json.dumps({"kind": "vault", "key": key}).encode())
         try:
-            with flight.connect(f"grpc://{address}") as client:
-                ticket = flight.Ticket(json.dumps({"kind": "vault", "key": key}).encode())
-                rows = client.do_get(ticket, options(self._token)).read_all()
+            client = self._clients.get(address)
+            if client is None:
+                client = self._clients[address] = flight.connect(f"grpc://{address}")
+            rows = client.do_get(ticket, options(self._token)).read_all()
         except pa.ArrowException as error:
+            self._clients.pop(address, None)
             raise OSError(f"the state server does not answer: {error}") from None
         return rows["blob"][0].as_py() if rows.num_rows else None
 
@@ -188,6 +198,8 @@ def restart(driver: Driver, nodes: int) -> dict[str, float]:
     lap("start_s")
     for feeder in feeders:
         feeder.resume()
+    for server in {key.split("/")[1] for _, key in bequests.values()}:
+        driver.reader().ask(server, "clear vault")
     return {**phases, "total_s": clock[-1] - clock[0], "bytes": float(size)}
 
 
