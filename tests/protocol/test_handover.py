@@ -6,7 +6,17 @@ import pytest
 from wire import Books, Settings, chunk
 
 from meander.model import Epoch
-from meander.protocol.messages import Acks, Chunks, Drop, Fetch, Part, Put, PutDone
+from meander.protocol.messages import (
+    MASTER,
+    Acks,
+    Chunks,
+    Drop,
+    Fetch,
+    Grant,
+    Part,
+    Put,
+    PutDone,
+)
 from meander.protocol.state import checksum, encode
 
 
@@ -374,3 +384,21 @@ def test_a_late_welcome_for_a_predecessor_is_not_taken():
     assert (second.table, second.incarnation) == (None, 0)
     books.say_welcome(second, 2)
     assert second.incarnation == 2
+
+
+def test_pushed_news_are_not_acted_upon_without_a_lease():
+    """1. chunk 2 waits at b for task 0  2. b's lease runs out  3. a table is pushed in which b could
+    start the task from nothing at once  4. it applies nothing before it has a lease."""
+    books = Books("aab", Settings())
+    books.move(0, "b")
+    books.next_table()
+    books.tell("b")
+    books.send("b", chunk(1))
+    books.now += 2.1
+    books.ledger.restore(0, "b", books.epoch.next())
+    books.next_table()
+    books.say(MASTER, "b", Grant(-1.0, 0.0, books.table), epoch=books.epoch)
+    assert (books.phase("b", 0), books.pending(Acks)) == ("awaiting", [])
+    books.tell("b")
+    books.tick(0.1, "b")
+    assert books.notes(0, "b") == [1]

@@ -47,6 +47,8 @@ class Conductor:
         self.counts = {"aborts": 0, "resumes": 0, "roll_backs": 0, "second_moves": 0, "restores": 0}
         self._fresh = 0
         """Numbers the nodes that join."""
+        self._dismiss_at = 0.0
+        """When to look again whether somebody can be let go."""
 
     # ------------------------------------------------------------------ commands
 
@@ -270,15 +272,17 @@ class Conductor:
 
     def _dismiss(self) -> None:
         """Let go whoever owns nothing, holds nothing for others, and cannot be sent to any more."""
-        master = self.master
+        master, ledger = self.master, self.master.ledger
+        if master.changed or master._now < self._dismiss_at:
+            return
+        self._dismiss_at = master._now + master.settings.retry_s
+        needed = {*ledger.owner, *(link.node for chain in ledger.chain.values() for link in chain)}
+        behind = master.membership.behind(master.epoch, master._now)
         for peer in list(self._nodes()):
             if peer.status is not Status.LEAVING:
                 continue
             if not peer.dismissing:
-                if master.ledger.tasks_of(peer.id) or master.ledger.names(peer.id):
-                    continue
-                behind = master.membership.behind(master.epoch, master._now)
-                if master.changed or any(other is not peer for other in behind):
+                if peer.id in needed or any(other is not peer for other in behind):
                     continue
                 peer.dismissing = True
             master._send(peer.id, Dismiss(), peer.incarnation)

@@ -125,7 +125,3 @@ class Ledger:
     def tasks_of(self, node: NodeId) -> list[TaskId]:
         """List the tasks that a node owns."""
         return [task for task, owner in enumerate(self.owner) if owner == node]
-
-    def names(self, node: NodeId) -> bool:
-        """Whether a chain names a node."""
-        return any(link.node == node for chain in self.chain.values() for link in chain)

@@ -142,11 +142,13 @@ class MigrationManager:
             if self._targets.get(key) != target:
                 self.puts[key], self._targets[key] = self.copies.get(key), target
                 self._held.discard(key)
-        for key in [k for k in self.copies if k not in wanted]:
+        settled = [k for k in self.copies if k not in wanted]
+        for key in settled:
             del self.copies[key]
-            slot = node.slots[key[0]]
-            if slot.phase is Phase.DEPARTING and not any(t == key[0] for t, _ in self.copies):
-                slot.go(Cause.SETTLED)
+        kept = {task for task, _ in self.copies} if settled else set()
+        for task, _ in settled:
+            if node.slots[task].phase is Phase.DEPARTING and task not in kept:
+                node.slots[task].go(Cause.SETTLED)
         gone = [k for k in self.puts if k not in wanted]
         if gone:
             node._send(node.server, Drop(tuple((*k, self._targets[k]) for k in gone)))

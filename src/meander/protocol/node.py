@@ -121,8 +121,11 @@ class Node(Client):
         self.flush()
 
     def _keep(self, body: Chunks) -> None:
-        """Without a lease, put into wait buffers what belongs there: a node that has just joined is
-        sent to before its first lease comes. The rest is dropped, and its feeder sends it again."""
+        """Without a lease, put into wait buffers what belongs there.
+
+        A node that has just joined is sent to before its first lease comes. The rest is dropped, and
+        its feeder sends it again.
+        """
         for chunk in body.chunks:
             slot = self.slots.get(chunk.task)
             if slot is not None and slot.phase is Phase.AWAITING:

@@ -32,7 +32,8 @@ class Phase(Enum):
     DEPARTING = "departing"
     """It owned the task; its copy is frozen and kept; chunks are re-routed."""
     DEPARTED = "departed"
-    """It owned the task and has nothing of it any more; chunks are re-routed."""
+    """It owned the task and does not serve it any more; chunks are re-routed. (It may still keep a
+    copy from an earlier tenure, if it lost the task again before it had its state.)"""
 
 
 class Cause(Enum):
