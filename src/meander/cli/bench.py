@@ -16,6 +16,7 @@ BENCHES = (
     Command("plan", "ssm against the paper's algorithm and a MILP", "meander.cli.bench_plan"),
     Command("pipeline", "a profile against plain Spark SQL", "meander.cli.bench_pipeline"),
     Command("routing", "routing by intervals against a map", "meander.cli.bench_routing"),
+    Command("live", "a live migration against a restart", "meander.cli.bench_live"),
     Command("table", "the keyed table against a Python dict", "meander.cli.bench_table"),
 )
 
