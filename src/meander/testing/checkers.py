@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from meander.model import Epoch, TaskId
+from meander.protocol.invariants import check
 from meander.protocol.master import Master
 from meander.protocol.messages import (
     Acks,
@@ -248,6 +249,14 @@ class Checkers:
             self.violated(f"{server.me} counts {server.bytes} bytes and holds {total}")
         if total > server.settings.server_bytes_max and blobs > 1 and not self.cluster.filled:
             self.violated(f"{server.me} holds {total} bytes, more than it may")
+
+    def inside(self, process: Process) -> None:
+        """Check what must hold inside one machine. It looks at every task: not for huge clusters."""
+        if not process.machine.ended and self.cluster.tasks <= 4096:
+            try:
+                check(process.machine)
+            except AssertionError as error:
+                self.violated(str(error))
 
     def limits(self) -> None:
         """Check the books of every node at the end."""

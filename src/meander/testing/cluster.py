@@ -55,6 +55,8 @@ from meander.testing.timeline import Timeline
 from meander.testing.trial import QUERY, Trial, Watched
 from meander.wiring import carrier, planner
 
+INSIDE_EVERY = 101
+"""After every so many events the machine in hand is looked at from inside."""
 TICK_S = 0.2
 
 
@@ -105,6 +107,8 @@ class Cluster:
         self.filled = False
         """Whether a state server was ever made smaller than what it held."""
         self.tells: list[tuple[float, str, dict[str, Any]]] = []
+        self._given = 0
+        """Events taken by all machines."""
         self.history: Any = None
         """Something with `update(bytes)`: every event that is handled goes into it."""
         self.skewed = "skew" in kinds
@@ -272,6 +276,9 @@ class Cluster:
         except ProtocolError as error:
             self._refused(process, event, error)
         else:
+            self._given += 1
+            if self._given % INSIDE_EVERY == 0:
+                self.checkers.inside(process)
             for action in actions:
                 self._carry_out(process, action)
 
