@@ -25,6 +25,7 @@ from meander.operators.split import group_rows
 from meander.protocol.feeder import Feeder
 from meander.protocol.messages import Finish, Offer
 from meander.protocol.settings import Settings
+from meander.runtime.bulletin import board
 from meander.runtime.rows import Mark, Rows
 from meander.runtime.shell import Shell
 from meander.runtime.spec import ProcessSpec
@@ -62,6 +63,7 @@ class FeederClient:
         host: str = LOOPBACK,
         gather_rows: int = GATHER_ROWS,
         linger_ms: float = LINGER_MS,
+        zookeeper: str = "",
     ) -> None:
         """Register with the master at `master`; `wait_ready` waits until that is done."""
         warm_up()
@@ -85,8 +87,9 @@ class FeederClient:
         self.machine = Feeder(name, settings, generation, instance)
         self.shell = Shell(self.machine, after=self._pump, master_address=master)
         self.transport = Transport(
-            self.shell.give, run=run, peer=name, token=token, host=host, full=self.shell.full
-        )
+            self.shell.give, run=run, peer=name, token=token, host=host, full=self.shell.full,
+            board=board(zookeeper, run, token),
+        )  # fmt: skip
         self.shell.start(self.transport)
         self._lingerer = threading.Thread(target=self._linger, name=f"{name} linger", daemon=True)
         self._lingerer.start()
@@ -96,7 +99,8 @@ class FeederClient:
         """Make it in a launched process."""
         return cls(
             spec.name, operator, run=spec.run, master=spec.master, token=spec.token,
-            tasks=spec.tasks, settings=spec.settings, generation=spec.generation, **options,
+            tasks=spec.tasks, settings=spec.settings, generation=spec.generation,
+            zookeeper=spec.zookeeper, **options,
         )  # fmt: skip
 
     def __enter__(self) -> FeederClient:

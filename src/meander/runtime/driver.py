@@ -31,6 +31,7 @@ from meander.protocol.membership import Status
 from meander.protocol.messages import Abort, Launch, PeerLost, Rescale, Resume, RollBack, Tell
 from meander.protocol.settings import Settings
 from meander.runtime import restart as baseline
+from meander.runtime.bulletin import board
 from meander.runtime.client import FeederClient
 from meander.runtime.handle import Preview, RescaleHandle, preview, snapshot
 from meander.runtime.launch import Launcher, LocalLauncher
@@ -72,6 +73,7 @@ class Driver:
         tau: Fraction = Fraction(1, 5),
         pickled: bytes | None = None,
         registration_s_max: float = 120.0,
+        zookeeper: str | None = None,
         tell: Callable[[str, Mapping[str, Any]], None] | None = None,
     ) -> None:
         """Describe a deployment; `start` begins it.
@@ -90,6 +92,7 @@ class Driver:
             tau: how uneven the load may be.
             pickled: the operator in pickled form, where plain pickle does not do.
             registration_s_max: how long `start` waits for the first nodes.
+            zookeeper: `host:port[,…]`: put tables up there instead of sending them to everybody.
             tell: hears what happens: losses, migrations.
         """
         check_operator(operator)
@@ -111,6 +114,7 @@ class Driver:
         self._pickled = pickled if pickled is not None else _pickle(operator)
         self.registration_s_max, self._told = registration_s_max, tell
         self._directory = checkpoints or ""
+        self._zookeeper = zookeeper or ""
         store = DirectoryStore(checkpoints) if checkpoints else None
         self.generation = 1 + (store.generation() if store is not None else 0)
         first = tuple(f"n{i}" for i in range(1, nodes + 1))
@@ -159,6 +163,9 @@ class Driver:
         Raises:
             DeployError: if they do not register in time; it says what is known of each.
         """
+        tables = board(self._zookeeper, self.run, self.token)
+        if tables is not None:
+            tables.open()
         self.transport = Transport(
             self.shell.give,
             run=self.run,
@@ -167,6 +174,7 @@ class Driver:
             incarnation=1,
             host=self.host,
             full=self.shell.full,
+            board=tables,
         )
         try:
             self.launcher.start(self._process_ended)
@@ -254,7 +262,7 @@ class Driver:
         return ProcessSpec(
             kind=kind, run=self.run, name=name, incarnation=incarnation,
             generation=self.generation, master=self.address, token=self.token, tasks=self.tasks,
-            settings=self.settings, store=self._directory,
+            settings=self.settings, store=self._directory, zookeeper=self._zookeeper,
             **{"operator": b"" if kind == "server" else self._pickled, **changes},
         )  # fmt: skip
 
@@ -349,7 +357,7 @@ class Driver:
         feeder = FeederClient(
             name, self.operator, run=self.run, master=self.address, token=self.token,
             tasks=self.tasks, settings=self.settings, generation=self.generation,
-            host=self.host, **options,
+            host=self.host, zookeeper=self._zookeeper, **options,
         )  # fmt: skip
         self.feeders.append(feeder)
         return feeder

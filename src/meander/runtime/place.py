@@ -11,6 +11,7 @@ from meander.errors import MeanderError, OperatorError
 from meander.protocol.client import Client
 from meander.protocol.messages import MASTER, Chunks, Envelope, Event, PeerLost
 from meander.runtime.adapter import OperatorAdapter
+from meander.runtime.bulletin import board
 from meander.runtime.shell import Shell
 from meander.runtime.spec import ProcessSpec, Reason
 from meander.runtime.store import StoreWorker
@@ -65,14 +66,10 @@ class Place:
             host=self.host,
             schema=self._schema,
             full=self.shell.full,
+            board=board(spec.zookeeper, spec.run, spec.token),
         )
         self.transport.actions["stop"] = self._stop
         self.shell.start(self.transport)
-
-    def server_address(self, server: str) -> str | None:
-        """Tell where a state server listens."""
-        table = self.machine.table
-        return None if table is None else table.addresses.get(server)
 
     def _see(self, event: Event) -> None:
         """Note what the machine's surroundings are interested in."""

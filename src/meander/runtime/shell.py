@@ -111,12 +111,19 @@ class Shell:
         self.transport = transport
         if isinstance(self.machine, Client):
             self.machine.address = transport.address
+            if transport.board is not None:
+                transport.board.subscribe(self.machine.me, self._read_board)
         self._store.start(self.give)
         self._thread.start()
 
     def give(self, event: Event) -> None:
         """Hand in an event."""
         self.inbox.put(event)
+
+    def _read_board(self, envelope: Envelope) -> None:
+        """Take a table that was put up; before registration none is ours to act upon."""
+        if isinstance(self.machine, Client) and self.machine.table is not None:
+            self.give(envelope)
 
     def full(self) -> bool:
         """Whether readers should wait."""

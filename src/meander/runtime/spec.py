@@ -53,6 +53,8 @@ class ProcessSpec:
     """The address to listen on; empty: the local one of the connection to the master."""
     store: str = ""
     """The directory of the durable store; empty: there is none."""
+    zookeeper: str = ""
+    """Where tables are put up, `host:port[,…]`; empty: they are pushed."""
     operator: bytes = field(default=b"", repr=False)
     """Pickled, by whatever pickler the launcher trusts."""
 

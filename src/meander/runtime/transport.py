@@ -28,6 +28,7 @@ from pyarrow import flight
 
 from meander.errors import MalformedMessage, MeanderError
 from meander.protocol.messages import Envelope, Event, PeerId, PeerLost
+from meander.runtime.bulletin import Publisher
 from meander.runtime.codec import HEADER_BYTES_MAX, decode
 from meander.runtime.link import Link
 from meander.runtime.typed import NAME_CHARS_MAX
@@ -118,6 +119,7 @@ class Transport:
         host: str = LOOPBACK,
         schema: Any = None,
         full: Callable[[], bool] = lambda: False,
+        board: Publisher | None = None,
     ) -> None:
         """Listen, on a port of the system's choice.
 
@@ -130,6 +132,7 @@ class Transport:
             host: the address to listen on.
             schema: of rows that may come.
             full: whether readers shall wait before they take more.
+            board: where tables are put up; None: they are sent like everything else.
         """
         self._deliver, self._token, self._schema, self._full = deliver, token, schema, full
         self.server = Server(self, f"grpc://{host}:0", token)
@@ -149,6 +152,7 @@ class Transport:
         self._met: dict[PeerId, tuple[int, str]] = {}
         """Whoever dialled us: incarnation and address, the newest of each id."""
         self._stopping = threading.Event()
+        self.board = board
 
     @property
     def address(self) -> str:
@@ -159,6 +163,8 @@ class Transport:
 
     def post(self, address: str | None, envelope: Envelope) -> None:
         """Send an envelope; never waits. Without an address, to whoever dialled us as that peer."""
+        if self.board is not None and self.board.publish(envelope):
+            return
         if address is None:
             address = self._met.get(envelope.to, (0, None))[1]
         if address is None or self._stopping.is_set():
@@ -274,6 +280,8 @@ class Transport:
 
     def close(self, patience_s: float = 0.5) -> None:
         """Write what is queued for a moment, then hang up."""
+        if self.board is not None:
+            self.board.close()
         links = list(self._links.values())
         for link in links:
             link.leave()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import platform
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
+
+from meander import __version__
 
 WIRE = 1
 """Raised with every change of the wire format."""
@@ -17,10 +19,7 @@ def versions() -> dict[str, str]:
     >>> sorted(versions())
     ['meander', 'numpy', 'pyarrow', 'python', 'wire']
     """
-    found = {"python": ".".join(platform.python_version_tuple()[:2]), "wire": str(WIRE)}
-    for package in ("meander", "numpy", "pyarrow"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:  # shipped as files
-            found[package] = "unknown"
-    return found
+    python = ".".join(platform.python_version_tuple()[:2])
+    # Meander may be there as files only, sent along by the launcher, without an installation.
+    found = {"python": python, "wire": str(WIRE), "meander": __version__}
+    return found | {package: version(package) for package in ("numpy", "pyarrow")}

@@ -48,6 +48,7 @@ def deploy(
     tau: Fraction = Fraction(1, 5),
     settings: Settings | None = None,
     registration_s_max: float = 120.0,
+    zookeeper: str | None = None,
     tell: Callable[[str, Mapping[str, Any]], None] | None = None,
 ) -> ElasticOperator:
     """Start an operator on nodes in Spark tasks, and wait until it serves.
@@ -67,6 +68,7 @@ def deploy(
         tau: how uneven the load may be.
         settings: of the protocol.
         registration_s_max: how long to wait for the nodes.
+        zookeeper: `host:port[,…]`: put new tables up there instead of sending them to everybody.
         tell: hears what happens: losses, migrations.
 
     Raises:
@@ -88,7 +90,7 @@ def deploy(
     driver = Driver(
         operator, tasks=tasks, nodes=nodes, launcher=launcher, host=host, settings=settings,
         checkpoints=checkpoint, checkpoint_s=checkpoint_s, policy=policy, tau=tau, pickled=pickled,
-        registration_s_max=registration_s_max, tell=tell,
+        registration_s_max=registration_s_max, zookeeper=zookeeper, tell=tell,
     )  # fmt: skip
     with starting(driver, launcher, nodes) as watch:
         try:
