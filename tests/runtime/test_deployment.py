@@ -192,6 +192,26 @@ def _numbers(driver: Driver) -> dict[int, int]:
     return dict(zip(state["number"].to_pylist(), state["seen"].to_pylist(), strict=True))
 
 
+def test_a_feeder_that_is_replaced_replays_and_nothing_counts_twice(
+    launcher: SharedLauncher,
+) -> None:
+    stream = Stream(8, rows=300)
+    batches = list(stream.batches(120))
+    with Driver(WordCount(), tasks=16, nodes=2, launcher=launcher) as driver:
+        for end, gather in ((40, 500), (80, 3000), (120, 1000)):  # each cuts chunks its own way
+            feeder = driver.feeder("words", gather_rows=gather)
+            known = feeder.wait_ready()
+            assert known < end
+            for offset in range(known + 1, end):
+                feeder.feed(batches[offset], offset=offset)
+            if end < 120:
+                time.sleep(0.02)
+                feeder.abandon()
+            else:
+                feeder.close()
+        assert counted(driver) == stream.counts
+
+
 def test_a_migration_can_be_aborted_resumed_and_rolled_back(launcher: SharedLauncher) -> None:
     stream = Stream(6)
     with Driver(WordCount(), tasks=16, nodes=2, launcher=launcher) as driver:
