@@ -17,6 +17,7 @@ BENCHES = (
     Command("pipeline", "a profile against plain Spark SQL", "meander.cli.bench_pipeline"),
     Command("routing", "routing by intervals against a map", "meander.cli.bench_routing"),
     Command("live", "a live migration against a restart", "meander.cli.bench_live"),
+    Command("throughput", "what elasticity costs", "meander.cli.bench_throughput"),
     Command("table", "the keyed table against a Python dict", "meander.cli.bench_table"),
 )
 

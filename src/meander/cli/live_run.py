@@ -157,6 +157,8 @@ def _stream(spark: Session, wish: Wish, show: Show, say: Say) -> dict[str, Any]:
         Monitor(counts.driver) as monitor,
     ):
         say(f"{wish.nodes} nodes serve after {time.monotonic() - began:.1f} s")
+        for rescale in wish.rescales[:1]:  # has the planner compiled, which may take a minute once
+            counts.plan(rescale.nodes, policy=wish.policy)
         run = _Run(wish, counts, monitor, show, say)
         with _interrupts(run):
             run.loop()

@@ -195,6 +195,7 @@ def _measure(mode: str, setting: Setting, deploy: Deploy, rate: float | None) ->
     operator.trace_chunks_max = TRACE_CHUNKS_MAX
     with deploy(operator) as driver, driver.feeder("load") as feeder:
         fill(feeder, setting)
+        driver.plan(setting.to, pause_ms=setting.pause_ms)  # has the planner compiled
         loads, top = list[Load](), None
         if rate is None:
             loads.append(Load(setting, SATURATION_ROWS))
@@ -249,9 +250,9 @@ def _owners(driver: Driver) -> tuple[str, ...]:
 
 
 def _migrate(mode: str, setting: Setting, driver: Driver) -> dict[str, Any]:
-    began = time.monotonic()
     if mode == CONTROL:
         return {"duration_s": 0.0, "bytes_moved": 0}
+    began = time.monotonic()
     if mode == "restart":
         phases = driver.restart(setting.to)
         size = int(phases.pop("bytes", 0))
