@@ -12,11 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from runtime_kit import Stream, counted
 
 from meander.operators import WordCount
 from meander.runtime.driver import Driver
 from meander.runtime.launch import LocalLauncher
-from runtime_kit import Stream, counted
 
 SECONDS = 12.0
 

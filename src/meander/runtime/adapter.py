@@ -39,6 +39,10 @@ SMALL_ROWS = 1000
 """Calls with fewer rows than this are worth a copy that makes one call of them."""
 
 
+SMOOTHING = 0.25
+"""How much of the last second enters a task's rate."""
+
+
 class App:
     """What the machine keeps for a task: the operator's state, and outputs not yet fetched."""
 
@@ -62,11 +66,15 @@ class Noted(NamedTuple):
 class TaskLoad:
     """What a task has done here so far."""
 
-    __slots__ = ("busy_s", "rows")
+    __slots__ = ("busy_s", "rate", "rows", "told")
 
     def __init__(self) -> None:
         self.rows = 0
         self.busy_s = 0.0
+        self.rate: float | None = None
+        """Rows per second, smoothed; None before it was asked for."""
+        self.told = 0
+        """Rows when it was last asked for."""
 
 
 class OperatorAdapter:
@@ -189,6 +197,16 @@ class OperatorAdapter:
                     self.waited.record(now_us - due_us, count)
         self.rows += rows
         self.busy_s += busy_s
+
+    def rate(self, task: TaskId, since_s: float) -> int:
+        """Give a task's rows per second, smoothed over a few calls; the last was so long ago."""
+        load = self.loads.get(task)
+        if load is None:
+            return 0
+        now = (load.rows - load.told) / since_s
+        load.rate = now if load.rate is None else load.rate + SMOOTHING * (now - load.rate)
+        load.told = load.rows
+        return round(load.rate)
 
     # ------------------------------------------------------------------ states
 

@@ -42,6 +42,8 @@ from meander.runtime.warm import warm_up
 
 log = logging.getLogger(__name__)
 
+STATS_S = 1.0
+"""How often a node tells its tasks' load."""
 SERVER_IDLE_S = 10.0
 """How long a state server stays that nobody needs."""
 TRACE_CHARS_MAX = 8000
@@ -58,22 +60,23 @@ class SourceBatch(NamedTuple):
 
 
 class LiveNode(Node):
-    """A node that tells the master its load in rows."""
+    """A node that tells the master its load in rows per second, once a second."""
 
-    stats_at = 0.0
+    _told_at: float | None = None
 
     def _beat_body(self) -> Beat:
-        body = super()._beat_body()
-        adapter: Any = self.operator
-        stats = []
-        if self._now >= self.stats_at:  # once a second
-            self.stats_at = self._now + 1.0
-            for task, slot in self.slots.items():
-                if slot.phase is Phase.SERVING and slot.state is not None:
-                    load = adapter.loads.get(task)
-                    rows = 0 if load is None else load.rows
-                    stats.append((task, rows, adapter.size(slot.state.app)))
-        return body._replace(stats=tuple(stats))
+        self._work.clear()
+        since = STATS_S if self._told_at is None else self._now - self._told_at
+        if since < STATS_S:
+            return Beat(self._now, missing=self.behind)
+        self._told_at = self._now
+        adapter, stats = self.operator, []
+        assert isinstance(adapter, OperatorAdapter)
+        for task, slot in self.slots.items():
+            if slot.phase is Phase.SERVING and slot.state is not None:
+                work = adapter.rate(task, since)
+                stats.append((task, work, adapter.size(slot.state.app)))
+        return Beat(self._now, tuple(stats), missing=self.behind)
 
     def _on_accepted(self, env: Envelope, body: Accepted) -> None:
         """Show the outputs that a record holds once it is durable."""
