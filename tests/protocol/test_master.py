@@ -606,3 +606,17 @@ def without_manifests(town, seconds):
         town.answer_store()
         town.stores = manifests
         town.start_launched()
+
+
+def test_a_record_is_not_accepted_to_a_node_that_was_replaced_meanwhile():
+    """1. n1 reports a record, the manifest is under way  2. n1 is replaced; its tasks go on from the
+    record before  3. the manifest is written  4. the old n1, which may still live, is not told: what
+    it emitted must not leave."""
+    town = lossy()
+    item = Checkpoint(0, town.master.ledger.tenure[0], 99, "key")
+    incarnation = peer(town, "n1").incarnation
+    town.say("n1", MASTER, Checkpointed((item,)), incarnation=incarnation)
+    town.give(MASTER, PeerLost("n1", incarnation))
+    town.write()
+    assert town.pending(Accepted) == []
+    assert town.master.ledger.durable[0][2] == "key"

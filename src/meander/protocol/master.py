@@ -453,7 +453,8 @@ class Master(Machine):
             )
         self._written = []
         for (node, incarnation), items in by_node.items():
-            self._send(node, Accepted(tuple(items)), incarnation)
+            if self.membership.up(node, incarnation):  # else its tasks went on from older records
+                self._send(node, Accepted(tuple(items)), incarnation)
         if self._obsolete and not self._accepting:
             keep = {link.key for chain in self.ledger.chain.values() for link in chain}
             done = tuple(key for key in self._obsolete if key not in keep)
