@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Thread
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from meander.spark.session import Session
 
 TICK_S = 0.25
+FIRST_S = 20.0
+"""Kernels that are still not loaded so long after Spark are being compiled."""
 SETTLE_S = 1.5
 """From the order to start the sources until the stream begins: time for their tasks to come up."""
 WINDOW_S = 1.0
@@ -109,23 +112,35 @@ def carry_out(wish: Wish, show: Show, say: Say) -> dict[str, Any]:
         MeanderError: if the deployment fails.
     """
     from meander.spark import ground
-    from meander.spark.feeding import compare
-    from meander.spark.session import local
+    from meander.spark.feeding import compare, session
 
     wish.source.check()
     _prepare(wish.output)
+    warming = Thread(target=_warm, args=(wish.policy,), name="warm up")
+    warming.start()
     say("starting Spark …")
-    spark = local(wish.master, nodes=wish.nodes_max + wish.feeders)
-    try:
+    with session(wish.master, wish.nodes_max + wish.feeders) as spark:
         ground.check(spark, wish.nodes_max, others=1 + wish.feeders)
+        while warming.is_alive():
+            warming.join(FIRST_S)
+            if warming.is_alive():
+                say("compiling kernels: this first run takes a minute …")
         report = _stream(spark, wish, show, say)
         if wish.verify and not report["interrupted"]:
             say("counting the same input with a Spark batch job …")
             found = compare(spark, str(wish.output / "state"), wish.source)
             report["verify"] = {**found._asdict(), "exact": found.exact}
-    finally:
-        spark.stop()
     return report
+
+
+def _warm(policy: str) -> None:
+    """Compile everything while Spark starts; nodes and planner then find it on disk."""
+    from meander.cli.instances import instance
+    from meander.spark.daemon import warm
+    from meander.wiring import planner
+
+    warm()
+    planner(policy)(instance(64, 4, 6, "0.2"))
 
 
 def _prepare(output: Path) -> None:
@@ -157,8 +172,8 @@ def _stream(spark: Session, wish: Wish, show: Show, say: Say) -> dict[str, Any]:
         Monitor(counts.driver) as monitor,
     ):
         say(f"{wish.nodes} nodes serve after {time.monotonic() - began:.1f} s")
-        for rescale in wish.rescales[:1]:  # has the planner compiled, which may take a minute once
-            counts.plan(rescale.nodes, policy=wish.policy)
+        for rescale in wish.rescales[:1]:  # loads what plans rounds
+            counts.plan(rescale.nodes, pause_ms=wish.pause_ms, policy=wish.policy)
         run = _Run(wish, counts, monitor, show, say)
         with _interrupts(run):
             run.loop()

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from meander.errors import InputError
 from meander.runtime.generated import SCHEMA, Tweets
 from meander.runtime.sources import FileReplay, TextSource
 from meander.runtime.sourcing import WordSource
-from meander.spark.session import explained
+from meander.spark.session import explained, local
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,10 +26,29 @@ if TYPE_CHECKING:
     from meander.spark.deploy import ElasticOperator
     from meander.spark.launch import SourceTask
 
-GENERATED_PARTITIONS = 8
+GENERATED_PARTITIONS = 4
 """Spark tasks that make generated batches again."""
 EXAMPLES = 5
 """Differing words that are named."""
+
+
+@contextmanager
+def session(master: str | None, nodes: int) -> Iterator[SparkSession]:
+    """Give a session for so many nodes and feeders; one that was started here is stopped again.
+
+    Raises:
+        InputError: without Java, for Spark Connect, or a master that Spark does not know.
+    """
+    from pyspark.sql import SparkSession
+
+    before = SparkSession.getActiveSession()
+    with explained(f"cannot start Spark on {master or 'this machine'}"):
+        spark = local(master, nodes=nodes)
+    try:
+        yield spark
+    finally:
+        if before is None:
+            spark.stop()
 
 
 def start_sources(

@@ -1,0 +1,117 @@
+"""`meander run` from end to end, in this process: nodes and sources in Spark tasks."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from meander.cli.main import main
+from meander.runtime.generated import Tweets
+from meander.spark.feeding import batch_counts, compare
+
+Call = Callable[..., tuple[int, str, str]]
+TEXTS = ["To be, or not to be", "Ärger über ½ Ärger", "that is the question", "", "be be be"]
+
+
+@pytest.fixture
+def meander(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> Call:
+    def call(*argv: object) -> tuple[int, str, str]:
+        code = main([str(word) for word in argv])
+        return (code, *capsys.readouterr())
+
+    return call
+
+
+def tweets(path: Path, rows: int, seconds: int) -> Path:
+    """Write texts whose time stamps span so many seconds."""
+    ts = pa.array([i * seconds * 1_000_000 // rows for i in range(rows)], pa.timestamp("us"))
+    pq.write_table(pa.table({"ts": ts, "text": [TEXTS[i % len(TEXTS)] for i in range(rows)]}), path)
+    return path
+
+
+def test_a_file_is_counted_exactly_while_nodes_come_and_go(meander: Call, tmp_path: Path) -> None:
+    """1. two nodes count a replay  2. a third joins  3. two leave  4. every count is Spark's."""
+    rows, out = 5000, tmp_path / "out"
+    code, said, _ = meander(
+        "run", "word-count", "--input", tweets(tmp_path / "t.parquet", rows, 600), "--nodes", 2,
+        "--tasks", 16, "--rescale", "3@1s", "--rescale", "1@4s", "--speedup", 80, "--output", out,
+        "--verify", "--json",
+    )  # fmt: skip
+    report = json.loads(said)
+    assert code == 0
+    assert report["verify"]["exact"]
+    assert [(r["from"], r["to"]) for r in report["rescales"]] == [(2, 3), (3, 1)]
+    assert all(r["moved"] for r in report["rescales"])
+    assert report["texts"] == rows
+    expected = Counter[str]()
+    for i in range(rows):
+        expected.update(TEXTS[i % len(TEXTS)].lower().replace(",", "").split())
+    state = pq.read_table(out / "state")
+    assert dict(zip(*(state[n].to_pylist() for n in ("word", "count")), strict=True)) == expected
+    assert json.loads((out / "report.json").read_text()) == report
+    page = (out / "report.html").read_text()
+    assert page.count("<svg") == 4
+    assert "equal Spark" in page
+    assert len(report["owners"][-1]["runs"]) == 1
+
+
+def test_ctrl_c_finishes_what_was_read(meander: Call, tmp_path: Path) -> None:
+    """1. a stream of a minute  2. Ctrl-C  3. the state holds what was read, nothing runs on."""
+    out = tmp_path / "out"
+
+    def press() -> None:
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            if any(t.name == "monitor" for t in threading.enumerate()):
+                time.sleep(4)
+                os.kill(os.getpid(), signal.SIGINT)
+                return
+            time.sleep(0.1)
+
+    thread = threading.Thread(target=press)
+    thread.start()
+    code, _, told = meander(
+        "run", "word-count", "--input", "generated", "--seconds", 60, "--rate", 200, "--nodes", 2,
+        "--tasks", 8, "--output", out, "--verify",
+    )  # fmt: skip
+    thread.join()
+    report = json.loads((out / "report.json").read_text())
+    assert code == 130
+    assert "interrupted" in told
+    assert report["interrupted"]
+    assert 0 < report["words"] == sum(pq.read_table(out / "state")["count"].to_pylist())
+    assert report["seconds"] < 40
+
+
+def test_wrong_counts_are_found(spark: SparkSession, tmp_path: Path) -> None:
+    source = Tweets(seconds=0.5, tweets_s=200.0)
+    right = batch_counts(spark, source).toArrow().sort_by("word")
+    words, counts = right["word"].to_pylist(), right["count"].to_pylist()
+    path = tmp_path / "state.parquet"
+    pq.write_table(right, path)
+    assert compare(spark, str(path), source).exact
+    wrong = pa.table({"word": [*words[1:], "new"], "count": [counts[1] + 1, *counts[2:], 1]})
+    pq.write_table(wrong, path)
+    verdict = compare(spark, str(path), source)
+    assert (verdict.exact, verdict.differing) == (False, 3)
+    assert any("new: 1 instead of 0" in example for example in verdict.examples)
+
+
+def test_more_nodes_than_slots_are_refused(meander: Call, tmp_path: Path) -> None:
+    code, _, told = meander(
+        "run", "word-count", "--input", "generated", "--nodes", 20, "--output", tmp_path / "out"
+    )
+    assert code == 2
+    assert "cannot carry 20 nodes" in told
+    assert "slots" in told
