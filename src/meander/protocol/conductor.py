@@ -47,6 +47,8 @@ class Conductor:
         self.counts = {"aborts": 0, "resumes": 0, "roll_backs": 0, "second_moves": 0, "restores": 0}
         self._fresh = 0
         """Numbers the nodes that join."""
+        self._missing: NodeId | None = None
+        """A node of the target that was not up when last looked: it is looked at first."""
         self._dismiss_at = 0.0
         """When to look again whether somebody can be let go."""
 
@@ -156,6 +158,7 @@ class Conductor:
 
     def _staff(self, target: Assignment) -> None:
         """Launch who joins; note who leaves and who stays after all."""
+        self._missing = None
         master, wanted = self.master, frozenset(target.nodes)
         for node in target.nodes:
             if not self._member(node):
@@ -186,7 +189,6 @@ class Conductor:
         if migration.stage is Stage.LAUNCHING and self._all_up(migration.target.nodes):
             migration.go(Step.ALL_UP)
         if migration.stage is Stage.MOVING:
-            migration.round_tasks &= self.master.ledger.chain.keys()
             if migration.round_tasks:
                 self._check_time(migration)
             elif self._finish_round(migration):
@@ -197,7 +199,10 @@ class Conductor:
                 self._complete(migration)
 
     def _all_up(self, nodes: Iterable[NodeId]) -> bool:
-        return all(self.master.membership.up(node) for node in nodes)
+        up = self.master.membership.up
+        if self._missing is None or up(self._missing):
+            self._missing = next((node for node in nodes if not up(node)), None)
+        return self._missing is None
 
     def _nodes(self) -> Iterable[Peer]:
         return self.master.membership.of_kind("node")
@@ -297,6 +302,12 @@ class Conductor:
         migration = self.migration
         if migration is not None and item.task in migration.round_tasks and item.waited:
             migration.measured_s = max(migration.measured_s, item.pause_s)
+        self.settled(item.task)
+
+    def settled(self, task: TaskId) -> None:
+        """A chain has become shorter; without one, its task is done with the round."""
+        if self.migration is not None and task not in self.master.ledger.chain:
+            self.migration.round_tasks.discard(task)
 
     # ------------------------------------------------------------------ losses
 

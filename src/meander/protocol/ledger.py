@@ -99,27 +99,32 @@ class Ledger:
     def incoming(self) -> tuple[Incoming, ...]:
         """Give the tasks that are not installed, neighbours alike joined."""
         entries: list[Incoming] = []
-        last_owner = ""
+        lb, ub, alike = 0, -1, None
         for task in sorted(self.chain):
-            tenure, chain, rank = self.tenure[task], self.chain[task], self.rank.get(task, 0)
-            if entries and last_owner == self.owner[task]:
-                last = entries[-1]
-                if last.ub == task and last[2:] == (tenure, chain, rank):
-                    entries[-1] = last._replace(ub=task + 1)
-                    continue
-            entries.append(Incoming(task, task + 1, tenure, chain, rank))
-            last_owner = self.owner[task]
+            owner, tenure, chain = self.owner[task], self.tenure[task], self.chain[task]
+            kind = owner, tenure, chain, self.rank.get(task, 0)
+            if task != ub or kind != alike:
+                if alike is not None:
+                    entries.append(Incoming(lb, ub, *alike[1:]))
+                lb, alike = task, kind
+            ub = task + 1
+        if alike is not None:
+            entries.append(Incoming(lb, ub, *alike[1:]))
         return tuple(entries)
 
     def terms(self) -> tuple[tuple[int, int, Epoch], ...]:
         """Give the terms as runs."""
         runs: list[tuple[int, int, Epoch]] = []
+        lb, ub, alike = 0, -1, None
         for task in sorted(self.term):
             term = self.term[task]
-            if runs and runs[-1][1] == task and runs[-1][2] == term:
-                runs[-1] = (runs[-1][0], task + 1, term)
-            else:
-                runs.append((task, task + 1, term))
+            if task != ub or term != alike:
+                if alike is not None:
+                    runs.append((lb, ub, alike))
+                lb, alike = task, term
+            ub = task + 1
+        if alike is not None:
+            runs.append((lb, ub, alike))
         return tuple(runs)
 
     def tasks_of(self, node: NodeId) -> list[TaskId]:

@@ -94,6 +94,8 @@ class Master(Machine):
         """Whether the event has changed what is published."""
         self.settled = False
         """Whether tasks were installed since the last table."""
+        self.joined = False
+        """Whether processes have registered since the last table."""
         self.published_at = 0.0
         self.started = False
         self._writing = False
@@ -133,7 +135,10 @@ class Master(Machine):
 
     def _after(self) -> None:
         self.conductor.advance()
-        if self.settled and (not self.ledger.chain or self._now - self.published_at > 1.0):
+        age_s = self._now - self.published_at
+        if self.settled and (not self.ledger.chain or age_s > 1.0):
+            self.changed = True
+        if self.joined and age_s > self.settings.gather_s:
             self.changed = True
         if self.changed:
             self._publish()
@@ -145,6 +150,7 @@ class Master(Machine):
 
     def _publish(self) -> None:
         self.epoch, self.changed, self.settled = self.upcoming, False, False
+        self.joined = False
         self.published_at = self._now
         members = self.membership
         self.table = Table(
@@ -255,7 +261,7 @@ class Master(Machine):
         if peer.status is Status.STARTING:
             peer.go(Change.HELLO)
             peer.instance, peer.server, peer.address = body.instance, body.server, body.address
-            self.changed = True
+            self.joined = True
         self._welcome(peer)
 
     def _other_hello(self, env: Envelope, body: Hello) -> None:
@@ -270,7 +276,7 @@ class Master(Machine):
             peer.instance, peer.address = body.instance, body.address
             peer.go(Change.HELLO)
             if body.kind == "server" or body.address:
-                self.changed = True
+                self.joined = True
         self._welcome(peer)
 
     def _welcome(self, peer: Peer) -> None:
@@ -387,6 +393,7 @@ class Master(Machine):
                 continue
             if self.ledger.installed(item.task, item.tenure, env.sender):
                 self.settled = True
+                self.conductor.settled(item.task)
             if known is not None:
                 self._obsolete.append(known[2])
             self.ledger.record[item.task] = item.tenure, item.number, item.key

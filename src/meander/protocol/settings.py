@@ -15,6 +15,8 @@ class Settings:
     """How long a grant lasts, counted by its holder from when it asked."""
     lease_margin: float = 1.25
     """The master waits this much longer before it counts a lease as run out: clocks drift."""
+    gather_s: float = 0.05
+    """Processes that register within this time of the last table stand together in the next one."""
     retry_s: float = 0.25
     """How long to wait for an answer before asking again."""
     window_chunks: int = 8

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 from meander.protocol.messages import MASTER, Rescale
@@ -22,6 +23,10 @@ from meander.testing.trial import OperatorTrial
 
 STATE_BYTES = 1000
 NODES_PER_SERVER = 8
+TAU = Fraction(1, 20)
+"""No node may have more than 5 % over the mean: else a rescale by a tenth need not move anything."""
+ROWS = 200
+"""That a feeder sends meanwhile, spread over all tasks."""
 START_S_MAX = 600.0
 RESCALE_S_MAX = 600.0
 
@@ -91,15 +96,16 @@ def measure(nodes: int, tasks: int, target: int) -> Growth:
     (5, True)
     """
     begun = time.perf_counter()
-    feed = [(task, task) for task in range(tasks)]
+    feed = [(row * tasks // ROWS, row) for row in range(ROWS)]
     cluster = Cluster(
         Schedule(0, nodes, tasks, 1.0, ()),
         Settings(bandwidth_bytes_s=100e6),
-        trial=OperatorTrial(Stone, tasks, {"feeder0": feed[: min(tasks, 2000)]}),
+        trial=OperatorTrial(Stone, tasks, {"feeder0": feed}),
         servers=max(1, nodes // NODES_PER_SERVER),
     )
     cluster.network.bandwidth_bytes_s = 100e6
     master = cluster.master
+    master.conductor.tau = TAU
     _run(cluster, START_S_MAX, lambda: master.started and not master.ledger.chain)
     cluster.network.traffic.clear()
     from_s, largest = cluster.timeline.now, _largest_table(cluster)
