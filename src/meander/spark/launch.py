@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,6 +17,7 @@ from meander.runtime.driver import DeployError
 from meander.runtime.main import run
 from meander.runtime.processes import SourceBatch, run_feeder
 from meander.runtime.spec import ProcessExit, ProcessSpec, Reason
+from meander.runtime.transport import LOOPBACK
 from meander.spark import ground
 from meander.spark.jobs import Ending, SparkJobs, pickled
 
@@ -46,7 +48,8 @@ class SparkLauncher:
         def told(ending: Ending) -> None:
             self._ended(exit_of(spec, ending))
 
-        self._jobs.start(job_name(spec.name, spec.incarnation), pickled(run, spec), told)
+        payload = pickled(run, anywhere(spec))
+        self._jobs.start(job_name(spec.name, spec.incarnation), payload, told)
 
     def feed(self, spec: ProcessSpec, source: Source, options: Mapping[str, Any]) -> SourceTask:
         """Submit a job that feeds a source to its end."""
@@ -107,6 +110,20 @@ class SourceTask:
     def cancel(self) -> None:
         """Have Spark kill it; started again under its name it goes on where it was."""
         self._jobs.cancel(self.job)
+
+
+def anywhere(spec: ProcessSpec) -> ProcessSpec:
+    """Let a state server listen where Spark puts it, which need not be the host it is meant for.
+
+    Spark cannot be made to choose a host. States then cross the network once more; all else is as
+    it should be, since others are told where it listens.
+
+    >>> from meander.protocol.settings import Settings
+    >>> spec = ProcessSpec("server", "r", "server@h", 1, 1, "h:1", "t", 64, Settings(), host="10.0.0.7")
+    >>> anywhere(spec).host, anywhere(replace(spec, host=LOOPBACK)).host
+    ('', '127.0.0.1')
+    """
+    return replace(spec, host="") if spec.kind == "server" and spec.host != LOOPBACK else spec
 
 
 def job_name(name: str, incarnation: int) -> str:
