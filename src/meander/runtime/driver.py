@@ -16,14 +16,13 @@ from __future__ import annotations
 import logging
 import pickle
 import secrets
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from meander.errors import InputError, MeanderError, OperatorError
+from meander.errors import InputError
 from meander.model import NodeId, Plan, Problem, TaskId
 from meander.operators.base import Operator, check_operator
 from meander.protocol.master import Master
@@ -37,22 +36,19 @@ from meander.runtime.handle import Preview, RescaleHandle, preview, snapshot
 from meander.runtime.launch import Launcher, LocalLauncher
 from meander.runtime.reader import Reader
 from meander.runtime.shell import Shell
-from meander.runtime.spec import ProcessExit, ProcessSpec, Reason, live_settings
+from meander.runtime.spec import ProcessExit, ProcessSpec, live_settings
+from meander.runtime.staff import DeployError, Staff
 from meander.runtime.store import DirectoryStore, NoStore, StoreWorker
 from meander.runtime.transport import LOOPBACK, Transport
 from meander.wiring import carrier
 from meander.wiring import planner as wired_planner
 
+__all__ = ["DeployError", "Driver"]
+
 log = logging.getLogger(__name__)
 
 ASK_S = 10.0
 """How long the master's thread may take for a question."""
-FAILED_STARTS_MAX = 5
-"""Launches in a row that end before they register: then something is wrong for good."""
-
-
-class DeployError(MeanderError):
-    """A deployment cannot start, or cannot go on. The message says what the processes said."""
 
 
 class Driver:
@@ -104,9 +100,9 @@ class Driver:
         self.run = secrets.token_hex(6)
         self.token = secrets.token_urlsafe(32)
         self.launcher: Launcher = launcher or LocalLauncher()
+        self.staff = Staff(self.launcher)
         self.events: deque[tuple[float, str, Mapping[str, Any]]] = deque(maxlen=10_000)
         """What the master told, with the time (monotonic)."""
-        self.exits: list[ProcessExit] = []
         self.failure: Exception | None = None
         """Why the deployment cannot go on."""
         self.lost_tasks: set[TaskId] = set()
@@ -132,11 +128,6 @@ class Driver:
         self.transport: Transport | None = None
         self.feeders: list[FeederClient] = []
         self._handles: dict[int, RescaleHandle] = {}
-        self.servers: dict[str, int] = {}
-        """State servers that were launched, and how often."""
-        self.running: set[tuple[str, int]] = set()
-        self.changed = threading.Condition()
-        self._failed_starts = 0
         self._have: dict[TaskId, int] = {}
         """The last number of each task's outputs that was fetched."""
         self._stopping = False
@@ -197,8 +188,7 @@ class Driver:
         for address in addresses:
             reader.ask(address, "stop")
         if addresses:
-            with self.changed:
-                self.changed.wait_for(lambda: not self.running, drain_s_max)
+            self.staff.wait_until(lambda running: not running, drain_s_max)
         self.launcher.close(drain_s_max)
         self.shell.stop("stopped")
         self.transport.close()
@@ -266,57 +256,35 @@ class Driver:
             **{"operator": b"" if kind == "server" else self._pickled, **changes},
         )  # fmt: skip
 
+    @property
+    def exits(self) -> list[ProcessExit]:
+        """The processes that have ended, in order."""
+        return self.staff.exits
+
     def _launch(self, action: Launch) -> None:
         """Carry out the master's wish for a node."""
         if not self._stopping and self.failure is None:
-            self._start(self.spec("node", action.node, action.incarnation))
-
-    def _start(self, spec: ProcessSpec) -> None:
-        with self.changed:
-            self.running.add((spec.name, spec.incarnation))
-        self.launcher.launch(spec)
+            self.staff.start(self.spec("node", action.node, action.incarnation))
 
     def _after(self) -> None:
         """See that every state server that a node names is there; on the master's thread."""
-        peers = self.master.membership.peers
-        for peer in list(peers.values()):
-            wanted = peer.kind == "node" and peer.status in (Status.UP, Status.LEAVING)
-            if wanted and peer.server and not self._stopping:
-                launches = self.servers.get(peer.server, 0)
-                if launches == 0 or (peer.server, launches) not in self.running:
-                    self.servers[peer.server] = launches + 1
-                    host = peer.server.partition("@")[2]
-                    self._start(self.spec("server", peer.server, launches + 1, host=host))
+        if self._stopping:
+            return
+        for server in self.staff.missing_servers(self.master):
+            host = server.partition("@")[2]
+            self.staff.start(self.spec("server", server, self.staff.number(server), host=host))
 
     def _process_ended(self, ended: ProcessExit) -> None:
         """Hear of the end of a process; from any thread."""
-        with self.changed:
-            self.exits.append(ended)
-            self.running.discard((ended.name, ended.incarnation))
-            self.changed.notify_all()
+        self.staff.note(ended)
         if self._stopping:
             return
-        log.info("%s %s/%d: %s", ended.reason.value, ended.name, ended.incarnation, ended.detail)
-        if ended.reason is Reason.OPERATOR_FAILED:
-            self._fail(OperatorFailedError(ended))
-        elif ended.reason is Reason.REFUSED and "refused:" in ended.detail:
-            self._fail(DeployError(f"{ended.name} cannot join: {ended.detail}"))
-        elif not ended.clean:
-            self._count_failed_start(ended)
+        failure = self.staff.failure(ended, self.master)
+        if failure is not None:
+            self._fail(failure)
         if ended.kind == "node":
             self.shell.give(PeerLost(ended.name, ended.incarnation))
         self.shell.nudge()
-
-    def _count_failed_start(self, ended: ProcessExit) -> None:
-        peer = self.master.membership.peers.get(ended.name)
-        if peer is not None and peer.status is not Status.STARTING:
-            self._failed_starts = 0
-            return
-        self._failed_starts += 1
-        if self._failed_starts >= FAILED_STARTS_MAX:
-            self._fail(
-                DeployError(f"processes end before they register: {ended.detail}\n{ended.trace}")
-            )
 
     def _fail(self, error: Exception) -> None:
         """Nothing can go on: whoever waits is told why."""
@@ -476,15 +444,6 @@ class Driver:
         Feeders of this driver are paused. Feeders elsewhere must be stopped by their owners before.
         """
         return baseline.restart(self, nodes)
-
-
-class OperatorFailedError(OperatorError):
-    """An operator failed at a node; the deployment cannot go on."""
-
-    def __init__(self, ended: ProcessExit) -> None:
-        self.operator, self.task, self.rows = "", -1, (0, 0)
-        self.node, self.trace = ended.name, ended.trace
-        Exception.__init__(self, f"{ended.name}: {ended.detail}")
 
 
 def _pickle(operator: Operator[Any]) -> bytes:

@@ -232,5 +232,4 @@ def _end_nodes(driver: Driver) -> None:
     reader = driver.reader()
     with ThreadPoolExecutor(len(addresses)) as pool:
         list(pool.map(lambda address: reader.ask(address, "stop"), addresses))
-    with driver.changed:
-        driver.changed.wait_for(lambda: not any(n in gone for n, _ in driver.running), CALL_S_MAX)
+    driver.staff.wait_until(lambda running: not any(n in gone for n, _ in running), CALL_S_MAX)
