@@ -101,7 +101,7 @@ def wish_of(args: argparse.Namespace) -> Wish:
         InputError: saying which argument cannot be.
     """
     from meander.cli.live_run import Wish
-    from meander.wiring import planner
+    from meander.planning import planner
 
     if args.operator not in OPERATORS:
         raise InputError(
@@ -112,7 +112,7 @@ def wish_of(args: argparse.Namespace) -> Wish:
     for wanted in (args.nodes, *(r.nodes for r in args.rescale)):
         if wanted > args.tasks:
             raise InputError(f"{wanted} nodes are more than the {args.tasks} tasks they share")
-    planner(args.policy)
+    planner(args.policy)  # refuses a name that is none
     source = source_of(args)
     if args.force:
         clear(args.output)

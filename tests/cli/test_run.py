@@ -1,0 +1,148 @@
+"""`meander run` without Spark: wrong arguments, the report, the picture."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from cli_kit import Said
+from rich.console import Console
+
+from meander.cli.live_report import of_samples, runs_of
+from meander.cli.live_run import Scene
+from meander.cli.live_view import View, line
+from meander.cli.report import latency_rows, migration_rows, render, verdict, write
+from meander.runtime.monitor import Samples
+
+Call = Callable[..., Said]
+RUN = ("run", "word-count", "--input", "generated")
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("run", "sort", "--input", "generated"), "no operator 'sort'"),
+        ((*RUN, "--rescale", "6"), "NODES@SECONDS"),
+        ((*RUN, "--rescale", "0@3s"), "NODES@SECONDS"),
+        ((*RUN, "--rescale", "six@3s"), "NODES@SECONDS"),
+        ((*RUN, "--rescale", "65@3s"), "65 nodes are more than the 64 tasks"),
+        ((*RUN, "--pause-ms", "-1"), "--pause-ms"),
+        ((*RUN, "--policy", "guess"), "guess"),
+        ((*RUN, "--seconds", "0"), "--seconds"),
+        ((*RUN, "--speedup", "0"), "--speedup"),
+        ((*RUN, "--rate", "nan"), "tweets_s"),
+        (("run", "word-count", "--input", "nowhere.parquet"), "nowhere.parquet does not exist"),
+        (("run", "word-count", "--input", "socket://here"), "socket://HOST:PORT"),
+        (("run", "word-count", "--input", "socket://127.0.0.1:9", "--verify"), "read once"),
+        (("run", "word-count"), "--input"),
+    ],
+)
+def test_wrong_arguments_are_named_in_one_line(
+    meander: Call, tmp_path: Path, words: tuple[str, ...], named: str
+) -> None:
+    said = meander(*words, "--output", tmp_path / "out")
+    assert said.code == 2
+    assert named in said.err
+    assert said.err.count("\n") == 1
+
+
+def test_input_is_read_and_output_made_before_spark_is_started(
+    meander: Call, tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"when": [1], "text": ["a"]}), path)
+    said = meander("run", "word-count", "--input", path, "--output", tmp_path / "out")
+    assert said.code == 2
+    assert "no column 'ts'" in said.err
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").touch()
+    for force in ((), ("--force",)):
+        said = meander(*RUN, "--output", tmp_path / "full", *force)
+        assert said.code == 2
+        assert (tmp_path / "full" / "mine.txt").exists()
+    (tmp_path / "file").touch()
+    assert meander(*RUN, "--output", tmp_path / "file").code == 2
+
+
+def samples() -> Samples:
+    """One chunk of 10 rows every 10 ms for 10 s; those due from 4 s to 4.2 s take 100 ms."""
+    due = np.arange(0, 10_000_000, 10_000)
+    slow = (due >= 4_000_000) & (due < 4_200_000)
+    return Samples(
+        due, np.where(slow, 100_000, 5000), np.arange(len(due)) % 4, slow, np.full(len(due), 10)
+    )
+
+
+def a_report() -> dict[str, Any]:
+    rescale = {
+        "from": 1, "to": 2, "wanted_at_s": 4.0, "began_s": 4.0, "ended_s": 4.5, "moved": 2,
+        "second_moves": 0, "bytes_moved": 4096, "pause_predicted_ms": 20.0,
+        "pause_measured_ms": 95.0, "tasks": [2, 3],
+        "rounds": [{"tasks": 2, "bytes": 4096, "predicted_s": 0.02, "measured_s": 0.095}],
+    }  # fmt: skip
+    return {
+        "input": "<b>tweets</b>", "master": "local", "nodes": 1, "tasks": 4, "pause_ms": 100.0,
+        "cores": 2, "seconds": 10.0, "texts": 100, "words": 10_000, "distinct": 50,
+        "interrupted": False, "verify": None, **of_samples(samples(), 0.0, [rescale]),
+        "owners": [
+            {"at_s": 0.0, "runs": runs_of("aaaa")}, {"at_s": 4.5, "runs": runs_of("aabb")},
+        ],
+    }  # fmt: skip
+
+
+def test_latency_is_told_before_during_and_after_by_due_time() -> None:
+    report = a_report()
+    latency = report["rescales"][0]["latency"]
+    assert latency["before"] == {
+        "rows": 3000, "p50_ms": 5.0, "p99_ms": 5.0, "p999_ms": 5.0, "max_ms": 5.0,
+    }  # fmt: skip
+    assert (latency["during"]["rows"], latency["during"]["max_ms"]) == (500, 100.0)
+    assert latency["during_moved"]["rows"] == 240
+    assert latency["during_waited"] | {"rows": 200} == latency["during_waited"]
+    assert latency["after"]["max_ms"] == 5.0
+    curves = report["curves"]
+    assert curves["max_ms"][16] == 100.0
+    assert sum(curves["rows_s"]) / 4 == pytest.approx(10_000)
+
+
+def test_the_page_stands_alone_and_escapes_what_it_was_given(tmp_path: Path) -> None:
+    report = a_report()
+    page = write(report, tmp_path).read_text()
+    assert page == render(json.loads((tmp_path / "report.json").read_text()))
+    assert page.count("<svg") == 4
+    assert "<b>tweets" not in page
+    assert "http-equiv" not in page
+    assert "<script" not in page
+    assert "src=" not in page
+
+
+def test_the_verdict_says_what_differs() -> None:
+    report = a_report()
+    assert "not asked for" in verdict(report)
+    report["verify"] = {"words": 5, "total": 9, "differing": 0, "examples": [], "exact": True}
+    assert "all 5 counts equal" in verdict(report)
+    report["verify"] = {
+        "words": 5, "total": 9, "differing": 1, "examples": ["a: 1 instead of 2"], "exact": False,
+    }  # fmt: skip
+    assert "1 of 5 counts DIFFER from Spark's: a: 1 instead of 2" in verdict(report)
+    assert "class=bad" in render(report)
+    assert migration_rows(report)[1][0][:4] == ("1 → 2 at 4.0 s", "2", "4,096", "1")
+    assert latency_rows(report)[1][-1][0] == "the whole run"
+
+
+def test_the_live_picture_shows_nodes_throughput_and_the_migration() -> None:
+    scene = Scene(3.0, ("n1", "n1", "n2"), 500, 1234.0, samples().summary(), "1 → 2 nodes: moving")
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(View("a title").picture(scene))
+    drawn = console.export_text()
+    for part in ("a title", "1,234", "██·", "2 tasks", "1 → 2 nodes: moving"):
+        assert part in drawn
+    assert "2 nodes" in line(scene)
+    assert "1,234 words/s" in line(scene)
