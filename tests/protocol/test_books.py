@@ -114,12 +114,32 @@ def test_rounds_grow_again_when_they_fit():
 
 
 @pytest.mark.parametrize(("bandwidth", "overhead"), [(5e6, 0.005), (50e6, 0.05)])
-def test_bandwidth_and_overhead_are_learned_from_installs(bandwidth, overhead):
-    pacer = Pacer(200e6, 0.02)
-    for i in range(400):
+def test_bandwidth_and_the_cost_of_a_task_are_learned_from_installs(bandwidth, overhead):
+    pacer = Pacer(200e6, 0.0)
+    for i in range(100):
         size = (1 + i % 7) * 1_000_000
         pacer.observe_install(size, overhead + size / bandwidth)
-    assert pacer.predict(4_000_000) == pytest.approx(overhead + 4e6 / bandwidth, rel=0.25)
+    (weight,) = pacer.weights([4_000_000])
+    assert pacer.predict(weight) == pytest.approx(overhead + 4e6 / bandwidth, rel=0.05)
+
+
+def test_tasks_of_one_size_teach_their_cost_at_the_bandwidth_that_was_assumed():
+    pacer = Pacer(100e6, 0.0)
+    for _ in range(20):
+        pacer.observe_install(1_000_000, 0.015)
+    assert pacer.task_s == pytest.approx(0.005)
+    pacer.observe_install(100_000_000, 0.5)  # faster than was thought possible
+    assert pacer.bandwidth_bytes_s > 100e6
+
+
+def test_what_a_round_takes_beyond_its_transfers_becomes_the_overhead():
+    pacer = Pacer(1000.0, 0.0)
+    for _ in range(30):
+        pacer.observe_round(0.3, weight=100)
+    assert pacer.overhead_s == pytest.approx(0.2, rel=0.01)
+    before = pacer.overhead_s
+    pacer.observe_round(0.0, weight=100)  # nobody waited: nothing was measured
+    assert pacer.overhead_s == before
 
 
 @pytest.mark.parametrize(("size", "seconds"), [(0, 1.0), (5, 0.0), (5, -1.0)])

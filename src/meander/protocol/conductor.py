@@ -220,7 +220,7 @@ class Conductor:
                 now - migration.round_at,
             )
             migration.reports.append(report)
-            self.pacer.observe_round(migration.measured_s)
+            self.pacer.observe_round(migration.measured_s, migration.round_weight)
             migration.round_count = 0
         return True
 
@@ -228,7 +228,8 @@ class Conductor:
         master, ledger = self.master, self.master.ledger
         if not self._all_up(migration.target.nodes):
             return  # one was lost and is being replaced
-        found = self.carrier(self._current(), migration.target, ledger.size, self.pacer.limits())
+        limits, weights = self.pacer.limits(), self.pacer.weights(ledger.size)
+        found = self.carrier(self._current(), migration.target, weights, limits)
         if found is None:
             if not ledger.chain:
                 migration.go(Step.ALL_MOVED)
@@ -242,6 +243,7 @@ class Conductor:
         migration.round_tasks = {task for task, _ in found.moves}
         migration.round_count = len(found.moves)
         migration.round_size = sum(ledger.size[task] for task, _ in found.moves)
+        migration.round_weight = found.busiest_bytes
         migration.predicted_s = self.pacer.predict(found.busiest_bytes)
         migration.measured_s, migration.round_at = 0.0, master._now
         migration.round_epoch = str(master.upcoming)
@@ -353,7 +355,7 @@ class Conductor:
     def _rehome(self, node: NodeId, incarnation: int) -> None:
         """Find every task that a lost incarnation owned or held, another source and owner."""
         master, ledger = self.master, self.master.ledger
-        epoch, lost = master.upcoming, list[TaskId]()
+        epoch, lost, at_risk = master.upcoming, list[TaskId](), list[TaskId]()
         for task in range(ledger.tasks):
             owner, chain = ledger.owner[task], ledger.chain.get(task)
             owned = owner == node
@@ -368,7 +370,12 @@ class Conductor:
             elif owned:
                 lost.append(task)
                 ledger.owner[task] = to
+            else:
+                at_risk.append(task)  # unless its state has reached the state server
         master.changed = True
+        if at_risk:
+            why = "a node died while it handed them over, and there are no checkpoints"
+            master._tell("state at risk", tasks=at_risk, why=why)
         if lost:
             self.lost_tasks.update(lost)
             master._tell("state lost", tasks=lost, why="a node died and there are no checkpoints")

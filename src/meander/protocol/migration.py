@@ -100,6 +100,8 @@ class Migration:
         self.round_tasks: set[TaskId] = set()
         """Tasks of the round under way that are not installed."""
         self.round_size = 0
+        self.round_weight = 0
+        """Of the busiest link, with tolls."""
         self.round_count = 0
         self.predicted_s = 0.0
         self.measured_s = 0.0

@@ -49,6 +49,9 @@ from meander.protocol.staging import Staging
 from meander.protocol.state import Operator, Position, TaskState
 from meander.protocol.table import Table
 
+LOCAL_CHUNKS_MAX = 10_000
+"""Most chunks of its own loops that a node takes in one event: an endless loop shall not hang it."""
+
 
 class Node(Client):
     """One node."""
@@ -278,11 +281,13 @@ class Node(Client):
         """Send what this event has caused: loop chunks, acknowledgements, re-routes."""
         assert self.table is not None
         gathered: defaultdict[NodeId, list[Chunk]] = defaultdict(list)
-        while self._loops or self._local or self._acks:
+        budget = LOCAL_CHUNKS_MAX
+        while self._loops or (self._local and budget) or self._acks:
             for task in list(self._loops):
                 self._gather_loop(task, gathered)
             self._loops.clear()
-            while self._local:
+            while self._local and budget:
+                budget -= 1
                 self._take(self._local.popleft(), self.epoch)
             acks, self._acks = self._acks, {}
             for feeder, tasks in acks.items():

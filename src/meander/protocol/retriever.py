@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from meander.protocol.node import Node
 
 
+ASKS_MAX = 4
+"""A server that is silent that often has to wait until the others have been asked."""
+
+
 class Retriever:
     """Part of a node."""
 
@@ -33,6 +37,8 @@ class Retriever:
         self._got = 0
         self._began = 0.0
         self._asked_at = 0.0
+        self._asks = 0
+        """How often, since it last answered."""
         self.bad_blobs = 0
         """States refused for a wrong length or checksum, for the metrics."""
 
@@ -58,9 +64,12 @@ class Retriever:
         if not node.leased:  # the answer would not be taken; the next tick under a lease asks
             return
         if self.current is not None:
-            if now - self._asked_at > node.settings.retry_s:
+            if now - self._asked_at <= node.settings.retry_s:
+                return
+            if self._asks < ASKS_MAX:
                 self._ask()
-            return
+                return
+            self._later(self.current)  # silent: others shall not wait for it
         for slot in self._queue(now):
             link = slot.chain[slot.link]
             if link.node == STORE:
@@ -69,6 +78,7 @@ class Retriever:
                 self._from_own_copy(slot)
             else:
                 self.current, self._parts, self._got, self._began = slot, [], 0, now
+                self._asks = 0
                 self._ask()
                 return
 
@@ -84,6 +94,7 @@ class Retriever:
         link = slot.chain[slot.link]
         member = table.members.get(link.node)
         self._asked_at = self.node._now
+        self._asks += 1
         if member is None:  # it is gone; the master will say where the state is to come from
             self._later(slot)
             return
@@ -144,6 +155,7 @@ class Retriever:
         elif body.offset == self._got:
             self._parts.append(body.data)
             self._got += len(body.data)
+            self._asks = 0
             if self._got < body.total:
                 self._ask()
                 return

@@ -124,7 +124,7 @@ class Preview:
 
 
 def preview(
-    problem: Problem, speed: tuple[float, float], policy: str, pause_ms: float | None
+    problem: Problem, speed: tuple[float, float, float], policy: str, pause_ms: float | None
 ) -> Preview:
     """Plan, and go through the rounds on paper."""
     found = planner(policy)(problem)
@@ -133,11 +133,12 @@ def preview(
     pacer.start(budget, Limits())
     sizes = problem.workload.size.tolist()
     pauses, current = list[float](), problem.current
-    while (step := carrier(current, found.target, sizes, pacer.limits())) is not None:
+    weights = pacer.weights(sizes)
+    while (step := carrier(current, found.target, weights, pacer.limits())) is not None:
         pauses.append(pacer.predict(step.busiest_bytes))
         current = _moved(current, found.target, dict(step.moves))
     moving = {move.task for move in found.moves}
-    large = [t for t in moving if budget is not None and pacer.predict(sizes[t]) > budget]
+    large = [t for t in moving if budget is not None and pacer.predict(weights[t]) > budget]
     return Preview(
         found, found.moves, sum(sizes[t] for t in moving), len(pauses), max(pauses, default=0.0),
         sum(pauses), tuple(sorted(large)),
@@ -162,4 +163,5 @@ def snapshot(master: Master, nodes: int, tau: Fraction) -> tuple[Problem, Any]:
     return Problem(workload, current, nodes, tau, new_nodes=fresh), (
         conductor.pacer.bandwidth_bytes_s,
         conductor.pacer.overhead_s,
+        conductor.pacer.task_s,
     )
