@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 from numba import njit
+
+from meander.model import Ints
 
 
 @njit(cache=True)
-def advance(first, col, left, row_edge, col_row, used, stamp, came_from, cursor, stack):
+def advance(
+    first: Ints, col: Ints, left: Ints, row_edge: Ints, col_row: Ints, used: Ints,
+    stamp: npt.NDArray[np.bool_], came_from: Ints, cursor: Ints, stack: Ints,
+) -> int:  # fmt: skip
     """Complete the matching, run it until an edge is used up, and give how long that took.
 
     Edges are stored by row: those of row r are `first[r] … first[r+1]-1`; edge e leads to column
@@ -61,4 +68,4 @@ def advance(first, col, left, row_edge, col_row, used, stamp, came_from, cursor,
         if left[e] == 0:
             row_edge[r] = -1
             col_row[col[e]] = -1
-    return step
+    return int(step)

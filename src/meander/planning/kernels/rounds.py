@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 from numba import njit
+
+from meander.model import Ints
+
+Flags = npt.NDArray[np.bool_]
 
 
 @njit(cache=True)
 def sweep(
-    order, size, work, source, target, uplink, downlink,
-    chosen, used, room, load, ceiling, sent, received,
-    tasks_max, bytes_max, link_max, heed_load,
-):  # fmt: skip
+    order: Ints, size: Ints, work: Ints, source: Ints, target: Ints, uplink: Ints, downlink: Ints,
+    chosen: Flags, used: Ints, room: Ints, load: Ints, ceiling: float, sent: Ints, received: Ints,
+    tasks_max: int, bytes_max: int, link_max: int, heed_load: bool,
+) -> bool:  # fmt: skip
     """Walk the waiting moves in their order and admit each that fits; True if one is oversized.
 
     `used` holds (tasks, bytes) of the round so far. `room`, `load`, `sent` and `received` belong to
