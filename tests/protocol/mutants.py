@@ -383,8 +383,8 @@ class Hunt(NamedTuple):
         return generate(seed, self.nodes, self.tasks, kinds, rescales_max=self.rescales_max)
 
 
-DEFAULT = Hunt(40)
-CROWDED = Hunt(60, "clog,partition", nodes=3, tasks=4, rescales_max=16)
+DEFAULT = Hunt(60)
+CROWDED = Hunt(100, "clog,partition", nodes=3, tasks=4, rescales_max=16)
 """Few tasks, so each has much to do; many rescales, one before the other is over; late news."""
 
 HUNTS: dict[str, Hunt] = {
@@ -395,9 +395,11 @@ HUNTS: dict[str, Hunt] = {
     "bounce a chunk of a newer epoch back": CROWDED,
     "install one's own stale copy after A-B-A": CROWDED,
     "acknowledge at the rerouter": CROWDED,
-    "emit before it is durable": Hunt(40, "crash,reset", nodes=3, tasks=4),
-    "install a state without looking at its checksum": Hunt(40, "corrupt"),
-    "let the wait buffer grow without limit": Hunt(40, "full,narrow,server"),
+    "emit before it is durable": Hunt(60, "crash,reset", nodes=3, tasks=4),
+    "install a state without looking at its checksum": Hunt(
+        60, "corrupt", nodes=6, tasks=32, rescales_max=16
+    ),
+    "let the wait buffer grow without limit": Hunt(80, "full,narrow,server", rescales_max=16),
     "read the manifest without claiming the generation": Hunt(40, "master", nodes=3, tasks=4),
 }
 
@@ -420,7 +422,9 @@ def table() -> str:
     ]
     for name in MUTANTS:
         plan = HUNTS.get(name, DEFAULT)
-        where = f"{plan.faults}; {plan.nodes} nodes, {plan.tasks} tasks"
+        where = (
+            f"{plan.faults}; {plan.nodes} nodes, {plan.tasks} tasks, ≤ {plan.rescales_max} rescales"
+        )
         rows.append(f"| {name} | {where} | {hunt(name)[0]} | {plan.seeds_max} |")
     return "\n".join(rows)
 

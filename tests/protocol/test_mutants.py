@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
-from mutants import HUNTS, MUTANTS, hunt
+from mutants import DEFAULT, HUNTS, MUTANTS, hunt
+
+from meander.testing.simulate import run
 
 DOCS = Path(__file__).parents[2] / "docs" / "simulator.md"
 
@@ -13,6 +15,8 @@ def test_the_simulator_catches(name):
     seeds, violation = hunt(name)
     assert seeds, f"nobody noticed: {name}"
     assert violation
+    sound = run(HUNTS.get(name, DEFAULT).schedule(seeds - 1))
+    assert sound.violations == []  # so it was the mutation, not the schedule
 
 
 def test_every_hunt_is_for_a_mutant_and_every_mutant_stands_in_the_docs():

@@ -60,9 +60,9 @@ def _natural(text: str) -> int:
 def run(args: argparse.Namespace) -> int:
     """Run schedules, or one, or print one."""
     if args.scale:
-        from meander.cli import sim_scale
+        from meander.cli.sim_scale import run as run_scale
 
-        return sim_scale.run(args)
+        return run_scale(args)
     if args.replay:
         return _replay(args)
     scope = _scope(args)
