@@ -15,8 +15,8 @@ import pytest
 from cli_kit import Said
 from rich.console import Console
 
+from meander.cli.live_loop import Scene
 from meander.cli.live_report import of_samples, runs_of
-from meander.cli.live_run import Scene
 from meander.cli.live_view import View, line
 from meander.cli.report import latency_rows, migration_rows, render, verdict, write
 from meander.runtime.monitor import Samples

@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
 
 def stream(output: Path | None) -> int:
     """Count generated tweets on Spark, from 4 nodes to 6 and back to 3 while they flow."""
-    from meander.cli.live_run import Rescale, Wish
+    from meander.cli.live_loop import Rescale, Wish
     from meander.cli.run import live
     from meander.errors import MeanderError
     from meander.runtime.generated import Tweets

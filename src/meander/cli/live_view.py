@@ -16,7 +16,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from meander.cli.live_run import Scene
+from meander.cli.live_loop import Scene
 from meander.cli.plots import NODE_COLORS
 
 LINE_S = 2.0

@@ -14,7 +14,7 @@ from meander.cli.main import INTERRUPTED, OK, WRONG, complain
 from meander.errors import InputError, MeanderError
 
 if TYPE_CHECKING:
-    from meander.cli.live_run import Rescale, Wish
+    from meander.cli.live_loop import Rescale, Wish
     from meander.runtime.sources import TextSource
 
 DIFFERENT = 1
@@ -48,6 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", default="ssm", help="which planner decides (default: ssm)")
     parser.add_argument("--feeders", type=positive, default=1, help="source tasks (default: 1)")
     parser.add_argument("--master", help="Spark master (default: local, with enough slots)")
+    parser.add_argument(
+        "--checkpoint", metavar="DIR", help="where nodes store their state; a lost one is replaced"
+    )
     parser.add_argument("--verify", action="store_true", help="compare with a Spark batch count")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     stream = parser.add_argument_group("the stream")
@@ -74,7 +77,7 @@ def rescale(text: str) -> Rescale:
     >>> rescale("6@20s"), rescale("3@1.5")
     (Rescale(nodes=6, at_s=20.0), Rescale(nodes=3, at_s=1.5))
     """
-    from meander.cli.live_run import Rescale
+    from meander.cli.live_loop import Rescale
 
     found = re.fullmatch(r"(\d{1,4})@(\d{1,7}(?:\.\d{1,6})?)s?", text)
     if found is None or int(found[1]) < 1:
@@ -100,7 +103,7 @@ def wish_of(args: argparse.Namespace) -> Wish:
     Raises:
         InputError: saying which argument cannot be.
     """
-    from meander.cli.live_run import Wish
+    from meander.cli.live_loop import Wish
     from meander.planning import planner
 
     if args.operator not in OPERATORS:
@@ -118,7 +121,7 @@ def wish_of(args: argparse.Namespace) -> Wish:
         clear(args.output)
     return Wish(
         source, args.output, args.nodes, args.tasks, tuple(args.rescale), args.pause_ms or None,
-        args.policy, args.feeders, args.verify, args.master,
+        args.policy, args.feeders, args.verify, args.master, args.checkpoint,
     )  # fmt: skip
 
 
