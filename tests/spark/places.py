@@ -20,6 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 from agents import Board, agent, alive, until
+from processes import pid_of
 from pyspark.sql import SparkSession
 
 import meander
@@ -111,6 +112,16 @@ def abandon(spark: SparkSession) -> dict[str, Any]:
     return {"pids": list(board.pids.values()), "driver": os.getpid()}
 
 
+def stopped(spark: SparkSession) -> dict[str, Any]:
+    """Stop the context under an operator, then the operator."""
+    operator = meander.deploy(spark, WordCount(), tasks=8, nodes=2)
+    pids = [pid_of(address) for address in operator.driver.nodes().values()]
+    spark.stop()
+    gone = until(lambda: not any(map(alive, pids)))
+    operator.stop()
+    return {"gone": gone, "why": sorted({ended.detail for ended in operator.driver.exits})}
+
+
 def parent(pid: int) -> int:
     """Give the parent of a process; 0 if it is gone."""
     try:
@@ -190,7 +201,7 @@ def main(place: str, what: str) -> None:
     with ExitStack() as stack:
         spark = session(place, stack)
         did = {"agents": four_agents, "grow": grow_and_shrink, "elastic": elastic,
-               "shipped": shipped, "abandon": abandon, "hang": abandon}  # fmt: skip
+               "shipped": shipped, "stopped": stopped, "abandon": abandon, "hang": abandon}  # fmt: skip
         print(json.dumps(did[what](spark)), flush=True)  # noqa: T201 - it is how the test hears
         if what == "hang":
             time.sleep(600)

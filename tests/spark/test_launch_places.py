@@ -73,6 +73,12 @@ def test_the_end_of_the_interpreter_ends_its_nodes() -> None:
     assert until(lambda: not any(map(alive, said["pids"])), 10)
 
 
+def test_a_stopped_context_ends_its_nodes_and_the_operator_can_still_be_stopped() -> None:
+    said = run("local", "stopped")
+    assert said["gone"]
+    assert "the SparkContext was stopped" in said["why"]
+
+
 def test_nodes_do_not_outlive_a_killed_driver() -> None:
     with start("local", "hang") as program:
         assert program.stdout is not None

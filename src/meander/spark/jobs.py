@@ -68,7 +68,6 @@ class _Job:
     payload: bytes
     told: Callable[[Ending], None]
     submitted: float
-    thread: Thread | None = None
     done: Event = field(default_factory=Event)
     cancelled: bool = False
 
@@ -84,6 +83,8 @@ class SparkJobs:
         """Prepare to start functions; `run` tells the job groups of one run from another's."""
         self.context = context
         self.run = run
+        # What is set for the caller's thread (a scheduler pool) holds for the jobs' threads too.
+        self._properties = context._jsc.sc().getLocalProperties().clone()
         self._jobs: dict[str, _Job] = {}
         self._lock = Lock()
         _OPEN.add(self)
@@ -99,16 +100,13 @@ class SparkJobs:
         Raises:
             InputError: for a name that was used before.
         """
-        from pyspark import InheritableThread
-
         job = _Job(name, f"meander-{self.run}-{name}", payload, told, time.monotonic())
         with self._lock:
             if name in self._jobs:
                 raise InputError(f"{name} was started before: names are not used twice in a run")
             self._jobs[name] = job
         # A daemon thread: it blocks in Spark, and must not keep the interpreter from its end.
-        job.thread = InheritableThread(target=self._run, args=(job,), daemon=True, name=job.group)
-        job.thread.start()
+        Thread(target=self._run, args=(job,), daemon=True, name=job.group).start()
 
     def running(self) -> tuple[str, ...]:
         """Name the functions that have not ended, in the order of their start."""
@@ -167,7 +165,9 @@ class SparkJobs:
         try:
             ending = self._collect(job)
         except BaseException as error:  # a job that could not run is an ending like others
-            ending = Ending(job.name, None, "cancelled" if job.cancelled else _told(error))
+            stopped = "the SparkContext was stopped" if self.context._jsc is None else ""
+            why = "cancelled" if job.cancelled else stopped or _told(error)
+            ending = Ending(job.name, None, why)
         try:
             job.told(ending)
         except Exception:
@@ -186,6 +186,7 @@ class SparkJobs:
                 return
 
     def _collect(self, job: _Job) -> Ending:
+        self.context._jsc.sc().setLocalProperties(self._properties.clone())
         self.context.setJobGroup(job.group, f"meander {job.name}", interruptOnCancel=False)
         rows = self.context.parallelize([job.payload], 1).mapPartitions(_task).collect()
         row = rows[0] if rows else _Row(trouble="the task gave no row")
