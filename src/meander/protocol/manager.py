@@ -45,7 +45,10 @@ class MigrationManager:
         self._put_at = 0.0
         self.unconfirmed: dict[TaskId, Install] = {}
         """Installed here, but the newest table does not know it yet."""
+        self._news: list[Install] = []
+        """Of those, what this event has installed and is not yet reported."""
         self._install_at = 0.0
+        """When to report all of them again."""
 
     # ------------------------------------------------------------------ a new table
 
@@ -204,15 +207,18 @@ class MigrationManager:
         pause = self.node._now - begun
         item = Install(slot.task, slot.tenure, size, pause, transfer_s, waited)
         self.unconfirmed[slot.task] = item
-        self._install_at = min(self._install_at, self.node._now)
+        self._news.append(item)
+
+    def flush(self) -> None:
+        """Report what this event has installed."""
+        if self._news:
+            self.node._send(MASTER, Installed(tuple(self._news)))
+            self._news.clear()
+            self._install_at = max(self._install_at, self.node._now + self.node.settings.retry_s)
 
     def tick(self) -> None:
         """Say again what was not confirmed."""
         self._put()
-        self.report()
-
-    def report(self) -> None:
-        """Report installs, at once or again."""
         if self.unconfirmed and self.node._now >= self._install_at:
             self._install_at = self.node._now + self.node.settings.retry_s
             self.node._send(MASTER, Installed(tuple(self.unconfirmed.values())))

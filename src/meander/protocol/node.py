@@ -278,7 +278,7 @@ class Node(Client):
         return Ack(task, slot.term, position.incarnation, position.number, durable)
 
     def flush(self) -> None:
-        """Send what this event has caused: loop chunks, acknowledgements, re-routes."""
+        """Send what this event has caused: loop chunks, acknowledgements, re-routes, installs."""
         assert self.table is not None
         gathered: defaultdict[NodeId, list[Chunk]] = defaultdict(list)
         budget = LOCAL_CHUNKS_MAX
@@ -296,6 +296,7 @@ class Node(Client):
             self._send(node, Chunks(tuple(chunks)))
         self.rerouter.flush()
         self.staging.flush()
+        self.manager.flush()
 
     def _send_loop(self, chunk: Chunk) -> None:
         """Send a loop chunk again, to make its task's owner say how far it is."""

@@ -227,4 +227,3 @@ class Retriever:
         for item, reply_to in orders:
             node.staging.take_again(item, node.epoch, reply_to)
         node.acknowledge(slot)
-        node.manager.report()

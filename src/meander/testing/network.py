@@ -6,11 +6,28 @@ they may travel over several). What is lost is lost silently: nobody is told.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
-from typing import Any
+from typing import Any, Final
 
-from meander.protocol.messages import Chunks, Envelope, Grant, Part, Put, Stage, Welcome
+from meander.protocol.messages import (
+    Accepted,
+    Acks,
+    Beat,
+    Checkpointed,
+    Chunks,
+    Commit,
+    Committed,
+    Drop,
+    Envelope,
+    Grant,
+    Installed,
+    Part,
+    Put,
+    Stage,
+    StageHeld,
+    Welcome,
+)
 from meander.protocol.table import Table
 from meander.testing.timeline import Timeline
 
@@ -26,25 +43,32 @@ def weight(envelope: Envelope) -> int:
     >>> weight(Envelope("master", 1, "n1", 1, Epoch(1, 3), Fence()))
     64
     """
-    body = envelope.body
-    payload = 0
-    if isinstance(body, Chunks):
-        payload = sum([24 + chunk.size for chunk in body.chunks])
-    elif isinstance(body, Part):
-        payload = len(body.data)
-    elif isinstance(body, Put):
-        payload = len(body.blob or b"")
-    elif isinstance(body, Grant):
-        payload = _table_bytes(body.table)
-    elif isinstance(body, Welcome):
-        payload = _table_bytes(body.grant.table)
-    elif isinstance(body, Stage):
-        payload = sum(32 + item.size for item in body.items)
-    return HEADER_BYTES + payload
+    payload = _PAYLOADS.get(type(envelope.body))
+    return HEADER_BYTES if payload is None else HEADER_BYTES + payload(envelope.body)
 
 
 def _table_bytes(table: Table | None) -> int:
     return 0 if table is None else table.size
+
+
+_PAYLOADS: Final[Mapping[type, Callable[[Any], int]]] = {
+    Chunks: lambda body: sum([24 + chunk.size for chunk in body.chunks]),
+    Acks: lambda body: 24 * len(body.acks),
+    Stage: lambda body: sum([32 + item.size for item in body.items]),
+    StageHeld: lambda body: 24 * len(body.items),
+    Commit: lambda body: sum([24 + 12 * len(item.winners) for item in body.items]),
+    Committed: lambda body: 16 * len(body.outcomes),
+    Put: lambda body: len(body.blob or b""),
+    Part: lambda body: len(body.data),
+    Drop: lambda body: 24 * len(body.items),
+    Beat: lambda body: 16 * len(body.stats),
+    Grant: lambda body: _table_bytes(body.table),
+    Welcome: lambda body: _table_bytes(body.grant.table),
+    Installed: lambda body: 40 * len(body.items),
+    Checkpointed: lambda body: 48 * len(body.items),
+    Accepted: lambda body: 20 * len(body.items),
+}
+"""About how many bytes a message has besides its header."""
 
 
 class Traffic:
