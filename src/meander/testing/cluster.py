@@ -85,7 +85,7 @@ class Cluster:
         self.random = random = Random(schedule.seed)
         kinds = {incident.kind for incident in schedule.incidents}
         self.settings = settings or draw_settings(random, checkpoints=bool(kinds & LOSES_MEMORY))
-        self.trial: Trial = trial or TallyTrial(self.tasks, random)
+        self.trial: Trial = trial or TallyTrial(self.tasks, random, seconds=schedule.seconds)
         if self.trial.tasks != schedule.tasks:
             raise ValueError("the trial and the schedule must have the same number of tasks")
         self.timeline = Timeline()

@@ -123,12 +123,18 @@ class Tally:
 class TallyTrial:
     """Feeders, a query and tasks of random sizes, for `Tally`."""
 
-    def __init__(self, tasks: int, random: Random, rows: int | None = None) -> None:
+    def __init__(
+        self, tasks: int, random: Random, rows: int | None = None, seconds: float = 8.0
+    ) -> None:
+        """Make as many rows and batches as the sources can give in so many seconds."""
+        share = min(1.0, seconds / 8.0)
         self.tasks = tasks
         self._padding = tuple(random.choice((0, 200, 2000, 20000)) for _ in range(tasks))
         count = random.randint(1, 3)
-        self._rows = {f"feeder{i}": rows or random.randint(40, 160) for i in range(count)}
-        self._batches = random.randint(2, 8)
+        self._rows = {
+            f"feeder{i}": rows or int(share * random.randint(40, 160)) for i in range(count)
+        }
+        self._batches = 1 + int(share * random.randint(1, 7))
 
     @property
     def feeders(self) -> Mapping[FeederId, int]:
