@@ -36,6 +36,7 @@ RUN = ("run", "word-count", "--input", "generated")
         ((*RUN, "--pause-ms", "-1"), "--pause-ms"),
         ((*RUN, "--policy", "guess"), "guess"),
         ((*RUN, "--seconds", "0"), "--seconds"),
+        ((*RUN, "--master", "nonsense"), "no master 'nonsense'"),
         ((*RUN, "--speedup", "0"), "--speedup"),
         ((*RUN, "--rate", "nan"), "tweets_s"),
         (("run", "word-count", "--input", "nowhere.parquet"), "nowhere.parquet does not exist"),

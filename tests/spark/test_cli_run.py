@@ -66,6 +66,22 @@ def test_a_file_is_counted_exactly_while_nodes_come_and_go(meander: Call, tmp_pa
     assert len(report["owners"][-1]["runs"]) == 1
 
 
+def test_csv_and_json_lines_are_counted_as_spark_counts_them(meander: Call, tmp_path: Path) -> None:
+    csv = 'ts,text,user\n2020-01-01T00:00:00Z,"to be,\nor ""not""",7\n,to be,8\n'
+    (tmp_path / "rows.csv").write_text(csv)
+    lines = (
+        '{"ts": "2020-01-01 00:00:00", "text": "Grüße, straße"}\n{"ts": null, "text": "to be"}\n'
+    )
+    (tmp_path / "rows.jsonl").write_text(lines)
+    for name, total in (("rows.csv", 6), ("rows.jsonl", 4)):
+        code, said, _ = meander(
+            "run", "word-count", "--input", tmp_path / name, "--nodes", 1, "--tasks", 4,
+            "--output", tmp_path / f"{name}.out", "--verify", "--json",
+        )  # fmt: skip
+        assert code == 0
+        assert json.loads(said)["verify"]["total"] == total
+
+
 def test_ctrl_c_finishes_what_was_read(meander: Call, tmp_path: Path) -> None:
     """1. a stream of a minute  2. Ctrl-C  3. the state holds what was read, nothing runs on."""
     out = tmp_path / "out"
@@ -115,3 +131,20 @@ def test_more_nodes_than_slots_are_refused(meander: Call, tmp_path: Path) -> Non
     assert code == 2
     assert "cannot carry 20 nodes" in told
     assert "slots" in told
+
+
+@pytest.mark.slow
+def test_real_tweets_are_counted_exactly_in_both_directions(
+    meander: Call, real: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Thirteen months in half a minute, on one node, then three, then two."""
+    out = tmp_path / "out"
+    code, said, _ = meander(
+        "run", "word-count", "--input", real("tweets.parquet"), "--nodes", 1, "--rescale", "3@6s",
+        "--rescale", "2@16s", "--speedup", 1_200_000, "--output", out, "--verify", "--json",
+    )  # fmt: skip
+    report = json.loads(said)
+    assert code == 0
+    assert report["verify"]["exact"]
+    assert report["verify"]["total"] == report["words"] > 35_000_000
+    assert [(r["from"], r["to"]) for r in report["rescales"]] == [(1, 3), (3, 2)]

@@ -131,16 +131,17 @@ def show(found: dict[str, Any]) -> None:
         f"state, {found['rate_rows_s']:,.0f} rows a second; latencies in ms"
     )
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    heads = ("mode", "before: p50", "p99", "during: p50", "p99", "worst", "moved: p99",
-             "after: p99", "seconds", "bytes", "exact")  # fmt: skip
+    heads = ("mode", "before, p50 / p99", "during", "worst", "p99 of moved", "p99 after",
+             "seconds", "bytes", "exact")  # fmt: skip
     for i, head in enumerate(heads):
         table.add_column(head, justify="left" if i == 0 else "right")
     for name, mode in {"control": found["control"], **found["modes"]}.items():
-        names = ("p50_before_ms", "p99_before_ms", "p50_during_ms", "p99_during_ms",
-                 "max_during_ms")  # fmt: skip
+        spans = [
+            f"{mode[f'p50_{s}_ms']:.0f} / {mode[f'p99_{s}_ms']:.0f}" for s in ("before", "during")
+        ]
         table.add_row(
-            name.replace("_", " "), *(f"{mode[n]:.1f}" for n in names),
-            f"{mode['moved']['p99_ms']:.1f}", f"{mode['p99_after_ms']:.1f}",
+            name.replace("_", " "), *spans, f"{mode['max_during_ms']:.0f}",
+            f"{mode['moved']['p99_ms']:.0f}", f"{mode['p99_after_ms']:.0f}",
             f"{mode['duration_s']:.2f}", amount(mode["bytes_moved"]),
             "yes" if mode["exact"] else "NO",
         )  # fmt: skip

@@ -108,6 +108,7 @@ class Run:
         self.start_s = time.time() + SETTLE_S
         self.end_s = self.start_s
         self.interrupted = False
+        self.lost: list[str] = []
         self.stages: list[Stage] = []
         self.skipped: list[Rescale] = []
         self._todo = sorted(wish.rescales, key=lambda r: r.at_s)
@@ -128,7 +129,7 @@ class Run:
             self._begin_next()
             self._show(self._scene())
             time.sleep(TICK_S)
-        self.end_s = time.time()
+        self.end_s, self.lost = time.time(), self._lost()
         for source in self.sources:
             source.wait(0.1)
         self.skipped = list(self._todo)
@@ -140,14 +141,17 @@ class Run:
         if driver.failure is not None:
             raise driver.failure
         if driver.lost_tasks:
-            gone = ", ".join(
-                facts["node"] for _, what, facts in list(driver.events) if what == "lost"
-            )
             raise LostStateError(
-                f"{gone} died, and with it the state of tasks {sorted(driver.lost_tasks)}: no count "
-                "can be trusted any more. With --checkpoint DIR the stream would have gone on"
+                f"{', '.join(self._lost())} died, and with it the state of tasks "
+                f"{sorted(driver.lost_tasks)}: no count can be trusted any more. With "
+                "--checkpoint DIR the stream would have gone on"
             )
         return any(source.running for source in self.sources)
+
+    def _lost(self) -> list[str]:
+        """Name the nodes that died."""
+        events = list(self.counts.driver.events)
+        return [facts["node"] for _, what, facts in events if what == "lost"]
 
     def _moves(self) -> bool:
         """Whether a migration is under way; ends the books of one that is over."""
@@ -220,9 +224,7 @@ class Run:
                 {"at_s": o.at_s - self.start_s, "runs": runs_of(o.owners)}
                 for o in self.monitor.owners
             ],
-            "lost": [
-                facts["node"] for _, what, facts in self.counts.driver.events if what == "lost"
-            ],
+            "lost": self.lost,
             "skipped": [list(r) for r in self.skipped],
             "verify": None,
         }  # fmt: skip

@@ -92,7 +92,11 @@ def _stream(spark: Session, wish: Wish, show: Show, say: Say) -> dict[str, Any]:
     operator = WordCount()
     operator.trace_chunks_max = TRACE_CHUNKS_MAX
     say(f"starting {wish.nodes} nodes as Spark tasks …")
-    began = time.monotonic()
+    began, flowing = time.monotonic(), list[Run]()
+
+    def mute(_: str) -> None:
+        """Say nothing of nodes that end because all is over."""
+
     with (
         meander.deploy(
             spark,
@@ -102,7 +106,7 @@ def _stream(spark: Session, wish: Wish, show: Show, say: Say) -> dict[str, Any]:
             nodes_max=wish.nodes_max,
             policy=wish.policy,
             checkpoint=wish.checkpoint,
-            tell=lambda what, facts: _speak(what, facts, say),
+            tell=lambda what, facts: _speak(what, facts, say if flowing else mute),
         ) as counts,
         Monitor(counts.driver) as monitor,
     ):
@@ -110,8 +114,10 @@ def _stream(spark: Session, wish: Wish, show: Show, say: Say) -> dict[str, Any]:
         for rescale in wish.rescales[:1]:  # loads what plans rounds
             counts.plan(rescale.nodes, pause_ms=wish.pause_ms, policy=wish.policy)
         run = Run(wish, counts, monitor, show, say)
+        flowing.append(run)
         with _interrupts(run):
             run.loop()
+        flowing.clear()
         say("reading the state …")
         words = _write_state(counts, wish.output / "state")
     return run.report(words)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 DIFFERENT = 1
 """Exit code when the counts are not those of a batch count."""
 OPERATORS = ("word-count",)
+MASTERS = r"local$|local\[|local-cluster\[|spark://|yarn$|k8s://"
 GENERATED_S = 60.0
 WRITTEN = ("state", "report.json", "report.html")
 """What a run writes, and what --force replaces."""
@@ -112,6 +113,10 @@ def wish_of(args: argparse.Namespace) -> Wish:
         )
     if not (math.isfinite(args.pause_ms) and args.pause_ms >= 0):
         raise InputError(f"--pause-ms must be 0 or more, not {args.pause_ms}")
+    if args.master and not re.match(MASTERS, args.master):
+        raise InputError(
+            f"Spark knows no master {args.master!r}: local[N,4], spark://HOST:PORT, yarn or k8s://…"
+        )
     for wanted in (args.nodes, *(r.nodes for r in args.rescale)):
         if wanted > args.tasks:
             raise InputError(f"{wanted} nodes are more than the {args.tasks} tasks they share")

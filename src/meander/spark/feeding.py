@@ -108,13 +108,16 @@ def compare(spark: SparkSession, state: str, source: TextSource) -> Verdict:
     with explained("cannot compare with Spark's count"):
         ours = spark.read.parquet(state).select("word", F.col("count").alias("ours"))
         theirs = batch_counts(spark, source).withColumnRenamed("count", "theirs")
-        both = ours.join(theirs, "word", "full_outer").cache()
-        differ = both.where(~F.col("ours").eqNullSafe(F.col("theirs")))
-        row = both.agg(F.count("*"), F.coalesce(F.sum("theirs"), F.lit(0))).first()
+        both = ours.join(theirs, "word", "full_outer")
+        differs = ~F.col("ours").eqNullSafe(F.col("theirs"))
+        row = both.agg(
+            F.count("*"),
+            F.coalesce(F.sum("theirs"), F.lit(0)),
+            F.count_if(differs),
+        ).first()
         assert row is not None, "an aggregate has a row"
-        wrong = differ.count()
-        shown = differ.orderBy("word").limit(EXAMPLES).collect() if wrong else []
-        both.unpersist()
+        wrong = int(row[2])
+        shown = both.where(differs).orderBy("word").limit(EXAMPLES).collect() if wrong else []
     examples = tuple(f"{r['word']}: {r['ours'] or 0} instead of {r['theirs'] or 0}" for r in shown)
     return Verdict(int(row[0]), int(row[1]), wrong, examples)
 
