@@ -18,8 +18,8 @@ PAUSE_MS = 50
 OVERHEAD_MS = 10
 PHASES_SHOWN = 8
 
-STREAM_S, TWEETS_S = 30.0, 2000.0
-RESCALES = ((6, 8.0), (3, 18.0))
+STREAM_S, TWEETS_S = 26.0, 2000.0
+RESCALES = ((6, 7.0), (3, 16.0))
 """(nodes, second of the stream)."""
 
 

@@ -224,7 +224,7 @@ class Run:
                 {"at_s": o.at_s - self.start_s, "runs": runs_of(o.owners)}
                 for o in self.monitor.owners
             ],
-            "lost": self.lost,
+            "lost": self.lost, "chunks_forgotten": self.monitor.forgotten,
             "skipped": [list(r) for r in self.skipped],
             "verify": None,
         }  # fmt: skip

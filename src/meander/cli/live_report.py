@@ -10,7 +10,8 @@ import numpy as np
 from meander.runtime.monitor import Samples
 
 BIN_S = 0.25
-"""One point of the curves."""
+"""One point of the curves; longer where there would be too many."""
+BINS_MAX = 400
 BESIDE_S = 10.0
 """How much before and after a rescale is summed up."""
 WARM_S = 1.0
@@ -60,14 +61,17 @@ def curves(samples: Samples, start_s: float) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {name: [] for name in names}
     if not len(samples):
         return found
-    due = np.floor((samples.due_us / 1e6 - start_s) / BIN_S).astype(int)
-    applied = np.floor(((samples.due_us + samples.latency_us) / 1e6 - start_s) / BIN_S).astype(int)
-    first, last = int(max(0, due.min())), int(max(due.max(), applied.max()))
+    due_s = samples.due_us / 1e6 - start_s
+    applied_s = due_s + samples.latency_us / 1e6
+    bin_s = max(BIN_S, float(applied_s.max()) / BINS_MAX)
+    due = np.floor(due_s / bin_s).astype(int)
+    applied = np.floor(applied_s / bin_s).astype(int)
+    first, last = int(max(0, due.min())), int(max(0, due.max(), applied.max()))
     rows = np.bincount(np.clip(applied, 0, None), samples.rows, minlength=last + 1)
     for k in range(first, last + 1):
         summary = samples.where(due == k).summary()
-        found["at_s"].append((k + 0.5) * BIN_S)
+        found["at_s"].append((k + 0.5) * bin_s)
         for name in ("p50_ms", "p99_ms", "max_ms"):
             found[name].append(summary[name])
-        found["rows_s"].append(float(rows[k]) / BIN_S)
+        found["rows_s"].append(float(rows[k]) / bin_s)
     return found

@@ -28,6 +28,9 @@ POLL_S = 0.5
 TRACE_CHUNKS_MAX = 500_000
 """What nodes remember between two looks: 16 MB at most, and far less in practice."""
 
+SAMPLES_MAX = 5_000_000
+"""Kept by a monitor, the newest: some 165 MB, a quarter of an hour of a busy stream."""
+
 Longs = npt.NDArray[np.int64]
 
 
@@ -111,9 +114,12 @@ class Monitor:
         """Prepare to watch; the operator must have been deployed with `trace_chunks_max`."""
         self.owners: list[Owners] = []
         """Every change of ownership that was seen."""
+        self.forgotten = 0
+        """Chunks that were given up, the oldest first."""
         self._driver, self._poll_s = driver, poll_s
         self._reader = Reader(driver.token)
         self._tables: list[Any] = []
+        self._kept = 0
         self._fetched: dict[NodeId, int] = {}
         """Chunks that we have of each node that runs."""
         self._exits = 0
@@ -168,6 +174,11 @@ class Monitor:
         if fresh > 0:
             with self._lock:
                 self._tables.append(table.slice(max(0, table.num_rows - fresh)))
+                self._kept += self._tables[-1].num_rows
+                while self._kept > SAMPLES_MAX:
+                    oldest = self._tables.pop(0).num_rows
+                    self._kept -= oldest
+                    self.forgotten += oldest
 
     def _hear_exits(self) -> None:
         exits = self._driver.exits[self._exits :]
