@@ -117,9 +117,15 @@ def remarks(facts: Facts) -> list[str]:
 
 
 def in_use(context: SparkContext) -> tuple[int, int]:
-    """Count the Spark tasks that run now, and the slots there are."""
-    infos = context._jsc.sc().statusTracker().getExecutorInfos()
-    return sum(info.numRunningTasks() for info in infos), slots_now(context)
+    """Count the Spark tasks that run now, and the slots there are.
+
+    The scheduler itself is asked: what Spark's status tracker says can be seconds old.
+    """
+    counts = context._jsc.sc().taskScheduler().runningTasksByExecutors().valuesIterator()
+    used = 0
+    while counts.hasNext():
+        used += int(counts.next())
+    return used, slots_now(context)
 
 
 def slots_now(context: SparkContext) -> int:

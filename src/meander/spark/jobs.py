@@ -118,7 +118,7 @@ class SparkJobs:
         return time.monotonic() - self._jobs[name].submitted
 
     def has_slot(self, name: str) -> bool:
-        """Tell whether Spark has given the job a slot (or it is over)."""
+        """Tell whether Spark has given the job a slot (or it is over); may be seconds late."""
         job = self._jobs[name]
         return job.done.is_set() or _active_tasks(self.context, job.group) > 0
 

@@ -71,6 +71,9 @@ class SparkLauncher:
 
     def waiting(self, seconds: float) -> Iterator[tuple[str, str]]:
         """Name the jobs without a slot that have waited longer, each with what to say of it."""
+        used, slots = ground.in_use(self.context)
+        if used < slots:  # then nobody waits for one, whatever the slow tracker says of a job
+            return
         for job in self._jobs.running():
             waited = self._jobs.waited_s(job)
             if waited >= seconds and not self._jobs.has_slot(job):
