@@ -392,7 +392,7 @@ HUNTS: dict[str, Hunt] = {
     "release a leaving node too early": CROWDED,
     "install a state whose epoch is stale": CROWDED,
     "re-route without order": CROWDED,
-    "bounce a chunk of a newer epoch back": CROWDED,
+    "bounce a chunk of a newer epoch back": CROWDED._replace(faults="lag,reorder"),
     "install one's own stale copy after A-B-A": CROWDED,
     "acknowledge at the rerouter": CROWDED,
     "emit before it is durable": Hunt(60, "crash,reset", nodes=3, tasks=4),

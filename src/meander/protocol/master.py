@@ -135,13 +135,20 @@ class Master(Machine):
 
     def _after(self) -> None:
         self.conductor.advance()
-        age_s = self._now - self.published_at
-        if self.settled and (not self.ledger.chain or age_s > 1.0):
-            self.changed = True
-        if self.joined and age_s > self.settings.gather_s:
-            self.changed = True
+        if self.joined or self.settled:
+            age_s, pause_s = self._now - self.published_at, self._pause_s()
+            if self.settled and (not self.ledger.chain or age_s > max(1.0, pause_s)):
+                self.changed = True
+            if self.joined and age_s > pause_s:
+                self.changed = True
         if self.changed:
             self._publish()
+
+    def _pause_s(self) -> float:
+        """Say how long to gather what is not urgent: a table goes to everybody over one link."""
+        size = 0 if self.table is None else self.table.size
+        sent_s = size * len(self.membership.peers) / self.settings.publish_bytes_s
+        return max(self.settings.gather_s, sent_s)
 
     @property
     def upcoming(self) -> Epoch:

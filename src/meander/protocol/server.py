@@ -108,16 +108,9 @@ class StateServer(Client):
 
     def _adopt(self, old: Table | None, new: Table) -> None:
         """Free what no chain names any more, whoever forgot to say so."""
-        named = (
-            {
-                (task, link.tenure)
-                for entry in new.incoming
-                for link in entry.chain
-                for task in range(entry.lb, entry.ub)
-            }
-            if self.held or self._wishes
-            else set()
-        )
+        if not (self.held or self._wishes):
+            return
+        named = new.named
         for key, held in list(self.held.items()):
             if key not in named and held.target <= new.epoch:
                 del self.held[key]

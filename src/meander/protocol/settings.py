@@ -17,6 +17,8 @@ class Settings:
     """The master waits this much longer before it counts a lease as run out: clocks drift."""
     gather_s: float = 0.05
     """Processes that register within this time of the last table stand together in the next one."""
+    publish_bytes_s: float = 100e6
+    """Tables that are not urgent take at most so much of the master's link; leases need the rest."""
     retry_s: float = 0.25
     """How long to wait for an answer before asking again."""
     window_chunks: int = 8

@@ -98,6 +98,16 @@ class Table:
         return find_fault(self)
 
     @cached_property
+    def named(self) -> frozenset[tuple[TaskId, Epoch]]:
+        """Every (task, tenure) that a chain names: the states that somebody may still ask for."""
+        return frozenset(
+            (task, link.tenure)
+            for entry in self.incoming
+            for link in entry.chain
+            for task in range(entry.lb, entry.ub)
+        )
+
+    @cached_property
     def size(self) -> int:
         """About how many bytes this is on the wire."""
         chains = sum(24 + 16 * len(entry.chain) for entry in self.incoming)

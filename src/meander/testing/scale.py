@@ -22,6 +22,8 @@ from meander.testing.network import Traffic
 from meander.testing.trial import OperatorTrial
 
 STATE_BYTES = 1000
+LINK_BYTES_S = 1.25e9
+"""Of every process: 10 Gbit/s."""
 NODES_PER_SERVER = 8
 TAU = Fraction(1, 20)
 """No node may have more than 5 % over the mean: else a rescale by a tenth need not move anything."""
@@ -99,11 +101,11 @@ def measure(nodes: int, tasks: int, target: int) -> Growth:
     feed = [(row * tasks // ROWS, row) for row in range(ROWS)]
     cluster = Cluster(
         Schedule(0, nodes, tasks, 1.0, ()),
-        Settings(bandwidth_bytes_s=100e6),
+        Settings(bandwidth_bytes_s=LINK_BYTES_S),
         trial=OperatorTrial(Stone, tasks, {"feeder0": feed}),
         servers=max(1, nodes // NODES_PER_SERVER),
     )
-    cluster.network.bandwidth_bytes_s = 100e6
+    cluster.network.bandwidth_bytes_s = LINK_BYTES_S
     master = cluster.master
     master.conductor.tau = TAU
     _run(cluster, START_S_MAX, lambda: master.started and not master.ledger.chain)
