@@ -89,12 +89,15 @@ def test_a_round_is_sized_by_budget_overhead_and_bandwidth():
     pacer = Pacer(bandwidth_bytes_s=1000.0, overhead_s=0.1)
     assert pacer.limits() == Limits()
     pacer.start(0.5, Limits(bytes_max=7))
+    assert pacer.limits() == Limits(tasks_max=1), "nothing was measured yet"
+    pacer.observe_install(1000, 1.0)
     assert pacer.limits() == Limits(bytes_max=7, link_bytes_max=400)
     assert pacer.predict(400) == pytest.approx(0.5)
 
 
 def test_a_round_over_the_budget_halves_the_next_and_two_shrink_it_to_one_task():
     pacer = Pacer(1000.0, 0.0)
+    pacer.observe_install(1000, 1.0)
     pacer.start(0.4, Limits())
     pacer.observe_round(0.5)
     assert pacer.limits().link_bytes_max == 200
@@ -104,6 +107,7 @@ def test_a_round_over_the_budget_halves_the_next_and_two_shrink_it_to_one_task()
 
 def test_rounds_grow_again_when_they_fit():
     pacer = Pacer(1000.0, 0.0)
+    pacer.observe_install(1000, 1.0)
     pacer.start(0.4, Limits())
     for measured in (0.5, 0.5, 0.5, 0.1):
         pacer.observe_round(measured)

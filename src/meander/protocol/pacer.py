@@ -8,6 +8,7 @@ The cost of a task and the bandwidth are fitted to every install, the overhead (
 freezing) to what a whole round took beyond that. A task weighs `bytes + toll`, the toll being its cost
 in bytes of the link; rounds are sized and predicted in such bytes. A round that took longer than the
 budget halves the next one; two in a row, and rounds shrink to a single task until one fits again.
+The first round of all is a single task, too: what the links can do is not guessed.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Pacer:
         """Size the next round, its link in bytes with tolls."""
         if self.budget_s is None:
             return self._wish
-        if self._exceeded >= 2:
+        if self._exceeded >= 2 or not self._sums[0]:  # nothing measured: try one task first
             return Limits(tasks_max=1)
         room = max(0.0, self.budget_s - self.overhead_s) * self.bandwidth_bytes_s * self._shrink
         return self._wish._replace(link_bytes_max=max(1, int(room)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -123,12 +124,9 @@ class Preview:
     """Tasks that alone take longer than the pause budget."""
 
 
-def preview(
-    problem: Problem, speed: tuple[float, float, float], policy: str, pause_ms: float | None
-) -> Preview:
+def preview(problem: Problem, pacer: Pacer, policy: str, pause_ms: float | None) -> Preview:
     """Plan, and go through the rounds on paper."""
     found = planner(policy)(problem)
-    pacer = Pacer(*speed)
     budget = None if pause_ms is None else pause_ms / 1000
     pacer.start(budget, Limits())
     sizes = problem.workload.size.tolist()
@@ -154,14 +152,10 @@ def _moved(current: Any, target: Any, moves: Mapping[TaskId, str]) -> Any:
     return type(current).from_owners(np.array(owners), nodes, current.epoch)
 
 
-def snapshot(master: Master, nodes: int, tau: Fraction) -> tuple[Problem, Any]:
-    """Take what a preview needs from the master's books."""
+def snapshot(master: Master, nodes: int, tau: Fraction) -> tuple[Problem, Pacer]:
+    """Take what a preview needs from the master's books: the pacer is a copy."""
     ledger, conductor = master.ledger, master.conductor
     current = conductor._current()
     workload = Workload([w + 1 for w in ledger.work], list(ledger.size))
     fresh = [f"new{i}" for i in range(1, nodes + 1)]
-    return Problem(workload, current, nodes, tau, new_nodes=fresh), (
-        conductor.pacer.bandwidth_bytes_s,
-        conductor.pacer.overhead_s,
-        conductor.pacer.task_s,
-    )
+    return Problem(workload, current, nodes, tau, new_nodes=fresh), copy(conductor.pacer)
