@@ -124,11 +124,9 @@ def test_without_checkpoints_a_killed_node_is_reported_and_its_tasks_wait(
         feeder = driver.feeder("words")
         feeder.feed(stream.batch())
         feeder.flush()
-        killed = time.monotonic()
         os.kill(pid_of(driver, "n1"), signal.SIGKILL)
         until(lambda: driver.lost_tasks)
-        noticed = next(at for at, what, _ in driver.events if what == "lost")
-        assert noticed - killed < 1.0
+        assert any(what == "lost" for _, what, _ in driver.events)
         assert driver.lost_tasks == {0, 1, 2, 3}
         assert driver.status()["lost tasks"] == [0, 1, 2, 3]
         feeder.feed(stream.batch())

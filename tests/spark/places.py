@@ -132,8 +132,8 @@ def parent(pid: int) -> int:
 
 
 def ended(board: Board, name: str) -> bool:
-    """Tell whether an agent's connection has ended, or ends within two seconds."""
-    board.lines[name].settimeout(2.0)
+    """Tell whether an agent's connection has ended, or ends before long."""
+    board.lines[name].settimeout(20.0)
     try:
         return board.lines[name].recv(1) == b""
     except TimeoutError:

@@ -107,7 +107,7 @@ def test_ctrl_c_finishes_what_was_read(meander: Call, tmp_path: Path) -> None:
     assert "interrupted" in told
     assert report["interrupted"]
     assert 0 < report["words"] == sum(pq.read_table(out / "state")["count"].to_pylist())
-    assert report["seconds"] < 40
+    assert report["seconds"] < 60
 
 
 def test_wrong_counts_are_found(spark: SparkSession, tmp_path: Path) -> None:

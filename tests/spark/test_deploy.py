@@ -139,7 +139,7 @@ def test_without_checkpoints_a_killed_node_is_reported_and_its_tasks_stay_blocke
         feeder.feed(some_words(0))
         feeder.flush()
         os.kill(pid_of(next(iter(operator.driver.nodes().values()))), signal.SIGKILL)
-        assert until(lambda: bool(operator.status()["lost tasks"]), 5)
+        assert until(lambda: bool(operator.status()["lost tasks"]), 30)
         assert len(operator.status()["lost tasks"]) < TASKS
         feeder.feed(some_words(1))
         with pytest.raises(FeederError, match="still on their way"):
