@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from meander.errors import InfeasibleError
-from meander.model import Assignment, Plan, Problem
+from meander.model import Assignment, Plan, Problem, Workload
 from meander.planning import plan
 from meander.planning.phases import makespan, order_of_moves, phases
 from meander.planning.rounds import Limits as RoundLimits
@@ -50,3 +50,17 @@ def _round_limits(limits: Limits) -> RoundLimits:
     link = limits.link_bytes_max
     pause = None if link is None else Pause(budget_ms=1000, bandwidth=link)
     return RoundLimits(limits.tasks_max, limits.bytes_max, pause)
+
+
+def warm() -> None:
+    """Compile planner and carrier, or load them from the cache.
+
+    A master must not do that while it has leases to grant: call this before it starts.
+
+    >>> warm()
+    """
+    now = Assignment.from_intervals([(0, 2), (2, 4)])
+    found = planner()(Problem(Workload([1] * 4, [1] * 4), now, nodes=3, tau=1))
+    carrier(now, found.target, [1] * 4, Limits())
+    both = Assignment.from_owners(np.array([0, 1, 0, 1]), ["n1", "n2"])
+    planner()(Problem(Workload([1] * 4, [1] * 4), both, nodes=3, tau=1))

@@ -40,7 +40,7 @@ from meander.runtime.spec import ProcessExit, ProcessSpec, live_settings
 from meander.runtime.staff import DeployError, Staff
 from meander.runtime.store import DirectoryStore, NoStore, StoreWorker
 from meander.runtime.transport import LOOPBACK, Transport
-from meander.wiring import carrier
+from meander.wiring import carrier, warm
 from meander.wiring import planner as wired_planner
 
 __all__ = ["DeployError", "Driver"]
@@ -154,6 +154,7 @@ class Driver:
         Raises:
             DeployError: if they do not register in time; it says what is known of each.
         """
+        warm()  # before there are leases to grant
         tables = board(self._zookeeper, self.run, self.token)
         if tables is not None:
             tables.open()

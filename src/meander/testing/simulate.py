@@ -46,6 +46,7 @@ def run(
         digest: whether to hash the whole history, to compare runs bit for bit.
 
     >>> from meander.testing.faults import generate
+    >>> from meander.testing.faults import generate
     >>> outcome = run(generate(seed=1, nodes=3, tasks=8, faults=["crash", "loss"], seconds=3.0))
     >>> outcome.failed, outcome.counts["lost"]
     (False, 0)
