@@ -54,8 +54,9 @@ def _pids() -> Iterator[int]:
 def _sockets() -> Iterator[tuple[str, int]]:
     for pid in {os.getpid(), *descendants()}:
         try:
-            for entry in os.scandir(f"/proc/{pid}/fd"):
-                if found := re.match(r"socket:\[(\d+)\]", os.readlink(entry.path)):
+            links = [f"/proc/{pid}/fd/{name}" for name in os.listdir(f"/proc/{pid}/fd")]
+            for link in links:
+                if found := re.match(r"socket:\[(\d+)\]", os.readlink(link)):
                     yield found.group(1), pid
         except (FileNotFoundError, ProcessLookupError):
             continue

@@ -108,7 +108,7 @@ def test_nothing_listens_beyond_loopback_and_all_processes_end(spark: SparkSessi
         heard = {(pid, address, port) for pid, address, port in listening()}
         assert {pid for pid, _, _ in heard} >= {os.getpid(), *pids}
         assert {address for _, address, _ in heard} <= LOOPBACK
-    assert until(lambda: not any(map(alive, pids)), 5)
+    assert until(lambda: not any(map(alive, pids)), 30)
 
 
 def test_a_killed_node_is_noticed_and_restored_from_its_checkpoint(
