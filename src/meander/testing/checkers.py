@@ -114,6 +114,10 @@ class Checkers:
         there = self.cluster.processes.get(envelope.to)
         if there is not None and not there.machine.ended:
             return
+        table = getattr(process.machine, "table", None)
+        member = table.members.get(envelope.to) if table is not None else None
+        if member is not None and (envelope.to, member.incarnation) not in self.dismissed:
+            return  # another one of that name was dismissed, in an earlier driver's life
         if self.cluster.is_current(process):
             self.violated(f"{process.name} sends to {envelope.to}, which was dismissed")
 
