@@ -66,6 +66,8 @@ class StateServer(Client):
         if old is not None and old.target >= body.target:
             self._send(env.sender, PutDone(*key, body.target, held=True))
             return
+        if body.blob is not None:
+            self._supersede(body.task, body.tenure)
         size = len(body.blob or b"") - (len(old.blob or b"") if old is not None else 0)
         room = self.settings.server_bytes_max - self.bytes
         held = size <= max(0, room) or self.bytes == 0
@@ -76,6 +78,14 @@ class StateServer(Client):
         wisher = self._wishes.pop(key, None) if held else None
         if wisher is not None:
             self._give(wisher, key, 0)
+
+    def _supersede(self, task: TaskId, tenure: Epoch) -> None:
+        """Free older states of a task: a later owner has installed it since.
+
+        Their nodes keep them, and put them again should the later owner be lost.
+        """
+        for key in [k for k in self.held if k[0] == task and k[1] < tenure]:
+            self.bytes -= len(self.held.pop(key).blob or b"")
 
     def _check_fetch(self, body: Fetch) -> str | None:
         if min(body.task, body.offset) < 0:
