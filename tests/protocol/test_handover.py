@@ -309,7 +309,7 @@ def test_a_transfer_that_stopped_is_resumed_at_its_offset():
 
 def test_what_tuples_wait_for_is_fetched_first(books):
     """1. tasks 0 and 1 move to b; 0 is being fetched  2. the fetch must be repeated later  3. a chunk
-    comes for task 1  4. it is asked for next, urgently."""
+    comes for task 1  4. it is asked for next."""
     books.move(0, "b")
     books.move(1, "b")
     books.next_table()
@@ -317,7 +317,7 @@ def test_what_tuples_wait_for_is_fetched_first(books):
     books.deliver(Fetch)
     books.send("b", chunk(1, task=1))
     books.deliver(Part)
-    assert [(e.body.task, e.body.urgent) for e in books.pending(Fetch)][-1] == (1, True)
+    assert [e.body.task for e in books.pending(Fetch)][-1] == 1
 
 
 def test_a_full_wait_buffer_delays_no_other_task():

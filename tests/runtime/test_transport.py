@@ -151,8 +151,8 @@ def test_garbage_on_the_port_does_no_harm(ends: tuple[End, End]) -> None:
             client.do_get(flight.Ticket(ticket), options).read_all()
     client.close()
     assert b.next() == PeerLost("a", 1)
-    a.send(b, Fetch(1, Epoch(1, 1), 0, urgent=False))
-    assert b.next().body == Fetch(1, Epoch(1, 1), 0, urgent=False)
+    a.send(b, Fetch(1, Epoch(1, 1), 0))
+    assert b.next().body == Fetch(1, Epoch(1, 1), 0)
     assert b.transport.malformed == 4
 
 

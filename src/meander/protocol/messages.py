@@ -227,8 +227,6 @@ class Fetch(NamedTuple):
     task: TaskId
     tenure: Epoch
     offset: int
-    urgent: bool
-    """Tuples are waiting for it: serve it first."""
 
 
 class Part(NamedTuple):

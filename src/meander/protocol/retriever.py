@@ -98,8 +98,7 @@ class Retriever:
         if member is None:  # it is gone; the master will say where the state is to come from
             self._later(slot)
             return
-        urgent = slot.waiting_since is not None
-        self.node._send(member.server, Fetch(slot.task, link.tenure, self._got, urgent))
+        self.node._send(member.server, Fetch(slot.task, link.tenure, self._got))
 
     def _later(self, slot: Slot) -> None:
         slot.retry_at = self.node._now + self.node.settings.retry_s
