@@ -20,7 +20,8 @@ from meander.spark.java import java_home
 
 MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
 LOOPBACK = "127.0.0.1"
-START_S_MAX = 30.0
+START_S_MAX = 90.0
+"""A JVM on a busy small machine."""
 STOP_S_MAX = 5.0
 LOG_LINES = 5
 SETTINGS = """\
@@ -41,7 +42,7 @@ def server() -> Iterator[str]:
     """
     import pyspark
 
-    folder, port = Path(tempfile.mkdtemp(prefix="meander-zookeeper-")), _free_port()
+    folder, port = Path(tempfile.mkdtemp(prefix="meander-zookeeper-")), free_port()
     (folder / "zoo.cfg").write_text(SETTINGS.format(folder=folder, port=port, host=LOOPBACK))
     jars = str(Path(pyspark.__file__).parent / "jars" / "*")
     java = str(java_home() / "bin" / "java")
@@ -52,7 +53,7 @@ def server() -> Iterator[str]:
             subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True) as process,
         ):
             try:
-                _wait_for(process, port, folder / "log")
+                wait_for_port(process, port, folder / "log", "ZooKeeper")
                 yield f"{LOOPBACK}:{port}"
             finally:
                 process.terminate()
@@ -64,8 +65,12 @@ def server() -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _wait_for(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    """Wait until somebody listens."""
+def wait_for_port(process: subprocess.Popen[bytes], port: int, log: Path, name: str) -> None:
+    """Wait until a process that was started listens.
+
+    Raises:
+        InputError: with the end of its log, if it does not.
+    """
     limit = time.monotonic() + START_S_MAX
     while process.poll() is None and time.monotonic() < limit:
         try:
@@ -75,10 +80,10 @@ def _wait_for(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
         else:
             return
     last = "\n  ".join(log.read_text(errors="replace").splitlines()[-LOG_LINES:])
-    raise InputError(f"ZooKeeper did not start:\n  {last}")
+    raise InputError(f"{name} did not start:\n  {last}")
 
 
-def _free_port() -> int:
-    """Find a port: ZooKeeper cannot be asked to choose one itself."""
+def free_port() -> int:
+    """Find a port, for servers that cannot be asked to choose one themselves."""
     with socket.create_server((LOOPBACK, 0)) as probe:
         return int(probe.getsockname()[1])
