@@ -14,7 +14,6 @@ from meander.cli.arguments import positive
 from meander.cli.main import OK, complain
 from meander.cli.plots import plot_path
 from meander.cli.sources import add_session, add_source, length, session_of, source_of
-from meander.errors import InputError
 from meander.spark import skew
 from meander.spark.slots import length_text
 
@@ -81,27 +80,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _settings(args: argparse.Namespace) -> Settings:
-    from meander.spark.patterns import PatternRules
+    from meander.operators.pattern_rules import PatternRules, read_words
     from meander.spark.profiling import Settings
 
-    rules = PatternRules(args.window, args.pattern_size, args.words_max,
-                         _words(args.stop_words), _words(args.dictionary))  # fmt: skip
+    listed = [frozenset[str]() if p is None else read_words(p)
+              for p in (args.stop_words, args.dictionary)]  # fmt: skip
+    rules = PatternRules(args.window, args.pattern_size, args.words_max, *listed)
     app = "key" if args.key and args.app == "word-count" else args.app
     return Settings(app, args.tasks, args.slot, args.text, tuple(args.key), rules, args.top,
                     args.strict)  # fmt: skip
-
-
-def _words(path: Path | None) -> frozenset[str]:
-    """Read a list of words, separated by white space."""
-    if path is None:
-        return frozenset()
-    try:
-        found = frozenset(path.read_text(encoding="utf-8").lower().split())
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {error}") from None
-    if not found:
-        raise InputError(f"{path} holds no word")
-    return found
 
 
 def _show(console: Console, found: Profile, facts: dict[str, object]) -> None:

@@ -5,6 +5,7 @@
     hashing     key → hash → task, equal to Spark      split       a batch by task
     table       the keyed table                        state       dumps back into tables
     aggregates, layout, keys, columns                  what the table is made of
+    pattern_texts, pattern_rules   texts to patterns   patterns    the maximal frequent ones
     kernels     the compiled loops
 
 Only `model` and `errors` are imported from the rest of Meander: no Spark, socket or clock
@@ -18,21 +19,28 @@ from meander.operators.base import Context, Operator
 from meander.operators.hashing import hash_columns, tasks_of
 from meander.operators.keyed import KeyedAggregate, WordCount
 from meander.operators.layout import Layout
+from meander.operators.pattern_rules import STOP_WORDS, PatternRules
+from meander.operators.pattern_texts import generate
+from meander.operators.patterns import FrequentPatterns
 from meander.operators.split import Split, split
 from meander.operators.table import KeyedTable
 from meander.operators.tasks import TaskStates
 from meander.operators.words import tokenise
 
 __all__ = [
+    "STOP_WORDS",
     "Aggregate",
     "Context",
+    "FrequentPatterns",
     "KeyedAggregate",
     "KeyedTable",
     "Layout",
     "Operator",
+    "PatternRules",
     "Split",
     "TaskStates",
     "WordCount",
+    "generate",
     "hash_columns",
     "split",
     "tasks_of",

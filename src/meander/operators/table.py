@@ -239,7 +239,7 @@ def update_tables(
             if is_bytes(column.type):  # hashing would have noticed
                 check_offsets(bytes_of(column))
     bounds = np.ascontiguousarray(bounds, dtype=np.int64)
-    _check_groups(tables, bounds, batch.num_rows, hashes)
+    check_groups(tables, bounds, batch.num_rows, hashes)
     metas = np.array([table.address for table in tables], dtype=np.int64)
     where = locate(tables, metas, bounds, codec.encode(columns), hashes)
     for i, (cell, given) in enumerate(zip(layout.cells, inputs, strict=True)):
@@ -289,7 +289,8 @@ def _key_length(view: Bytes, row: int) -> int:
     return int(end) - int(start)
 
 
-def _check_groups(tables: Sequence[KeyedTable], bounds: Ints, rows: int, hashes: Hashes) -> None:
+def check_groups(tables: Sequence[KeyedTable], bounds: Ints, rows: int, hashes: Hashes) -> None:
+    """Refuse groups that do not fit the batch, or a table that must not change."""
     if len(bounds) != len(tables) + 1 or bounds[0] != 0 or bounds[-1] != rows:
         raise InputError(f"bounds must run from 0 to {rows} with one more than {len(tables)}")
     if np.any(bounds[1:] < bounds[:-1]) or len(hashes) != rows:

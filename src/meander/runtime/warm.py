@@ -19,7 +19,7 @@ def warm_up() -> None:
     with suppress(ImportError):
         import pandas  # noqa: F401
 
-    from meander.operators import Aggregate, Context, KeyedAggregate, split
+    from meander.operators import Aggregate, Context, FrequentPatterns, KeyedAggregate, split
 
     schema = pa.schema({"k": pa.string(), "i": pa.int64(), "f": pa.float64()})
     rows = pa.record_batch({"k": ["a", None], "i": [1, 2], "f": [0.5, 1.5]}, schema=schema)
@@ -36,3 +36,9 @@ def warm_up() -> None:
             operator.process(state, part, here)
             operator.load(operator.dump(state), here)
             state.result()
+    pattern: Any = FrequentPatterns(threshold=0)
+    here = Context(0, 1)
+    state = pattern.create(here)
+    fed = {"pattern": ["a b"], "count": [1], "supers": [0]}
+    pattern.process(state, pa.record_batch(fed, schema=pattern.schema), here)
+    state.result()

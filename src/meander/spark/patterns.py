@@ -21,52 +21,14 @@ patterns, changes neither the counters nor their number).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from math import comb
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from meander.errors import InputError
+from meander.operators.pattern_rules import PatternRules
 from meander.spark.events import slot_of
 from meander.spark.words import words
 
-PATTERNS_MAX = 1_000_000
-"""Most patterns of one tweet."""
-
-
-@dataclass(frozen=True)
-class PatternRules:
-    """Which patterns a text has."""
-
-    window_s: int = 90
-    """ω; 90 seconds is the paper's default."""
-    size_max: int = 2
-    """Most words in a pattern."""
-    words_max: int = 20
-    """Most distinct words taken of one tweet."""
-    stop_words: frozenset[str] = field(default=frozenset())
-    """Words that are in no pattern."""
-    dictionary: frozenset[str] = field(default=frozenset())
-    """When not empty: only these words are in patterns."""
-
-    def __post_init__(self) -> None:
-        if self.window_s < 1 or self.size_max < 1 or self.words_max < 1:
-            raise InputError("window, pattern size and words of a tweet must be at least 1")
-        if (count := self.patterns_max) > PATTERNS_MAX:
-            raise InputError(
-                f"a tweet of {self.words_max} words has {count} patterns of up to {self.size_max} "
-                f"words, more than {PATTERNS_MAX}: lower --pattern-size or --words-max"
-            )
-
-    @property
-    def patterns_max(self) -> int:
-        """Most patterns of one tweet.
-
-        >>> PatternRules(size_max=2, words_max=20).patterns_max
-        210
-        """
-        return sum(comb(self.words_max, k) for k in range(1, self.size_max + 1))
+__all__ = ["PatternRules", "alive", "comings_and_goings", "pattern_words", "patterns"]
 
 
 def pattern_words(text: Column, rules: PatternRules) -> Column:
