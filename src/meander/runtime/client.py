@@ -26,10 +26,11 @@ from meander.protocol.feeder import Feeder
 from meander.protocol.messages import Finish, Offer
 from meander.protocol.settings import Settings
 from meander.runtime.bulletin import board
+from meander.runtime.credentials import LOOPBACK, Credentials
 from meander.runtime.rows import Mark, Rows
 from meander.runtime.shell import Shell
 from meander.runtime.spec import ProcessSpec
-from meander.runtime.transport import LOOPBACK, Transport
+from meander.runtime.transport import Transport
 from meander.runtime.warm import warm_up
 
 GATHER_ROWS = 16_384
@@ -56,7 +57,7 @@ class FeederClient:
         *,
         run: str,
         master: str,
-        token: str,
+        credentials: Credentials | str,
         tasks: int,
         settings: Settings,
         generation: int = 1,
@@ -86,9 +87,10 @@ class FeederClient:
         instance = f"{name}/{os.getpid()}/{time.time_ns()}"
         self.machine = Feeder(name, settings, generation, instance)
         self.shell = Shell(self.machine, after=self._pump, master_address=master)
+        credentials = Credentials.of(credentials)
         self.transport = Transport(
-            self.shell.give, run=run, peer=name, token=token, host=host, full=self.shell.full,
-            board=board(zookeeper, run, token),
+            self.shell.give, run=run, peer=name, credentials=credentials, host=host,
+            full=self.shell.full, board=board(zookeeper, run, credentials.token),
         )  # fmt: skip
         self.shell.start(self.transport)
         self._lingerer = threading.Thread(target=self._linger, name=f"{name} linger", daemon=True)
@@ -98,7 +100,7 @@ class FeederClient:
     def from_spec(cls, spec: ProcessSpec, operator: Operator[Any], **options: Any) -> FeederClient:
         """Make it in a launched process."""
         return cls(
-            spec.name, operator, run=spec.run, master=spec.master, token=spec.token,
+            spec.name, operator, run=spec.run, master=spec.master, credentials=spec.credentials,
             tasks=spec.tasks, settings=spec.settings, generation=spec.generation,
             zookeeper=spec.zookeeper, **options,
         )  # fmt: skip

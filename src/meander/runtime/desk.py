@@ -29,7 +29,8 @@ class NodeDesk:
     """Answers questions from outside the protocol: state, outputs, metrics."""
 
     def __init__(self, place: Place, node: Node, adapter: OperatorAdapter) -> None:
-        self.node, self.adapter, self.token = node, adapter, place.spec.token
+        self.node, self.adapter = node, adapter
+        self.credentials = place.spec.credentials
         assert place.shell is not None
         assert place.transport is not None
         self.shell: Shell = place.shell
@@ -78,7 +79,7 @@ class NodeDesk:
 
     def bequeath(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Write every task's state into a state server's vault, for the restart baseline."""
-        return bequeath(self.shell, self._serving(), str(fields["server"]), self.token)
+        return bequeath(self.shell, self._serving(), str(fields["server"]), self.credentials)
 
     def outputs(self, fields: Mapping[str, Any]) -> Any:
         """Give outputs not yet fetched; `release` says what the caller has: {task: number}."""

@@ -30,8 +30,10 @@ from meander.protocol.membership import Status
 from meander.protocol.messages import Abort, Launch, PeerLost, Rescale, Resume, RollBack, Tell
 from meander.protocol.settings import Settings
 from meander.runtime import restart as baseline
+from meander.runtime.authority import Guard
 from meander.runtime.bulletin import board
 from meander.runtime.client import FeederClient
+from meander.runtime.credentials import LOOPBACK, Credentials
 from meander.runtime.handle import Preview, RescaleHandle, preview, snapshot
 from meander.runtime.launch import Launcher, LocalLauncher
 from meander.runtime.reader import Reader
@@ -39,7 +41,7 @@ from meander.runtime.shell import Shell
 from meander.runtime.spec import ProcessExit, ProcessSpec, live_settings
 from meander.runtime.staff import DeployError, Staff
 from meander.runtime.store import DirectoryStore, NoStore, StoreWorker
-from meander.runtime.transport import LOOPBACK, Transport
+from meander.runtime.transport import Transport
 from meander.wiring import carrier, warm
 from meander.wiring import planner as wired_planner
 
@@ -70,6 +72,8 @@ class Driver:
         pickled: bytes | None = None,
         registration_s_max: float = 120.0,
         zookeeper: str | None = None,
+        tls: bool | None = None,
+        insecure: bool = False,
         tell: Callable[[str, Mapping[str, Any]], None] | None = None,
     ) -> None:
         """Describe a deployment; `start` begins it.
@@ -89,6 +93,8 @@ class Driver:
             pickled: the operator in pickled form, where plain pickle does not do.
             registration_s_max: how long `start` waits for the first nodes.
             zookeeper: `host:port[,…]`: put tables up there instead of sending them to everybody.
+            tls: encrypt connections, with certificates on both sides; None: beyond loopback.
+            insecure: listen beyond loopback without TLS; a warning says what that gives up.
             tell: hears what happens: losses, migrations.
         """
         check_operator(operator)
@@ -98,7 +104,8 @@ class Driver:
         durable = {"checkpoint_s": checkpoint_s if checkpoints else 0.0}
         self.settings = settings or live_settings(tasks, **durable)
         self.run = secrets.token_hex(6)
-        self.token = secrets.token_urlsafe(32)
+        self.guard = Guard(self.run, host, tls=tls, insecure=insecure)
+        self.credentials = self.guard.issue("master", "master")
         self.launcher: Launcher = launcher or LocalLauncher()
         self.staff = Staff(self.launcher)
         self.events: deque[tuple[float, str, Mapping[str, Any]]] = deque(maxlen=10_000)
@@ -155,14 +162,15 @@ class Driver:
             DeployError: if they do not register in time; it says what is known of each.
         """
         warm()  # before there are leases to grant
-        tables = board(self._zookeeper, self.run, self.token)
+        tables = board(self._zookeeper, self.run, self.credentials.token)
         if tables is not None:
             tables.open()
+        self.guard.watch()
         self.transport = Transport(
             self.shell.give,
             run=self.run,
             peer="master",
-            token=self.token,
+            credentials=self.credentials,
             incarnation=1,
             host=self.host,
             full=self.shell.full,
@@ -193,6 +201,7 @@ class Driver:
         self.launcher.close(drain_s_max)
         self.shell.stop("stopped")
         self.transport.close()
+        self.guard.close()
 
     def _addresses(self) -> list[str]:
         def find(master: Master) -> list[str]:
@@ -252,7 +261,8 @@ class Driver:
         """Describe a process of this deployment."""
         return ProcessSpec(
             kind=kind, run=self.run, name=name, incarnation=incarnation,
-            generation=self.generation, master=self.address, token=self.token, tasks=self.tasks,
+            generation=self.generation, master=self.address,
+            credentials=self.guard.issue(kind, name), tasks=self.tasks,
             settings=self.settings, store=self._directory, zookeeper=self._zookeeper,
             **{"operator": b"" if kind == "server" else self._pickled, **changes},
         )  # fmt: skip
@@ -324,16 +334,20 @@ class Driver:
     def feeder(self, name: str, **options: Any) -> FeederClient:
         """Make a feeder in this process; `gather_rows` and `linger_ms` are its options."""
         feeder = FeederClient(
-            name, self.operator, run=self.run, master=self.address, token=self.token,
+            name, self.operator, run=self.run, master=self.address, credentials=self.issue(name),
             tasks=self.tasks, settings=self.settings, generation=self.generation,
             host=self.host, zookeeper=self._zookeeper, **options,
         )  # fmt: skip
         self.feeders.append(feeder)
         return feeder
 
+    def issue(self, name: str) -> Credentials:
+        """Make the credentials of a feeder: it may call itself so, or anything below `<name>/`."""
+        return self.guard.issue("feeder", name)
+
     def reader(self) -> Reader:
         """Make a client for the nodes' state, outputs and metrics."""
-        return Reader(self.token)
+        return Reader(self.credentials)
 
     def nodes(self) -> dict[NodeId, str]:
         """Tell where the nodes that serve listen."""

@@ -109,9 +109,9 @@ class Link:
         transport = self._transport
         try:
             if self._client is None:
-                self._client = flight.connect(f"grpc://{self.address}", generic_options=_CHANNEL)
+                self._client = transport.credentials.connect(self.address, generic_options=_CHANNEL)
             descriptor = flight.FlightDescriptor.for_command(transport.identity.hello())
-            pair = self._client.do_put(descriptor, schema, transport.options())
+            pair = self._client.do_put(descriptor, schema, transport.credentials.call())
             if pair[1].read() is None:
                 pair[0].close()  # raises what the peer says
                 raise flight.FlightUnavailableError("the peer hung up")

@@ -117,7 +117,7 @@ class Monitor:
         self.forgotten = 0
         """Chunks that were given up, the oldest first."""
         self._driver, self._poll_s = driver, poll_s
-        self._reader = Reader(driver.token)
+        self._reader = Reader(driver.credentials)
         self._tables: list[Any] = []
         self._kept = 0
         self._fetched: dict[NodeId, int] = {}

@@ -61,12 +61,12 @@ class Place:
             self.shell.give,
             run=spec.run,
             peer=spec.name,
-            token=spec.token,
+            credentials=spec.credentials,
             incarnation=spec.incarnation if spec.kind == "node" else 0,
             host=self.host,
             schema=self._schema,
             full=self.shell.full,
-            board=board(spec.zookeeper, spec.run, spec.token),
+            board=board(spec.zookeeper, spec.run, spec.credentials.token),
         )
         self.transport.actions["stop"] = self._stop
         self.shell.start(self.transport)

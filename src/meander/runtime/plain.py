@@ -26,7 +26,7 @@ from meander.errors import MeanderError
 from meander.operators import WordCount
 from meander.operators.base import Context
 from meander.runtime.client import OFFERS_MAX, offer_of
-from meander.runtime.transport import LOOPBACK, TOKEN_HEADER
+from meander.runtime.credentials import LOOPBACK, TOKEN_HEADER
 from meander.runtime.warm import warm_up
 
 START_S_MAX = 120.0

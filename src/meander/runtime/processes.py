@@ -32,12 +32,12 @@ from meander.protocol.server import StateServer
 from meander.protocol.slot import Phase
 from meander.runtime.adapter import OperatorAdapter
 from meander.runtime.client import FeederClient
+from meander.runtime.credentials import LOOPBACK
 from meander.runtime.desk import NodeDesk
 from meander.runtime.place import EndedError, Place
 from meander.runtime.restart import Vault, VaultStore
 from meander.runtime.spec import ProcessExit, ProcessSpec, Reason
 from meander.runtime.store import DirectoryStore, DurableStore, NoStore, StoreWorker
-from meander.runtime.transport import LOOPBACK
 from meander.runtime.warm import warm_up
 
 log = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ def run_node(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> Pro
             spec.name, spec.incarnation, spec.settings, spec.generation, server, adapter
         )
         place = Place(spec, node, host, operator.schema, adapter)
-        place.open(StoreWorker(VaultStore(_store(spec), spec.token)))
+        place.open(StoreWorker(VaultStore(_store(spec), spec.credentials)))
         NodeDesk(place, node, adapter)
         try:
             return place.serve(gone)

@@ -13,8 +13,8 @@ from pyarrow import flight
 
 from meander.errors import MeanderError
 from meander.model import NodeId, TaskId
+from meander.runtime.credentials import Credentials
 from meander.runtime.metrics import Histogram
-from meander.runtime.transport import TOKEN_HEADER
 
 SUMS = (
     "rows", "busy_s", "chunks", "waits", "reroutes", "dropped", "malformed", "refused", "stale",
@@ -28,12 +28,8 @@ class StateUnreadError(MeanderError):
 class Reader:
     """Asks nodes."""
 
-    def __init__(self, token: str) -> None:
-        self._token = token
-
-    def _options(self, timeout_s: float) -> Any:
-        headers = [(TOKEN_HEADER.encode(), self._token.encode())]
-        return flight.FlightCallOptions(timeout=timeout_s, headers=headers)
+    def __init__(self, credentials: Credentials | str) -> None:
+        self._credentials = Credentials.of(credentials)
 
     def ask(
         self,
@@ -45,8 +41,8 @@ class Reader:
         """Ask for facts; None if there is no answer."""
         action = flight.Action(what, json.dumps(fields or {}).encode())
         try:
-            with flight.connect(f"grpc://{address}") as client:
-                (answer,) = client.do_action(action, self._options(timeout_s))
+            with self._credentials.connect(address) as client:
+                (answer,) = client.do_action(action, self._credentials.call(timeout_s))
                 return json.loads(answer.body.to_pybytes())
         except (pa.ArrowException, ValueError):
             return None
@@ -55,8 +51,8 @@ class Reader:
         """Ask for rows; None if there is no answer."""
         ticket = flight.Ticket(json.dumps(fields).encode())
         try:
-            with flight.connect(f"grpc://{address}") as client:
-                table = client.do_get(ticket, self._options(timeout_s)).read_all()
+            with self._credentials.connect(address) as client:
+                table = client.do_get(ticket, self._credentials.call(timeout_s)).read_all()
         except pa.ArrowException:
             return None
         table.validate(full=True)

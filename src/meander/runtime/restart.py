@@ -29,9 +29,9 @@ from meander.protocol.membership import Change, Status
 from meander.protocol.messages import STORE, Action, Launch, Link, Store, Stored
 from meander.protocol.node import Node
 from meander.protocol.state import encode
+from meander.runtime.credentials import Credentials
 from meander.runtime.shell import Shell
 from meander.runtime.store import DurableStore
-from meander.runtime.transport import TOKEN_HEADER
 
 if TYPE_CHECKING:
     from meander.runtime.driver import Driver
@@ -40,11 +40,6 @@ PREFIX = "vault/"
 SCHEMA = pa.schema({"key": pa.string(), "blob": pa.large_binary()})
 CALL_S_MAX = 60.0
 WRITE_S_MAX = 600.0
-
-
-def options(token: str) -> Any:
-    """Give the options of a call."""
-    return flight.FlightCallOptions(headers=[(TOKEN_HEADER.encode(), token.encode())])
 
 
 class Vault:
@@ -84,8 +79,8 @@ class Vault:
 class VaultStore:
     """A durable store that also finds bequests."""
 
-    def __init__(self, store: DurableStore, token: str) -> None:
-        self._store, self._token = store, token
+    def __init__(self, store: DurableStore, credentials: Credentials) -> None:
+        self._store, self._credentials = store, credentials
         self._clients: dict[str, Any] = {}
 
     def write(self, action: Store) -> Stored:
@@ -105,20 +100,22 @@ class VaultStore:
         try:
             client = self._clients.get(address)
             if client is None:
-                client = self._clients[address] = flight.connect(f"grpc://{address}")
-            rows = client.do_get(ticket, options(self._token)).read_all()
+                client = self._clients[address] = self._credentials.connect(address)
+            rows = client.do_get(ticket, self._credentials.call()).read_all()
         except pa.ArrowException as error:
             self._clients.pop(address, None)
             raise OSError(f"the state server does not answer: {error}") from None
         return rows["blob"][0].as_py() if rows.num_rows else None
 
 
-def bequeath(shell: Shell, tasks: list[TaskId], server: str, token: str) -> dict[str, Any]:
+def bequeath(
+    shell: Shell, tasks: list[TaskId], server: str, credentials: Credentials
+) -> dict[str, Any]:
     """Write every task's state into a vault; give `{task: [tenure, key, bytes]}`."""
     told: dict[str, Any] = {}
-    with flight.connect(f"grpc://{server}") as client:
+    with credentials.connect(server) as client:
         descriptor = flight.FlightDescriptor.for_command(json.dumps({"kind": "vault"}).encode())
-        writer, reader = client.do_put(descriptor, SCHEMA, options(token))
+        writer, reader = client.do_put(descriptor, SCHEMA, credentials.call())
         with writer:
             for task in tasks:
                 tenure, blob = shell.call(_encoder(task)).result(CALL_S_MAX)

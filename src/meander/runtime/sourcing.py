@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from meander.operators import tokenise
+from meander.runtime.credentials import Credentials
 from meander.runtime.pacing import paced
 from meander.runtime.processes import SourceBatch
 from meander.runtime.reader import Reader
@@ -43,7 +44,7 @@ class WordSource:
     start_s: float
     """When the stream begins, in seconds since 1970."""
     master: str
-    token: str = field(repr=False)
+    credentials: Credentials = field(repr=False)
 
     def __call__(self, offset: int) -> Iterator[SourceBatch]:
         """Give the batches of words after an offset, each when it is due."""
@@ -67,7 +68,7 @@ class Progress:
         self.facts: dict[str, Any] = {
             "name": source.name, "offset": -1, "texts": 0, "words": 0, "late_s": 0.0, "done": False,
         }  # fmt: skip
-        self._master, self._reader = source.master, Reader(source.token)
+        self._master, self._reader = source.master, Reader(source.credentials)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="source", daemon=True)
 

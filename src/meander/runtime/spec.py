@@ -1,7 +1,7 @@
 """What a launched process is told, and what it tells when it ends: small values, no behaviour.
 
 A spec travels on a channel that the launcher trusts (a pipe to a child, Spark's closure), never on
-the wire between processes: it holds the token, and the operator in pickled form.
+the wire between processes: it holds the credentials, and the operator in pickled form.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Any
 
 from meander.protocol.settings import Settings
+from meander.runtime.credentials import Credentials
 
 
 def live_settings(tasks: int, **changes: Any) -> Settings:
@@ -44,7 +45,7 @@ class ProcessSpec:
     generation: int
     master: str
     """Where the master listens, `host:port`."""
-    token: str = field(repr=False)
+    credentials: Credentials = field(repr=False)
     tasks: int
     settings: Settings
     server: str = ""
@@ -68,6 +69,7 @@ class ProcessSpec:
         """Read what `json` wrote."""
         fields = json.loads(text)
         fields["settings"] = Settings(**fields["settings"])
+        fields["credentials"] = Credentials(**fields["credentials"])
         fields["operator"] = base64.b64decode(fields["operator"])
         return cls(**fields)
 

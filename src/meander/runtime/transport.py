@@ -5,7 +5,8 @@
 
 Rules of the file
   1. A stream begins with who opens it: run, process, incarnation, address, versions. The token is in
-     the call's headers and is checked before anything else is read.
+     the call's headers and is checked before anything else is read (`doors`); with TLS the name must
+     be that of the certificate.
   2. A queue is bounded by bytes and messages; what does not fit is dropped and counted. So is what
      was under way on a stream that broke. The protocol asks again for all that matters.
   3. The end of a stream that somebody opened to us is an event, `PeerLost`: sockets of a dead process
@@ -16,9 +17,7 @@ Rules of the file
 
 from __future__ import annotations
 
-import hmac
 import json
-import logging
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -30,16 +29,16 @@ from meander.errors import MalformedMessage, MeanderError
 from meander.protocol.messages import Envelope, Event, PeerId, PeerLost
 from meander.runtime.bulletin import Publisher
 from meander.runtime.codec import HEADER_BYTES_MAX, decode
+from meander.runtime.credentials import LOOPBACK, Credentials
+from meander.runtime.doors import Door, host_of
 from meander.runtime.link import Link
 from meander.runtime.typed import NAME_CHARS_MAX
 from meander.runtime.version import versions
 
-log = logging.getLogger(__name__)
-
-TOKEN_HEADER: Final = "x-meander-token"
 WELCOME: Final = b"welcome"
 """What a stream is answered that is taken: whoever opened it knows at once if it was not."""
-LOOPBACK: Final = "127.0.0.1"
+REQUEST_BYTES_MAX: Final = 16 * 2**20
+"""Of a question from outside the protocol; one that names a million tasks has about 10 MiB."""
 
 Answer: TypeAlias = Callable[[Mapping[str, Any]], Any]
 """Serves a request from outside the protocol: takes its fields, gives a batch reader or a table."""
@@ -64,44 +63,30 @@ class RefusedError(MeanderError):
     """A peer does not want to speak with us, and says why; asking again does not help."""
 
 
-class Tokens(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Lets in whoever presents the token; says once per peer whom it did not."""
-
-    def __init__(self, token: str) -> None:
-        self._token = token.encode()
-        self._refused: set[str] = set()
-        self.refusals = 0
-
-    def start_call(self, info: Any, headers: Mapping[str, list[str]]) -> None:
-        """Check the token of a call; compare in constant time."""
-        given = headers.get(TOKEN_HEADER, [""])[0]
-        if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), self._token):
-            self.refusals += 1
-            who = str(info.method)
-            if who not in self._refused and len(self._refused) < 1000:
-                self._refused.add(who)
-                log.warning("a call (%s) without the right token was refused", who)
-            raise flight.FlightUnauthenticatedError("the token is wrong or missing")
-
-
 class Server(flight.FlightServerBase):  # type: ignore[misc]
-    """What a process listens with."""
+    """What a process listens with. Every handler asks the door first."""
 
-    def __init__(self, transport: Transport, location: str, token: str) -> None:
+    def __init__(self, transport: Transport, host: str, credentials: Credentials) -> None:
         self._transport = transport
-        self.tokens = Tokens(token)
-        super().__init__(location, middleware={"token": self.tokens})
+        super().__init__(
+            credentials.location(f"{host}:0"),
+            middleware=transport.door.middleware,
+            **credentials.server_options(),
+        )
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Take a peer's stream until it ends."""
-        self._transport.receive(descriptor.command, reader, writer)
+        self._transport.door.admit(context)
+        self._transport.receive(context, descriptor.command, reader, writer)
 
     def do_get(self, context: Any, ticket: Any) -> Any:
         """Answer a request for rows."""
+        self._transport.door.admit(context)
         return self._transport.answer(ticket.ticket)
 
     def do_action(self, context: Any, action: Any) -> Any:
         """Answer a request for facts, as JSON."""
+        self._transport.door.admit(context)
         return [json.dumps(self._transport.facts(action.type, action.body)).encode()]
 
 
@@ -114,7 +99,7 @@ class Transport:
         *,
         run: str,
         peer: PeerId,
-        token: str,
+        credentials: Credentials | str,
         incarnation: int = 0,
         host: str = LOOPBACK,
         schema: Any = None,
@@ -127,15 +112,17 @@ class Transport:
             deliver: takes events, from any thread.
             run: names the deployment; peers of another are refused.
             peer: this process.
-            token: what every connection must present.
+            credentials: what every connection must present; a bare token: there is no TLS.
             incarnation: this process's, where it is known from the start.
             host: the address to listen on.
             schema: of rows that may come.
             full: whether readers shall wait before they take more.
             board: where tables are put up; None: they are sent like everything else.
         """
-        self._deliver, self._token, self._schema, self._full = deliver, token, schema, full
-        self.server = Server(self, f"grpc://{host}:0", token)
+        self._deliver, self._schema, self._full = deliver, schema, full
+        self.credentials = Credentials.of(credentials)
+        self.door = Door(self.credentials, run, peer)
+        self.server = Server(self, host, self.credentials)
         self.identity = Identity(run, peer, incarnation, f"{host}:{self.server.port}")
         self.answers: dict[str, Answer] = {}
         """Who serves which kind of DoGet ticket."""
@@ -196,40 +183,40 @@ class Transport:
             if self._links.get(link.address) is link:
                 del self._links[link.address]
 
-    def options(self) -> Any:
-        """Give the options of every call: the token."""
-        return flight.FlightCallOptions(headers=[(TOKEN_HEADER.encode(), self._token.encode())])
-
     # ------------------------------------------------------------------ receiving
 
-    def receive(self, hello: bytes, reader: Any, writer: Any) -> None:
+    def receive(self, context: Any, hello: bytes, reader: Any, writer: Any) -> None:
         """Take what comes on one stream, until it ends."""
         if self.puts is not None and b'"kind"' in hello:
             self.puts(_fields(hello), reader)
             return
-        peer, incarnation, address = self._greet(hello)
-        self._met[peer] = incarnation, address
+        try:
+            peer, incarnation, address = self._greet(hello)
+            self.door.check_name(context, peer)
+            self._meet(peer, incarnation, address)
+        except flight.FlightError as error:
+            self.door.refusals.note(host_of(context.peer()), str(error))
+            raise
         writer.write(WELCOME)
         try:
             while not self._stopping.is_set():
                 while self._full() and not self._stopping.is_set():
                     self._stopping.wait(0.001)
                 chunk = reader.read_chunk()
-                self._take(chunk)
+                self._take(peer, chunk)
         except (StopIteration, pa.ArrowException):
             pass
         finally:
             if not self._stopping.is_set():
                 self._deliver(PeerLost(peer, incarnation))
 
-    def _take(self, chunk: Any) -> None:
+    def _take(self, peer: PeerId, chunk: Any) -> None:
         header = chunk.app_metadata or b""
         try:
             self._deliver(decode(header, chunk.data, self._schema))
         except MalformedMessage as error:
             self.malformed += 1
-            if self.malformed <= 10:
-                log.warning("%s refused a message: %s", self.identity.peer, error)
+            self.door.refusals.note(peer, f"a message: {error}")
 
     def _greet(self, hello: bytes) -> tuple[PeerId, int, str]:
         try:
@@ -258,6 +245,17 @@ class Transport:
                 f"({'; '.join(wrong)}): install the same ones on all hosts"
             )
         return peer, incarnation, address
+
+    def _meet(self, peer: PeerId, incarnation: int, address: str) -> None:
+        """Remember where a peer listens; one that was replaced does not come back."""
+        with self._lock:
+            newest = self._met.get(peer, (0, ""))[0]
+            if incarnation < newest:
+                # Not final to the dialler: it hears from the master that it was replaced.
+                raise flight.FlightServerError(
+                    f"stale: {peer} incarnation {incarnation} was replaced by {newest}"
+                )
+            self._met[peer] = incarnation, address
 
     # ------------------------------------------------------------------ requests
 
@@ -298,9 +296,11 @@ class Transport:
 
 def _fields(raw: bytes) -> dict[str, Any]:
     try:
-        fields = json.loads(raw or b"{}")
+        fields = json.loads(raw or b"{}") if len(raw) <= REQUEST_BYTES_MAX else None
     except (ValueError, RecursionError):
         fields = None
     if type(fields) is not dict:
-        raise flight.FlightServerError("a request is a JSON object")
+        raise flight.FlightServerError(
+            f"a request is a JSON object of at most {REQUEST_BYTES_MAX} bytes"
+        )
     return fields

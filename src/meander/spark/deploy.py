@@ -19,11 +19,11 @@ from meander.model import TaskId
 from meander.operators.base import Operator, check_operator
 from meander.protocol.settings import Settings
 from meander.runtime.client import FeederClient
+from meander.runtime.credentials import LOOPBACK
 from meander.runtime.driver import DeployError, Driver
 from meander.runtime.handle import Preview, RescaleHandle
 from meander.runtime.metrics import MigrationReport
 from meander.runtime.processes import SourceBatch
-from meander.runtime.transport import LOOPBACK
 from meander.spark import ground, ship
 from meander.spark.jobs import dumps
 from meander.spark.launch import SourceTask, SparkLauncher
@@ -49,6 +49,8 @@ def deploy(
     settings: Settings | None = None,
     registration_s_max: float = 120.0,
     zookeeper: str | None = None,
+    tls: bool | None = None,
+    insecure: bool = False,
     tell: Callable[[str, Mapping[str, Any]], None] | None = None,
 ) -> ElasticOperator:
     """Start an operator on nodes in Spark tasks, and wait until it serves.
@@ -69,6 +71,8 @@ def deploy(
         settings: of the protocol.
         registration_s_max: how long to wait for the nodes.
         zookeeper: `host:port[,…]`: put new tables up there instead of sending them to everybody.
+        tls: encrypt connections, with certificates on both sides; None: beyond loopback.
+        insecure: listen beyond loopback without TLS; a warning says what that gives up.
         tell: hears what happens: losses, migrations.
 
     Raises:
@@ -90,7 +94,8 @@ def deploy(
     driver = Driver(
         operator, tasks=tasks, nodes=nodes, launcher=launcher, host=host, settings=settings,
         checkpoints=checkpoint, checkpoint_s=checkpoint_s, policy=policy, tau=tau, pickled=pickled,
-        registration_s_max=registration_s_max, zookeeper=zookeeper, tell=tell,
+        registration_s_max=registration_s_max, zookeeper=zookeeper, tls=tls, insecure=insecure,
+        tell=tell,
     )  # fmt: skip
     with starting(driver, launcher, nodes) as watch:
         try:

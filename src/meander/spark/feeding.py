@@ -60,7 +60,7 @@ def start_sources(
     return [
         operator.source(
             name,
-            WordSource(source, name, part, parts, start_s, driver.address, driver.token),
+            WordSource(source, name, part, parts, start_s, driver.address, driver.issue(name)),
         )
         for part, name in enumerate(names)
     ]

@@ -13,11 +13,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from meander.runtime.credentials import LOOPBACK
 from meander.runtime.driver import DeployError
 from meander.runtime.main import run
 from meander.runtime.processes import SourceBatch, run_feeder
 from meander.runtime.spec import ProcessExit, ProcessSpec, Reason
-from meander.runtime.transport import LOOPBACK
 from meander.spark import ground
 from meander.spark.jobs import Ending, SparkJobs, pickled
 
@@ -122,7 +122,9 @@ def anywhere(spec: ProcessSpec) -> ProcessSpec:
     it should be, since others are told where it listens.
 
     >>> from meander.protocol.settings import Settings
-    >>> spec = ProcessSpec("server", "r", "server@h", 1, 1, "h:1", "t", 64, Settings(), host="10.0.0.7")
+    >>> from meander.runtime.credentials import Credentials
+    >>> settings, keys = Settings(), Credentials("t")
+    >>> spec = ProcessSpec("server", "r", "server@h", 1, 1, "h:1", keys, 64, settings, host="10.0.0.7")
     >>> anywhere(spec).host, anywhere(replace(spec, host=LOOPBACK)).host
     ('', '127.0.0.1')
     """
@@ -138,7 +140,8 @@ def exit_of(spec: ProcessSpec, ending: Ending) -> ProcessExit:
     """Read how a process ended from how its job did.
 
     >>> from meander.protocol.settings import Settings
-    >>> spec = ProcessSpec("node", "r", "n1", 3, 1, "127.0.0.1:1", "t", 64, Settings())
+    >>> from meander.runtime.credentials import Credentials
+    >>> spec = ProcessSpec("node", "r", "n1", 3, 1, "127.0.0.1:1", Credentials("t"), 64, Settings())
     >>> exit_of(spec, Ending("n1-3", None, "cancelled")).reason
     <Reason.KILLED: 'killed'>
     """
