@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from meander.errors import InputError
-from meander.model import Workload
+from meander.model import Problem, Workload
 from meander.planning.clairvoyant import Stage, best_path
 from meander.planning.cvi import Effort
 from meander.planning.evaluate import (
@@ -21,8 +21,10 @@ from meander.planning.evaluate import (
     summary,
 )
 from meander.planning.forecast import make_forecast
+from meander.planning.foresight import Foresight
 from meander.planning.mtm import mtm_from_trace
 from meander.planning.oms import oms
+from meander.planning.ssm import ssm
 
 LIGHT = Effort(candidates=80, rounds=2, chains=8, steps=20, columns=30, pairs=150)
 NODES = [3, 4, 5, 4, 3, 4, 5, 6, 5, 4, 3, 4, 5, 4, 3, 5, 6, 5, 4, 3]
@@ -102,6 +104,28 @@ def test_the_path_in_hindsight_finds_the_exact_optimum_of_small_sequences():
         begin = np.array([r.ub for r in start.runs], dtype=np.int32)
         costs, _ = best_path(begin, stages, [ssm.path], np.random.default_rng(0), rounds=8)
         assert sum(costs) == pytest.approx(exact.cost / weights.total_size, abs=1e-9)
+
+
+def foreseen(steps: list[Step], horizon: int) -> Replay:
+    knows = Foresight([s.nodes for s in steps], np.random.default_rng(0), horizon)
+    return replay(knows, steps, "2/5", ticks(), FIRST)
+
+
+def test_foresight_of_one_step_is_the_single_step_plan():
+    here = most_even(*FIRST)
+    problem = Problem(FIXED[0].workload, here, FIXED[0].nodes, "2/5")
+    one = Foresight([FIXED[0].nodes], np.random.default_rng(0), 1).plan(problem, FIXED[0])
+    assert one.cost == ssm(problem).cost
+
+
+def test_foresight_lies_between_ssm_and_hindsight_when_weights_stay():
+    ssm_done, knows = replay(ByName("ssm"), FIXED, "2/5", ticks(), FIRST), foreseen(FIXED, 12)
+    best = replay_clairvoyant(FIXED, "2/5", FIRST, [ssm_done, knows], np.random.default_rng(0))
+    assert best.cost.sum() <= knows.cost.sum() + 1e-9 < ssm_done.cost.sum()
+
+
+def test_foresight_meets_the_caps_of_the_day_under_drift():
+    assert (foreseen(DRIFTING, 6).met_tau == 1).all()
 
 
 def test_a_forecast_saves_on_a_trace_that_it_was_made_for():

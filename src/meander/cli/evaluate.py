@@ -37,7 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policies", default=DEFAULT, metavar="LIST",
         help=f"of {', '.join(POLICIES)}, mtm:n, mtm:direction, mtm:slot, mtm (the label that wins "
-        f"on the training span) and oms (in hindsight); default {DEFAULT}",
+        "on the training span), foresight (knows the numbers of nodes to come, not the weights) "
+        f"and oms (in hindsight: knows both); default {DEFAULT}",
     )  # fmt: skip
     parser.add_argument("--tau", default="0.4", help="imbalance to allow (default 0.4)")
     parser.add_argument("--gamma", type=float, default=0.9, help="discount (default 0.9)")
@@ -107,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _policies(text: str) -> list[str]:
     """Check the list; `ssm` comes first and `oms` last, since others are measured by them."""
-    known = [*POLICIES, "mtm", *(f"mtm:{kind}" for kind in KINDS), "oms"]
+    known = [*POLICIES, "mtm", *(f"mtm:{kind}" for kind in KINDS), "foresight", "oms"]
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in known:

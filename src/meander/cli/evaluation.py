@@ -25,6 +25,7 @@ from meander.planning.evaluate import (
     replay_rings,
 )
 from meander.planning.forecast import Forecast, Method, digest, make_forecast
+from meander.planning.foresight import Foresight
 from meander.planning.mtm import KINDS, Mtm, label_trace, mtm_from_trace
 
 if TYPE_CHECKING:
@@ -129,6 +130,9 @@ class Lab:
             )  # fmt: skip
         elif name.startswith("mtm"):
             done = self._mtm(name)
+        elif name == "foresight":
+            knows = Foresight([s.nodes for s in span.steps], np.random.default_rng(args.seed))
+            done = replay(knows, span.steps, args.tau, self.clock, first)
         else:
             done = replay(ByName(name), span.steps, args.tau, self.clock, first)
         self.replays[name] = done
@@ -228,5 +232,5 @@ class Lab:
         return {
             name: gap_closed(ssm, done, best)
             for name, done in self.replays.items()
-            if name.startswith("mtm")
+            if name.startswith(("mtm", "foresight"))
         }
