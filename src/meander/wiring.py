@@ -6,11 +6,18 @@ nowhere else do the two layers touch.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from meander.errors import InfeasibleError
+from meander.errors import InfeasibleError, InputError
 from meander.model import Assignment, Plan, Problem, Workload
 from meander.planning import plan
+from meander.planning import planner as named
+from meander.planning.ahead import POLICY, mtm_plan
+from meander.planning.evaluate import eased
+from meander.planning.forecast import Forecast
+from meander.planning.mtm import Label
 from meander.planning.phases import makespan, order_of_moves, phases
 from meander.planning.rounds import Limits as RoundLimits
 from meander.planning.rounds import Pause, next_round
@@ -28,6 +35,65 @@ def planner(policy: str = "ssm") -> Planner:
             return plan(problem, "storm")
 
     return find
+
+
+class Planners:
+    """The planners of one deployment, by name; `mtm` among them if there is a forecast.
+
+    >>> Planners(64).check("mtm")
+    Traceback (most recent call last):
+      ...
+    meander.errors.InputError: policy 'mtm' needs a forecast: make one with `meander forecast` and ...
+    """
+
+    def __init__(
+        self, tasks: int, forecast: Forecast | None = None, hour: Callable[[], int] = lambda: 0
+    ) -> None:
+        """Name the deployment's number of tasks, its forecast, and who tells the hour of the day.
+
+        Raises:
+            InputError: if the forecast was made for another number of tasks.
+        """
+        if forecast is not None and forecast.tasks != tasks:
+            raise InputError(
+                f"the forecast is for {forecast.tasks} tasks, but the operator has {tasks}: "
+                "make one from a profile with that many"
+            )
+        self.forecast, self._hour = forecast, hour
+        self._last: Label | None = None
+        """Of the last migration: the matrix goes on from there."""
+
+    def check(self, policy: str) -> None:
+        """Refuse a policy that this deployment does not have."""
+        if policy != POLICY:
+            named(policy)
+        elif self.forecast is None:
+            raise InputError(
+                f"policy {POLICY!r} needs a forecast: make one with `meander forecast` and name it "
+                "when you deploy (forecast=FILE)"
+            )
+
+    def plan(self, policy: str, problem: Problem, *, preview: bool = False) -> Plan:
+        """Plan a migration; a preview is forgotten."""
+        if policy != POLICY or self.forecast is None:
+            return planner(policy)(problem)
+        label = self._label(problem)
+        if not preview:
+            self._last = label
+        try:
+            return mtm_plan(problem, self.forecast, label)
+        except InfeasibleError as error:
+            if error.tau_min is None:
+                return plan(problem, "storm")
+            return mtm_plan(eased(problem, error), self.forecast, label)
+
+    def _label(self, problem: Problem) -> Label:
+        assert self.forecast is not None
+        before = self._last
+        if before is not None and before.nodes == problem.nodes:
+            return before  # the same migration, planned again from where it stands
+        now = len(problem.current.nodes)
+        return self.forecast.mtm.label(problem.nodes, before or Label(now, "up"), self._hour())
 
 
 def carrier(

@@ -20,11 +20,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 from meander.errors import InputError
 from meander.model import NodeId, Plan, Problem, TaskId
 from meander.operators.base import Operator, check_operator
+from meander.planning.forecast import Forecast
 from meander.protocol.master import Master
 from meander.protocol.membership import Status
 from meander.protocol.messages import Abort, Launch, PeerLost, Rescale, Resume, RollBack, Tell
@@ -42,8 +44,7 @@ from meander.runtime.spec import ProcessExit, ProcessSpec, live_settings
 from meander.runtime.staff import DeployError, Staff
 from meander.runtime.store import DirectoryStore, NoStore, StoreWorker
 from meander.runtime.transport import Transport
-from meander.wiring import carrier, warm
-from meander.wiring import planner as wired_planner
+from meander.wiring import Planners, carrier, warm
 
 __all__ = ["DeployError", "Driver"]
 
@@ -68,6 +69,7 @@ class Driver:
         checkpoints: str | None = None,
         checkpoint_s: float = 1.0,
         policy: str = "ssm",
+        forecast: Forecast | str | Path | None = None,
         tau: Fraction = Fraction(1, 5),
         pickled: bytes | None = None,
         registration_s_max: float = 120.0,
@@ -89,6 +91,7 @@ class Driver:
                 loss of its tasks' state.
             checkpoint_s: how often changed tasks are written there.
             policy: which planner decides what moves.
+            forecast: for the policy `mtm`: a file that `meander forecast` wrote.
             tau: how uneven the load may be.
             pickled: the operator in pickled form, where plain pickle does not do.
             registration_s_max: how long `start` waits for the first nodes.
@@ -101,6 +104,10 @@ class Driver:
         if not 1 <= nodes <= tasks:
             raise InputError(f"nodes must be from 1 to the number of tasks ({tasks}), not {nodes}")
         self.operator, self.tasks, self.policy, self.tau = operator, tasks, policy, tau
+        if isinstance(forecast, str | Path):
+            forecast = Forecast.load(forecast)
+        self._planners = Planners(tasks, forecast, lambda: time.gmtime().tm_hour)
+        self._planners.check(policy)
         durable = {"checkpoint_s": checkpoint_s if checkpoints else 0.0}
         self.settings = settings or live_settings(tasks, **durable)
         self.run = secrets.token_hex(6)
@@ -425,7 +432,7 @@ class Driver:
         if not 1 <= nodes <= self.tasks:
             raise InputError(f"nodes must be from 1 to {self.tasks}, not {nodes}")
         if policy is not None:
-            wired_planner(policy)
+            self._planners.check(policy)
             self.policy = policy
         handle = RescaleHandle(self, nodes, self.counters())
 
@@ -448,10 +455,12 @@ class Driver:
     ) -> Preview:
         """Preview a rescale: what would move, how many bytes, how long it and its pauses would take."""
         books = self.shell.call(lambda m: snapshot(m, nodes, self.tau)).result(ASK_S)
-        return preview(*books, policy or self.policy, pause_ms)
+        name = policy or self.policy
+        self._planners.check(name)
+        return preview(*books, lambda p: self._planners.plan(name, p, preview=True), pause_ms)
 
     def _plan(self, problem: Problem) -> Plan:
-        return wired_planner(self.policy)(problem)
+        return self._planners.plan(self.policy, problem)
 
     def restart(self, nodes: int) -> dict[str, float]:
         """Go to another number of nodes the old way (see `restart`). Phases in seconds.

@@ -13,9 +13,10 @@ from meander.errors import MeanderError
 from meander.model import Move, Plan, Problem, TaskId, Workload
 from meander.protocol.master import Master
 from meander.protocol.messages import Abort, Resume, RollBack
+from meander.protocol.migration import Planner
 from meander.protocol.pacer import Limits, Pacer
 from meander.runtime.metrics import MigrationReport
-from meander.wiring import carrier, planner
+from meander.wiring import carrier
 
 if TYPE_CHECKING:
     from meander.runtime.driver import Driver
@@ -124,9 +125,9 @@ class Preview:
     """Tasks that alone take longer than the pause budget."""
 
 
-def preview(problem: Problem, pacer: Pacer, policy: str, pause_ms: float | None) -> Preview:
+def preview(problem: Problem, pacer: Pacer, find: Planner, pause_ms: float | None) -> Preview:
     """Plan, and go through the rounds on paper."""
-    found = planner(policy)(problem)
+    found = find(problem)
     budget = None if pause_ms is None else pause_ms / 1000
     pacer.start(budget, Limits())
     sizes = problem.workload.size.tolist()

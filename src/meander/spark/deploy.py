@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ import pyarrow as pa
 from meander.errors import InputError, MeanderError
 from meander.model import TaskId
 from meander.operators.base import Operator, check_operator
+from meander.planning.forecast import Forecast
 from meander.protocol.settings import Settings
 from meander.runtime.client import FeederClient
 from meander.runtime.credentials import LOOPBACK
@@ -45,6 +47,7 @@ def deploy(
     checkpoint_s: float = 1.0,
     host: str = LOOPBACK,
     policy: str = "ssm",
+    forecast: Forecast | str | Path | None = None,
     tau: Fraction = Fraction(1, 5),
     settings: Settings | None = None,
     registration_s_max: float = 120.0,
@@ -67,6 +70,7 @@ def deploy(
         checkpoint_s: how often what has changed is written there.
         host: the address that the master listens on; nodes listen on the one they reach it from.
         policy: which planner decides what moves.
+        forecast: for the policy `mtm`: a file that `meander forecast` wrote.
         tau: how uneven the load may be.
         settings: of the protocol.
         registration_s_max: how long to wait for the nodes.
@@ -93,7 +97,8 @@ def deploy(
     launcher = SparkLauncher(spark.sparkContext)
     driver = Driver(
         operator, tasks=tasks, nodes=nodes, launcher=launcher, host=host, settings=settings,
-        checkpoints=checkpoint, checkpoint_s=checkpoint_s, policy=policy, tau=tau, pickled=pickled,
+        checkpoints=checkpoint, checkpoint_s=checkpoint_s, policy=policy, forecast=forecast,
+        tau=tau, pickled=pickled,
         registration_s_max=registration_s_max, zookeeper=zookeeper, tls=tls, insecure=insecure,
         tell=tell,
     )  # fmt: skip

@@ -1,0 +1,78 @@
+"""Policies of a deployment: by name, and `mtm` with its forecast."""
+
+import pyarrow as pa
+import pytest
+from runtime_kit import counted
+
+from meander.errors import InputError
+from meander.model import Assignment, Problem, Workload
+from meander.operators import WordCount
+from meander.planning.ahead import mtm_plan
+from meander.planning.cvi import Effort
+from meander.planning.forecast import Forecast, make_forecast
+from meander.planning.mtm import Label, mtm_from_trace
+from meander.runtime.driver import Driver
+from meander.wiring import Planners
+
+TASKS = 16
+LIGHT = Effort(candidates=40, rounds=1, chains=4, steps=10, columns=10, pairs=60)
+NOW = Assignment.from_intervals([(0, 9), (9, 16)])
+
+
+@pytest.fixture(scope="module")
+def forecast() -> Forecast:
+    mtm = mtm_from_trace([2, 3, 4, 3, 2, 3, 4, 3, 2], "direction")
+    return make_forecast(Workload([1] * TASKS, [5] * TASKS), mtm, "2/5", 0.9, 0, effort=LIGHT)
+
+
+def problem(nodes: int, tau: str = "2/5", current: Assignment = NOW) -> Problem:
+    return Problem(Workload([1] * TASKS, [5] * TASKS), current, nodes, tau)
+
+
+def test_mtm_plans_as_the_forecast_says(forecast):
+    found = Planners(TASKS, forecast).plan("mtm", problem(3))
+    assert found.policy == "mtm"
+    assert found.target == mtm_plan(problem(3), forecast, Label(3, "up")).target
+
+
+def test_the_last_migration_is_remembered_and_a_preview_is_not(forecast):
+    planners = Planners(TASKS, forecast)
+    first = planners.plan("mtm", problem(4))
+    planners.plan("mtm", problem(2), preview=True)
+    assert planners._last == Label(4, "up")
+    planners.plan("mtm", problem(3, current=first.target))
+    assert planners._last == Label(3, "down")
+    planners.plan("mtm", problem(3, current=first.target))
+    assert planners._last == Label(3, "down")  # planned again: still the same migration
+
+
+def test_a_tau_that_cannot_be_met_is_eased(forecast):
+    found = Planners(TASKS, forecast).plan("mtm", problem(3, tau="0"))
+    assert found.within_caps
+    assert found.problem.tau > 0
+
+
+def test_policies_that_cannot_be_are_refused_at_the_call(forecast):
+    with pytest.raises(InputError, match="needs a forecast"):
+        Driver(WordCount(), tasks=TASKS, nodes=2, policy="mtm")
+    with pytest.raises(InputError, match="for 16 tasks, but the operator has 64"):
+        Driver(WordCount(), nodes=2, policy="mtm", forecast=forecast)
+    with pytest.raises(InputError, match="unknown policy 'best'"):
+        Driver(WordCount(), tasks=TASKS, nodes=2, policy="best")
+
+
+def test_a_deployment_is_rescaled_by_its_forecast(forecast, tmp_path):
+    path = tmp_path / "week.forecast"
+    forecast.save(path)
+    with (
+        Driver(WordCount(), tasks=TASKS, nodes=2, policy="mtm", forecast=path) as driver,
+        driver.feeder("words") as feeder,
+    ):
+        feeder.feed(pa.record_batch({"word": ["to", "be", "or", "not"] * 10}))
+        assert driver.plan(3).plan.policy == "mtm"
+        with pytest.raises(InputError, match="unknown policy"):
+            driver.rescale(3, policy="best")
+        driver.rescale(3).wait(60)
+        feeder.flush()
+        assert counted(driver) == dict.fromkeys(["to", "be", "or", "not"], 10)
+        assert len(driver.nodes()) == 3
