@@ -11,6 +11,7 @@ one server name, which clients insist on, and no other authority is trusted.
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -18,6 +19,10 @@ from urllib.parse import quote, unquote
 from pyarrow import flight
 
 from meander.errors import InputError
+
+# A failed handshake is refused inside gRPC, which by default writes a line for each, without end and
+# without saying whose it was. Whoever wants to see them says GRPC_VERBOSITY=INFO.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 TOKEN_HEADER: Final = "x-meander-token"
 LOOPBACK: Final = "127.0.0.1"
