@@ -23,8 +23,7 @@ from meander.errors import StateError
 from meander.model import Ints
 from meander.operators import state as dumps
 from meander.operators.aggregates import Cell
-from meander.operators.kernels import patterns as kernel
-from meander.operators.kernels import table as table_kernel
+from meander.operators.kernels import table as kernel
 from meander.operators.layout import Layout
 from meander.operators.pattern_texts import SCHEMA
 from meander.operators.table import KeyedTable
@@ -107,7 +106,7 @@ class PatternTable:
     def _remake(self) -> None:
         version = self.table.version
         self.table = dumps.load(LAYOUT, self.dump())
-        self.table.meta[table_kernel.VERSION] = self.remade = version
+        self.table.meta[kernel.VERSION] = self.remade = version
         self.marks = np.zeros(self.table.values.shape[1], dtype=np.int32)
 
     def _living(self) -> npt.NDArray[np.int32]:
@@ -128,18 +127,6 @@ class PatternTable:
         count, above = self.table.values[:, : len(self.table)]
         rows = np.flatnonzero((count > self.threshold) & (above == 0))
         return self.result(rows.astype(np.int32)).select(["pattern", "count"])
-
-    def subsets(self, entries: Ints, signs: npt.NDArray[np.int8]) -> Any:
-        """Make the rows that tell the immediate sub-patterns of some patterns of their standing."""
-        offsets, arena = self.table.offsets.ctypes.data, self.table.arena.ctypes.data
-        rows, size = kernel.measure_subsets(offsets, arena, entries)
-        letters, ends = np.empty(size, dtype=np.uint8), np.zeros(rows + 1, dtype=np.int32)
-        changes = np.empty(rows, dtype=np.int32)
-        kernel.write_subsets(offsets, arena, entries, signs, letters.ctypes.data, ends, changes)
-        parts = [None, pa.py_buffer(ends), pa.py_buffer(letters)]
-        patterns = pa.Array.from_buffers(pa.string(), rows, parts)
-        nothing = pa.array(np.zeros(rows, dtype=np.int32))
-        return pa.record_batch([patterns, nothing, pa.array(changes)], schema=SCHEMA)
 
     # ------------------------------------------------------------------ moving
 
@@ -174,6 +161,6 @@ def load(threshold: int, batches: Sequence[Any], task: tuple[int, int]) -> Patte
         StateError: if anything is wrong with the dump.
     """
     table = PatternTable(threshold, dumps.load(LAYOUT, batches, task))
-    if int(table.table.meta[table_kernel.NULL]) >= 0:
+    if int(table.table.meta[kernel.NULL]) >= 0:
         raise StateError("the dump holds a null where a pattern must be")
     return table

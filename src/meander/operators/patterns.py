@@ -27,6 +27,7 @@ so every crossing causes one hop and no more.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -42,9 +43,9 @@ from meander.operators.hashing import Hashes, hash_columns
 from meander.operators.kernels import patterns as kernel
 from meander.operators.pattern_table import LAYOUT, PatternTable, load
 from meander.operators.pattern_texts import SCHEMA
-from meander.operators.table import check_groups, locate
+from meander.operators.table import Where, check_groups, locate
 
-CHANGES = pa.schema({"pattern": pa.large_string(), "reported": pa.bool_(), "count": pa.int64()})
+CHANGES = pa.schema({"pattern": pa.string(), "reported": pa.bool_(), "count": pa.int64()})
 """What is emitted: a pattern that is reported from now on, or no longer, and its count."""
 
 
@@ -115,20 +116,36 @@ class FrequentPatterns(Operator[PatternTable]):
         metas = np.array([table.address for table in tables], dtype=np.int64)
         where = locate(tables, metas, bounds, codec.encode([names]), hashes)
 
-        rows, groups = batch.num_rows, len(states)
+        found = self._detect(states, metas, bounds, where, counts, supers)
+        for context, emitted, fed in zip(contexts, *found, strict=True):
+            if emitted is not None:
+                context.emit(emitted)
+            if fed is not None:
+                context.feed(fed)
+
+    def _detect(
+        self,
+        states: Sequence[PatternTable],
+        metas: Ints,
+        bounds: Ints,
+        where: Where,
+        counts: Ints,
+        supers: Ints,
+    ) -> tuple[list[Any], list[Any]]:
+        """Fold the rows; give what each group emits and feeds, None for nothing."""
+        rows, groups = len(where), len(states)
         touched, before = np.empty(rows, dtype=np.int64), np.empty((rows, 2), dtype=np.int64)
         crossed, reported = np.empty(rows, dtype=np.int8), np.empty(rows, dtype=np.int8)
-        ends, alive = np.empty(groups, dtype=np.int64), np.empty((groups, 2), dtype=np.int64)
+        ends, alive = np.zeros(groups + 1, dtype=np.int64), np.empty((groups, 2), dtype=np.int64)
         marks = np.array([state.mark() for state in states], dtype=np.int64)
         kernel.detect(
             metas, marks, bounds, where, counts, supers, self.threshold,
             touched, before, crossed, reported, ends, alive,
         )  # fmt: skip
-        for g, (state, context) in enumerate(zip(states, contexts, strict=True)):
-            part = slice(int(bounds[g]), int(ends[g]))
-            if part.start < part.stop:
-                _tell(state, context, touched[part], crossed[part], reported[part])
-            state.grow(int(alive[g, 0]), int(alive[g, 1]))
+        told = _told(metas, ends, touched, crossed, reported)
+        for state, grown in zip(states, alive.tolist(), strict=True):
+            state.grow(*grown)
+        return told
 
     def dump(self, state: PatternTable) -> list[Any]:
         """Write the patterns whose counters are not both zero."""
@@ -179,17 +196,36 @@ def _numbers(batch: Any, name: str) -> Ints:
     return numbers_of(column, floating=False)
 
 
-def _tell(
-    state: PatternTable, context: Context, entries: Ints, crossed: Any, reported: Any
-) -> None:
-    """Emit what is reported from now on or no longer; feed what sub-patterns must know."""
-    news = np.flatnonzero(reported)
-    if len(news):
-        shown = state.result(entries[news].astype(np.int32))
-        columns = [shown.column("pattern"), pa.array(reported[news] > 0), shown.column("count")]
-        context.emit(pa.record_batch(columns, schema=CHANGES))
-    across = np.flatnonzero(crossed)
-    if len(across):
-        fed = state.subsets(entries[across], crossed[across])
-        if fed.num_rows:
-            context.feed(fed)
+def _told(
+    metas: Ints, ends: Ints, touched: Ints, crossed: Any, reported: Any
+) -> tuple[list[Any], list[Any]]:
+    """Write what is reported from now on or no longer, and what sub-patterns must know."""
+    groups = len(metas)
+    news, fed = np.zeros(groups + 1, dtype=np.int64), np.zeros(groups + 1, dtype=np.int64)
+    if not ends[-1]:
+        return [None] * groups, [None] * groups
+    sizes = kernel.measure(metas, ends, touched, crossed, reported, news, fed)
+    letters = [np.empty(size, dtype=np.uint8) for size in sizes]
+    rows = int(news[-1]), int(fed[-1])
+    upto = [np.zeros(n + 1, dtype=np.int32) for n in rows]
+    shown, counts = np.empty(rows[0], dtype=np.bool_), np.empty(rows[0], dtype=np.int64)
+    changes = np.empty(rows[1], dtype=np.int32)
+    kernel.tell(
+        metas, ends, touched, crossed, reported, letters[0].ctypes.data, upto[0], shown, counts,
+        letters[1].ctypes.data, upto[1], changes,
+    )  # fmt: skip
+    names = [_strings(*parts) for parts in zip(upto, letters, strict=True)]
+    emitted = pa.record_batch([names[0], pa.array(shown), pa.array(counts)], schema=CHANGES)
+    nothing = pa.array(np.zeros(rows[1], dtype=np.int32))
+    back = pa.record_batch([names[1], nothing, pa.array(changes)], schema=SCHEMA)
+    return _parts(emitted, news), _parts(back, fed)
+
+
+def _strings(ends: Any, letters: Any) -> Any:
+    parts = [None, pa.py_buffer(ends), pa.py_buffer(letters)]
+    return pa.Array.from_buffers(pa.string(), len(ends) - 1, parts)
+
+
+def _parts(batch: Any, bounds: Ints) -> list[Any]:
+    """Cut a batch by group; None where a group has no row."""
+    return [batch.slice(lb, ub - lb) if lb < ub else None for lb, ub in pairwise(bounds.tolist())]

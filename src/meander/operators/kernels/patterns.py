@@ -19,7 +19,7 @@ from meander.operators.kernels.memory import (
     store_i32,
     store_i64,
 )
-from meander.operators.kernels.table import OFFSETS, ROOM, VALUES
+from meander.operators.kernels.table import ARENA, OFFSETS, ROOM, VALUES
 
 SPACE = np.uint8(32)
 
@@ -53,32 +53,33 @@ def detect(
         counts: what each row adds to COUNT.
         supers: what each row adds to SUPERS.
         threshold: a pattern is frequent iff its count is greater.
-        touched: room for one entry per row. In the end, of group g, the entries from `bounds[g]` to
-            `ends[g]-1` are those whose standing changed.
+        touched: room for one entry per row. In the end those whose standing changed come first: of
+            group g `touched[ends[g]:ends[g+1]]`.
         before: room for two numbers per row.
         crossed: for each of those, +1 or -1 if it became frequent or infrequent, else 0.
         reported: +1 or -1 if it is reported now, or no longer, else 0.
-        ends: one number per group.
+        ends: zero, and room for one number per group.
         alive: `[groups, 2]`: by how much the entries in use, and the bytes of their keys, have grown.
     """
+    end = 0
     for g in range(len(metas)):
         meta, mark, first = metas[g], marks[g], bounds[g]
         values, room = load_i64(meta + 8 * VALUES), load_i64(meta + 8 * ROOM)
         keys = load_i64(meta + 8 * OFFSETS)
-        seen = 0
+        seen = first
         for r in range(first, bounds[g + 1]):
             entry = np.int64(where[r])
             at = values + 8 * entry
             count, above = load_i64(at), load_i64(at + 8 * room)
             if load_i32(mark + 4 * entry) == 0:
                 store_i32(mark + 4 * entry, np.int32(1))
-                touched[first + seen] = entry
-                before[first + seen, 0], before[first + seen, 1] = count, above
+                touched[seen] = entry
+                before[seen, 0], before[seen, 1] = count, above
                 seen += 1
             store_i64(at, count + counts[r])
             store_i64(at + 8 * room, above + supers[r])
-        end, entries, size = first, 0, 0
-        for i in range(first, first + seen):
+        entries, size = 0, 0
+        for i in range(first, seen):
             entry = touched[i]
             store_i32(mark + 4 * entry, np.int32(0))
             at = values + 8 * entry
@@ -93,26 +94,40 @@ def detect(
             cross = np.int8(often) - np.int8(was_often)
             report = np.int8(often and above == 0) - np.int8(was_often and before[i, 1] == 0)
             if cross != 0 or report != 0:
-                touched[end] = entry
+                touched[end] = entry  # never beyond i
                 crossed[end] = cross
                 reported[end] = report
                 end += 1
-        ends[g] = end
+        ends[g + 1] = end
         alive[g, 0], alive[g, 1] = entries, size
 
 
 @njit(cache=True, nogil=True)
-def measure_subsets(offsets: int, arena: int, entries: np.ndarray) -> Any:
-    """Count the immediate sub-patterns of some entries, and their bytes."""
-    rows, size = 0, 0
-    for entry in entries:
-        start = load_i64(offsets + 8 * entry)
-        length = load_i64(offsets + 8 * entry + 8) - start
-        words = _words(arena + start, length)
-        if words > 1:
-            rows += words
-            size += (words - 1) * length - 1
-    return rows, size
+def measure(
+    metas: np.ndarray,
+    ends: np.ndarray,
+    touched: np.ndarray,
+    crossed: np.ndarray,
+    reported: np.ndarray,
+    news: np.ndarray,
+    fed: np.ndarray,
+) -> Any:
+    """Count what `tell` will write: up to each group the rows, and all bytes, of both kinds."""
+    news_size, fed_size = 0, 0
+    for g in range(len(metas)):
+        keys, arena = load_i64(metas[g] + 8 * OFFSETS), load_i64(metas[g] + 8 * ARENA)
+        news[g + 1], fed[g + 1] = news[g], fed[g]
+        for i in range(ends[g], ends[g + 1]):
+            start = load_i64(keys + 8 * touched[i])
+            length = load_i64(keys + 8 * touched[i] + 8) - start
+            if reported[i] != 0:
+                news[g + 1] += 1
+                news_size += length
+            words = _words(arena + start, length) if crossed[i] != 0 else 0
+            if words > 1:
+                fed[g + 1] += words
+                fed_size += (words - 1) * length - 1
+    return news_size, fed_size
 
 
 @njit(cache=True, nogil=True)
@@ -125,46 +140,64 @@ def _words(key: int, length: int) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def write_subsets(
-    offsets: int,
-    arena: int,
-    entries: np.ndarray,
-    signs: np.ndarray,
-    target: int,
+def tell(
+    metas: np.ndarray,
     ends: np.ndarray,
+    touched: np.ndarray,
+    crossed: np.ndarray,
+    reported: np.ndarray,
+    news: int,
+    news_ends: np.ndarray,
+    shown: np.ndarray,
+    counts: np.ndarray,
+    fed: int,
+    fed_ends: np.ndarray,
     changes: np.ndarray,
 ) -> None:
-    """Write each entry's pattern without one of its words, for every word.
+    """Write the news, and for each pattern that crossed what its sub-patterns must know.
 
     Args:
-        offsets: address of the keys' offsets.
-        arena: address of the keys' bytes.
-        entries: whose sub-patterns to write.
-        signs: one number per entry.
-        target: address for the bytes.
-        ends: zero, then where each sub-pattern ends.
-        changes: the entry's number, for each sub-pattern.
+        metas: addresses of the tables' meta arrays.
+        ends: what `detect` gave, as are the next three.
+        touched: the entries.
+        crossed: by how much the number of frequent patterns grew.
+        reported: by how much the number of reported ones did.
+        news: address for the bytes of patterns whose report changed.
+        news_ends: zero, then where each of them ends.
+        shown: 1 if it is reported now.
+        counts: how often it comes.
+        fed: address for the bytes of sub-patterns.
+        fed_ends: zero, then where each of them ends.
+        changes: by how much each one's SUPERS grows.
     """
-    row, used = 0, 0
-    for i in range(len(entries)):
-        start = load_i64(offsets + 8 * entries[i])
-        length = load_i64(offsets + 8 * entries[i] + 8) - start
-        key = arena + start
-        if _words(key, length) == 1:
-            continue
-        word = 0
-        while word < length:
-            end = word
-            while end < length and load_u8(key + end) != SPACE:
-                end += 1
-            if word == 0:  # leave the first word out, and the space behind it
-                copy_bytes(target + used, key + end + 1, length - end - 1)
-                used += length - end - 1
-            else:  # … or the space before it
-                copy_bytes(target + used, key, word - 1)
-                copy_bytes(target + used + word - 1, key + end, length - end)
-                used += length - (end - word) - 1
-            ends[row + 1] = used
-            changes[row] = signs[i]
-            row += 1
-            word = end + 1
+    new, new_used, row, used = 0, 0, 0, 0
+    for g in range(len(metas)):
+        keys, arena = load_i64(metas[g] + 8 * OFFSETS), load_i64(metas[g] + 8 * ARENA)
+        values = load_i64(metas[g] + 8 * VALUES)
+        for i in range(ends[g], ends[g + 1]):
+            start = load_i64(keys + 8 * touched[i])
+            length = load_i64(keys + 8 * touched[i] + 8) - start
+            key = arena + start
+            if reported[i] != 0:
+                copy_bytes(news + new_used, key, length)
+                new_used += length
+                news_ends[new + 1] = new_used
+                shown[new] = reported[i] > 0
+                counts[new] = load_i64(values + 8 * touched[i])
+                new += 1
+            if crossed[i] == 0 or _words(key, length) == 1:
+                continue
+            word = 0
+            while word < length:  # leave one word after the other out, with one space
+                end = word
+                while end < length and load_u8(key + end) != SPACE:
+                    end += 1
+                head = word - 1 if word else 0
+                tail = end if word else end + 1
+                copy_bytes(fed + used, key, head)
+                copy_bytes(fed + used + head, key + tail, length - tail)
+                used += head + length - tail
+                fed_ends[row + 1] = used
+                changes[row] = crossed[i]
+                row += 1
+                word = end + 1
