@@ -17,6 +17,7 @@ Every error can be pickled, keeps its facts as attributes, and says what to do.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -130,14 +131,26 @@ class SumOverflowError(MeanderError, OverflowError):
 class ProtocolError(MeanderError):
     """A message that no correct peer sends now. It was refused and changed nothing.
 
-    Attributes:
-        story: the last events that led here, oldest first, for a person to read.
+    Its story is written when somebody reads it: most refusals are only counted.
+
+    >>> print(ProtocolError("it came too late", lambda: ("1.0 this", "2.0 that")))
+    it came too late
+      1.0 this
+      2.0 that
     """
 
-    def __init__(self, message: str, story: tuple[str, ...] = ()) -> None:
-        self.story = story
-        tail = "".join(f"\n  {line}" for line in story)
-        super().__init__(f"{message}{tail}")
+    def __init__(self, message: str, story: Callable[[], tuple[str, ...]] = tuple) -> None:
+        """Say what is wrong, and who can tell what led there."""
+        super().__init__(message)
+        self._story = story
+
+    @property
+    def story(self) -> tuple[str, ...]:
+        """The last events that led here, oldest first, for a person to read."""
+        return self._story()
+
+    def __str__(self) -> str:
+        return "\n  ".join([str(self.args[0]), *self.story])
 
 
 class MalformedMessage(ProtocolError):  # noqa: N818 - it is the message that is malformed

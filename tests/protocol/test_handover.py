@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 from wire import Books, Settings, chunk
 
+from meander.errors import StaleMessage
 from meander.model import Epoch
 from meander.protocol.messages import (
     MASTER,
     Acks,
     Chunks,
     Drop,
+    Envelope,
     Fetch,
     Grant,
     Part,
@@ -402,3 +404,18 @@ def test_pushed_news_are_not_acted_upon_without_a_lease():
     books.tell("b")
     books.tick(0.1, "b")
     assert books.notes(0, "b") == [1]
+
+
+def test_a_stale_message_tells_what_led_there(books):
+    """1. a chunk is applied  2. one for another incarnation of the node is refused  3. the error tells of
+    the chunk before, and still does when more has happened."""
+    books.send("a", chunk(1))
+    node = books.machines["a"]
+    late = Envelope("f", 1, "a", node.incarnation + 7, node.epoch, Acks("f", ()))
+    with pytest.raises(StaleMessage, match="addressed to a incarnation") as error:
+        node.handle(late, books.now)
+    story = error.value.story
+    assert any("Chunks(" in line for line in story)
+    books.send("a", chunk(2))
+    assert error.value.story == story
+    assert "Chunks(" in str(error.value)

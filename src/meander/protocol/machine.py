@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from meander.errors import MalformedMessage, ProtocolError, StaleMessage
@@ -156,19 +157,27 @@ class Machine:
 
     def story(self) -> tuple[str, ...]:
         """Tell the last events, oldest first."""
-        return tuple(f"{now:9.3f} {self.me}: {_brief(event)}" for now, event in self._story)
+        return _tell(self.me, self._story)
+
+    def _teller(self) -> Callable[[], tuple[str, ...]]:
+        """Keep the last events, to be told later if somebody asks."""
+        return partial(_tell, self.me, tuple(self._story))
 
     def _malformed(self, text: str) -> MalformedMessage:
-        return MalformedMessage(text, self.story())
+        return MalformedMessage(text, self._teller())
 
     def _stale(self, text: str) -> StaleMessage:
-        return StaleMessage(text)
+        return StaleMessage(text, self._teller())
 
     def _told(self, error: ProtocolError, event: Event) -> ProtocolError:
         """Add to an error who met it, on which event, and what led there."""
         body = event.body if isinstance(event, Envelope) else event
         what = f"{self.me} at {self.epoch}, on {type(body).__name__}: {error.args[0]}"
-        return type(error)(what, error.story or self.story())
+        return type(error)(what, self._teller())
+
+
+def _tell(me: PeerId, events: Iterable[tuple[float, Event]]) -> tuple[str, ...]:
+    return tuple(f"{now:9.3f} {me}: {_brief(event)}" for now, event in events)
 
 
 def _brief(event: Event) -> str:
