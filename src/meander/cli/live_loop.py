@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -55,6 +55,8 @@ class Wish:
     master: str | None = None
     checkpoint: str | None = None
     """A directory that all nodes reach: with it a lost node costs nothing but time."""
+    doors: Mapping[str, Any] = field(default_factory=dict)
+    """`host`, `tls` and `insecure` of `meander.deploy`."""
 
     @property
     def nodes_max(self) -> int:

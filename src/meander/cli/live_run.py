@@ -106,6 +106,7 @@ def _stream(spark: Session, wish: Wish, show: Show, say: Say) -> dict[str, Any]:
             nodes_max=wish.nodes_max,
             policy=wish.policy,
             checkpoint=wish.checkpoint,
+            **wish.doors,
             tell=lambda what, facts: _speak(what, facts, say if flowing else mute),
         ) as counts,
         Monitor(counts.driver) as monitor,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from meander.cli.arguments import positive
+from meander.cli.doors import add_doors, doors_of
 from meander.cli.main import INTERRUPTED, OK, WRONG, complain
 from meander.errors import InputError, MeanderError
 
@@ -54,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--verify", action="store_true", help="compare with a Spark batch count")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    add_doors(parser)
     stream = parser.add_argument_group("the stream")
     stream.add_argument(
         "--speedup", type=float, default=600.0, metavar="X",
@@ -127,6 +129,7 @@ def wish_of(args: argparse.Namespace) -> Wish:
     return Wish(
         source, args.output, args.nodes, args.tasks, tuple(args.rescale), args.pause_ms or None,
         args.policy, args.feeders, args.verify, args.master, args.checkpoint,
+        doors_of(args),
     )  # fmt: skip
 
 

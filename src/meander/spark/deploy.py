@@ -26,7 +26,7 @@ from meander.runtime.driver import DeployError, Driver
 from meander.runtime.handle import Preview, RescaleHandle
 from meander.runtime.metrics import MigrationReport
 from meander.runtime.processes import SourceBatch
-from meander.spark import ground, ship
+from meander.spark import channel, ground, ship
 from meander.spark.jobs import dumps
 from meander.spark.launch import SourceTask, SparkLauncher
 from meander.spark.session import classic
@@ -102,6 +102,8 @@ def deploy(
         registration_s_max=registration_s_max, zookeeper=zookeeper, tls=tls, insecure=insecure,
         tell=tell,
     )  # fmt: skip
+    if driver.credentials.secure:
+        channel.warn(spark.sparkContext.getConf())
     with starting(driver, launcher, nodes) as watch:
         try:
             driver.start()
