@@ -40,6 +40,7 @@ from meander.runtime.typed import (
     read_list,
     read_name,
 )
+from meander.runtime.validation import validate
 
 HEADER_BYTES_MAX = 64 * 2**20
 """A table of ten thousand nodes and a million tasks under way has about 40 MiB."""
@@ -187,7 +188,7 @@ def _checked(batch: Any, schema: Any) -> Any:
         raise ValueError("no rows are expected here")
     if not batch.schema.equals(schema):
         raise ValueError(f"rows of {batch.schema.names}, not of {schema.names}, or of other types")
-    batch.validate(full=True)
+    validate(batch)
     return batch
 
 
@@ -254,7 +255,7 @@ def _read_part(fields: Any, batch: Any) -> Part:
 def _unblob(batch: Any) -> bytes:
     if batch is None or not batch.schema.equals(BLOB) or batch.num_rows != 1:
         raise ValueError("a state comes as one binary value")
-    batch.validate(full=True)
+    validate(batch)
     data = batch.column(0)[0].as_py()
     if not isinstance(data, bytes):
         raise ValueError("a state is null")

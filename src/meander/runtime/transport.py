@@ -37,6 +37,8 @@ from meander.runtime.version import versions
 
 WELCOME: Final = b"welcome"
 """What a stream is answered that is taken: whoever opened it knows at once if it was not."""
+PEERS_MAX: Final = 20_000
+"""Whose addresses are remembered; the simulator's largest cluster has half as many."""
 REQUEST_BYTES_MAX: Final = 16 * 2**20
 """Of a question from outside the protocol; one that names a million tasks has about 10 MiB."""
 
@@ -213,7 +215,10 @@ class Transport:
     def _take(self, peer: PeerId, chunk: Any) -> None:
         header = chunk.app_metadata or b""
         try:
-            self._deliver(decode(header, chunk.data, self._schema))
+            envelope = decode(header, chunk.data, self._schema)
+            if envelope.sender != peer:
+                raise MalformedMessage(f"it says that {envelope.sender} sent it")
+            self._deliver(envelope)
         except MalformedMessage as error:
             self.malformed += 1
             self.door.refusals.note(peer, f"a message: {error}")
@@ -256,6 +261,8 @@ class Transport:
                     f"stale: {peer} incarnation {incarnation} was replaced by {newest}"
                 )
             self._met[peer] = incarnation, address
+            while len(self._met) > PEERS_MAX:  # the oldest go: sinks come under new names for ever
+                del self._met[next(iter(self._met))]
 
     # ------------------------------------------------------------------ requests
 

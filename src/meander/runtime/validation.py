@@ -1,0 +1,72 @@
+"""Arrow from the wire, validated fully before anybody looks at it.
+
+Arrow's own full validation looks at every string by itself: 4 ns each on an idle core, beside some 30
+for counting it. What it would find can be found in two passes over whole buffers, at about a sixth of
+that, for the columns that rows mostly have:
+
+    numbers     their buffers are long enough: Arrow's plain validation says that
+    bytes       the same, and offsets never descend, so that each value lies within the data
+    text        the same, and all of it is ASCII, where every cut is a good one
+
+All else goes Arrow's way: other types, columns with nulls, text beyond ASCII, small batches.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+ROWS_MAX: Final = 2**24
+"""In one batch; a feeder sends some ten thousand."""
+ROWS_MIN: Final = 2048
+"""Below it Arrow's way costs less than the passes here."""
+
+
+def validate(batch: Any) -> None:
+    """Believe a batch.
+
+    Raises:
+        pa.ArrowInvalid: if anything in it is not as it should be.
+
+    >>> validate(pa.record_batch({"word": ["to", "be"], "n": [1, None]}))
+    >>> buffers = [None, pa.py_buffer(np.array([0, 3, 1], "i4")), pa.py_buffer(b"abc")]
+    >>> validate(pa.record_batch({"word": pa.Array.from_buffers(pa.string(), 2, buffers)}))
+    Traceback (most recent call last):
+    pyarrow.lib.ArrowInvalid: Offset invariant failure: non-monotonic offset at slot 2: 1 < 3
+    """
+    if batch.num_rows > ROWS_MAX:
+        raise pa.ArrowInvalid(f"{batch.num_rows} rows are more than a batch may have ({ROWS_MAX})")
+    batch.validate()
+    for column in batch.columns:
+        if not _is_sound(column):
+            column.validate(full=True)
+
+
+def _is_sound(column: Any) -> bool:
+    """Tell whether a column is surely valid, given that Arrow's plain validation has passed."""
+    kind = column.type
+    if len(column) < ROWS_MIN or column.buffers()[0] is not None or column.null_count:
+        return False
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return True
+    if kind not in _OFFSETS:
+        return False
+    _, raw, data = column.buffers()
+    at = column.offset
+    offsets = np.frombuffer(raw, _OFFSETS[kind], at + len(column) + 1)[at:]
+    if (offsets[1:] < offsets[:-1]).any():
+        return False
+    # The first and the last lie within the data: the plain validation has seen to that.
+    held = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]] if data is not None else ()
+    return kind in _BINARY or len(held) == 0 or bool(held.max() < 0x80)
+
+
+_BINARY: Final = frozenset({pa.binary(), pa.large_binary()})
+_OFFSETS: Final = {
+    pa.string(): np.int32,
+    pa.binary(): np.int32,
+    pa.large_string(): np.int64,
+    pa.large_binary(): np.int64,
+}
