@@ -9,7 +9,7 @@ Rules of the file
   1. Only the shell's thread touches the machine. Others hand in events (`give`), or a function that
      runs between two events (`call`).
   2. Actions are carried out after `settle`: nothing is acknowledged before its rows are applied.
-  3. A refusal (`ProtocolError`) is counted and logged, a few times, and changes nothing. Any other
+  3. A refusal (`ProtocolError`) is counted, logged once per peer, and changes nothing. Any other
      exception ends the machine: it is a bug, or the operator's.
 """
 
@@ -43,6 +43,8 @@ from meander.protocol.messages import (
     Tell,
     Tick,
 )
+from meander.runtime.doors import Refusals
+from meander.runtime.inbox import Inbox
 from meander.runtime.store import NoStore, StoreWorker
 from meander.runtime.transport import Transport
 
@@ -53,9 +55,6 @@ TICK_S = 0.02
 """Deadlines are looked at so often: it bounds how long after its time a retry leaves."""
 EVENTS_MAX = 64
 """Taken before what they caused is carried out."""
-INBOX_MAX = 1024
-"""Events; beyond it readers of streams wait, and with them their writers."""
-REFUSALS_LOGGED = 20
 
 
 class Shell:
@@ -88,7 +87,8 @@ class Shell:
             tick_s: how often the machine looks at the clock.
         """
         self.machine = machine
-        self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.inbox = Inbox()
+        self.refusals = Refusals(machine.me)
         self.counts: Counter[str] = Counter()
         self.transport: Transport | None = None
         self.reason: str | None = None
@@ -127,7 +127,7 @@ class Shell:
 
     def full(self) -> bool:
         """Whether readers should wait."""
-        return self.inbox.qsize() > INBOX_MAX
+        return self.inbox.full
 
     def call(self, function: Callable[[Any], T]) -> Future[T]:
         """Run a function of the machine between two events, on the machine's thread."""
@@ -218,11 +218,11 @@ class Shell:
                 self._handle(event)
             except StaleMessage as error:
                 self.counts["stale"] += 1
-                log.debug("%s: %s", self.machine.me, error)
+                self.refusals.note(_sender(event), str(error.args[0]), logging.INFO)
             except ProtocolError as error:
                 self.counts["refused"] += 1
-                if self.counts["refused"] <= REFUSALS_LOGGED:
-                    log.warning("%s refused a message: %s", self.machine.me, error)
+                self.refusals.note(_sender(event), str(error.args[0]))
+                log.debug("%s refused a message: %s", self.machine.me, error)
 
     def _handle(self, event: Event) -> None:
         if self._before is not None:
@@ -292,3 +292,7 @@ class Shell:
         assert self.transport is not None
         assert self._master_address is not None
         self.transport.keep({*wanted, self._master_address})
+
+
+def _sender(event: Any) -> str:
+    return event.sender if type(event) is Envelope else type(event).__name__

@@ -221,7 +221,7 @@ class Transport:
             self._deliver(envelope)
         except MalformedMessage as error:
             self.malformed += 1
-            self.door.refusals.note(peer, f"a message: {error}")
+            self.door.refusals.note(peer, f"a message: {error.args[0]}")
 
     def _greet(self, hello: bytes) -> tuple[PeerId, int, str]:
         try:

@@ -1,0 +1,83 @@
+"""What waits for a machine, bounded by number and by bytes.
+
+Readers of streams look at `full` before they take the next message. While it holds they wait, Flight's
+flow control holds their writers, and those keep what they have: that is the back-pressure. So a
+process that is stopped, or slower than its feeders, holds a bounded amount and not all there is.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import Any
+
+from meander.protocol.messages import Chunks, Envelope, Part, Put, Stage
+
+EVENTS_MAX = 1024
+BYTES_MAX = 256 * 2**20
+"""Of rows and states. Each open stream may add one message to it."""
+
+
+class Inbox:
+    """A queue for many threads to put into, and one to take from.
+
+    >>> inbox = Inbox()
+    >>> inbox.put("an event")
+    >>> inbox.get(timeout=1.0), inbox.full
+    ('an event', False)
+    """
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[tuple[Any, int]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._came = 0
+        """Bytes that were put, in all; under the lock."""
+        self._went = 0
+        """Bytes that were taken, in all; written by the one thread that takes."""
+
+    @property
+    def full(self) -> bool:
+        """Whether readers of streams should wait."""
+        return self._queue.qsize() > EVENTS_MAX or self.bytes > BYTES_MAX
+
+    @property
+    def bytes(self) -> int:
+        """Of what waits."""
+        return self._came - self._went
+
+    def put(self, event: Any) -> None:
+        """Hand in an event."""
+        size = size_of(event)
+        if size:
+            with self._lock:
+                self._came += size
+        self._queue.put((event, size))
+
+    def get(self, timeout: float) -> Any:
+        """Take the oldest; wait for one. Raises queue.Empty."""
+        event, size = self._queue.get(timeout=timeout)
+        self._went += size
+        return event
+
+    def get_nowait(self) -> Any:
+        """Take the oldest. Raises queue.Empty."""
+        event, size = self._queue.get_nowait()
+        self._went += size
+        return event
+
+
+def size_of(event: Any) -> int:
+    """Tell how many bytes of rows or state an event holds; 0 for all others.
+
+    What a chunk says of its own size does not count here.
+    """
+    if type(event) is not Envelope:
+        return 0
+    body = event.body
+    if type(body) is Chunks:
+        return int(body.chunks[0].rows.batch.nbytes) if body.chunks else 0
+    if type(body) is Stage:
+        return int(body.items[0].rows.batch.nbytes) if body.items else 0
+    if type(body) is Put:
+        return len(body.blob or b"")
+    return len(body.data) if type(body) is Part else 0

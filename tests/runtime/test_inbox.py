@@ -1,0 +1,66 @@
+"""What waits for a machine is bounded: readers wait, and with them their writers."""
+
+from __future__ import annotations
+
+import threading
+
+import pyarrow as pa
+import pytest
+
+from meander.model import Epoch
+from meander.protocol.messages import Beat, Chunk, Chunks, Envelope, Part, Put
+from meander.runtime import inbox
+from meander.runtime.inbox import Inbox, size_of
+from meander.runtime.rows import Mark, Rows
+
+BATCH = pa.record_batch({"word": ["x" * 1000] * 100})
+AT = Epoch(1, 1)
+
+
+def envelope(body: object) -> Envelope:
+    return Envelope("a", 1, "b", 0, AT, body)  # type: ignore[arg-type]
+
+
+def rows(size: int) -> Envelope:
+    """Make a chunk that claims a size."""
+    chunk = Chunk("f", 1, 0, 1, 1, 1, Rows(BATCH, 0, 100, (Mark(1, 100, 0),)), size)
+    return envelope(Chunks((chunk,)))
+
+
+def test_rows_and_states_weigh_what_they_are_and_not_what_they_say() -> None:
+    assert size_of(rows(1)) == BATCH.nbytes
+    assert size_of(envelope(Put(1, AT, AT, b"12345", 0))) == 5
+    assert size_of(envelope(Put(1, AT, AT, None, 0))) == 0
+    assert size_of(envelope(Part(1, AT, 0, 9, b"123", 0))) == 3
+    assert size_of(envelope(Beat(1.0))) == 0
+    assert size_of(None) == 0
+
+
+def test_it_is_full_by_bytes_and_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox, "BYTES_MAX", 3 * BATCH.nbytes)
+    box = Inbox()
+    for _ in range(3):
+        box.put(rows(1))
+    assert not box.full
+    box.put(rows(1))
+    assert box.full
+    box.get(1.0)
+    assert not box.full
+    monkeypatch.setattr(inbox, "EVENTS_MAX", 5)
+    for _ in range(4):
+        box.put(None)
+    assert box.full
+
+
+def test_the_books_are_right_when_many_threads_put() -> None:
+    box = Inbox()
+    threads = [
+        threading.Thread(target=lambda: [box.put(rows(1)) for _ in range(500)]) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for _ in range(2000):
+        box.get(10.0)
+    for thread in threads:
+        thread.join()
+    assert box.bytes == 0
