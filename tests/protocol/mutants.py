@@ -10,8 +10,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from meander.model import ZERO_EPOCH
+from meander.protocol.archive import Archive
 from meander.protocol.conductor import Conductor
 from meander.protocol.feeder import Feeder
+from meander.protocol.ledger import Ledger
 from meander.protocol.machine import Machine
 from meander.protocol.manager import MigrationManager
 from meander.protocol.manifest import MANIFEST_KEY
@@ -20,6 +22,7 @@ from meander.protocol.membership import Membership, Status
 from meander.protocol.messages import Ack, Acks, Dismiss, Load, PutDone
 from meander.protocol.node import Node
 from meander.protocol.query import Query
+from meander.protocol.records import file_of
 from meander.protocol.rerouter import Rerouter
 from meander.protocol.retriever import Retriever
 from meander.protocol.server import StateServer
@@ -323,9 +326,15 @@ class IgnoresTheServersLimit(StateServer):
         self.settings = settings
 
 
+class Unclaimed(Archive):
+    def claim(self):
+        self.master._out.append(Load(MANIFEST_KEY))
+
+
 class StartsUnclaimed(Master):
-    def _claim(self):
-        self._out.append(Load(MANIFEST_KEY))
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.archive = Unclaimed(self, {})
 
 
 class IgnoresTerms(Feeder):
@@ -335,6 +344,43 @@ class IgnoresTerms(Feeder):
     def _on_acks(self, env, body):
         acks = tuple(ack._replace(term=ZERO_EPOCH) for ack in body.acks)
         super()._on_acks(env, body._replace(acks=acks))
+
+
+class TakesAnyParent(Archive):
+    @staticmethod
+    def chain(known, item):
+        return (*known.chain, item.key) if item.parent and known else (item.key,)
+
+
+class KeepsPendingRecords(Ledger):
+    def restore(self, task, to, epoch):
+        newest = self.record.get(task)
+        super().restore(task, to, epoch)
+        if newest is not None:
+            self.record[task] = newest  # though its task goes on from an older one
+
+
+class BuildsOnAnything(Master):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.archive = TakesAnyParent(self, {})
+        self.ledger = KeepsPendingRecords(self.ledger.tasks, self.ledger.owner)
+
+
+class ForgetsParents(Archive):
+    def live(self):
+        return {file_of(kept.key) for kept in self.master.ledger.record.values()}
+
+
+class CompactsTooMuch(Master):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.archive = ForgetsParents(self, {})
+
+
+class RestoresTheSnapshot(Retriever):
+    def _from_records(self, slot, chain):
+        super()._from_records(slot, chain[:1])
 
 
 MUTANTS: dict[str, type[Classes]] = {
@@ -363,6 +409,9 @@ MUTANTS: dict[str, type[Classes]] = {
     "hold more than the state server may": with_class(server=IgnoresTheServersLimit),
     "read the manifest without claiming the generation": with_class(master=StartsUnclaimed),
     "go on after a restore as if nothing had happened": with_class(feeder=IgnoresTerms),
+    "take a change whose parent is not there": with_class(master=BuildsOnAnything),
+    "let go a record that the manifest names": with_class(master=CompactsTooMuch),
+    "restore a snapshot without its changes": with_parts(retriever=RestoresTheSnapshot),
 }
 
 
@@ -401,6 +450,8 @@ HUNTS: dict[str, Hunt] = {
     ),
     "let the wait buffer grow without limit": Hunt(80, "full,narrow,server", rescales_max=16),
     "read the manifest without claiming the generation": Hunt(40, "master", nodes=3, tasks=4),
+    "take a change whose parent is not there": Hunt(100, "crash,reset,store", nodes=3, tasks=4),
+    "restore a snapshot without its changes": Hunt(60, "crash,reset,master", nodes=3, tasks=4),
 }
 
 

@@ -12,7 +12,7 @@ from wire import Books, Notes, Settings, chunk
 
 from meander.errors import MalformedMessage, ProtocolError, StateError
 from meander.model import Assignment, Epoch
-from meander.protocol.ledger import Ledger
+from meander.protocol.ledger import Kept, Ledger
 from meander.protocol.membership import STATUS, Change, Peer, Status
 from meander.protocol.messages import STORE, Ack, Link, Staged
 from meander.protocol.migration import STAGES, Migration, Stage, Step
@@ -67,7 +67,7 @@ def test_a_chain_without_its_oldest_link_is_worth_nothing():
 
 def test_a_restored_task_takes_its_record_and_begins_a_term():
     ledger = Ledger(2, ["a", "a"])
-    ledger.durable[0] = (E[1], 3, "key")
+    ledger.durable[0] = Kept(E[1], 3, ("key",))
     ledger.restore(0, "b", E[5])
     ledger.restore(1, "b", E[5])
     assert ledger.chain[0] == (Link(STORE, 0, E[1], "key"),)

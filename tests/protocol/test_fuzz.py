@@ -21,6 +21,7 @@ from meander.errors import ProtocolError
 from meander.model import Assignment, Epoch
 from meander.protocol.feeder import Feeder
 from meander.protocol.invariants import check
+from meander.protocol.ledger import Kept
 from meander.protocol.messages import (
     MASTER,
     Ack,
@@ -321,7 +322,7 @@ def test_a_record_that_is_damaged_in_the_store_is_not_installed(data):
     """1. a task is restored  2. what the store has is no state  3. the task waits, and people are
     told."""
     books = Books("aab")
-    books.ledger.durable[0] = (Epoch(1, 1), 1, "key")
+    books.ledger.durable[0] = Kept(Epoch(1, 1), 1, ("key",))
     books.ledger.restore(0, "b", books.epoch.next())
     books.publish()
     books.give("b", Loaded("key", data))

@@ -34,6 +34,7 @@ from meander.protocol.messages import (
     Send,
     Store,
     Stored,
+    Sweep,
     Tell,
     Tick,
     Welcome,
@@ -41,6 +42,7 @@ from meander.protocol.messages import (
 from meander.protocol.migration import CarriedRound
 from meander.protocol.node import Node
 from meander.protocol.query import Query
+from meander.protocol.records import Ref, assemble, cut, head_of
 from meander.protocol.server import StateServer
 from meander.protocol.settings import Settings
 from meander.protocol.state import Emission
@@ -51,7 +53,10 @@ FOREVER = Settings(lease_s=1e6)
 
 
 class Notes:
-    """An operator that notes every row: a row is (offset, task it is fed on to, or None)."""
+    """An operator that notes every row: a row is (offset, task it is fed on to, or None).
+
+    Nothing is ever changed but added, so the number of notes is a version.
+    """
 
     def empty(self, task):
         return []
@@ -69,6 +74,16 @@ class Notes:
 
     def load(self, task, blob):
         return json.loads(blob)
+
+    def seal(self, app):
+        return (len(app),)
+
+    def record(self, app, since):
+        blob = json.dumps(app[since[0] if since else 0 :]).encode()
+        return lambda: (blob,)
+
+    def revise(self, task, app, blob):
+        return (app or []) + json.loads(blob)
 
     def dump_rows(self, rows):
         return json.dumps(rows).encode()
@@ -102,6 +117,9 @@ class Wire:
         """Writes that the durable store has not answered."""
         self.loads: list[tuple[str, Load]] = []
         self.discarded: list[str] = []
+        self.swept: list[Sweep] = []
+        self.records: dict[int, list[str]] = {}
+        """The names of the records that the store has of each task, oldest first."""
 
     # ------------------------------------------------------------------ events
 
@@ -120,6 +138,8 @@ class Wire:
                 self.loads.append((name, action))
             elif isinstance(action, Discard):
                 self.discarded.extend(action.keys)
+            elif isinstance(action, Sweep):
+                self.swept.append(action)
             elif isinstance(action, Launch):
                 self.launched.append(action)
             elif isinstance(action, Tell):
@@ -184,15 +204,34 @@ class Wire:
         for name, action in stores:
             fence = int(self.store.get(CLAIM_KEY, b"0"))
             fenced = 0 < action.fence < fence + (action.key == CLAIM_KEY)
+            data, extents = action.data, ()
+            if isinstance(data, tuple):
+                pieces, extents = assemble(data)
+                data = b"".join(pieces)
             if done and not fenced:
-                self.store[action.key] = action.data
-            self.give(name, Stored(action.key, done and not fenced, fenced))
+                self.store[action.key] = data
+                for extent in extents:
+                    blob = data[extent.offset : extent.offset + extent.length]
+                    ref = str(Ref(action.key, *extent))
+                    self.records.setdefault(head_of(blob)["task"], []).append(ref)
+            self.give(name, Stored(action.key, done and not fenced, fenced, extents))
 
     def read(self):
         """Let the store answer all reads."""
         loads, self.loads = self.loads, []
         for name, action in loads:
-            self.give(name, Loaded(action.key, self.store.get(action.key)))
+            self.give(name, self.loaded(action.key))
+
+    def loaded(self, key):
+        """Give what is in the store under a key, or a record."""
+        if "#" not in key:
+            return Loaded(key, self.store.get(key))
+        ref = Ref.parse(key)
+        try:
+            found = self.store.get(ref.file, b"")[ref.offset : ref.offset + ref.length]
+            return Loaded(key, cut(ref, found or None))
+        except ValueError as error:
+            return Loaded(key, None, str(error))
 
     def words(self):
         """List what people were told."""

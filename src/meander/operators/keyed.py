@@ -109,15 +109,15 @@ class KeyedAggregate(Operator[KeyedTable]):
         return state.seal()
 
     def changes(self, state: KeyedTable, since: int) -> list[Any]:
-        """Write the entries touched after a sealed version."""
-        return state.changes(since)
+        """Write the entries touched after a sealed version; keys only of new ones."""
+        return state.delta(since)
 
     def apply_changes(
         self, state: KeyedTable, batches: Sequence[Any], context: Context
     ) -> KeyedTable:
         """Put changed entries in the place of the old ones."""
         for batch in batches:
-            dumps.replace(state, batch)
+            dumps.revise(state, batch)
         return state
 
 

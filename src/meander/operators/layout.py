@@ -28,6 +28,9 @@ from meander.operators.aggregates import (
 from meander.operators.columns import Validity, plain, validity_of
 from meander.operators.keys import state_type
 
+ENTRY = "#entry"
+"""The column of entry numbers in changes."""
+
 
 class Input(NamedTuple):
     """What one cell folds: numbers, where they are null, and what orders them."""
@@ -70,7 +73,10 @@ class Layout:
         self.cells: tuple[Cell, ...] = self._cells()
         self.identities = np.array([cell.identity for cell in self.cells], dtype=np.int64)
         held = [(name, kind) for name, kind in zip(self.keys, self.key_types, strict=True)]
-        self.state_schema = pa.schema([*held, *((c.name, c.type) for c in self.cells)])
+        cells = [(c.name, c.type) for c in self.cells]
+        self.state_schema = pa.schema([*held, *cells])
+        self.entry_schema = pa.schema([(ENTRY, pa.int32()), *cells])
+        """Of entries that are known by their number: what changed in them, without their keys."""
         found = [(name, self._result_type(a)) for name, a in self.aggregates.items()]
         self.result_schema = pa.schema([*held, *found])
 

@@ -67,6 +67,43 @@ def replace(table: KeyedTable, batch: Any) -> None:
     table.values[:, where] = words
 
 
+def revise(table: KeyedTable, batch: Any) -> None:
+    """Bring a copy up to date with a batch of `KeyedTable.delta`.
+
+    >>> from meander.operators.aggregates import Aggregate
+    >>> layout = Layout(pa.schema({"w": pa.string()}), ["w"], {"n": Aggregate("count")})
+    >>> table, copy, since = KeyedTable(layout), KeyedTable(layout), 0
+    >>> for words in (["a", "b"], ["b", "c"]):
+    ...     table.update(pa.record_batch({"w": words}))
+    ...     for batch in table.delta(since):
+    ...         revise(copy, batch)
+    ...     since = table.seal()
+    >>> copy.result() == table.result()
+    True
+
+    Raises:
+        StateError: if anything is wrong with the batch; the table has not changed.
+    """
+    layout = table.layout
+    if batch.schema.names != layout.entry_schema.names:
+        replace(table, batch)
+        return
+    for mine, theirs in zip(layout.entry_schema, batch.schema, strict=True):
+        if mine.type != theirs.type:
+            raise StateError(f"{mine.name} is {theirs.type} in the changes, but {mine.type} here")
+    _check_cells(layout, batch)
+    column = batch.column(0)
+    if column.null_count:
+        raise StateError("the changes have an entry without a number")
+    rows = column.to_numpy()
+    if len(rows) and (rows[0] < 0 or rows[-1] >= len(table) or np.any(rows[1:] <= rows[:-1])):
+        raise StateError("the changes name entries that the table has not")
+    if table.frozen:
+        raise StateError("a frozen table takes no changes: its task is on the move")
+    table.values[:, rows] = _words(layout, batch)
+    table.stamps[rows] = table.version
+
+
 def merge(table: KeyedTable, batch: Any) -> None:
     """Fold partial aggregates of the same keys into the table; of two last values the batch's wins.
 

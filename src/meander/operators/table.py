@@ -15,7 +15,8 @@ on the move) gives even the cells without a copy.
 
 Versions. `seal()` ends a version and gives its number v; `changes(since=v)` later gives every
 entry touched after that. A checkpoint seals, dumps the changes since the last durable one, and
-may try again from any older version: sealing forgets nothing.
+may try again from any older version: sealing forgets nothing. `delta` is the same for a copy that
+counts its entries alike, and so needs no keys for those it knows.
 
 An empty table has no arrays worth mention, so thousands of tasks cost little; entries begin
 with room for 16 and double. There is no deletion. `state.py` loads, replaces and merges dumps.
@@ -52,6 +53,8 @@ ENTRIES_MAX = 2**30
 """Entry numbers have 31 bits and slots twice the room; beyond this use more tasks."""
 VERSIONS_MAX = 2**31 - 1
 """A stamp has 31 bits: sixty-eight years of one checkpoint a second."""
+SEALED_MAX = 64
+"""Versions whose number of entries is remembered; `delta` of an older one gives all keys again."""
 BATCH_ROWS_MAX = 65_536
 """Rows in one record batch of a dump: large enough to be fast, small enough to interleave."""
 
@@ -72,6 +75,7 @@ class KeyedTable:
     __slots__ = (
         "address",
         "arena",
+        "counts",
         "frozen",
         "layout",
         "meta",
@@ -93,6 +97,8 @@ class KeyedTable:
         self.offsets = np.zeros(1, dtype=np.int64)
         self.values = np.zeros((len(layout.cells), 0), dtype=np.int64)
         self.stamps = np.zeros(0, dtype=np.int32)
+        self.counts: dict[int, int] = {}
+        """How many entries there were at the end of the last versions."""
         self._point()
 
     def __len__(self) -> int:
@@ -124,6 +130,9 @@ class KeyedTable:
         if sealed >= VERSIONS_MAX:
             raise TooLargeError(f"a table has at most {VERSIONS_MAX} versions: dump and load it")
         self.meta[kernel.VERSION] = sealed + 1
+        self.counts[sealed] = len(self)
+        if len(self.counts) > SEALED_MAX:
+            del self.counts[next(iter(self.counts))]
         return sealed
 
     def freeze(self) -> None:
@@ -147,6 +156,25 @@ class KeyedTable:
         rows = np.flatnonzero(self.stamps[: len(self)] > since)
         keys = self._keys().take(pa.array(rows))
         return _slices(self._batch(keys, self.values[:, rows]), rows_max)
+
+    def delta(self, since: int, rows_max: int = BATCH_ROWS_MAX) -> list[Any]:
+        """Give what happened after a sealed version, for a copy that is just at that version.
+
+        Entries that it had then come as their number and cells (`Layout.entry_schema`), without their
+        keys; new ones follow as `dump` gives them. `state.revise` takes both, in this order.
+        """
+        known = self.counts.get(since, 0)
+        rows = np.flatnonzero(self.stamps[:known] > since)
+        found: list[Any] = []
+        if len(rows):
+            cells = self._cells(self.values[:, rows])
+            columns = [pa.array(rows.astype(np.int32)), *cells]
+            found += _slices(pa.record_batch(columns, schema=self.layout.entry_schema), rows_max)
+        if known < len(self):
+            keys = self._keys().slice(known)
+            new = self._batch(keys, self.values[:, known : len(self)].copy())
+            found += _slices(new, rows_max)
+        return found
 
     def result(self, rows: Where | None = None) -> Any:
         """Give keys and aggregates as a record batch, of all entries or of the given ones."""
@@ -206,9 +234,14 @@ class KeyedTable:
 
     def _batch(self, keys: Any, cells: Ints) -> Any:
         columns = codec.decode(keys, self.layout.key_types)
-        for cell, words in zip(self.layout.cells, cells, strict=True):
-            columns.append(pa.array(words.view(np.float64) if cell.floating else words))
-        return pa.record_batch(columns, schema=self.layout.state_schema)
+        return pa.record_batch([*columns, *self._cells(cells)], schema=self.layout.state_schema)
+
+    def _cells(self, words: Ints) -> list[Any]:
+        """See the words of all cells as columns."""
+        return [
+            pa.array(column.view(np.float64) if cell.floating else column)
+            for cell, column in zip(self.layout.cells, words, strict=True)
+        ]
 
 
 def update_tables(

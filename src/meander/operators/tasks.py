@@ -123,6 +123,10 @@ class TaskStates(Generic[S]):
             self._check_marks(batch.schema.metadata or {})
         self._put(task, self._call(task, self.operator.load, batches, self._context(task)))
 
+    def take(self, task: TaskId, state: S) -> None:
+        """Take over a state that is alive."""
+        self._put(task, state)
+
     def drop(self, task: TaskId) -> S:
         """Forget a task, and give its state to whoever wants to keep it."""
         state = self[task]

@@ -322,6 +322,7 @@ class Conductor:
             return
         tasks = master.ledger.tasks_of(peer.id)
         master._tell("lost", node=peer.id, incarnation=incarnation, tasks=len(tasks))
+        master.archive.lost(peer.id, incarnation)
         if peer.status is Status.LEAVING:
             peer.go(Change.LOST)
         else:

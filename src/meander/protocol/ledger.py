@@ -9,9 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import groupby
+from typing import NamedTuple
 
 from meander.model import Assignment, Epoch, NodeId, Run, TaskId
 from meander.protocol.messages import STORE, Incoming, Link
+
+
+class Kept(NamedTuple):
+    """The newest record of a task, and all that it builds on."""
+
+    tenure: Epoch
+    number: int
+    chain: tuple[str, ...]
+    """Names of records: a snapshot, then changes; the newest last."""
+
+    @property
+    def key(self) -> str:
+        """The name of the newest."""
+        return self.chain[-1]
 
 
 class Ledger:
@@ -27,9 +42,11 @@ class Ledger:
         self.rank: dict[TaskId, int] = {}
         self.term: dict[TaskId, Epoch] = {}
         """Of tasks that were ever restored."""
-        self.record: dict[TaskId, tuple[Epoch, int, str]] = {}
-        """The newest checkpoint of a task that counts: (tenure, number, key)."""
-        self.durable: dict[TaskId, tuple[Epoch, int, str]] = {}
+        self.record: dict[TaskId, Kept] = {}
+        """The newest checkpoint of a task that counts."""
+        self.restoring: dict[TaskId, tuple[str, ...]] = {}
+        """The records that tasks are being restored from; of no meaning once they are installed."""
+        self.durable: dict[TaskId, Kept] = {}
         """Those of `record` that a written manifest holds: only they outlive the driver, so only
         they may be restored, and called durable by whoever does."""
         self.size = [0] * tasks
@@ -50,8 +67,14 @@ class Ledger:
 
     def restore(self, task: TaskId, to: NodeId, epoch: Epoch) -> None:
         """Give a task to a node that takes its state from the durable store."""
-        tenure, _, key = self.durable.get(task, (Epoch(0, 0), 0, ""))
-        self.chain[task] = (Link(STORE, 0, tenure, key),)
+        kept = self.durable.get(task)
+        if kept is None:
+            self.chain[task] = (Link(STORE, 0, Epoch(0, 0)),)
+            self.record.pop(task, None)
+        else:
+            self.chain[task] = (Link(STORE, 0, kept.tenure, kept.key),)
+            self.restoring[task] = kept.chain
+            self.record[task] = kept  # whatever came after it never was
         self.owner[task], self.tenure[task], self.term[task] = to, epoch, epoch
 
     def rechain(

@@ -5,33 +5,33 @@ Rules of the file
   2. Every change ends in one newly published table; `_after` publishes once per event.
   3. What others have been told is never taken back, only followed by a newer epoch.
 
-How a migration goes on and what a loss leads to is in `conductor`; the books are `ledger` (tasks) and
-`membership` (processes).
+How a migration goes on and what a loss leads to is in `conductor`, what is durable in `archive`; the
+books are `ledger` (tasks) and `membership` (processes).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, ClassVar
 
 from meander.errors import InputError
 from meander.model import TOTAL_MAX, Epoch, NodeId, TaskId
+from meander.protocol.archive import Archive
 from meander.protocol.conductor import Conductor
 from meander.protocol.ledger import Ledger
 from meander.protocol.machine import Machine
-from meander.protocol.manifest import CLAIM_KEY, MANIFEST_KEY, Manifest
+from meander.protocol.manifest import MANIFEST_KEY
 from meander.protocol.membership import Change, Membership, Peer, Status
 from meander.protocol.messages import (
     MASTER,
     STORE,
     Abort,
-    Accepted,
     Action,
     Beat,
     Bye,
     Checkpoint,
     Checkpointed,
-    Discard,
     Dismiss,
     Envelope,
     Event,
@@ -41,14 +41,11 @@ from meander.protocol.messages import (
     Hello,
     Installed,
     Launch,
-    Load,
     Loaded,
-    PeerId,
     PeerLost,
     Rescale,
     Resume,
     RollBack,
-    Store,
     Stored,
     Tick,
     Welcome,
@@ -78,12 +75,14 @@ class Master(Machine):
         *,
         tau: Fraction = Fraction(1, 5),
         generation: int = 1,
+        about: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(MASTER, 1, settings)
         self.epoch = Epoch(generation, 0)
         self.ledger = Ledger(tasks, [nodes[task * len(nodes) // tasks] for task in range(tasks)])
         self.membership = Membership(self.epoch.generation)
         self.conductor = Conductor(self, planner, carrier, tau)
+        self.archive = Archive(self, about or {})
         self.table: Table | None = None
         self.checkpointing = settings.checkpoint_s > 0
         self.first_nodes = nodes
@@ -98,19 +97,6 @@ class Master(Machine):
         """Whether processes have registered since the last table."""
         self.published_at = 0.0
         self.started = False
-        self._writing = False
-        """Whether a manifest is on its way to the store."""
-        self._claimed = False
-        """Whether the store has granted this generation: then the manifest is being read."""
-        self._unsaved = False
-        self._write_at = 0.0
-        self._accepting: list[tuple[PeerId, int, Checkpoint]] = []
-        """Records that the next manifest will hold: (node, incarnation, record)."""
-        self._written: list[tuple[PeerId, int, Checkpoint]] = []
-        """Those in the manifest that is being written, as far as somebody waits for them."""
-        self._writing_records: dict[TaskId, tuple[Epoch, int, str]] = {}
-        """All that it holds."""
-        self._obsolete: list[str] = []
 
     # ------------------------------------------------------------------ the door
 
@@ -176,27 +162,15 @@ class Master(Machine):
 
     # ------------------------------------------------------------------ start and time
 
-    def _claim(self) -> None:
-        """Make sure that no earlier master can write any more. A claim is granted only once."""
-        if not self._writing and not self._claimed:
-            self._writing = True
-            claim = str(self.epoch.generation).encode()
-            self._out.append(Store(CLAIM_KEY, claim, fence=self.epoch.generation))
-
     def _on_loaded(self, event: Loaded) -> None:
         if self.started or event.key != MANIFEST_KEY:
             return
-        if event.data is not None:
-            try:
-                manifest = Manifest.load(event.data)
-                if manifest.tasks != self.ledger.tasks:
-                    raise InputError(f"the checkpoint has {manifest.tasks} tasks")
-            except InputError as error:
-                self._tell("refused", why=str(error))
-                self._exit("the checkpoint cannot be used")
-                return
-            self.ledger.record, self.ledger.durable = dict(manifest.records), manifest.records
-            self.offsets = dict(manifest.offsets)
+        try:
+            self.archive.read(event.data, event.fault)
+        except InputError as error:
+            self._tell("refused", why=str(error))
+            self._exit(f"the checkpoint cannot be used: {error}")
+            return
         self._start()
 
     def _start(self) -> None:
@@ -211,7 +185,7 @@ class Master(Machine):
     def _on_tick(self, _: Tick) -> None:
         if not self.started:
             if self.checkpointing:
-                self._claim()
+                self.archive.claim()
             else:
                 self._start()
             return
@@ -221,7 +195,7 @@ class Master(Machine):
                 self.changed = True
         self._watch()
         if self.checkpointing:
-            self._save()
+            self.archive.save()
 
     def _watch(self) -> None:
         """Look for processes that are silent."""
@@ -318,7 +292,7 @@ class Master(Machine):
             self.ledger.size[task] = size
         if peer.kind == "feeder" and body.offset > self.offsets.get(peer.id, -1):
             self.offsets[peer.id] = body.offset
-            self._unsaved = True
+            self.archive.unsaved = True
         lacks = env.epoch < self.epoch or body.missing
         grant = Grant(body.sent, self.settings.lease_s, self.table if lacks else None)
         self._send(peer.id, grant, peer.incarnation)
@@ -333,7 +307,7 @@ class Master(Machine):
                 peer.past.add(peer.instance)
                 self.closed[peer.id] = self._now + self.settings.closed_s
                 self.offsets[peer.id] = max(body.offset, self.offsets.get(peer.id, -1))
-                self._unsaved = self.changed = True
+                self.archive.unsaved = self.changed = True
             self._send(peer.id, Dismiss(), peer.incarnation)
         elif peer.kind == "node" and peer.dismissing and peer.status is Status.LEAVING:
             peer.go(Change.DISMISSED)
@@ -387,28 +361,8 @@ class Master(Machine):
         return None
 
     def _on_checkpointed(self, env: Envelope, body: Checkpointed) -> None:
-        if not self.membership.up(env.sender, env.incarnation):
-            return
-        again = []
-        for item in body.items:
-            if not self._counts(env, item):
-                continue
-            known = self.ledger.record.get(item.task)
-            if known is not None and (item.tenure, item.number) <= known[:2]:
-                if not self._pending(item):
-                    again.append((item.task, item.tenure, item.number))
-                continue
-            if self.ledger.installed(item.task, item.tenure, env.sender):
-                self.settled = True
-                self.conductor.settled(item.task)
-            if known is not None:
-                self._obsolete.append(known[2])
-            self.ledger.record[item.task] = item.tenure, item.number, item.key
-            self._accepting.append((env.sender, env.incarnation, item))
-            self._unsaved = True
-        if again:
-            self._send(env.sender, Accepted(tuple(again)), env.incarnation)
-        self._save()
+        if self.membership.up(env.sender, env.incarnation):
+            self.archive.checkpointed(env, body)
 
     def _counts(self, env: Envelope, item: Checkpoint) -> bool:
         """Whether a record was made by the owner, or by the oldest link of the chain."""
@@ -420,61 +374,8 @@ class Master(Machine):
             return False
         return (env.sender, env.incarnation, item.tenure) == chain[0][:3]
 
-    def _pending(self, item: Checkpoint) -> bool:
-        return any(p[2].key == item.key for p in (*self._accepting, *self._written))
-
-    def _save(self) -> None:
-        """Write the manifest if it changed; one write at a time."""
-        if self._writing or not self._unsaved:
-            return
-        if self._now < self._write_at and not self._accepting:
-            return  # offsets alone are not urgent
-        self._writing, self._unsaved = True, False
-        self._write_at = self._now + self.settings.checkpoint_s
-        self._written, self._accepting = self._accepting, []
-        self._writing_records = dict(self.ledger.record)
-        manifest = Manifest(
-            self.epoch.generation,
-            self.ledger.tasks,
-            tuple(self.membership.nodes() or self.first_nodes),
-            self._writing_records,
-            dict(self.offsets),
-        )
-        self._out.append(Store(MANIFEST_KEY, manifest.dump(), fence=self.epoch.generation))
-
     def _on_stored(self, event: Stored) -> None:
-        if not self._writing or event.key != (MANIFEST_KEY if self.started else CLAIM_KEY):
-            return
-        self._writing = False
-        if event.fenced:
-            self._exit("a later generation has taken over")
-        elif not self.started:
-            self._claimed = event.done
-            if event.done:  # what the manifest says now is final
-                self._out.append(Load(MANIFEST_KEY))
-        elif event.done:
-            self._accept_written()
-        else:
-            self._accepting = self._written + self._accepting
-            self._unsaved = True
-
-    def _accept_written(self) -> None:
-        self.ledger.durable = self._writing_records
-        by_node: dict[tuple[PeerId, int], list[tuple[TaskId, Epoch, int]]] = {}
-        for node, incarnation, item in self._written:
-            by_node.setdefault((node, incarnation), []).append(
-                (item.task, item.tenure, item.number)
-            )
-        self._written = []
-        for (node, incarnation), items in by_node.items():
-            if self.membership.up(node, incarnation):  # else its tasks went on from older records
-                self._send(node, Accepted(tuple(items)), incarnation)
-        if self._obsolete and not self._accepting:
-            keep = {link.key for chain in self.ledger.chain.values() for link in chain}
-            done = tuple(key for key in self._obsolete if key not in keep)
-            self._obsolete = [key for key in self._obsolete if key in keep]
-            if done:
-                self._out.append(Discard(done))
+        self.archive.stored(event)
 
     # ------------------------------------------------------------------ for people
 

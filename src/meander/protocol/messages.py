@@ -328,6 +328,9 @@ class Checkpoint(NamedTuple):
     number: int
     """Ascends within a tenure."""
     key: str
+    """Where it is (`records.Ref`)."""
+    parent: str = ""
+    """The record that it is a change of; empty: it is whole."""
 
 
 class Checkpointed(NamedTuple):
@@ -412,6 +415,14 @@ class PeerLost(NamedTuple):
     incarnation: int
 
 
+class Extent(NamedTuple):
+    """Where a record is in its file."""
+
+    offset: int
+    length: int
+    checksum: int
+
+
 class Stored(NamedTuple):
     """The durable store has it, or could not take it."""
 
@@ -419,13 +430,17 @@ class Stored(NamedTuple):
     done: bool
     fenced: bool = False
     """Refused because a later generation has written: this writer has been replaced."""
+    extents: tuple[Extent, ...] = ()
+    """Of a file of records: where each of them is."""
 
 
 class Loaded(NamedTuple):
-    """What the durable store has under a key; None: nothing."""
+    """What the durable store has under a key; None: nothing that can be used."""
 
     key: str
     data: bytes | None
+    fault: str = ""
+    """What is wrong with it."""
 
 
 class Offer(NamedTuple):
@@ -511,12 +526,13 @@ class Store(NamedTuple):
     """
 
     key: str
-    data: bytes
+    data: Any
+    """Bytes; or, for a file of records, a tuple of `records.Part`."""
     fence: int = 0
 
 
 class Load(NamedTuple):
-    """Read from the durable store."""
+    """Read from the durable store: a key, or a record by its `records.Ref`."""
 
     key: str
 
@@ -525,6 +541,15 @@ class Discard(NamedTuple):
     """These keys of the durable store are no longer needed."""
 
     keys: tuple[str, ...]
+
+
+class Sweep(NamedTuple):
+    """Discard whatever is under a prefix, but not these keys: what crashed writers left."""
+
+    prefix: str
+    keep: tuple[str, ...]
+    spare: str = ""
+    """Not what is under this prefix either: it may be being written."""
 
 
 class Launch(NamedTuple):
@@ -547,4 +572,4 @@ class Tell(NamedTuple):
     facts: dict[str, Any]
 
 
-Action: TypeAlias = Send | Store | Load | Discard | Launch | Exit | Tell
+Action: TypeAlias = Send | Store | Load | Discard | Sweep | Launch | Exit | Tell

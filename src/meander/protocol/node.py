@@ -296,6 +296,7 @@ class Node(Client):
             self._send(node, Chunks(tuple(chunks)))
         self.rerouter.flush()
         self.staging.flush()
+        self.checkpointer.flush()
         self.manager.flush()
 
     def _send_loop(self, chunk: Chunk) -> None:
@@ -408,6 +409,9 @@ class Node(Client):
         if self.leased:
             self.retriever.loaded(event)
             self.flush()
+
+    def _check_stored(self, event: Stored) -> str | None:
+        return self.checkpointer.check_stored(event)
 
     def _on_stored(self, event: Stored) -> None:
         self.checkpointer.stored(event)  # with or without a lease: the store answers once

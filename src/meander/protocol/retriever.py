@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 from meander.errors import MalformedMessage
 from meander.model import TaskId
+from meander.protocol import records
 from meander.protocol.feeder import restored
 from meander.protocol.messages import NEVER, NOT_YET, STORE, Drop, Fetch, Load, Loaded, Part
+from meander.protocol.records import Base
 from meander.protocol.slot import Cause, Phase, Slot
 from meander.protocol.state import TaskState, checksum, decode
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from meander.protocol.node import Node
 
 
+UNUSABLE = "the checkpoint cannot be used"
 ASKS_MAX = 4
 """A server that is silent that often has to wait until the others have been asked."""
 
@@ -31,6 +34,8 @@ class Retriever:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.awaited: dict[TaskId, Slot] = {}
+        self._loading: dict[str, TaskId] = {}
+        """What the durable store was asked for."""
         self.current: Slot | None = None
         """The one that is being fetched from a state server."""
         self._parts: list[bytes] = []
@@ -41,10 +46,13 @@ class Retriever:
         """How often, since it last answered."""
         self.bad_blobs = 0
         """States refused for a wrong length or checksum, for the metrics."""
+        self.deltas = 0
+        """Changes that were applied to snapshots, for the metrics."""
 
     def await_(self, slot: Slot) -> None:
         """Take a task into the queue (again): its tenure is new."""
         self.forget(slot)
+        slot.records = {}
         self.awaited[slot.task] = slot
 
     def forget(self, slot: Slot) -> None:
@@ -111,16 +119,56 @@ class Retriever:
         key = slot.chain[slot.link].key
         if key:
             slot.retry_at = self.node._now + 4 * self.node.settings.retry_s
-            self.node._out.append(Load(key))
+            for name in self._lacking(slot):
+                self._loading[name] = slot.task
+                self.node._out.append(Load(name))
         else:
             app = self.node.operator.empty(slot.task)
             self._install(slot, TaskState(slot.task, app, gated=self.node.gated), 0, 0.0)
 
+    def _lacking(self, slot: Slot) -> list[str]:
+        """Name what must still be read to restore a task: its last record tells of the others."""
+        key = slot.chain[slot.link].key
+        last = slot.records.get(key)
+        if last is None:
+            return [key]
+        return [name for name in records.chain_of(last) if name not in slot.records]
+
     def loaded(self, event: Loaded) -> None:
         """The durable store answers."""
-        for slot in list(self.awaited.values()):
-            if slot.chain[slot.link].key == event.key and event.data is not None:
+        slot = self.awaited.get(self._loading.pop(event.key, -1))
+        if slot is None:
+            return
+        key = slot.chain[slot.link].key
+        if "#" not in key:  # a whole state, left behind by another node
+            if key == event.key and event.data is not None:
                 self._install_blob(slot, event.data, self.node._now - slot.since, restored=True)
+            return
+        if event.data is None:
+            self._unusable(slot, event.fault or f"{event.key} is missing")
+            return
+        slot.records[event.key] = event.data
+        try:
+            lacking = self._lacking(slot) if key in slot.records else [key]
+            if not lacking:
+                self._from_records(slot, (*records.chain_of(slot.records[key]), key))
+            elif event.key == key:  # now the others are known
+                self._from_store(slot)
+        except MalformedMessage as error:
+            self._unusable(slot, str(error.args[0]))
+
+    def _from_records(self, slot: Slot, chain: tuple[str, ...]) -> None:
+        node, blobs = self.node, [slot.records[name] for name in chain]
+        state = records.restore(slot.task, blobs, node.operator)
+        self.deltas += len(blobs) - 1
+        mark = records.seal(node.operator, state.app)
+        records.accepted(node.operator, state.app, mark)
+        size, transfer_s = sum(map(len, blobs)), node._now - slot.since
+        self._install(slot, state, size, transfer_s, Base(chain, mark, records.lanes_of(state)))
+
+    def _unusable(self, slot: Slot, why: str) -> None:
+        """End: there is nothing to go on from, and nothing may take its place unsaid."""
+        self.node._exit(f"{UNUSABLE}: task {slot.task}: {why}")
 
     def _from_own_copy(self, slot: Slot) -> None:
         blob = self.node.manager.copies.get((slot.task, slot.chain[slot.link].tenure))
@@ -206,13 +254,16 @@ class Retriever:
         if member is not None and link.node != self.node.me:
             self.node._send(member.server, Drop(((slot.task, link.tenure, slot.tenure),)))
 
-    def _install(self, slot: Slot, state: TaskState, size: int, transfer_s: float) -> None:
-        """Serve: first what waited, in order, then what comes."""
+    def _install(
+        self, slot: Slot, state: TaskState, size: int, transfer_s: float, base: Base | None = None
+    ) -> None:
+        """Serve: first what waited, in order, then what comes. `base`: the records it came from."""
         node = self.node
         self.forget(slot)
         slot.go(Cause.WHOLE)
         assert slot.phase is Phase.SERVING
-        slot.state, slot.dirty, slot.record, slot.record_number = state, True, None, 0
+        slot.state, slot.dirty, slot.record, slot.record_number = state, base is None, None, 0
+        slot.base, slot.urgent, slot.records = base, False, {}
         node.manager.installed(slot, size, transfer_s)
         self._release(slot)
         slot.waiting_since = None

@@ -36,7 +36,12 @@ class Settings:
     server_bytes_max: int = 2**30
     """What one state server holds; beyond it refuses (a single larger state is taken when empty)."""
     checkpoint_s: float = 0.0
-    """How often a node writes the tasks that changed; 0: no checkpoints."""
+    """How often a node writes the tasks that changed; 0: no checkpoints. What a micro-batch has
+    changed is written when it commits."""
+    chain_records_max: int = 16
+    """A task whose chain is longer is written whole; also if its changes weigh more than its state."""
+    record_bytes_turn: int = 16 * 2**20
+    """A node looks at so many bytes of state in one turn before rows have theirs."""
     launch_s_max: float = 8.0
     """How long the master waits for a launched node before it plans without it."""
     round_s_max: float = 6.0

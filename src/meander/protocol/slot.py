@@ -68,9 +68,9 @@ class Slot:
     """A task at a node."""
 
     __slots__ = (
-        "chain", "dirty", "link", "orders", "pending", "pending_chunks", "phase", "rank",
-        "record", "record_number", "retry_at", "since", "state", "task", "tenure", "term",
-        "waiting_since",
+        "base", "chain", "dirty", "link", "orders", "pending", "pending_chunks", "phase", "rank",
+        "record", "record_number", "records", "retry_at", "since", "state", "task", "tenure", "term",
+        "urgent", "waiting_since",
     )  # fmt: skip
 
     def __init__(self, task: TaskId) -> None:
@@ -97,11 +97,17 @@ class Slot:
         """When this node learned that it owns the task."""
         self.waiting_since: float | None = None
         """When the first chunk came to the wait buffer."""
+        self.records: dict[str, bytes] = {}
+        """What has been read of the chain that the state is restored from."""
         # --- checkpoints
         self.dirty = False
         self.record: Any = None
         """The record on its way to being durable, None if there is none."""
         self.record_number = 0
+        self.base: Any = None
+        """The newest record that is durable and holds what this node has installed; None: none."""
+        self.urgent = False
+        """Whether somebody waits for the next record."""
 
     def go(self, cause: Cause) -> None:
         """Change the phase as the table says.

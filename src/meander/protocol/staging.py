@@ -34,7 +34,7 @@ class Staging:
         self.node = node
         self._held: defaultdict[PeerId, list[tuple[str, int, int, int, int]]] = defaultdict(list)
         self._outcomes: defaultdict[tuple[PeerId, str, int], list[Outcome]] = defaultdict(list)
-        self._askers: dict[tuple[int, str], tuple[int, PeerId]] = {}
+        self.askers: dict[tuple[int, str], tuple[int, PeerId]] = {}
         """(task, query) → (batch, who wants to know when it is durable)."""
 
     # ------------------------------------------------------------------ checks
@@ -101,7 +101,6 @@ class Staging:
         assert state is not None
         if item.batch > state.batches.get(item.query, -1):
             state.staged[item.query, item.batch, item.partition, item.attempt] = item
-            self.node.touched(slot, state)
         self._held[reply_to].append(
             (item.query, item.batch, item.partition, item.attempt, item.task)
         )
@@ -125,7 +124,9 @@ class Staging:
         outcome = Outcome(item.task, slot.term, applied=True, durable=durable, missing=False)
         self._outcomes[reply_to, item.query, item.batch].append(outcome)
         if not durable:
-            self._askers[item.task, item.query] = item.batch, reply_to
+            self.askers[item.task, item.query] = item.batch, reply_to
+            if slot.dirty:
+                self.node.checkpointer.want(slot)
 
     def _apply(self, slot: Slot, item: CommitTask, rows: list[Staged]) -> None:
         state = slot.state
@@ -147,9 +148,9 @@ class Staging:
         state = slot.state
         assert state is not None
         for query, last in state.durable_batches.items():
-            asker = self._askers.get((slot.task, query))
+            asker = self.askers.get((slot.task, query))
             if asker is not None and asker[0] <= last:
-                del self._askers[slot.task, query]
+                del self.askers[slot.task, query]
                 outcome = Outcome(slot.task, slot.term, applied=True, durable=True, missing=False)
                 self._outcomes[asker[1], query, asker[0]].append(outcome)
 

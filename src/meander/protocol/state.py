@@ -8,7 +8,7 @@ its feedback loop. They travel together, in one blob with one checksum; nothing 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from zlib import crc32
 
@@ -18,7 +18,7 @@ from meander.protocol.messages import FeederId, Staged, loop_feeder
 from meander.protocol.outbox import Lane, Outbox
 from meander.protocol.shape import INT_MAX
 
-_UNREADABLE: Final = (
+UNREADABLE: Final = (
     ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError,
     MeanderError,
 )  # fmt: skip
@@ -37,7 +37,11 @@ class Emission(NamedTuple):
 
 
 class Operator(Protocol):
-    """What the protocol needs to know of an operator: pure computation on opaque values."""
+    """What the protocol needs to know of an operator: pure computation on opaque values.
+
+    One that keeps versions of its states has four methods more (`Versioned`); without them every
+    record is whole.
+    """
 
     def empty(self, task: TaskId) -> Any:
         """Make the state of a task that has seen nothing."""
@@ -61,6 +65,26 @@ class Operator(Protocol):
 
     def size(self, app: Any) -> int:
         """Give a state's size in bytes."""
+
+
+class Versioned(Operator, Protocol):
+    """An operator whose records can be changes of the records before."""
+
+    def seal(self, app: Any) -> Any:
+        """End a version of a state and give its mark; falsy: no versions are kept."""
+
+    def record(self, app: Any, since: Any) -> Callable[[], Sequence[Any]]:
+        """Write what changed after a mark (None: everything).
+
+        What is given back is called later, perhaps by another thread, and gives pieces of bytes that
+        tell the state as it is now.
+        """
+
+    def revise(self, task: TaskId, app: Any, blob: bytes) -> Any:
+        """Bring an older state (None: nothing) up to date with what `record` wrote, and give it."""
+
+    def accepted(self, app: Any, mark: Any) -> None:
+        """Hear that the record with this mark is durable."""
 
 
 class Position(NamedTuple):
@@ -147,7 +171,7 @@ def decode(task: TaskId, blob: bytes, operator: Operator, *, gated: bool) -> Tas
     """
     try:
         return _decode(task, blob, operator, gated=gated)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise MalformedMessage(f"the state of task {task} cannot be read: {error!r}") from error
 
 
@@ -163,25 +187,25 @@ def _decode(task: TaskId, blob: bytes, operator: Operator, *, gated: bool) -> Ta
         return blob[at - length : at]
 
     state = TaskState(task, operator.load(task, payload(head["app"])), gated=gated)
-    state.positions = {f: Position(*_counts(p)) for f, p in head["positions"].items()}
-    state.durable = {f: Position(*_counts(p)) for f, p in head["durable"].items()}
+    state.positions = {f: Position(*counts(p)) for f, p in head["positions"].items()}
+    state.durable = {f: Position(*counts(p)) for f, p in head["durable"].items()}
     for batches in (head["batches"], head["durable_batches"]):
-        _counts(list(batches.values()))
+        counts(list(batches.values()))
     state.batches, state.durable_batches = head["batches"], head["durable_batches"]
-    (state.emitted,) = _counts([head["emitted"]])
+    (state.emitted,) = counts([head["emitted"]])
     for query, *numbers, length in head["staged"]:
-        batch, part, attempt, owner, tally, size = _counts(numbers)
+        batch, part, attempt, owner, tally, size = counts(numbers)
         rows = operator.load_rows(payload(length))
         item = Staged(query, batch, part, attempt, owner, rows, tally, size)
         if owner != task or type(query) is not str:
             raise ValueError("staged rows of another task")
         state.staged[item[:4]] = item
     for target, term, durable, released, last, chunks in head["lanes"]:
-        _counts([target, durable, released, last, *term])
+        counts([target, durable, released, last, *term])
         lane = state.outbox.lanes[target] = Lane()
         lane.last = lane.durable = durable
         for first, final, size, length in chunks:
-            _counts([first, final, size])
+            counts([first, final, size])
             state.outbox.offer(target, operator.load_rows(payload(length)), first, final, size)
         if not durable <= released <= lane.last == last:
             raise ValueError("a lane lacks chunks")
@@ -192,7 +216,7 @@ def _decode(task: TaskId, blob: bytes, operator: Operator, *, gated: bool) -> Ta
     return state
 
 
-def _counts(numbers: list[Any]) -> list[int]:
+def counts(numbers: list[Any]) -> list[int]:
     """Give numbers that count something; complain about anything else."""
     if not all(type(n) is int and 0 <= n <= INT_MAX for n in numbers):
         raise ValueError(f"{numbers} do not count anything")

@@ -32,6 +32,7 @@ from meander.protocol.messages import FeederId
 from meander.protocol.state import Emission
 from meander.runtime.metrics import Histogram
 from meander.runtime.outputs import Outputs
+from meander.runtime.recording import Recording
 from meander.runtime.rows import Mark, Rows, joined
 from meander.runtime.trace import ChunkTrace
 
@@ -77,7 +78,7 @@ class TaskLoad:
         """Rows when it was last asked for."""
 
 
-class OperatorAdapter:
+class OperatorAdapter(Recording):
     """The protocol's `Operator` on a user's."""
 
     def __init__(self, operator: Operator[Any], tasks: int) -> None:

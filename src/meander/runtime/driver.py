@@ -42,7 +42,7 @@ from meander.runtime.reader import Reader
 from meander.runtime.shell import Shell
 from meander.runtime.spec import ProcessExit, ProcessSpec, live_settings
 from meander.runtime.staff import DeployError, Staff
-from meander.runtime.store import DirectoryStore, NoStore, StoreWorker
+from meander.runtime.store import FileStore, NoStore, StoreWorker
 from meander.runtime.transport import Transport
 from meander.wiring import Planners, carrier, warm
 
@@ -125,7 +125,7 @@ class Driver:
         self.registration_s_max, self._told = registration_s_max, tell
         self._directory = checkpoints or ""
         self._zookeeper = zookeeper or ""
-        store = DirectoryStore(checkpoints) if checkpoints else None
+        store = FileStore(checkpoints) if checkpoints else None
         self.generation = 1 + (store.generation() if store is not None else 0)
         first = tuple(f"n{i}" for i in range(1, nodes + 1))
         self.master = Master(

@@ -59,6 +59,22 @@ class Outputs:
             (n, batch) for n, batch in self._batches if n > number and (upto is None or n <= upto)
         ]
 
+    @property
+    def first(self) -> int:
+        """The number of the oldest batch that is kept; after the last if there is none."""
+        return self._batches[0][0] if self._batches else self.last + 1
+
+    def revise(self, last: int, lost_rows: int, first: int, new: list[tuple[int, Any]]) -> None:
+        """Take over what a record says: batches before `first` are gone, new ones have come."""
+        self.release(first - 1)
+        for number, batch in new:
+            self._batches.append((number, batch))
+            self.rows += batch.num_rows
+            self.bytes += batch.nbytes
+        self.last, self.lost_rows = last, lost_rows
+        if [number for number, _ in self._batches] != list(range(first, last + 1)):
+            raise ValueError("outputs are missing")
+
     def release(self, number: int) -> None:
         """Forget batches up to a number: they have been fetched."""
         while self._batches and self._batches[0][0] <= number:

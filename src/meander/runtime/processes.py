@@ -22,11 +22,7 @@ from typing import Any, NamedTuple
 
 from meander.errors import OperatorError
 from meander.operators.base import Operator, check_operator
-from meander.protocol.messages import (
-    Accepted,
-    Beat,
-    Envelope,
-)
+from meander.protocol.messages import Beat
 from meander.protocol.node import Node
 from meander.protocol.server import StateServer
 from meander.protocol.slot import Phase
@@ -37,7 +33,7 @@ from meander.runtime.desk import NodeDesk
 from meander.runtime.place import EndedError, Place
 from meander.runtime.restart import Vault, VaultStore
 from meander.runtime.spec import ProcessExit, ProcessSpec, Reason
-from meander.runtime.store import DirectoryStore, DurableStore, NoStore, StoreWorker
+from meander.runtime.store import DurableStore, FileStore, NoStore, StoreWorker
 from meander.runtime.warm import warm_up
 
 log = logging.getLogger(__name__)
@@ -77,17 +73,6 @@ class LiveNode(Node):
                 work = adapter.rate(task, since)
                 stats.append((task, work, adapter.size(slot.state.app)))
         return Beat(self._now, tuple(stats), missing=self.behind)
-
-    def _on_accepted(self, env: Envelope, body: Accepted) -> None:
-        """Show the outputs that a record holds once it is durable."""
-        numbers = {t: s.record.number for t, s in self.slots.items() if s.record is not None}
-        super()._on_accepted(env, body)
-        for task, _, number in body.items:
-            slot = self.slots.get(task)
-            if slot is None or slot.state is None or slot.record is not None:
-                continue
-            if numbers.get(task) == number:
-                slot.state.app.outputs.durable = slot.state.app.outputs.marked
 
 
 # --------------------------------------------------------------------------- entry points
@@ -228,4 +213,4 @@ def local_host(spec: ProcessSpec) -> str:
 
 
 def _store(spec: ProcessSpec) -> DurableStore:
-    return DirectoryStore(spec.store) if spec.store else NoStore()
+    return FileStore(spec.store) if spec.store else NoStore()

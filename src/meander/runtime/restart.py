@@ -15,7 +15,7 @@ import json
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from meander.errors import StateError
 from meander.model import Epoch, NodeId, TaskId
 from meander.protocol.master import Master
 from meander.protocol.membership import Change, Status
-from meander.protocol.messages import STORE, Action, Launch, Link, Store, Stored
+from meander.protocol.messages import STORE, Action, Launch, Link, Store, Stored, Sweep
 from meander.protocol.node import Node
 from meander.protocol.state import encode
 from meander.runtime.credentials import Credentials
@@ -87,9 +87,13 @@ class VaultStore:
         """Write to the store behind."""
         return self._store.write(action)
 
-    def discard(self, keys: tuple[str, ...]) -> None:
+    def discard(self, keys: Sequence[str]) -> None:
         """Discard from the store behind."""
         self._store.discard(keys)
+
+    def sweep(self, action: Sweep) -> None:
+        """Sweep the store behind."""
+        self._store.sweep(action)
 
     def read(self, key: str) -> bytes | None:
         """Read a checkpoint, or fetch a bequest from the state server of this host."""

@@ -40,6 +40,7 @@ from meander.protocol.messages import (
     PeerId,
     Send,
     Store,
+    Sweep,
     Tell,
     Tick,
 )
@@ -77,7 +78,7 @@ class Shell:
 
         Args:
             machine: what to run.
-            store: carries out Store, Load and Discard; None: there is no durable store.
+            store: carries out Store, Load, Discard and Sweep; None: there is no durable store.
             settle: called after a few events, before what they caused is carried out.
             before: sees every event first.
             after: called at the end of every turn, on the machine's thread.
@@ -259,7 +260,7 @@ class Shell:
             assert self.transport is not None
             self._know()
             self.transport.post(self._address(action.envelope), action.envelope)
-        elif kind is Store or kind is Load or kind is Discard:
+        elif kind is Store or kind is Load or kind is Discard or kind is Sweep:
             self._store.give(action)
         elif kind is Launch:
             assert self._launch is not None

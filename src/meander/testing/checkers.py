@@ -8,16 +8,19 @@
   by the event that brings it;
 * nobody sends to a node that was dismissed;
 * only the owner acknowledges, and only records of living incarnations count;
+* whatever the manifest names is in the store, and every chain is what its last record builds on;
 * buffers keep within their limits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from meander.model import Epoch, TaskId
 from meander.protocol.invariants import check
+from meander.protocol.ledger import Kept
+from meander.protocol.manifest import MANIFEST_KEY, Manifest
 from meander.protocol.master import Master
 from meander.protocol.messages import (
     Acks,
@@ -34,6 +37,7 @@ from meander.protocol.messages import (
     loop_task,
 )
 from meander.protocol.node import Node
+from meander.protocol.records import Ref, chain_of, file_of
 from meander.protocol.server import StateServer
 from meander.protocol.slot import Phase
 from meander.protocol.state import TaskState
@@ -57,6 +61,8 @@ class Checkers:
         self._tenants: dict[tuple[TaskId, Epoch], tuple[str, int]] = {}
         self._newest: dict[TaskId, Epoch] = {}
         self.dismissed: set[tuple[str, int]] = set()
+        self._read: tuple[bytes, frozenset[str]] = b"", frozenset()
+        """The manifest that was read last, and the files it names."""
 
     def violated(self, text: str) -> None:
         """Note a violation."""
@@ -158,7 +164,7 @@ class Checkers:
         elif context and isinstance(machine, Node) and not machine.ended:
             self._nothing_vanished(machine, context, actions)
         elif context and isinstance(machine, Master):
-            keys = {record[2] for record in machine.ledger.record.values()}
+            keys = {record.key for record in machine.ledger.record.values()}
             if keys & context:
                 self.violated(f"the master accepts {min(keys & context)} of a fenced incarnation")
 
@@ -232,8 +238,32 @@ class Checkers:
             return set()
         if master.membership.up(envelope.sender, envelope.incarnation):
             return set()
-        known = {record[2] for record in master.ledger.record.values()}
+        known = {record.key for record in master.ledger.record.values()}
         return {item.key for item in body.items} - known
+
+    def manifest(self) -> None:
+        """Whatever happens to the driver now: all that the manifest names is in the store."""
+        blob = self.cluster.store.get(MANIFEST_KEY)
+        if blob is None:
+            return
+        if blob != self._read[0]:
+            records = Manifest.load(blob).records
+            names = {name for kept in records.values() for name in kept.chain}
+            self._read = blob, frozenset(map(file_of, names))
+            self._whole(records)
+        missing = self._read[1] - self.cluster.store.keys()
+        if missing:
+            self.violated(f"the manifest names {min(missing)}, which is not in the store")
+
+    def _whole(self, records: Mapping[TaskId, Kept]) -> None:
+        """A chain is what its newest record was built on, and nothing else."""
+        for task, kept in records.items():
+            ref = Ref.parse(kept.key)
+            file = self.cluster.store.get(ref.file, b"")
+            if file:
+                chain = chain_of(file[ref.offset : ref.offset + ref.length])
+                if (*chain, kept.key) != kept.chain:
+                    self.violated(f"task {task}: {kept.key} builds on {chain}, not on {kept.chain}")
 
     # ------------------------------------------------------------------ limits and the end
 

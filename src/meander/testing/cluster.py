@@ -18,7 +18,7 @@ from meander.model import NodeId, TaskId
 from meander.protocol.client import Client
 from meander.protocol.feeder import Feeder
 from meander.protocol.machine import Machine
-from meander.protocol.manifest import CLAIM_KEY
+from meander.protocol.manifest import CLAIM_KEY, MANIFEST_KEY
 from meander.protocol.master import Master
 from meander.protocol.messages import (
     MASTER,
@@ -28,6 +28,7 @@ from meander.protocol.messages import (
     Envelope,
     Event,
     Exit,
+    Extent,
     Launch,
     Load,
     Loaded,
@@ -38,10 +39,13 @@ from meander.protocol.messages import (
     Send,
     Store,
     Stored,
+    Sweep,
     Tell,
     Tick,
 )
 from meander.protocol.node import Node
+from meander.protocol.records import Ref, assemble, cut
+from meander.protocol.retriever import UNUSABLE
 from meander.protocol.settings import Settings
 from meander.protocol.state import checksum
 from meander.testing.checkers import Checkers
@@ -312,6 +316,10 @@ class Cluster:
         elif isinstance(action, Discard):
             for key in action.keys:
                 self.store.pop(key, None)
+            self.checkers.manifest()
+        elif isinstance(action, Sweep):
+            self._sweep(action)
+            self.checkers.manifest()
         elif isinstance(action, Launch):
             order = action.node, action.incarnation, process.machine.epoch.generation
             self.timeline.after(self.random.uniform(0.05, 0.6), self._launch, order)
@@ -324,17 +332,42 @@ class Cluster:
         process, action = pair
         fenced = 0 < action.fence < self.store_fence + (action.key == CLAIM_KEY)
         done = not fenced and not self.store_refuses
+        extents: tuple[Extent, ...] = ()
         if done:
-            self.store[action.key] = action.data
+            data = action.data
+            if isinstance(data, tuple):
+                pieces, extents = assemble(data)
+                data = b"".join(pieces)
+            self.store[action.key] = data
             self.store_fence = max(self.store_fence, action.fence)
-        self.arrive((process, Stored(action.key, done, fenced)))
+            if action.key == MANIFEST_KEY:
+                self.checkers.manifest()
+        self.arrive((process, Stored(action.key, done, fenced, extents)))
+
+    def _sweep(self, action: Sweep) -> None:
+        for key in list(self.store):
+            spared = action.spare and key.startswith(action.spare)
+            if key.startswith(action.prefix) and key not in action.keep and not spared:
+                del self.store[key]
+                self.counts["swept"] += 1
 
     def _loaded(self, pair: tuple[Process, str]) -> None:
         process, key = pair
-        self.arrive((process, Loaded(key, self.store.get(key))))
+        if "#" not in key:
+            self.arrive((process, Loaded(key, self.store.get(key))))
+            return
+        ref = Ref.parse(key)
+        data = self.store.get(ref.file)
+        try:
+            found = None if data is None else data[ref.offset : ref.offset + ref.length]
+            self.arrive((process, Loaded(key, cut(ref, found))))
+        except ValueError as error:
+            self.arrive((process, Loaded(key, None, str(error))))
 
     def _exited(self, process: Process, reason: str) -> None:
         machine = process.machine
+        if reason.startswith(UNUSABLE):
+            self.checkers.violated(f"{process.name}: {reason}")
         if reason == "dismissed":
             self.checkers.dismissed.add((machine.me, machine.incarnation))
             self.counts["dismissed"] += 1
@@ -422,6 +455,8 @@ def draw_settings(random: Random, *, checkpoints: bool) -> Settings:
         closed_s=5.0,
         bandwidth_bytes_s=1e6,
         overhead_s=0.02,
+        chain_records_max=random.choice((2, 4, 16)),
+        record_bytes_turn=random.choice((1000, 16 * 2**20)),
     )
 
 

@@ -84,6 +84,9 @@ def _count(cluster: Cluster, counts: Counter[str]) -> None:
             counts["loop_chunks"] += machine.loop_chunks
             counts["waits"] += machine.waits
             counts["corrupt_refused"] += machine.retriever.bad_blobs
+            counts["deltas"] += machine.checkpointer.counts["deltas"]
+            counts["snapshots"] += machine.checkpointer.counts["snapshots"]
+            counts["deltas_restored"] += machine.retriever.deltas
         elif isinstance(machine, Master):
             counts.update(machine.conductor.counts)
     counts["staged_batches"] = cluster.query.committed

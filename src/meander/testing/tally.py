@@ -46,8 +46,19 @@ def task_of(mark: int, offset: int, tasks: int) -> TaskId:
     return narrow if scattered & (1 << 40) else narrow % max(1, tasks // 4)
 
 
+class Notes(dict[str, list[int]]):
+    """What a task has noted; remembers which version changed which entry last."""
+
+    __slots__ = ("stamps", "version")
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.version = 1
+        self.stamps: dict[str, int] = {}
+
+
 class Tally:
-    """The operator."""
+    """The operator. It keeps versions, so that records are changes of the ones before."""
 
     def __init__(
         self, tasks: int, padding: tuple[int, ...], notice: Callable[[TaskId, str], None]
@@ -60,7 +71,7 @@ class Tally:
 
     def empty(self, task: TaskId) -> Any:
         """Per feeder [count, last, hash or sum]; under "" [rows fed on, padding, 0]."""
-        return {"": [0, self.padding[task], 0]}
+        return Notes({"": [0, self.padding[task], 0]})
 
     def apply(
         self, task: TaskId, app: Any, feeder: FeederId, rows: Any, after: int
@@ -69,6 +80,7 @@ class Tally:
         entry = app.get(feeder)
         if entry is None:
             entry = app[feeder] = [0, -1, 0]
+        app.stamps[feeder] = app.stamps[""] = app.version
         if feeder.startswith("loop/"):
             for number, row in rows:
                 if number <= entry[1]:
@@ -104,7 +116,26 @@ class Tally:
 
     def load(self, task: TaskId, blob: bytes) -> Any:
         """Read the notes."""
-        return json.loads(blob)
+        return Notes(json.loads(blob))
+
+    def seal(self, app: Any) -> int:
+        """End a version."""
+        app.version += 1
+        return int(app.version - 1)
+
+    def record(self, app: Any, since: int | None) -> Callable[[], Sequence[bytes]]:
+        """Write all notes, or the entries that changed after a version."""
+        if since is None:
+            blob = self.dump(app)
+        else:
+            blob = json.dumps({f: app[f] for f, v in app.stamps.items() if v > since}).encode()
+        return lambda: (blob,)
+
+    def revise(self, task: TaskId, app: Any, blob: bytes) -> Any:
+        """Put changed entries in the place of the old ones."""
+        app = Notes() if app is None else app
+        app.update(json.loads(blob))
+        return app
 
     def dump_rows(self, rows: Any) -> bytes:
         """Write rows."""

@@ -159,6 +159,9 @@ class Watched:
         self.dump_rows = operator.dump_rows
         self.load_rows = operator.load_rows
         self.size = operator.size
+        for method in ("seal", "record", "revise", "accepted"):  # not every operator has versions
+            if hasattr(operator, method):
+                setattr(self, method, getattr(operator, method))
 
     def apply(
         self, task: TaskId, app: Any, feeder: FeederId, rows: Any, after: int

@@ -1,0 +1,309 @@
+"""Records: what a task writes to the durable store, whole or as a change of the record before.
+
+A *snapshot* holds a task whole. A *delta* holds its positions, what of its state has changed since the
+record that it names as its parent, and the chunks that it has emitted since. The newest snapshot and
+the deltas after it are the task's *chain*; every record lists those before it, so that the name of the
+last one is enough to find them all.
+
+Records of many tasks lie in one file: a node writes one file each time it writes, and a file is never
+written twice. A record's name (`Ref`) says which file, where in it, and with which checksum:
+
+    log/3/n2.3000001/17#8-5120-0a1b2c3d
+
+A record is a header (JSON, with its length before it), the operator's part, and the loop's chunks.
+Rows that are only staged are not in it: if they are lost, their batch is written again.
+
+Nothing here is encoded before it must be: the operator's part is a function that the store calls, on
+its own thread, and what it gives does not change however the task goes on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+from zlib import crc32
+
+from meander.errors import MalformedMessage
+from meander.model import Epoch, TaskId
+from meander.protocol.messages import Extent
+from meander.protocol.outbox import Lane
+from meander.protocol.state import UNREADABLE, Operator, Position, TaskState, counts
+
+MAGIC: Final = b"MEANDER1"
+"""How a file of records begins."""
+
+Buffer: TypeAlias = Any
+"""Bytes, or what can be seen as bytes."""
+Part: TypeAlias = Callable[[], Sequence[Buffer]]
+"""Gives the bytes of one record."""
+LaneMark: TypeAlias = tuple[Epoch, int, int]
+"""(term, durable, last) of a lane of the loop."""
+
+
+class Ref(NamedTuple):
+    """Where a record is.
+
+    >>> str(Ref("log/1/n1.1/3", 8, 504, 0x0a1b2c3d))
+    'log/1/n1.1/3#8-504-0a1b2c3d'
+    >>> Ref.parse('log/1/n1.1/3#8-504-0a1b2c3d').length
+    504
+    """
+
+    file: str
+    offset: int
+    length: int
+    checksum: int
+
+    def __str__(self) -> str:
+        return f"{self.file}#{self.offset}-{self.length}-{self.checksum:08x}"
+
+    @classmethod
+    def parse(cls, text: str) -> Ref:
+        """Read what `str` wrote.
+
+        Raises:
+            ValueError: if that is not what it is.
+        """
+        file, _, place = text.rpartition("#")
+        offset, length, checksum = place.split("-")
+        found = cls(file, int(offset), int(length), int(checksum, 16))
+        if not file or found.offset < 0 or found.length < 0 or str(found) != text:
+            raise ValueError(f"{text!r} names no record")
+        return found
+
+
+def file_of(ref: str) -> str:
+    """Name the file that a record is in; a key that is no record's is a file of its own."""
+    return ref.rpartition("#")[0] or ref
+
+
+def length_of(ref: str) -> int:
+    """Give a record's length in bytes."""
+    return Ref.parse(ref).length
+
+
+class Base(NamedTuple):
+    """A record that deltas build on, as far as its writer must remember it."""
+
+    chain: tuple[str, ...]
+    """Its name last, those of the records before it first."""
+    mark: Any
+    """The operator's version that it holds; falsy: nothing can build on it."""
+    lanes: dict[TaskId, LaneMark]
+    """The loop's lanes as it holds them."""
+
+
+def assemble(parts: Sequence[Part]) -> tuple[list[Buffer], tuple[Extent, ...]]:
+    """Make a file of records: its bytes in pieces, and where each record is in it."""
+    pieces: list[Buffer] = [MAGIC]
+    extents, at = [], len(MAGIC)
+    for part in parts:
+        length = check = 0
+        for piece in part():
+            pieces.append(piece)
+            length += memoryview(piece).nbytes
+            check = crc32(piece, check)
+        extents.append(Extent(at, length, check))
+        at += length
+    return pieces, tuple(extents)
+
+
+def cut(ref: Ref, data: bytes | None) -> bytes:
+    """Take a record out of what was read at its place.
+
+    Raises:
+        ValueError: saying what is wrong with it.
+    """
+    if data is None:
+        raise ValueError(f"the file {ref.file} is missing")
+    if len(data) != ref.length:
+        raise ValueError(f"the file {ref.file} is cut short")
+    if crc32(data) != ref.checksum:
+        raise ValueError(f"wrong checksum in {ref.file} at {ref.offset}")
+    return data
+
+
+# --------------------------------------------------------------------------- writing
+
+
+def lanes_of(state: TaskState) -> dict[TaskId, LaneMark]:
+    """Note how far the lanes of the loop are."""
+    return {t: (lane.term, lane.durable, lane.last) for t, lane in state.outbox.lanes.items()}
+
+
+def write(task: TaskId, state: TaskState, operator: Operator, base: Base | None) -> Part:
+    """Write a task's record: what has changed since `base`, or everything.
+
+    The function that is given back may be called later, by another thread.
+    """
+    since = None if base is None else base.mark
+    app = _app(operator, state.app, since)
+    payloads, lanes = [], []
+    known = {} if base is None else base.lanes
+    for target, lane in state.outbox.lanes.items():
+        term, durable, last = lane.term, lane.durable, lane.last
+        if known.get(target) == (term, durable, last):
+            continue
+        chunks = []
+        written = known[target][2] if target in known else 0
+        for chunk in lane.between(max(durable, written), last):
+            payloads.append(operator.dump_rows(chunk.rows))
+            chunks.append([chunk.first, chunk.last, chunk.size, len(payloads[-1])])
+        lanes.append([target, term, durable, last, chunks])
+    head = {
+        "task": task,
+        "chain": () if base is None else base.chain,
+        "positions": dict(state.positions),
+        "batches": dict(state.batches),
+        "emitted": state.emitted,
+        "lanes": lanes,
+    }
+
+    def part() -> Sequence[Buffer]:
+        pieces = app()
+        size = sum(memoryview(piece).nbytes for piece in pieces)
+        header = json.dumps({**head, "app": size}, separators=(",", ":")).encode()
+        return [len(header).to_bytes(4, "little"), header, *pieces, *payloads]
+
+    return part
+
+
+def _app(operator: Operator, app: Any, since: Any) -> Part:
+    record = getattr(operator, "record", None)
+    if record is not None:
+        found: Part = record(app, since)
+        return found
+    blob = operator.dump(app)
+    return lambda: (blob,)
+
+
+def seal(operator: Operator, app: Any) -> Any:
+    """End a version of a state, and give its mark; falsy: the operator keeps no versions."""
+    end = getattr(operator, "seal", None)
+    return None if end is None else end(app)
+
+
+def accepted(operator: Operator, app: Any, mark: Any) -> None:
+    """Tell the operator that the record with this mark is durable."""
+    hear = getattr(operator, "accepted", None)
+    if hear is not None:
+        hear(app, mark)
+
+
+# --------------------------------------------------------------------------- reading
+
+
+def head_of(blob: bytes) -> dict[str, Any]:
+    """Read a record's header.
+
+    Raises:
+        ValueError, TypeError: if it has none.
+    """
+    head = json.loads(blob[4 : 4 + int.from_bytes(blob[:4], "little")])
+    if not isinstance(head, dict):
+        raise TypeError("the header is no object")
+    return head
+
+
+def chain_of(blob: bytes) -> tuple[str, ...]:
+    """Name the records that a record needs.
+
+    Raises:
+        MalformedMessage: if this is no record.
+    """
+    try:
+        return tuple(str(Ref.parse(name)) for name in head_of(blob)["chain"])
+    except UNREADABLE as error:
+        raise MalformedMessage(f"a record cannot be read: {error!r}") from error
+
+
+def restore(task: TaskId, blobs: Sequence[bytes], operator: Operator) -> TaskState:
+    """Make a task from a snapshot and the deltas after it.
+
+    Everything in it is durable, so it counts as that, and what was emitted may leave.
+
+    Raises:
+        MalformedMessage: if a record cannot be read or does not fit the one before it.
+    """
+    reading = _Reading(task, operator)
+    for number, blob in enumerate(blobs):
+        try:
+            reading.take(blob)
+        except UNREADABLE as error:
+            why = f"record {number + 1} of {len(blobs)} of task {task} cannot be read: {error}"
+            raise MalformedMessage(why) from error
+    try:
+        return reading.state()
+    except UNREADABLE as error:
+        raise MalformedMessage(f"the record of task {task} cannot be read: {error}") from error
+
+
+class _Reading:
+    """A chain that is being read."""
+
+    def __init__(self, task: TaskId, operator: Operator) -> None:
+        self.task, self.operator = task, operator
+        self.app: Any = None
+        self.head: dict[str, Any] = {}
+        self.lanes: dict[TaskId, tuple[LaneMark, deque[tuple[Any, ...]]]] = {}
+        """Per lane where it stands, and its chunks from `durable` on: (rows, first, last, size)."""
+        self._at = 0
+
+    def take(self, blob: bytes) -> None:
+        head, first = head_of(blob), not self.head
+        if head["task"] != self.task:
+            raise ValueError(f"it is of task {head['task']}")
+        if bool(head["chain"]) == first:
+            raise ValueError("a chain begins with a snapshot, and has no other")
+        self._at = 4 + int.from_bytes(blob[:4], "little")
+        app = self._payload(blob, head["app"])
+        revise = getattr(self.operator, "revise", None)
+        if revise is None:
+            self.app = self.operator.load(self.task, app)
+        else:
+            self.app = revise(self.task, self.app, app)
+        self.head = head
+        for lane in head["lanes"]:
+            self._lane(blob, *lane)
+        if self._at != len(blob):
+            raise ValueError("there is more than the header tells")
+
+    def _payload(self, blob: bytes, length: int) -> bytes:
+        counts([length])
+        self._at += length
+        if self._at > len(blob):
+            raise ValueError("a payload runs past the end")
+        return blob[self._at - length : self._at]
+
+    def _lane(
+        self, blob: bytes, target: int, term: list[int], durable: int, last: int, new: list[Any]
+    ) -> None:
+        counts([target, durable, last, *term])
+        (_, before, _), chunks = self.lanes.get(target, ((Epoch(0, 0), 0, 0), deque()))
+        for _ in range(min(durable - before, len(chunks))):
+            chunks.popleft()
+        for first, final, size, length in new:
+            counts([first, final, size])
+            rows = self.operator.load_rows(self._payload(blob, length))
+            chunks.append((rows, first, final, size))
+        if len(chunks) != last - durable:
+            raise ValueError(f"the lane to task {target} lacks chunks")
+        self.lanes[target] = (Epoch(*term), durable, last), chunks
+
+    def state(self) -> TaskState:
+        head, state = self.head, TaskState(self.task, self.app, gated=True)
+        state.positions = {f: Position(*counts(p)) for f, p in head["positions"].items()}
+        counts(list(head["batches"].values()))
+        state.batches = head["batches"]
+        (state.emitted,) = counts([head["emitted"]])
+        state.durable, state.durable_batches = dict(state.positions), dict(state.batches)
+        for target, ((term, durable, _), chunks) in self.lanes.items():
+            lane = state.outbox.lanes[target] = Lane()
+            lane.last = lane.durable = durable
+            for chunk in chunks:
+                state.outbox.offer(target, *chunk)
+            lane.term, lane.released = term, lane.last
+            lane.rewind()
+        return state
