@@ -8,6 +8,7 @@ from wire import Books, Settings
 from meander.errors import MalformedMessage
 from meander.protocol.messages import (
     MASTER,
+    Abandon,
     Accepted,
     Checkpointed,
     Commit,
@@ -223,9 +224,66 @@ def test_an_attempt_that_was_given_up_is_not_sent_again(books):
     assert books.pending(Stage) == []
 
 
+def test_an_attempt_that_was_given_up_leaves_nothing_behind(books):
+    """1. two attempts at partition 0 are written  2. one is given up  3. its rows are gone, those of
+    the other are not."""
+    write(books, 0, 0, 0, (0, 1), (2, 2))
+    write(books, 0, 0, 1, (0, 1))
+    books.run_quietly()
+    books.give("q", Abandon(0, ((0, 0, (0, 2)),)))
+    books.run_quietly()
+    assert list(books.machines["a"].slots[0].state.staged) == [("q", 0, 0, 1)]
+    assert books.machines["b"].slots[2].state.staged == {}
+
+
+def test_rows_of_a_query_that_never_comes_back_are_dropped_in_time():
+    """1. rows are written, their query is silent  2. after a while they are gone  3. a commit that
+    still comes finds them missing."""
+    books = Books("aab", Settings(lease_s=1e6, staged_s_max=100.0))
+    books.query()
+    write(books, 0, 0, 0, (0, 1))
+    books.run_quietly()
+    books.tick(90.0, "a")
+    assert books.machines["a"].slots[0].state.staged
+    books.tick(101.0, "a")
+    books.tick(101.0, "a")
+    assert books.machines["a"].slots[0].state.staged == {}
+    commit(books, 0, (0, 0, (0, 1)))
+    books.run_quietly()
+    assert books.words()[-1] == "failed"
+
+
+def test_rows_of_a_query_that_goes_on_stay(books):
+    """1. rows of a long batch are written  2. sweeps pass, and other rows of it come in between  3. all
+    are there."""
+    books = Books("aab", Settings(lease_s=1e6, staged_s_max=100.0))
+    books.query()
+    for partition in range(4):
+        write(books, 0, partition, 0, (0, partition))
+        books.run_quietly()
+        books.tick(101.0, "a")
+    assert len(books.machines["a"].slots[0].state.staged) == 4
+
+
+def test_one_machine_serves_many_queries(books):
+    """1. the same batch and partition of two queries  2. both are committed, at the same time."""
+    row = ((0, ((1, None),), 1, 8),)
+    books.give("q", Write(0, 0, 0, row, "one"))
+    books.give("q", Write(0, 0, 0, row, "two"))
+    books.run_quietly()
+    for query in ("one", "two"):
+        books.give("q", Seal(0, ((0, 0, ((0, 1),)),), query))
+    books.run_quietly()
+    assert books.words() == ["written", "written", "committed", "committed"]
+    assert books.machines["a"].slots[0].state.batches == {"one": 0, "two": 0}
+
+
 @pytest.mark.parametrize(
     "event",
     [
+        Abandon(-1, ()),
+        Abandon(0, ((0, 0, (9,)),)),
+        Abandon(0, ((-1, 0, (0,)),)),
         Write(-1, 0, 0, ()),
         Write(0, 0, 0, ((7, (), 0, 0),)),
         Write(0, 0, 0, ((0, (), 1, 8), (0, (), 1, 8))),
@@ -240,4 +298,4 @@ def test_an_attempt_that_was_given_up_is_not_sent_again(books):
 def test_an_impossible_write_or_commit_is_refused(books, event):
     with pytest.raises(MalformedMessage):
         books.give("q", event)
-    assert (books.machines["q"].unheld, books.machines["q"].sealed) == ({}, -1)
+    assert (books.machines["q"].unheld, books.machines["q"].sealed) == ({}, {})

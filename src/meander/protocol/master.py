@@ -112,7 +112,7 @@ class Master(Machine):
         if env.epoch > self.epoch:
             raise self._malformed(f"{env.sender} speaks of epoch {env.epoch}, which never was")
         peer = self.membership.peers.get(env.sender)
-        if env.incarnation > (0 if peer is None else peer.incarnation):
+        if env.incarnation > (self.membership.forgotten if peer is None else peer.incarnation):
             raise self._malformed(f"{env.sender} was never given incarnation {env.incarnation}")
         if type(env.body) is not Hello:
             return
@@ -207,6 +207,11 @@ class Master(Machine):
                         self.conductor.never_came(peer)
                 elif peer.status is not Status.GONE and silent:
                     self.conductor.lost(peer)
+            elif peer.kind == "query" and peer.status is Status.GONE:
+                # Whoever bore that name has ended by itself: workers come and go, each under a name
+                # of its own, and the book must not grow with them.
+                if self._now > peer.lease_until + 4 * self._lease():
+                    self.membership.forget(peer)
             elif peer.status is Status.UP and silent:
                 peer.go(Change.LOST)  # if it comes again, then as another
                 peer.past.add(peer.instance)

@@ -95,18 +95,26 @@ class Membership:
     def __init__(self, generation: int) -> None:
         self.first_incarnation = generation * GENERATION_STRIDE + 1
         self.peers: dict[PeerId, Peer] = {}
+        self.forgotten = 0
+        """The highest incarnation of those who are no longer in the book."""
 
     def add(self, peer: PeerId, kind: str, now: float) -> Peer:
         """Enter a process, or the next one under the same id."""
         old = self.peers.get(peer)
         if old is None:
-            found = self.peers[peer] = Peer(peer, kind, self.first_incarnation, now)
+            first = max(self.first_incarnation, self.forgotten + 1)
+            found = self.peers[peer] = Peer(peer, kind, first, now)
             return found
         old.past.add(old.instance)
         old.incarnation += 1
         old.instance, old.status, old.since, old.acked = "", Status.STARTING, now, ZERO_EPOCH
         old.lease_until, old.dismissing = now, False
         return old
+
+    def forget(self, peer: Peer) -> None:
+        """Strike a process from the book; whoever bears its name again has a higher incarnation."""
+        del self.peers[peer.id]
+        self.forgotten = max(self.forgotten, peer.incarnation)
 
     def of_kind(self, kind: str) -> Iterator[Peer]:
         """Give the processes of one kind that are not gone."""

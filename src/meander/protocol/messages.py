@@ -155,6 +155,16 @@ class StageHeld(NamedTuple):
     """(query, batch, partition, attempt, task)."""
 
 
+class Unstage(NamedTuple):
+    """These attempts were given up: forget their rows.
+
+    Nobody answers. Where it is not heard, the rows go when their query commits, or in time.
+    """
+
+    items: tuple[tuple[str, int, int, int, TaskId], ...]
+    """(query, batch, partition, attempt, task)."""
+
+
 class Winner(NamedTuple):
     """The attempt that counts for one partition, and how many rows it staged for one task."""
 
@@ -368,6 +378,7 @@ Message: TypeAlias = (
     | Acks
     | Stage
     | StageHeld
+    | Unstage
     | Commit
     | Committed
     | Put
@@ -460,6 +471,8 @@ class Write(NamedTuple):
     attempt: int
     groups: tuple[tuple[TaskId, Any, int, int], ...]
     """(task, rows, count, bytes), every task at most once."""
+    query: str = ""
+    """Empty: the machine's own."""
 
 
 class Seal(NamedTuple):
@@ -468,6 +481,18 @@ class Seal(NamedTuple):
     batch: int
     parts: tuple[tuple[int, int, tuple[tuple[TaskId, int], ...]], ...]
     """(partition, winning attempt, ((task, count), …))."""
+    query: str = ""
+    """Empty: the machine's own."""
+
+
+class Abandon(NamedTuple):
+    """Attempts that will never be committed: their rows need not be kept."""
+
+    batch: int
+    attempts: tuple[tuple[int, int, tuple[TaskId, ...]], ...]
+    """(partition, attempt, the tasks it wrote for)."""
+    query: str = ""
+    """Empty: the machine's own."""
 
 
 class Finish(NamedTuple):
@@ -504,6 +529,7 @@ Event: TypeAlias = (
     | Offer
     | Write
     | Seal
+    | Abandon
     | Finish
     | Rescale
     | Abort

@@ -39,6 +39,7 @@ from meander.protocol.messages import (
     PutDone,
     Stage,
     Stored,
+    Unstage,
     loop_task,
 )
 from meander.protocol.rerouter import Rerouter
@@ -58,7 +59,8 @@ class Node(Client):
 
     kind = "node"
     accepts: ClassVar[tuple[type, ...]] = (
-        *Client.accepts, Chunks, Acks, Stage, Commit, PutDone, Part, Accepted, Stored, Loaded, Dismiss,
+        *Client.accepts, Chunks, Acks, Stage, Unstage, Commit, PutDone, Part, Accepted, Stored,
+        Loaded, Dismiss,
     )  # fmt: skip
 
     def __init__(
@@ -358,6 +360,7 @@ class Node(Client):
         self.manager.tick()
         self.retriever.pump()
         self.checkpointer.tick()
+        self.staging.tick()
         for slot in self.slots.values():
             if slot.state is not None and slot.state.outbox.active:
                 for chunk in slot.state.outbox.late(self._now, self.settings.retry_s):
@@ -381,6 +384,13 @@ class Node(Client):
         if self.leased:
             self.staging.stage(body, env.epoch)
             self.flush()
+
+    def _check_unstage(self, body: Unstage) -> str | None:
+        return self.staging.check_unstage(body)
+
+    def _on_unstage(self, env: Envelope, body: Unstage) -> None:
+        if self.leased:
+            self.staging.unstage(body)
 
     def _check_commit(self, body: Commit) -> str | None:
         return self.staging.check_commit(body)

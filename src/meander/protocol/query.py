@@ -1,20 +1,23 @@
-"""A Structured Streaming query as a feeder: writes micro-batches, then commits them.
+"""Structured Streaming queries as a feeder: writes micro-batches, then commits them.
 
-The same machine serves a writer (`Write`: stage one attempt at one partition) and the committer
-(`Seal`: apply the winners everywhere). Both repeat themselves until they are answered; every order
-is idempotent at its task. A batch is done when it is applied *and durable* at every task. Where rows
-were lost before they were applied, the batch has failed and is written again with new attempts;
-tasks that have it skip it.
+The same machine serves writers (`Write`: stage one attempt at one partition) and the committer
+(`Seal`: apply the winners everywhere), of any number of queries. Both repeat themselves until they are
+answered, more and more rarely: rows may be many, and whoever is slow is not helped by getting them
+twice. Every order is idempotent at its task. A batch is done when it is applied *and durable* at every
+task. Where rows were lost before they were applied, the batch has failed and is written again with new
+attempts; tasks that have it skip it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from meander.model import TASKS_MAX, NodeId, TaskId
 from meander.protocol.client import Client
 from meander.protocol.messages import (
+    Abandon,
     Commit,
     CommitTask,
     Committed,
@@ -24,32 +27,51 @@ from meander.protocol.messages import (
     Stage,
     Staged,
     StageHeld,
+    Unstage,
     Welcome,
     Winner,
     Write,
 )
 from meander.protocol.settings import Settings
-from meander.protocol.table import Table
+from meander.protocol.state import StageKey
+
+RETRIES_DOUBLED = 4
+"""The wait before an order is repeated doubles so many times."""
+
+
+class Waiting:
+    """Orders that belong together and are not all answered."""
+
+    __slots__ = ("items", "retry_at", "sent")
+
+    def __init__(self, items: dict[TaskId, Any]) -> None:
+        self.items = items
+        """By task, those not yet answered."""
+        self.sent = 0
+        """How often they were."""
+        self.retry_at = 0.0
 
 
 class Query(Client):
-    """Writer and committer of one query."""
+    """Writer and committer of queries."""
 
     kind = "query"
-    accepts: ClassVar[tuple[type, ...]] = (*Client.accepts, Write, Seal, StageHeld, Committed)
+    accepts: ClassVar[tuple[type, ...]] = (
+        *Client.accepts, Write, Seal, Abandon, StageHeld, Committed,
+    )  # fmt: skip
 
     def __init__(
         self, me: PeerId, query: str, settings: Settings, generation: int, instance: str
     ) -> None:
+        """Begin; `query` is the one that is meant where an event names none."""
         super().__init__(me, 0, settings, generation, instance)
         self.query = query
-        self.unheld: dict[tuple[int, int, int], dict[TaskId, Staged]] = {}
-        """(batch, partition, attempt) → what no task has confirmed to have laid by."""
-        self.sealed = -1
-        """The batch that is being committed; -1: none."""
-        self.orders: dict[TaskId, CommitTask] = {}
-        """Commit orders that are not durable at their task."""
-        self._retry_at = 0.0
+        self.unheld: dict[StageKey, Waiting] = {}
+        """What no task has confirmed to have laid by."""
+        self.sealed: dict[str, int] = {}
+        """Query → the batch that is being committed."""
+        self.orders: dict[str, Waiting] = {}
+        """Query → commit orders that are not durable at their task."""
 
     def _joined(self, body: Welcome) -> None:
         self.incarnation = body.incarnation
@@ -70,37 +92,58 @@ class Query(Client):
         return None if len(set(tasks)) == len(tasks) else "a task stands twice"
 
     def _on_write(self, event: Write) -> None:
-        key = event.batch, event.partition, event.attempt
-        self.unheld[key] = {
-            task: Staged(self.query, *key, task, rows, count, size)
-            for task, rows, count, size in event.groups
-        }
-        self._send_out(list(self.unheld[key].values()))
+        key = event.query or self.query, event.batch, event.partition, event.attempt
+        self.unheld[key] = waiting = Waiting(
+            {
+                task: Staged(*key, task, rows, count, size)
+                for task, rows, count, size in event.groups
+            }
+        )
+        self._send_out([waiting])
         self._written(key)
 
     def _on_stage_held(self, env: Envelope, body: StageHeld) -> None:
-        for query, batch, partition, attempt, task in body.items:
-            key = batch, partition, attempt
+        for *parts, task in body.items:
+            key: Any = tuple(parts)
             waiting = self.unheld.get(key)
-            if query == self.query and waiting is not None:
-                waiting.pop(task, None)
+            if waiting is not None:
+                waiting.items.pop(task, None)
                 self._written(key)
 
-    def _written(self, key: tuple[int, int, int]) -> None:
-        if not self.unheld[key]:
+    def _written(self, key: StageKey) -> None:
+        if not self.unheld[key].items:
             del self.unheld[key]
-            batch, partition, attempt = key
-            self._tell("written", batch=batch, partition=partition, attempt=attempt)
+            query, batch, partition, attempt = key
+            self._tell("written", query=query, batch=batch, partition=partition, attempt=attempt)
 
-    def drop_attempt(self, batch: int, partition: int, attempt: int) -> None:
+    def drop_attempt(self, batch: int, partition: int, attempt: int, query: str = "") -> None:
         """Give an attempt up: its writer was killed or lost the race."""
-        self.unheld.pop((batch, partition, attempt), None)
+        self.unheld.pop((query or self.query, batch, partition, attempt), None)
+
+    def _check_abandon(self, event: Abandon) -> str | None:
+        if event.batch < 0 or any(min(part, attempt) < 0 for part, attempt, _ in event.attempts):
+            return "batch, partition and attempt count from 0"
+        faults = (self._check_tasks(list(tasks)) for _, _, tasks in event.attempts)
+        return next((fault for fault in faults if fault is not None), None)
+
+    def _on_abandon(self, event: Abandon) -> None:
+        query = event.query or self.query
+        found: defaultdict[NodeId, list[tuple[str, int, int, int, TaskId]]] = defaultdict(list)
+        for partition, attempt, tasks in event.attempts:
+            self.drop_attempt(event.batch, partition, attempt, query)
+            for task in tasks if self.table is not None else ():
+                assert self.table is not None
+                item = query, event.batch, partition, attempt, task
+                found[self.table.owner(task)].append(item)
+        for node, items in found.items():
+            self._send(node, Unstage(tuple(items)))
 
     # ------------------------------------------------------------------ committing
 
     def _check_seal(self, event: Seal) -> str | None:
-        if self.sealed >= 0:
-            return f"batch {self.sealed} is being committed; one at a time"
+        batch = self.sealed.get(event.query or self.query)
+        if batch is not None:
+            return f"batch {batch} is being committed; one at a time"
         if event.batch < 0 or any(min(part, attempt) < 0 for part, attempt, _ in event.parts):
             return "batch, partition and attempt count from 0"
         if len({part for part, _, _ in event.parts}) != len(event.parts):
@@ -114,58 +157,65 @@ class Query(Client):
         return None
 
     def _on_seal(self, event: Seal) -> None:
+        query = event.query or self.query
         winners: defaultdict[TaskId, list[Winner]] = defaultdict(list)
         for partition, attempt, counts in event.parts:
             for task, count in counts:
                 winners[task].append(Winner(partition, attempt, count))
-        self.sealed = event.batch
-        self.orders = {
-            task: CommitTask(self.query, event.batch, task, tuple(found))
-            for task, found in winners.items()
-        }
-        self._send_out(list(self.orders.values()))
-        self._committed()
+        self.sealed[query] = event.batch
+        self.orders[query] = waiting = Waiting(
+            {
+                task: CommitTask(query, event.batch, task, tuple(found))
+                for task, found in winners.items()
+            }
+        )
+        self._send_out([waiting])
+        self._committed(query)
 
     def _on_committed(self, env: Envelope, body: Committed) -> None:
-        if body.query != self.query or body.batch != self.sealed:
+        if self.sealed.get(body.query) != body.batch:
             return
+        items = self.orders[body.query].items
         for outcome in body.outcomes:
-            if outcome.missing and outcome.task in self.orders:
-                self._tell("failed", batch=self.sealed, task=outcome.task)
-                self.sealed, self.orders = -1, {}
+            if outcome.missing and outcome.task in items:
+                self._end(body.query, "failed", task=outcome.task)
                 return
             if outcome.durable:
-                self.orders.pop(outcome.task, None)
-        self._committed()
+                items.pop(outcome.task, None)
+        self._committed(body.query)
 
-    def _committed(self) -> None:
-        if self.sealed >= 0 and not self.orders:
-            batch, self.sealed = self.sealed, -1
-            self._tell("committed", batch=batch)
+    def _committed(self, query: str) -> None:
+        if not self.orders[query].items:
+            self._end(query, "committed")
+
+    def _end(self, query: str, what: str, **facts: int) -> None:
+        del self.orders[query]
+        self._tell(what, query=query, batch=self.sealed.pop(query), **facts)
 
     # ------------------------------------------------------------------ sending
 
-    def _adopt(self, old: Table | None, new: Table) -> None:
-        self._retry_at = 0.0
-
     def _every_tick(self) -> None:
-        if self._now >= self._retry_at and (self.unheld or self.orders):
-            self._retry_at = self._now + self.settings.retry_s
-            items: list[Any] = [i for found in self.unheld.values() for i in found.values()]
-            items.extend(self.orders.values())
-            self._send_out(items)
+        due = [
+            waiting
+            for found in (self.unheld, self.orders)
+            for waiting in found.values()
+            if self._now >= waiting.retry_at
+        ]
+        if due:
+            self._send_out(due)
 
-    def _send_out(self, items: list[Any]) -> None:
+    def _send_out(self, due: Iterable[Waiting]) -> None:
         if not self.leased:
-            self._retry_at = 0.0
             return
         assert self.table is not None
-        self._retry_at = self._now + self.settings.retry_s
         stages: defaultdict[NodeId, list[Staged]] = defaultdict(list)
         commits: defaultdict[NodeId, list[CommitTask]] = defaultdict(list)
-        for item in items:
-            where = stages if isinstance(item, Staged) else commits
-            where[self.table.owner(item.task)].append(item)
+        for waiting in due:
+            wait_s = self.settings.retry_s * 2 ** min(waiting.sent, RETRIES_DOUBLED)
+            waiting.retry_at, waiting.sent = self._now + wait_s, waiting.sent + 1
+            for item in waiting.items.values():
+                where = stages if isinstance(item, Staged) else commits
+                where[self.table.owner(item.task)].append(item)
         for node, found in stages.items():
             self._send(node, Stage(tuple(found), self.me))
         for node, orders in commits.items():

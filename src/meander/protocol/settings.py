@@ -50,6 +50,8 @@ class Settings:
     """How long a migration may take before the master rolls it back."""
     closed_s: float = 20.0
     """How long a closed feeder is remembered, so that its late chunks are refused."""
+    staged_s_max: float = 3600.0
+    """How long staged rows stay whose query does nothing; they are dropped before twice this time."""
     bandwidth_bytes_s: float = 200e6
     """First guess of a link's speed; measured from then on."""
     overhead_s: float = 0.02

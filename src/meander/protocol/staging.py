@@ -3,6 +3,10 @@
 Attempts at a partition may come twice, in another order or partitioning, so nothing is recognised by
 chunk numbers here: a task keeps one number per query, the last batch applied, and applies a batch
 whole or not at all. Staged rows are part of the task's state and move with it.
+
+They go when their query commits that batch or a later one, or gives the attempt up. An attempt whose
+writer was killed and whose query never comes back is dropped in time (`staged_s_max`). That is always
+safe: a commit that finds rows missing applies nothing, and the batch is written again.
 """
 
 from __future__ import annotations
@@ -20,8 +24,10 @@ from meander.protocol.messages import (
     Stage,
     Staged,
     StageHeld,
+    Unstage,
 )
 from meander.protocol.slot import Phase, Slot
+from meander.protocol.state import StageKey
 
 if TYPE_CHECKING:
     from meander.protocol.node import Node
@@ -36,6 +42,11 @@ class Staging:
         self._outcomes: defaultdict[tuple[PeerId, str, int], list[Outcome]] = defaultdict(list)
         self.askers: dict[tuple[int, str], tuple[int, PeerId]] = {}
         """(task, query) → (batch, who wants to know when it is durable)."""
+        self._sweep_at: float | None = None
+        self._seen: set[tuple[int, StageKey]] = set()
+        """(task, attempt) that were there at the last sweep."""
+        self._active: set[str] = set()
+        """Queries that have staged something since."""
 
     # ------------------------------------------------------------------ checks
 
@@ -57,6 +68,13 @@ class Staging:
                 return "a winner has a negative number"
             if len({w.partition for w in item.winners}) != len(item.winners):
                 return "a partition has two winners"
+        return None
+
+    def check_unstage(self, body: Unstage) -> str | None:
+        """Find what is wrong with an unstage message as such."""
+        for query, *numbers in body.items:
+            if min(numbers) < 0 or self._unknown(numbers[-1]):
+                return f"an attempt of {query} has a number that cannot be"
         return None
 
     def _unknown(self, task: int) -> bool:
@@ -99,6 +117,7 @@ class Staging:
     def _stage(self, slot: Slot, item: Staged, reply_to: PeerId) -> None:
         state = slot.state
         assert state is not None
+        self._active.add(item.query)
         if item.batch > state.batches.get(item.query, -1):
             state.staged[item.query, item.batch, item.partition, item.attempt] = item
         self._held[reply_to].append(
@@ -140,6 +159,37 @@ class Staging:
         for key in [k for k in state.staged if k[0] == item.query and k[1] <= item.batch]:
             del state.staged[key]
         self.node.touched(slot, state)
+
+    # ------------------------------------------------------------------ rows that nobody wants
+
+    def unstage(self, body: Unstage) -> None:
+        """Forget attempts that were given up."""
+        for *key, task in body.items:
+            slot = self.node.slots.get(task)
+            if slot is not None and slot.state is not None and slot.phase is Phase.SERVING:
+                self._drop(slot, [tuple(key)])
+
+    def tick(self) -> None:
+        """From time to time, drop what the last sweep saw of queries that did nothing since."""
+        if self._sweep_at is None:
+            self._sweep_at = self.node._now + self.node.settings.staged_s_max
+        if self.node._now < self._sweep_at:
+            return
+        self._sweep_at = self.node._now + self.node.settings.staged_s_max
+        seen = set()
+        for slot in self.node.slots.values():
+            if slot.state is not None and slot.phase is Phase.SERVING:
+                here = [(slot.task, key) for key in slot.state.staged]
+                old = [k for t, k in here if (t, k) in self._seen and k[0] not in self._active]
+                self._drop(slot, old)
+                seen.update(here)
+        self._seen, self._active = seen, set()
+
+    def _drop(self, slot: Slot, keys: list[Any]) -> None:
+        assert slot.state is not None
+        for key in keys:
+            if slot.state.staged.pop(key, None) is not None:
+                slot.dirty = True
 
     # ------------------------------------------------------------------ answers
 

@@ -26,6 +26,7 @@ from meander.protocol.messages import (
     Put,
     Stage,
     StageHeld,
+    Unstage,
     Welcome,
 )
 from meander.protocol.table import Table
@@ -56,6 +57,7 @@ _PAYLOADS: Final[Mapping[type, Callable[[Any], int]]] = {
     Acks: lambda body: 24 * len(body.acks),
     Stage: lambda body: sum([32 + item.size for item in body.items]),
     StageHeld: lambda body: 24 * len(body.items),
+    Unstage: lambda body: 24 * len(body.items),
     Commit: lambda body: sum([24 + 12 * len(item.winners) for item in body.items]),
     Committed: lambda body: 16 * len(body.outcomes),
     Put: lambda body: len(body.blob or b""),

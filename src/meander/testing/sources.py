@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from meander.model import TaskId
 from meander.protocol.feeder import Feeder
-from meander.protocol.messages import FeederId, Finish, Offer, Seal, Write
+from meander.protocol.messages import Abandon, FeederId, Finish, Offer, Seal, Write
 from meander.protocol.query import Query
 from meander.testing.trial import QUERY
 
@@ -135,7 +135,10 @@ class QueryDriver:
         event = self._event(partition, self._groups(rows))
         self.lost_attempts += 1
         self.cluster.give(process, event)
-        if isinstance(process.machine, Query):
+        if self.random.random() < 0.5:  # it noticed, and says so
+            tasks = tuple(task for task, *_ in event.groups)
+            self.cluster.give(process, Abandon(self.batch, ((partition, event.attempt, tasks),)))
+        elif isinstance(process.machine, Query):
             process.machine.drop_attempt(self.batch, partition, event.attempt)
 
     def told(self, what: str, facts: dict[str, Any]) -> None:
