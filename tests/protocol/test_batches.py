@@ -236,6 +236,19 @@ def test_an_attempt_that_was_given_up_leaves_nothing_behind(books):
     assert books.machines["b"].slots[2].state.staged == {}
 
 
+def test_rows_of_an_older_batch_go_when_a_later_one_is_written(books):
+    """1. a losing attempt at batch 0 has rows for task 1, which the winners have not  2. batch 0 is
+    committed  3. batch 1 has rows for task 1: those of batch 0 are gone."""
+    write(books, 0, 0, 0, (1, 1))
+    write(books, 0, 0, 1, (0, 1))
+    commit(books, 0, (0, 1, (0, 1)))
+    books.run_quietly()
+    assert list(books.machines["a"].slots[1].state.staged) == [("q", 0, 0, 0)]
+    write(books, 1, 0, 0, (1, 2))
+    books.run_quietly()
+    assert list(books.machines["a"].slots[1].state.staged) == [("q", 1, 0, 0)]
+
+
 def test_rows_of_a_query_that_never_comes_back_are_dropped_in_time():
     """1. rows are written, their query is silent  2. after a while they are gone  3. a commit that
     still comes finds them missing."""

@@ -86,6 +86,10 @@ class Operator(ABC, Generic[S]):
     """How many chunks of rows a node remembers one by one, for latencies over time; 0: none."""
     state_version: int = 1
     """Raise it when `load` no longer understands what an older `dump` wrote."""
+    output_schema: Any = None
+    """The Arrow schema of what it emits; without it outputs cannot be read as a DataFrame."""
+    state_schema: Any = None
+    """The Arrow schema that a state is shown with; None: that of its first dump."""
 
     @property
     def name(self) -> str:

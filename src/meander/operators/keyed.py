@@ -53,6 +53,8 @@ class KeyedAggregate(Operator[KeyedTable]):
         self.layout = Layout(schema, keys, aggregates)
         self.schema, self.keys = schema, tuple(keys)
         self.emit_updates = emit_updates
+        self.state_schema = self.layout.result_schema
+        self.output_schema = self.layout.result_schema if emit_updates else None
 
     def create(self, context: Context) -> KeyedTable:
         """Begin with an empty table."""

@@ -4,9 +4,9 @@ Attempts at a partition may come twice, in another order or partitioning, so not
 chunk numbers here: a task keeps one number per query, the last batch applied, and applies a batch
 whole or not at all. Staged rows are part of the task's state and move with it.
 
-They go when their query commits that batch or a later one, or gives the attempt up. An attempt whose
-writer was killed and whose query never comes back is dropped in time (`staged_s_max`). That is always
-safe: a commit that finds rows missing applies nothing, and the batch is written again.
+They go when their query commits that batch, writes a later one, or gives the attempt up. An attempt
+whose writer was killed and whose query never comes back is dropped in time (`staged_s_max`). That is
+always safe: a commit that finds rows missing applies nothing, and the batch is written again.
 """
 
 from __future__ import annotations
@@ -118,6 +118,8 @@ class Staging:
         state = slot.state
         assert state is not None
         self._active.add(item.query)
+        # A query writes a batch when the one before it is committed everywhere.
+        self._drop(slot, [k for k in state.staged if k[0] == item.query and k[1] < item.batch])
         if item.batch > state.batches.get(item.query, -1):
             state.staged[item.query, item.batch, item.partition, item.attempt] = item
         self._held[reply_to].append(

@@ -116,11 +116,12 @@ class NodeDesk:
         return self.shell.call(self._metrics).result(CALL_S_MAX)
 
     def _metrics(self, node: Node) -> dict[str, Any]:
-        adapter, tasks = self.adapter, dict[int, Any]()
+        adapter, tasks, staged = self.adapter, dict[int, Any](), 0
         for task, slot in node.slots.items():
             if slot.state is not None:
                 load = adapter.loads.get(task)
                 size = adapter.size(slot.state.app)
+                staged += sum(item.tally for item in slot.state.staged.values())
                 tasks[task] = [load.rows, load.busy_s, size] if load is not None else [0, 0.0, size]
         return {
             "node": node.me,
@@ -133,6 +134,7 @@ class NodeDesk:
             "malformed": self.transport.malformed,
             "refused": self.shell.counts["refused"],
             "stale": self.shell.counts["stale"],
+            "staged_rows": staged,
             "latency": adapter.latency.dump(),
             "waited": adapter.waited.dump(),
             "tasks": tasks,

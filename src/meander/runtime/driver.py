@@ -39,6 +39,7 @@ from meander.runtime.credentials import LOOPBACK, Credentials
 from meander.runtime.handle import Preview, RescaleHandle, preview, snapshot
 from meander.runtime.launch import Launcher, LocalLauncher
 from meander.runtime.reader import Reader
+from meander.runtime.reception import Reception
 from meander.runtime.shell import Shell
 from meander.runtime.spec import ProcessExit, ProcessSpec, live_settings
 from meander.runtime.staff import DeployError, Staff
@@ -183,6 +184,7 @@ class Driver:
             full=self.shell.full,
             board=tables,
         )
+        self.reception = Reception(self, self._owners, self._directory, self._zookeeper)
         try:
             self.launcher.start(self._process_ended)
             self.shell.start(self.transport)
@@ -200,6 +202,7 @@ class Driver:
             feeder.abandon()
         if self.transport is None:
             return
+        self.reception.close()
         addresses, reader = self._addresses(), self.reader()
         for address in addresses:
             reader.ask(address, "stop")

@@ -26,7 +26,9 @@ from meander.runtime.driver import DeployError, Driver
 from meander.runtime.handle import Preview, RescaleHandle
 from meander.runtime.metrics import MigrationReport
 from meander.runtime.processes import SourceBatch
+from meander.runtime.querying import PEERS
 from meander.spark import channel, ground, ship
+from meander.spark.datasource import introduce
 from meander.spark.jobs import dumps
 from meander.spark.launch import SourceTask, SparkLauncher
 from meander.spark.session import classic
@@ -111,6 +113,7 @@ def deploy(
             raise DeployError(f"{error}{watch.told()}") from error
         except MeanderError as error:
             raise _advised(error) from error
+    introduce(spark, driver.address, driver.issue(PEERS))
     return ElasticOperator(spark, driver, launcher)
 
 
@@ -154,8 +157,13 @@ class ElasticOperator:
 
     @property
     def address(self) -> str:
-        """Where the master listens."""
+        """Where the master listens: for `.option("operator", …)` of `format("meander")`."""
         return self.driver.address
+
+    @property
+    def credentials(self) -> str:
+        """What another application needs for `.option("token", …)`. A secret."""
+        return self.driver.issue(PEERS).json()
 
     # ------------------------------------------------------------------ rows
 

@@ -1,0 +1,243 @@
+"""What a deployment tells those who come with nothing but its address: readers, writers of queries.
+
+    desk = Desk("127.0.0.1:40112", credentials)
+    desk.about()                      # operator, columns, tasks: all that a writer must know
+    desk.ask("owners")                # which node has which task, now
+
+Everything here is cheap to import: Spark plans every query in Python processes of its own, which
+start cold. What is asked is answered by the driver (`reception`).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import threading
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from pyarrow import flight
+
+from meander.errors import InputError, MeanderError
+from meander.model import TaskId
+from meander.protocol.settings import Settings
+from meander.runtime.credentials import Credentials
+from meander.runtime.version import versions
+
+ASK_S = 20.0
+"""How long a question may take that the driver answers by itself."""
+PARTS_BYTES_MAX = 64 * 2**20
+"""What the parts of one micro-batch may unpack to."""
+
+
+class OperatorGoneError(MeanderError):
+    """Nobody answers at an operator's address."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        super().__init__(
+            f"no operator answers at {address}: it was stopped, or its driver has ended. Deploy it "
+            "again, and start the query from its checkpoint with the new op.address"
+        )
+
+
+class OperatorRefusedError(MeanderError):
+    """The operator is there and does not want to speak with us: a wrong token, other versions."""
+
+
+@dataclass(frozen=True)
+class About:
+    """One deployment, as its driver describes it."""
+
+    operator: str
+    """The operator's name."""
+    run: str
+    lineage: str
+    """The same for deployments that go on from one checkpoint directory; else the run."""
+    generation: int
+    tasks: int
+    keys: tuple[str, ...]
+    schema: Any
+    """Of the rows that come in."""
+    output_schema: Any
+    """Of what it emits; None: it does not say."""
+    state_schema: Any
+    """Of what `show` gives; None: it is known when there is a state."""
+    settings: Settings
+    durable: bool
+    """Whether there are checkpoints."""
+    zookeeper: str
+    versions: Mapping[str, str]
+
+    def json(self) -> dict[str, Any]:
+        """Write it for the wire."""
+        schemas = ("schema", "output_schema", "state_schema")
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        packed = {name: pack_schema(plain[name]) for name in schemas}
+        return {**plain, **packed, "settings": asdict(self.settings)}
+
+    @classmethod
+    def parse(cls, fields: Mapping[str, Any]) -> About:
+        """Read what `json` wrote.
+
+        Raises:
+            OperatorRefusedError: if the other side runs other versions.
+        """
+        theirs, mine = dict(fields.get("versions", {})), versions()
+        wrong = [
+            f"{k} {theirs.get(k)} there, {v} here" for k, v in mine.items() if theirs.get(k) != v
+        ]
+        if wrong:
+            raise OperatorRefusedError(
+                f"the operator runs other versions than this process ({'; '.join(wrong)}): "
+                "install the same ones on all hosts"
+            )
+        schemas = {name: unpack_schema(fields[name]) for name in fields if name.endswith("schema")}
+        settings = Settings(**fields["settings"])
+        return cls(**{**fields, **schemas, "keys": tuple(fields["keys"]), "settings": settings})
+
+
+def pack_schema(schema: Any) -> str | None:
+    """Write a schema as text."""
+    return None if schema is None else base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
+def unpack_schema(text: str | None) -> Any:
+    """Read what `pack_schema` wrote.
+
+    >>> unpack_schema(pack_schema(pa.schema({"word": pa.string()}))).names
+    ['word']
+    """
+    return None if text is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+
+
+Part: TypeAlias = tuple[int, int, tuple[tuple[TaskId, int], ...]]
+"""(piece, attempt, ((task, rows), …)): what a writer of a micro-batch hands to its committer."""
+
+
+def pack(parts: Sequence[Part]) -> str:
+    """Write what was staged, for a request: numbers compress well."""
+    return base64.b64encode(zlib.compress(json.dumps(parts).encode(), 1)).decode()
+
+
+def unpack(text: str) -> tuple[Part, ...]:
+    """Read what `pack` wrote.
+
+    Raises:
+        ValueError: if it is something else.
+
+    >>> unpack(pack([(0, 7, ((3, 100), (5, 1)))]))
+    ((0, 7, ((3, 100), (5, 1))),)
+    """
+    try:
+        plain = zlib.decompressobj().decompress(base64.b64decode(text), PARTS_BYTES_MAX)
+    except zlib.error as error:
+        raise ValueError(f"parts of a batch cannot be read: {error}") from None
+    return tuple(
+        (int(piece), int(attempt), tuple((int(t), int(n)) for t, n in counts))
+        for piece, attempt, counts in json.loads(plain)
+    )
+
+
+class Desk:
+    """Asks one driver, or one node, over a connection that is kept."""
+
+    def __init__(self, address: str, credentials: Credentials | str) -> None:
+        """Dial nothing yet.
+
+        Raises:
+            InputError: if that is no address.
+        """
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal():
+            raise InputError(
+                f"{address!r} is no address of an operator: give op.address, host:port"
+            )
+        self.address, self.credentials = address, Credentials.of(credentials)
+        self._client: Any = None
+        self._about: About | None = None
+        self._lock = threading.Lock()
+
+    def ask(
+        self, what: str, fields: Mapping[str, Any] | None = None, timeout_s: float = ASK_S
+    ) -> Any:
+        """Ask for facts.
+
+        Raises:
+            OperatorGoneError: if nobody answers.
+            OperatorRefusedError: if the answer is a refusal; it says why.
+        """
+        action = flight.Action(what, json.dumps(fields or {}).encode())
+        with self._explained():
+            (answer,) = self._connection().do_action(action, self.credentials.call(timeout_s))
+        return json.loads(answer.body.to_pybytes())
+
+    def fetch(self, fields: Mapping[str, Any], timeout_s: float = 60.0) -> Any:
+        """Ask for rows, as a table; errors as for `ask`."""
+        ticket = flight.Ticket(json.dumps(fields).encode())
+        with self._explained():
+            table = self._connection().do_get(ticket, self.credentials.call(timeout_s)).read_all()
+        table.validate(full=True)
+        return table
+
+    def about(self) -> About:
+        """Tell what is deployed there; asked for once per connection."""
+        if self._about is None:
+            self._about = About.parse(self.ask("about"))
+        return self._about
+
+    def close(self) -> None:
+        """Hang up."""
+        with self._lock:
+            client, self._client, self._about = self._client, None, None
+        if client is not None:
+            client.close()
+
+    def _connection(self) -> Any:
+        with self._lock:
+            if self._client is None:
+                self._client = self.credentials.connect(self.address)
+            return self._client
+
+    def _explained(self) -> _Explained:
+        return _Explained(self)
+
+
+class _Explained:
+    """Turns what Flight raises into what it means here."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if not isinstance(error, pa.ArrowException):
+            return
+        self.desk.close()
+        address, text = self.desk.address, str(error).split(". Detail:", maxsplit=1)[0]
+        if isinstance(error, flight.FlightUnauthenticatedError):
+            raise OperatorRefusedError(
+                f"the operator at {address} refused the token: use the session that deployed it, or "
+                'give op.credentials with .option("token", …)'
+            ) from None
+        if isinstance(error, flight.FlightServerError):
+            raise OperatorRefusedError(f"the operator at {address}: {text}") from None
+        raise OperatorGoneError(address) from None
+
+
+_DESKS: dict[tuple[int, str, str], Desk] = {}
+"""By process, address and token: Spark uses its Python workers again."""
+
+
+def desk_of(address: str, credentials: Credentials | str) -> Desk:
+    """Give the desk at an address, the same one in every call of this process."""
+    key = os.getpid(), address, Credentials.of(credentials).token
+    if key not in _DESKS:
+        _DESKS[key] = Desk(address, credentials)
+    return _DESKS[key]

@@ -1,0 +1,218 @@
+"""Micro-batches on real processes: written in pieces by many, committed once, whatever is repeated."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from runtime_kit import WORDS, SharedLauncher, Stream, counted, until
+
+from meander.errors import InputError
+from meander.operators import WordCount
+from meander.runtime import querying
+from meander.runtime.about import Desk, OperatorGoneError, OperatorRefusedError, pack
+from meander.runtime.driver import Driver
+from meander.runtime.querying import QueryClient, RowsLostError, client_of, new_attempt
+
+TASKS = 32
+
+
+@pytest.fixture(scope="module")
+def launcher() -> Iterator[SharedLauncher]:
+    shared = SharedLauncher()
+    yield shared
+    shared.end()
+
+
+@pytest.fixture
+def driver(launcher: SharedLauncher) -> Iterator[Driver]:
+    with Driver(WordCount(), tasks=TASKS, nodes=2, launcher=launcher) as driver:
+        yield driver
+
+
+@pytest.fixture
+def client(driver: Driver) -> Iterator[QueryClient]:
+    about = Desk(driver.address, driver.issue("query")).about()
+    with QueryClient(about, driver.address, driver.issue("query")) as client:
+        yield client
+
+
+def words(*found: str) -> Any:
+    return pa.record_batch({"word": found}, schema=WORDS)
+
+
+def staged(driver: Driver) -> int:
+    """Rows that are laid by at all nodes."""
+    told = (driver.reader().ask(a, "metrics") for a in driver.nodes().values())
+    return sum(int(m["staged_rows"]) for m in told)
+
+
+def test_a_batch_is_applied_when_it_is_committed_and_only_once(
+    driver: Driver, client: QueryClient
+) -> None:
+    parts = [
+        part
+        for partition, rows in enumerate((["a", "b", "a"], ["a", "c"]))
+        for part in client.write("q", 0, partition, new_attempt(), [words(*rows)])
+    ]
+    assert counted(driver) == Counter()
+    client.commit("q", 0, parts)
+    expected = Counter({"a": 3, "b": 1, "c": 1})
+    assert counted(driver) == expected
+    # The query is replayed: another order, another partitioning, new attempts.
+    again = client.write("q", 0, 0, new_attempt(), [words("c", "a"), words("a", "b", "a")])
+    client.commit("q", 0, again)
+    assert counted(driver) == expected
+    assert staged(driver) == 0
+
+
+def test_rows_are_cut_into_pieces_and_pieces_wait_for_answers(
+    driver: Driver, client: QueryClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(querying, "PIECE_ROWS", 1000)
+    stream = Stream()
+    parts = client.write("q", 0, 3, new_attempt(), stream.batches(20))
+    assert [piece - 3 * querying.PIECES_MAX for piece, _, _ in parts] == list(range(10))
+    client.commit("q", 0, parts)
+    assert counted(driver) == stream.counts
+
+
+def test_queries_are_counted_apart(driver: Driver, client: QueryClient) -> None:
+    for query in ("one", "two"):
+        client.commit(query, 0, client.write(query, 0, 0, new_attempt(), [words("a")]))
+    assert counted(driver) == Counter({"a": 2})
+
+
+def test_a_rescale_between_write_and_commit_needs_nothing(
+    driver: Driver, client: QueryClient
+) -> None:
+    """1. rows are staged  2. their tasks move, twice  3. the batch is committed."""
+    stream = Stream()
+    for batch, nodes in enumerate((4, 1)):
+        parts = client.write("q", batch, 0, new_attempt(), stream.batches(10))
+        driver.rescale(nodes).wait(60)
+        client.commit("q", batch, parts)
+    assert counted(driver) == stream.counts
+    assert len(driver.nodes()) == 1, "a process of a query keeps no node from leaving"
+
+
+def test_losing_and_abandoned_attempts_leave_nothing_behind(
+    driver: Driver, client: QueryClient
+) -> None:
+    lost = client.write("q", 0, 0, new_attempt(), [words("x", "y")])
+    won = client.write("q", 0, 0, new_attempt(), [words("a")])
+    client.commit("q", 0, won)
+    given_up = client.write("q", 1, 0, new_attempt(), [words("x", "y")])
+    assert staged(driver) == 2
+    client.abandon("q", 1, given_up)
+    until(lambda: staged(driver) == 0)
+    assert counted(driver) == Counter({"a": 1}), lost
+
+
+def test_a_source_that_raises_half_way_leaves_nothing_staged(
+    driver: Driver, client: QueryClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> Iterator[Any]:
+        yield words("a", "b")
+        raise OSError("the source broke")
+
+    monkeypatch.setattr(querying, "PIECE_ROWS", 1)
+    with pytest.raises(OSError, match="the source broke"):
+        client.write("q", 0, 0, new_attempt(), broken())
+    until(lambda: staged(driver) == 0)
+
+
+def test_rows_that_were_lost_fail_the_batch_which_is_written_again(
+    driver: Driver, client: QueryClient
+) -> None:
+    parts = client.write("q", 0, 0, new_attempt(), [words("a", "b")])
+    client.abandon("q", 0, parts)
+    until(lambda: staged(driver) == 0)
+    with pytest.raises(RowsLostError, match="writes the batch once more"):
+        client.commit("q", 0, parts)
+    assert counted(driver) == Counter()
+    client.commit("q", 0, client.write("q", 0, 0, new_attempt(), [words("a", "b")]))
+    assert counted(driver) == Counter({"a": 1, "b": 1})
+
+
+def _write_and_hang(address: str, credentials: Any, ready: Any) -> None:
+    client = client_of(address, credentials)
+    client.write("q", 0, 0, new_attempt(), [words("a", "b")])
+    ready.set()
+    signal.pause()
+
+
+def test_a_killed_writer_is_replaced_and_its_rows_do_not_count(
+    driver: Driver, client: QueryClient
+) -> None:
+    """1. a worker stages its rows and is killed  2. another attempt wins  3. nothing is left of it, and
+    nobody waits for the dead process."""
+    context = multiprocessing.get_context("spawn")
+    ready = context.Event()
+    worker = context.Process(
+        target=_write_and_hang, args=(driver.address, driver.issue("query"), ready), daemon=True
+    )
+    worker.start()
+    assert ready.wait(60)
+    assert staged(driver) == 2
+    assert worker.pid is not None
+    os.kill(worker.pid, signal.SIGKILL)
+    worker.join()
+    client.commit("q", 0, client.write("q", 0, 0, new_attempt(), [words("b", "a")]))
+    assert counted(driver) == Counter({"a": 1, "b": 1})
+    assert staged(driver) == 0
+
+
+def test_the_driver_commits_for_whoever_asks(driver: Driver, client: QueryClient) -> None:
+    desk = Desk(driver.address, driver.issue("query"))
+    parts = client.write("q", 0, 0, new_attempt(), [words("a")])
+    request = {"query": "q", "batch": 0, "parts": pack(parts)}
+    assert desk.ask("commit", request)["done"]
+    assert desk.ask("commit", request)["done"], "asking twice commits once"
+    assert counted(driver) == Counter({"a": 1})
+    desk.ask("abandon", {"query": "q", "batch": 1, "parts": pack(parts)})
+    with pytest.raises(OperatorRefusedError, match="was not committed"):
+        desk.ask("commit", {"query": "q", "batch": -1, "parts": pack(parts)})
+
+
+def test_a_client_is_kept_by_its_process_and_replaced_when_it_ended(driver: Driver) -> None:
+    credentials = driver.issue("query")
+    first = client_of(driver.address, credentials)
+    assert client_of(driver.address, credentials) is first
+    first.close()
+    second = client_of(driver.address, credentials)
+    assert second is not first
+    second.commit("q", 0, second.write("q", 0, 0, new_attempt(), [words("a")]))
+    second.close()
+
+
+def test_bad_addresses_tokens_and_rows_say_so(driver: Driver, client: QueryClient) -> None:
+    with pytest.raises(InputError, match="is no address"):
+        Desk("nowhere", "t")
+    with pytest.raises(OperatorRefusedError, match="refused the token"):
+        Desk(driver.address, "another token").about()
+    with pytest.raises(OperatorGoneError, match="no operator answers"):
+        Desk("127.0.0.1:1", "t").about()
+    with pytest.raises(InputError, match="no column 'word'"):
+        client.write("q", 0, 0, new_attempt(), [pa.record_batch({"text": ["a"]})])
+    facts = Desk(driver.address, driver.credentials).ask("about")
+    with pytest.raises(OperatorRefusedError, match="install the same ones"):
+        type(client.about).parse({**facts, "versions": {**facts["versions"], "pyarrow": "1.2.3"}})
+
+
+def test_a_client_whose_driver_ends_says_so(launcher: SharedLauncher) -> None:
+    with Driver(WordCount(), tasks=TASKS, nodes=1, launcher=launcher) as driver:
+        address, credentials = driver.address, driver.issue("query")
+        client = client_of(address, credentials)
+        client.wait_ready()
+    until(lambda: not client.alive)
+    with pytest.raises(querying.QueryError, match="has ended"):
+        client.write("q", 0, 0, new_attempt(), [words("a")])
+    with pytest.raises(OperatorGoneError, match="no operator answers"):
+        client_of(address, credentials)
