@@ -23,6 +23,7 @@ from meander.runtime.monitor import Samples
 
 Call = Callable[..., Said]
 RUN = ("run", "word-count", "--input", "generated")
+FIND = ("run", "frequent-patterns", "--input", "generated")
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,15 @@ RUN = ("run", "word-count", "--input", "generated")
         (("run", "word-count", "--input", "socket://here"), "socket://HOST:PORT"),
         (("run", "word-count", "--input", "socket://127.0.0.1:9", "--verify"), "read once"),
         (("run", "word-count"), "--input"),
+        ((*RUN, "--threshold", "3"), "--threshold is for frequent-patterns"),
+        ((*FIND, "--window", "long"), "--window"),
+        ((*FIND, "--threshold", "-1"), "--threshold"),
+        ((*FIND, "--size", "0"), "--size"),
+        ((*FIND, "--size", "12", "--words-max", "40"), "smaller patterns"),
+        ((*FIND, "--dictionary", "nowhere.txt"), "cannot read nowhere.txt"),
+        ((*FIND, "--dictionary", "top:few"), "top:5000"),
+        ((*FIND, "--stop-words", "nowhere.txt"), "cannot read nowhere.txt"),
+        (("run", "frequent-patterns", "--input", "socket://127.0.0.1:9"), "cannot be read again"),
     ],
 )
 def test_wrong_arguments_are_named_in_one_line(
@@ -89,6 +99,7 @@ def a_report() -> dict[str, Any]:
         "rounds": [{"tasks": 2, "bytes": 4096, "predicted_s": 0.02, "measured_s": 0.095}],
     }  # fmt: skip
     return {
+        "application": "word count", "noun": "words", "rows": 10_000, "cut": 0,
         "input": "<b>tweets</b>", "master": "local", "nodes": 1, "tasks": 4, "pause_ms": 100.0,
         "cores": 2, "seconds": 10.0, "texts": 100, "words": 10_000, "distinct": 50,
         "interrupted": False, "verify": None, **of_samples(samples(), 0.0, [rescale]),
@@ -136,6 +147,22 @@ def test_the_verdict_says_what_differs() -> None:
     assert "class=bad" in render(report)
     assert migration_rows(report)[1][0][:4] == ("1 → 2 at 4.0 s", "2", "4,096", "1")
     assert latency_rows(report)[1][-1][0] == "the whole run"
+
+
+def test_the_page_of_frequent_patterns_names_the_reported_ones() -> None:
+    report = a_report() | {
+        "application": "frequent patterns", "noun": "patterns", "rows": 700, "cut": 3,
+        "reported": 2, "top": [["apache storm", 20], ["<spark>", 17]], "emitted": 5,
+        "verify": {
+            "words": 50, "total": 99, "differing": 0, "examples": [], "exact": True, "reported": 2,
+        },
+    }  # fmt: skip
+    assert "and the 2 patterns reported, equal Spark's" in verdict(report)
+    page = render(report)
+    assert "Frequent patterns on 1 nodes" in page
+    assert "apache storm" in page
+    assert "<spark>" not in page
+    assert "3 texts had more words than are taken" in page
 
 
 def test_the_live_picture_shows_nodes_throughput_and_the_migration() -> None:

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pyarrow as pa
+
+from meander.cli.live_apps import Application, CountWords
 from meander.cli.live_report import of_samples, runs_of
 from meander.errors import MeanderError
 from meander.runtime.handle import RescaleHandle
@@ -24,6 +27,10 @@ if TYPE_CHECKING:
 TICK_S = 0.25
 SETTLE_S = 1.5
 """From the order to start the sources until the stream begins: time for their tasks to come up."""
+FETCH_S = 1.0
+"""Between two looks at what the operator has emitted."""
+CHANGES_MAX = 1_000_000
+"""Rows of outputs that are kept; later ones are only counted."""
 WINDOW_S = 1.0
 """What the picture's throughput and latency cover."""
 
@@ -57,6 +64,7 @@ class Wish:
     """A directory that all nodes reach: with it a lost node costs nothing but time."""
     doors: Mapping[str, Any] = field(default_factory=dict)
     """`host`, `tls` and `insecure` of `meander.deploy`."""
+    app: Application = field(default_factory=CountWords)
 
     @property
     def nodes_max(self) -> int:
@@ -70,11 +78,13 @@ class Scene:
 
     at_s: float
     owners: tuple[str, ...]
-    words: int
-    words_s: float
+    rows: int
+    rows_s: float
     latency: dict[str, float]
     migration: str
     """Empty if there is none."""
+    noun: str = "words"
+    """What rows are."""
 
 
 @dataclass
@@ -113,9 +123,13 @@ class Run:
         self.lost: list[str] = []
         self.stages: list[Stage] = []
         self.skipped: list[Rescale] = []
+        self.outputs: list[Any] = []
+        """What the operator emitted, with `at_s` when it was fetched."""
+        self.emitted = 0
+        self._fetch_s = self.start_s
         self._todo = sorted(wish.rescales, key=lambda r: r.at_s)
         self.sources: list[SourceTask] = start_sources(
-            counts, wish.source, wish.feeders, self.start_s
+            counts, lambda part: wish.app.feed(wish.source, part), wish.feeders, self.start_s
         )
 
     def interrupt(self) -> None:
@@ -129,6 +143,8 @@ class Run:
         """Look, rescale, until all sources are at their end and nothing moves."""
         while self._flows() or self._moves():
             self._begin_next()
+            if time.time() >= self._fetch_s:
+                self.fetch()
             self._show(self._scene())
             time.sleep(TICK_S)
         self.end_s, self.lost = time.time(), self._lost()
@@ -137,6 +153,17 @@ class Run:
         self.skipped = list(self._todo)
         for late in self.skipped:
             self._say(f"the input ended before {late.at_s:g} s: no rescale to {late.nodes} nodes")
+
+    def fetch(self) -> None:
+        """Take what the operator has emitted: it is part of the state until somebody does."""
+        self._fetch_s = time.time() + FETCH_S
+        if not self.wish.app.emits:
+            return
+        found = self.counts.outputs()
+        if found.num_rows and self.emitted < CHANGES_MAX:
+            at_s = pa.array([time.time() - self.start_s] * found.num_rows)
+            self.outputs.append(found.append_column("at_s", at_s))
+        self.emitted += found.num_rows
 
     def _flows(self) -> bool:
         driver = self.counts.driver
@@ -203,15 +230,17 @@ class Run:
                 f"{done} of {done + left} tasks moved, {told.get('rounds', 0)} rounds done"
             )
         return Scene(
-            time.time() - self.start_s, owners, self.desk.words,
+            time.time() - self.start_s, owners, self.desk.total(self.wish.app.noun),
             float(recent.rows.sum()) / (WINDOW_S + 0.5), recent.summary(), text,
+            self.wish.app.noun,
         )  # fmt: skip
 
-    def report(self, words: int) -> dict[str, Any]:
-        """Give everything that was measured."""
-        samples = self.monitor.samples()
+    def report(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Give everything that was measured, with what the application says of its results."""
+        samples, app = self.monitor.samples(), self.wish.app
         return {
             "format": "meander.run/1",
+            "application": app.name, "noun": app.noun,
             "input": self.wish.source.describe(),
             "master": self.wish.master or "local",
             "nodes": self.wish.nodes, "tasks": self.wish.tasks, "feeders": self.wish.feeders,
@@ -219,7 +248,9 @@ class Run:
             "cores": os.cpu_count(),
             "interrupted": self.interrupted,
             "seconds": self.end_s - self.start_s,
-            "texts": self.desk.texts, "words": self.desk.words, "distinct": words,
+            "texts": self.desk.total("texts"), "words": self.desk.total("words"),
+            "cut": self.desk.total("cut"), "emitted": self.emitted,
+            "rows": self.desk.total(app.noun), **results,
             "output": str(self.wish.output),
             **of_samples(samples, self.start_s, [stage.facts for stage in self.stages]),
             "owners": [

@@ -15,18 +15,20 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
+from meander.cli.live_apps import write_parquet
 from meander.cli.live_loop import Run, Say, Show, Wish
 from meander.errors import InputError
-from meander.operators import WordCount
 from meander.runtime.monitor import TRACE_CHUNKS_MAX, Monitor
 
 if TYPE_CHECKING:
-    from meander.spark.deploy import ElasticOperator
     from meander.spark.session import Session
 
 FIRST_S = 20.0
@@ -41,9 +43,9 @@ def carry_out(wish: Wish, show: Show, say: Say) -> dict[str, Any]:
         MeanderError: if the deployment fails.
     """
     from meander.spark import ground
-    from meander.spark.feeding import compare, session
+    from meander.spark.feeding import session
 
-    wish.source.check()
+    wish = replace(wish, app=wish.app.prepare(wish.source))
     _prepare(wish.output)
     warming = Thread(target=_warm, args=(wish.policy,), name="warm up")
     warming.start()
@@ -56,8 +58,8 @@ def carry_out(wish: Wish, show: Show, say: Say) -> dict[str, Any]:
                 say("compiling kernels: this first run takes a minute …")
         report = _stream(spark, wish, show, say)
         if wish.verify and not report["interrupted"]:
-            say("counting the same input with a Spark batch job …")
-            found = compare(spark, str(wish.output / "state"), wish.source)
+            say("computing the same with a Spark batch job …")
+            found = wish.app.compare(spark, wish.source, wish.output)
             report["verify"] = {**found._asdict(), "exact": found.exact}
     return report
 
@@ -89,7 +91,7 @@ def _prepare(output: Path) -> None:
 def _stream(spark: Session, wish: Wish, show: Show, say: Say) -> dict[str, Any]:
     import meander
 
-    operator = WordCount()
+    operator = wish.app.operator()
     operator.trace_chunks_max = TRACE_CHUNKS_MAX
     say(f"starting {wish.nodes} nodes as Spark tasks …")
     began, flowing = time.monotonic(), list[Run]()
@@ -120,8 +122,11 @@ def _stream(spark: Session, wish: Wish, show: Show, say: Say) -> dict[str, Any]:
             run.loop()
         flowing.clear()
         say("reading the state …")
-        words = _write_state(counts, wish.output / "state")
-    return run.report(words)
+        results = wish.app.write(counts, wish.output)
+        run.fetch()
+    if run.outputs:
+        write_parquet(pa.concat_tables(run.outputs), wish.output / "changes")
+    return run.report(results)
 
 
 def _speak(what: str, facts: Mapping[str, Any], say: Say) -> None:
@@ -130,17 +135,6 @@ def _speak(what: str, facts: Mapping[str, Any], say: Say) -> None:
         say(f"node {facts['node']} is lost, with {facts['tasks']} tasks")
     elif what == "never came":
         say(f"node {facts['node']} never came: another one is started")
-
-
-def _write_state(counts: ElasticOperator, where: Path) -> int:
-    """Write `word` and `count`; give the number of words."""
-    import pyarrow.parquet as pq
-
-    table = counts.driver.state().select(["word", "count"])
-    where.mkdir()
-    pq.write_table(table, where / "part-00000.parquet")
-    (where / "_SUCCESS").touch()
-    return int(table.num_rows)
 
 
 @contextmanager

@@ -57,7 +57,7 @@ class View:
 
     def show(self, scene: Scene) -> None:
         """Draw what is going on."""
-        self._rates = [*self._rates, scene.words_s][-HISTORY:]
+        self._rates = [*self._rates, scene.rows_s][-HISTORY:]
         self._slowest = [*self._slowest, scene.latency["max_ms"]][-HISTORY:]
         if self._live is not None:
             self._live.update(self.picture(scene), refresh=True)
@@ -69,13 +69,15 @@ class View:
         """Compose the picture."""
         figures = Table.grid(padding=(0, 2))
         figures.add_row(
-            "words a second", f"[bold]{scene.words_s:>10,.0f}[/bold]", curve(self._rates)
+            f"{scene.noun} a second", f"[bold]{scene.rows_s:>10,.0f}[/bold]", curve(self._rates)
         )
         latency = " / ".join(f"{scene.latency[n]:.0f}" for n in ("p50_ms", "p99_ms", "max_ms"))
         figures.add_row(
             "latency, p50 / p99 / max", f"[bold]{latency} ms[/bold]", curve(self._slowest)
         )
-        figures.add_row("words so far", f"{scene.words:>10,}", f"{max(0.0, scene.at_s):.0f} s")
+        figures.add_row(
+            f"{scene.noun} so far", f"{scene.rows:>10,}", f"{max(0.0, scene.at_s):.0f} s"
+        )
         state = Text(scene.migration or "steady", style="bold yellow" if scene.migration else "dim")
         return Panel(
             Group(figures, Text(), self._tasks(scene.owners), Text(), state), title=self._title
@@ -114,6 +116,6 @@ def line(scene: Scene) -> str:
     nodes = len(set(scene.owners))
     told = f"; {scene.migration}" if scene.migration else ""
     return (
-        f"{max(0.0, scene.at_s):5.1f} s  {nodes} nodes  {scene.words_s:>9,.0f} words/s  latency "
+        f"{max(0.0, scene.at_s):5.1f} s  {nodes} nodes  {scene.rows_s:>9,.0f} {scene.noun}/s  latency "
         f"p50 {latency['p50_ms']:.0f} p99 {latency['p99_ms']:.0f} max {latency['max_ms']:.0f} ms{told}"
     )

@@ -105,13 +105,40 @@ def verdict(report: dict[str, Any]) -> str:
     if found is None:
         why = "the run was interrupted" if report["interrupted"] else "not asked for"
         return f"not compared with a batch count ({why})"
+    noun, reported = report["noun"], ""
+    if noun == "patterns":
+        reported = f", and the {found['reported']:,} patterns reported,"
     if found["exact"]:
+        of = "the window's content" if reported else "the same input"
         return (
-            f"all {found['words']:,} counts equal Spark's batch count of the same input "
-            f"({found['total']:,} words)"
+            f"all {found['words']:,} counts{reported} equal Spark's batch count of {of} "
+            f"({found['total']:,} {noun})"
         )
     shown = "; ".join(found["examples"])
     return f"{found['differing']:,} of {found['words']:,} counts DIFFER from Spark's: {shown}"
+
+
+def summary(report: dict[str, Any]) -> str:
+    """Say in a sentence what flowed, and what came of it."""
+    noun = report["noun"]
+    said = (
+        f"{report['texts']:,} texts, {report['rows']:,} {noun} in {report['seconds']:.1f} s; "
+        f"{report['distinct']:,} different {noun}"
+    )
+    if noun == "patterns":
+        said = (
+            f"{report['texts']:,} texts, {report['rows']:,} changes of pattern counts in "
+            f"{report['seconds']:.1f} s; at the end {report['reported']:,} patterns are reported, of "
+            f"{report['distinct']:,}"
+        )
+    if report.get("cut"):
+        said += f" ({report['cut']:,} texts had more words than are taken)"
+    return said
+
+
+def top_rows(report: dict[str, Any]) -> tuple[Sequence[str], Rows]:
+    """List the most frequent of the patterns that are reported."""
+    return ("pattern", "count"), [(name, f"{count:,}") for name, count in report["top"]]
 
 
 def rich_table(head: Sequence[str], rows: Rows, title: str) -> Table:
@@ -132,12 +159,13 @@ def render(report: dict[str, Any]) -> str:
     good = report["verify"] is None or report["verify"]["exact"]
     mark = "good" if good else "bad"
     parts = [
-        f"<h1>Word count on {report['nodes']} nodes, rescaled while it ran</h1>",
-        f"<p>{_text(report['input'])}: {report['texts']:,} texts, {report['words']:,} words "
-        f"({report['distinct']:,} different ones) in {report['seconds']:.1f} s; "
-        f"{report['tasks']} tasks, {report['cores']} cores, Spark master "
+        f"<h1>{report['application'].capitalize()} on {report['nodes']} nodes, rescaled while it "
+        "ran</h1>",
+        f"<p>{_text(report['input'])}: {_text(summary(report))}; {report['tasks']} tasks, "
+        f"{report['cores']} cores, Spark master "
         f"{_text(report['master'])}, pause budget {report['pause_ms'] or 'none'} ms.</p>",
         f"<p class={mark}>{_text(verdict(report))}</p>",
+        *(["<h2>Reported</h2>", _html_table(*top_rows(report))] if report.get("top") else []),
         "<h2>Latency</h2><p>From when rows were due until they were applied, by the time they "
         "were due. Rescales are shaded.</p>",
         _svg(latency_figure(report)),
@@ -201,12 +229,12 @@ def latency_figure(report: dict[str, Any]) -> Figure:
 
 
 def throughput_figure(report: dict[str, Any]) -> Figure:
-    """Draw words applied a second."""
+    """Draw rows applied a second."""
     figure = new_figure(9, 2.4)
     ax, curves = figure.subplots(), report["curves"]
     ax.fill_between(curves["at_s"], curves["rows_s"], color=MAIN, alpha=0.3, lw=0)
     ax.plot(curves["at_s"], curves["rows_s"], color=MAIN, lw=1)
-    ax.set(ylabel="words a second", xlabel="seconds of the stream")
+    ax.set(ylabel=f"{report['noun']} a second", xlabel="seconds of the stream")
     ax.set_ylim(bottom=0)
     _mark(ax, report)
     return figure

@@ -12,24 +12,28 @@ from typing import TYPE_CHECKING, Any
 from meander.cli.arguments import positive
 from meander.cli.doors import add_doors, doors_of
 from meander.cli.main import INTERRUPTED, OK, WRONG, complain
+from meander.cli.patterns import add_patterns, patterns_of, refuse_patterns
 from meander.errors import InputError, MeanderError
 
 if TYPE_CHECKING:
+    from meander.cli.live_apps import Application
     from meander.cli.live_loop import Rescale, Wish
     from meander.runtime.sources import TextSource
 
 DIFFERENT = 1
 """Exit code when the counts are not those of a batch count."""
-OPERATORS = ("word-count",)
+OPERATORS = ("word-count", "frequent-patterns")
 MASTERS = r"local$|local\[|local-cluster\[|spark://|yarn$|k8s://"
 GENERATED_S = 60.0
-WRITTEN = ("state", "report.json", "report.html")
+WRITTEN = ("state", "patterns", "changes", "report.json", "report.html")
 """What a run writes, and what --force replaces."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `meander run`."""
-    parser.add_argument("operator", metavar="OPERATOR", help="what to run: word-count")
+    parser.add_argument(
+        "operator", metavar="OPERATOR", help="what to run: " + " or ".join(OPERATORS)
+    )
     parser.add_argument(
         "--input", required=True, metavar="PATH",
         help="Parquet, CSV or JSON lines with columns ts and text; `generated`; "
@@ -53,9 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoint", metavar="DIR", help="where nodes store their state; a lost one is replaced"
     )
-    parser.add_argument("--verify", action="store_true", help="compare with a Spark batch count")
+    parser.add_argument("--verify", action="store_true", help="compare with a Spark batch job")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     add_doors(parser)
+    add_patterns(parser)
     stream = parser.add_argument_group("the stream")
     stream.add_argument(
         "--speedup", type=float, default=600.0, metavar="X",
@@ -94,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
     """Run, write results, say how it went."""
     try:
         wish = wish_of(args)
-        return live(wish, "meander run word-count", json_only=args.json)
+        return live(wish, f"meander run {args.operator}", json_only=args.json)
     except MeanderError as error:
         complain(str(error))
         return WRONG
@@ -129,8 +134,18 @@ def wish_of(args: argparse.Namespace) -> Wish:
     return Wish(
         source, args.output, args.nodes, args.tasks, tuple(args.rescale), args.pause_ms or None,
         args.policy, args.feeders, args.verify, args.master, args.checkpoint,
-        doors_of(args),
+        doors_of(args), app_of(args),
     )  # fmt: skip
+
+
+def app_of(args: argparse.Namespace) -> Application:
+    """Make the application of the arguments."""
+    from meander.cli.live_apps import CountWords
+
+    if args.operator == "frequent-patterns":
+        return patterns_of(args)
+    refuse_patterns(args)
+    return CountWords()
 
 
 def source_of(args: argparse.Namespace) -> TextSource:
@@ -194,7 +209,14 @@ def summarise(report: dict[str, Any], page: Path) -> None:
     """Print tables, the verdict and where things are."""
     from rich.console import Console
 
-    from meander.cli.report import latency_rows, migration_rows, rich_table, verdict
+    from meander.cli.report import (
+        latency_rows,
+        migration_rows,
+        rich_table,
+        summary,
+        top_rows,
+        verdict,
+    )
 
     console = Console(highlight=False)
     console.print()
@@ -202,10 +224,10 @@ def summarise(report: dict[str, Any], page: Path) -> None:
         console.print(rich_table(*migration_rows(report), "What moved"))
         console.print()
     console.print(rich_table(*latency_rows(report), "Latency, from when rows were due"))
-    console.print(
-        f"\n{report['texts']:,} texts, {report['words']:,} words in {report['seconds']:.1f} s; "
-        f"{report['distinct']:,} different words in {report['output']}/state",
-        soft_wrap=True,
-    )
+    console.print(f"\n{summary(report)} in {report['output']}/state", soft_wrap=True)
+    if report.get("top"):
+        console.print()
+        console.print(rich_table(*top_rows(report), "The most frequent patterns reported"))
+        console.print()
     console.print(verdict(report), soft_wrap=True)
     console.print(f"report: {page}", soft_wrap=True)

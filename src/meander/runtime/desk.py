@@ -15,6 +15,7 @@ from pyarrow import flight
 
 from meander.model import TaskId
 from meander.protocol.node import Node
+from meander.runtime import quiet
 from meander.runtime.adapter import OperatorAdapter
 from meander.runtime.place import Place
 from meander.runtime.restart import bequeath
@@ -40,6 +41,7 @@ class NodeDesk:
         self.transport.answers["trace"] = self.trace
         self.transport.actions["bequeath"] = self.bequeath
         self.transport.actions["metrics"] = self.metrics
+        self.transport.actions["loop"] = self.loop
 
     def _serving(self) -> list[TaskId]:
         def find(node: Node) -> list[TaskId]:
@@ -80,6 +82,10 @@ class NodeDesk:
     def bequeath(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Write every task's state into a state server's vault, for the restart baseline."""
         return bequeath(self.shell, self._serving(), str(fields["server"]), self.credentials)
+
+    def loop(self, fields: Mapping[str, Any]) -> dict[TaskId, tuple[int, int]]:
+        """Tell how much each task has put into its loop and taken out of it."""
+        return self.shell.call(quiet.counts).result(CALL_S_MAX)
 
     def outputs(self, fields: Mapping[str, Any]) -> Any:
         """Give outputs not yet fetched; `release` says what the caller has: {task: number}."""

@@ -31,6 +31,7 @@ from meander.protocol.master import Master
 from meander.protocol.membership import Status
 from meander.protocol.messages import Abort, Launch, PeerLost, Rescale, Resume, RollBack, Tell
 from meander.protocol.settings import Settings
+from meander.runtime import quiet
 from meander.runtime import restart as baseline
 from meander.runtime.authority import Guard
 from meander.runtime.bulletin import board
@@ -406,6 +407,14 @@ class Driver:
         """Name the owner of every task, and where the nodes are."""
         owners = self.shell.call(lambda m: list(m.ledger.owner)).result(ASK_S)
         return owners, self.nodes()
+
+    def drain(self, timeout_s: float = 60.0) -> None:
+        """Wait until an operator that feeds its own input has taken all of it; flush feeders before.
+
+        Raises:
+            NotQuietError: if that does not happen in time.
+        """
+        quiet.drain(self, timeout_s)
 
     # ------------------------------------------------------------------ rescaling
 

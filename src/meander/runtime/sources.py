@@ -8,6 +8,7 @@ given number of parts. Generated tweets are in `generated`.
                   `speedup` times faster; one that is older than its predecessor, or has no time
                   stamp, is due together with it. All rows count.
     SocketLines   lines of text from a TCP server, due when they arrive. They cannot be read again.
+                  Bytes that are no UTF-8 are replaced; a line that does not end is cut.
 
 Rows that are due within the same `SLICE_S` travel together.
 """
@@ -46,6 +47,8 @@ FORMATS = {
 }  # fmt: skip
 COMPRESSIONS = (".gz", ".bz2", ".zst")
 UNITS = {"s": 1_000_000, "ms": 1000, "us": 1}
+LINE_BYTES_MAX = 2**20
+"""A line from a socket that is longer becomes two: the other side shall not fill our memory."""
 
 
 class TextSource(Protocol):
@@ -113,7 +116,7 @@ class FileReplay:
         """Give the pieces of one part that follow an offset."""
         offset, last_s, first_us = 0, 0.0, None
         for block in self._blocks():
-            us, known = _micros(block.column(self.ts), self.ts_unit, self.path)
+            us, known = micros(block.column(self.ts), self.ts_unit, self.path)
             if first_us is None and known.any():
                 first_us = int(us[known][0])
             after_s = self._after_s(us, known, first_us or 0, last_s)
@@ -200,7 +203,7 @@ def _cuts(after_s: npt.NDArray[np.float64]) -> Iterator[tuple[int, int]]:
             yield begin, min(ub, begin + PIECE_ROWS_MAX)
 
 
-def _micros(
+def micros(
     column: Any, unit: str, path: str
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """Read time stamps as microseconds since 1970; the second array says which are there."""
@@ -276,8 +279,9 @@ class SocketLines:
                     offset += parts
                     continue
                 *lines, rest = (rest + data).split(b"\n")
-                if not data and rest:
+                if rest and (not data or len(rest) > LINE_BYTES_MAX):
                     lines.append(rest)
+                    rest = b""
                 yield Piece(offset, _lines(lines), None)
                 offset += parts
                 if not data:

@@ -34,10 +34,9 @@ ANSWER_S_MAX = 2.0
 
 
 @dataclass(frozen=True)
-class WordSource:
-    """One part of a text source, as words. A value: it is sent to where it is read."""
+class Part:
+    """One of the feeders that share a source: who it is, and whom it reports to."""
 
-    source: TextSource
     name: str
     part: int
     parts: int
@@ -46,42 +45,53 @@ class WordSource:
     master: str
     credentials: Credentials = field(repr=False)
 
+
+@dataclass(frozen=True)
+class WordSource:
+    """One part of a text source, as words. A value: it is sent to where it is read."""
+
+    source: TextSource
+    of: Part
+
     def __call__(self, offset: int) -> Iterator[SourceBatch]:
         """Give the batches of words after an offset, each when it is due."""
-        progress = Progress(self)
-        progress.start()
-        try:
-            pieces = self.source.read(offset, self.part, self.parts)
-            for number, batch, due_s in paced(pieces, self.start_s, progress.stop.is_set):
+        pieces = self.source.read(offset, self.of.part, self.of.parts)
+        with Progress(self.of) as progress:
+            for number, batch, due_s in paced(pieces, self.of.start_s, progress.stop.is_set):
                 words = tokenise(batch.column("text")).words
-                progress.count(number, batch.num_rows, len(words), due_s)
+                progress.count(number, due_s, texts=batch.num_rows, words=len(words))
                 yield SourceBatch(number, pa.record_batch({"word": words}), due_s)
-        finally:
-            progress.end()
 
 
 class Progress:
-    """Tells the driver how far a source is, and hears whether it shall stop."""
+    """Tells the driver how far a source is, and hears whether it shall stop. A context manager."""
 
-    def __init__(self, source: WordSource) -> None:
+    def __init__(self, part: Part) -> None:
         self.stop = threading.Event()
         self.facts: dict[str, Any] = {
-            "name": source.name, "offset": -1, "texts": 0, "words": 0, "late_s": 0.0, "done": False,
+            "name": part.name, "offset": -1, "texts": 0, "late_s": 0.0, "done": False,
         }  # fmt: skip
-        self._master, self._reader = source.master, Reader(source.credentials)
+        self._master, self._reader = part.master, Reader(part.credentials)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="source", daemon=True)
+
+    def __enter__(self) -> Progress:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
 
     def start(self) -> None:
         """Begin to report."""
         self._thread.start()
 
-    def count(self, offset: int, texts: int, words: int, due_s: float | None) -> None:
-        """Note a batch that goes out."""
+    def count(self, offset: int, due_s: float | None, **more: int) -> None:
+        """Note a batch that goes out, and add up what is in it."""
         self.facts["offset"] = offset
-        self.facts["texts"] += texts
-        self.facts["words"] += words
         self.facts["late_s"] = 0.0 if due_s is None else max(0.0, time.time() - due_s)
+        for name, count in more.items():
+            self.facts[name] = self.facts.get(name, 0) + count
 
     def end(self) -> None:
         """Report once more, and no longer."""
@@ -113,15 +123,9 @@ class SourceDesk:
         """Have all sources end at what they are at."""
         self.stopping = True
 
-    @property
-    def words(self) -> int:
-        """Words that went out so far."""
-        return sum(facts["words"] for facts in list(self.told.values()))
-
-    @property
-    def texts(self) -> int:
-        """Texts that were read so far."""
-        return sum(facts["texts"] for facts in list(self.told.values()))
+    def total(self, name: str) -> int:
+        """Add up what all sources have counted under a name so far."""
+        return sum(facts.get(name, 0) for facts in list(self.told.values()))
 
     def _answer(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         self.told[str(fields.get("name"))] = dict(fields)

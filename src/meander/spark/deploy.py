@@ -200,6 +200,14 @@ class ElasticOperator:
         """
         return self._spark.createDataFrame(self.driver.state(timeout_s))
 
+    def drain(self, timeout_s: float = 60.0) -> None:
+        """Wait until an operator that feeds its own input has taken all of it; flush feeders before.
+
+        Raises:
+            NotQuietError: if that does not happen in time.
+        """
+        self.driver.drain(timeout_s)
+
     # ------------------------------------------------------------------ rescaling
 
     def rescale(

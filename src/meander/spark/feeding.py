@@ -9,19 +9,20 @@ aggregate.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from meander.errors import InputError
 from meander.runtime.generated import SCHEMA, Tweets
+from meander.runtime.processes import SourceBatch
 from meander.runtime.sources import FileReplay, TextSource
-from meander.runtime.sourcing import WordSource
+from meander.runtime.sourcing import Part
 from meander.spark.session import explained, local
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
     from meander.spark.deploy import ElasticOperator
     from meander.spark.launch import SourceTask
@@ -30,6 +31,8 @@ GENERATED_PARTITIONS = 4
 """Spark tasks that make generated batches again."""
 EXAMPLES = 5
 """Differing words that are named."""
+
+Feed = Callable[[int], Iterable[SourceBatch]]
 
 
 @contextmanager
@@ -52,15 +55,14 @@ def session(master: str | None, nodes: int) -> Iterator[SparkSession]:
 
 
 def start_sources(
-    operator: ElasticOperator, source: TextSource, parts: int, start_s: float
+    operator: ElasticOperator, feed: Callable[[Part], Feed], parts: int, start_s: float
 ) -> list[SourceTask]:
-    """Start a feeder in a Spark task for each part of a source."""
+    """Start a feeder in a Spark task for each part of a source; `feed` makes what it reads."""
     driver = operator.driver
     names = [f"source-{part + 1}" for part in range(parts)]
     return [
         operator.source(
-            name,
-            WordSource(source, name, part, parts, start_s, driver.address, driver.issue(name)),
+            name, feed(Part(name, part, parts, start_s, driver.address, driver.issue(name)))
         )
         for part, name in enumerate(names)
     ]
@@ -70,12 +72,14 @@ class Verdict(NamedTuple):
     """How the counts of a stream compare with Spark's."""
 
     words: int
-    """Distinct ones, in either."""
+    """Distinct keys (words, patterns), in either."""
     total: int
-    """All words, as Spark counts them."""
+    """The sum of all counts, as Spark counts them."""
     differing: int
     examples: tuple[str, ...]
-    """Some that differ: word, count of the stream, count of Spark."""
+    """Some that differ: key, count of the stream, count of Spark."""
+    reported: int = 0
+    """Of the keys, how many Spark would report (patterns)."""
 
     @property
     def exact(self) -> bool:
@@ -103,23 +107,45 @@ def compare(spark: SparkSession, state: str, source: TextSource) -> Verdict:
     Raises:
         InputError: for a source that cannot be read again.
     """
+    with explained("cannot compare with Spark's count"):
+        return judge(spark.read.parquet(state), batch_counts(spark, source), "word")
+
+
+def judge(ours: DataFrame, theirs: DataFrame, key: str) -> Verdict:
+    """Compare two tables by key: their `count`, and `reported` if they have it."""
     from pyspark.sql import functions as F
 
-    with explained("cannot compare with Spark's count"):
-        ours = spark.read.parquet(state).select("word", F.col("count").alias("ours"))
-        theirs = batch_counts(spark, source).withColumnRenamed("count", "theirs")
-        both = ours.join(theirs, "word", "full_outer")
-        differs = ~F.col("ours").eqNullSafe(F.col("theirs"))
+    facts = [name for name in ("count", "reported") if name in theirs.columns]
+    sides = [
+        side.select(key, *(F.col(name).alias(f"{mark}_{name}") for name in facts))
+        for side, mark in ((ours, "ours"), (theirs, "theirs"))
+    ]
+    both = sides[0].join(sides[1], key, "full_outer").cache()
+    differs = F.lit(False)
+    for name in facts:
+        differs |= ~F.col(f"ours_{name}").eqNullSafe(F.col(f"theirs_{name}"))
+    shown = F.col("theirs_reported") if "reported" in facts else F.lit(False)
+    try:
         row = both.agg(
             F.count("*"),
-            F.coalesce(F.sum("theirs"), F.lit(0)),
+            F.coalesce(F.sum("theirs_count"), F.lit(0)),
             F.count_if(differs),
+            F.count_if(shown),
         ).first()
         assert row is not None, "an aggregate has a row"
         wrong = int(row[2])
-        shown = both.where(differs).orderBy("word").limit(EXAMPLES).collect() if wrong else []
-    examples = tuple(f"{r['word']}: {r['ours'] or 0} instead of {r['theirs'] or 0}" for r in shown)
-    return Verdict(int(row[0]), int(row[1]), wrong, examples)
+        found = both.where(differs).orderBy(key).limit(EXAMPLES).collect() if wrong else []
+    finally:
+        both.unpersist()
+    examples = tuple(f"{r[key]}: {_said(r, 'ours')} instead of {_said(r, 'theirs')}" for r in found)
+    return Verdict(int(row[0]), int(row[1]), wrong, examples, int(row[3]))
+
+
+def _said(row: Row, side: str) -> str:
+    """Say what one side has of a key."""
+    known = row.asDict()
+    reported = " and reported" if known.get(f"{side}_reported") else ""
+    return f"{known[f'{side}_count'] or 0}{reported}"
 
 
 def _texts(spark: SparkSession, source: TextSource) -> DataFrame:

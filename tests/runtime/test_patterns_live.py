@@ -1,0 +1,126 @@
+"""Frequent patterns on real processes: rescaled while loops cross tasks that move."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter, deque
+from collections.abc import Iterator
+from itertools import combinations
+
+import pyarrow as pa
+import pytest
+from runtime_kit import SharedLauncher
+
+from meander.operators import FrequentPatterns, PatternRules, generate
+from meander.runtime.driver import Driver
+from meander.runtime.quiet import NotQuietError, look, on_its_way
+
+RULES = PatternRules(size_max=3)
+WORDS = [f"w{i}" for i in range(12)]
+
+
+@pytest.fixture(scope="module")
+def launcher() -> Iterator[SharedLauncher]:
+    shared = SharedLauncher()
+    yield shared
+    shared.end()
+
+
+class Stream:
+    """Texts that come and leave, and what is in the window."""
+
+    def __init__(self, seed: int, length: int) -> None:
+        self.random, self.length = random.Random(seed), length
+        self.window: deque[str] = deque()
+
+    def changes(self, texts: int) -> pa.RecordBatch:
+        """Have some texts come and as many leave."""
+        came = [" ".join(self.random.sample(WORDS, 4)) for _ in range(texts)]
+        self.window += came
+        left = [self.window.popleft() for _ in range(max(0, len(self.window) - self.length))]
+        parts = [(came, 1), (left, -1)]
+        return pa.concat_batches(
+            generate(pa.array(t, pa.string()), RULES).changes(sign) for t, sign in parts
+        )
+
+    def maximal(self, threshold: int) -> dict[str, int]:
+        """Find them by brute force."""
+        counts = Counter(
+            " ".join(p)
+            for text in self.window
+            for k in range(1, RULES.size_max + 1)
+            for p in combinations(sorted(text.split()), k)
+        )
+        sets = {p: set(p.split()) for p, n in counts.items() if n > threshold}
+        return {
+            p: counts[p] for p, s in sets.items() if not any(s < other for other in sets.values())
+        }
+
+
+def reported(driver: Driver) -> dict[str, int]:
+    rows = driver.state().to_pylist()
+    assert len({row["pattern"] for row in rows}) == len(rows)
+    return {row["pattern"]: row["count"] for row in rows if row["reported"]}
+
+
+def test_reports_are_right_after_rescales_up_and_down(launcher: SharedLauncher) -> None:
+    """1. patterns cross the threshold up and down all the time, so the loop is never empty
+    2. one node, then three, then two, meanwhile  3. flush, drain: exactly the maximal ones."""
+    threshold, stream = 12, Stream(seed=5, length=150)
+    operator = FrequentPatterns(threshold)
+    operator.trace_chunks_max = 10_000
+    with Driver(operator, tasks=16, nodes=1, launcher=launcher) as driver:
+        told: list[dict[str, object]] = []
+        with driver.feeder("window", linger_ms=1.0) as feeder:
+            for nodes in (1, 3, 2):
+                handle = driver.rescale(nodes, pause_ms=50)
+                for fed in range(1000):
+                    feeder.feed(stream.changes(15))
+                    time.sleep(0.005)
+                    if fed > 20 and handle.ended.is_set():
+                        break
+                assert handle.wait(60).moved or nodes == 1
+                for batch in driver.outputs():
+                    told += batch.to_pylist()
+            feeder.flush()
+            driver.drain()
+        expected = stream.maximal(threshold)
+        assert reported(driver) == expected
+        for rest in driver.outputs():
+            told += rest.to_pylist()
+        latest = {row["pattern"]: row["reported"] for row in told}
+        assert {p for p, shown in latest.items() if shown} == set(expected)
+        found = look(driver)
+        assert found is not None
+        assert on_its_way(found) == 0
+        assert sum(put for put, _ in found.values()) > 100
+        assert driver.metrics()["latency"].count > 0
+
+
+def test_a_window_that_empties_leaves_nothing_behind(launcher: SharedLauncher) -> None:
+    stream = Stream(seed=6, length=100)
+    with (
+        Driver(FrequentPatterns(3), tasks=4, nodes=2, launcher=launcher) as driver,
+        driver.feeder("window") as feeder,
+    ):
+        for _ in range(10):
+            feeder.feed(stream.changes(20))
+        stream.length = 0
+        feeder.feed(stream.changes(0))
+        feeder.flush()
+        driver.drain()
+        assert driver.state().num_rows == 0
+        assert {size for _, _, size in driver.metrics()["tasks"].values()} != {0}  # the outputs
+        driver.outputs()
+        driver.outputs()
+        assert {size for _, _, size in driver.metrics()["tasks"].values()} == {0}
+
+
+def test_a_loop_that_is_not_empty_is_told(launcher: SharedLauncher) -> None:
+    with Driver(FrequentPatterns(3), tasks=4, nodes=1, launcher=launcher) as driver:
+        driver.drain(1.0)
+        driver.tasks = 5  # one that nobody has
+        with pytest.raises(NotQuietError, match="on the move"):
+            driver.drain(0.1)
+        driver.tasks = 4
