@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from meander.cli.arguments import positive
 from meander.cli.sources import length
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from meander.cli.live_apps import FindPatterns
 
 TOP = "top:"
-DEFAULTS = {
+DEFAULTS: dict[str, Any] = {
     "window": 90, "threshold": 15, "size": 2, "words_max": 20, "dictionary": None,
     "stop_words": None, "drain_window": False,
 }  # fmt: skip

@@ -167,7 +167,7 @@ def source_of(args: argparse.Namespace) -> TextSource:
         if args.verify or args.feeders > 1:
             raise InputError("a socket is read once, by one feeder: no --verify, no --feeders")
         return SocketLines(host, int(port), limit)
-    if args.verify and args.seconds is not None:
+    if args.verify and args.seconds is not None and args.operator == "word-count":
         raise InputError("--verify counts the whole input: it cannot go with --seconds and a file")
     return FileReplay(args.input, args.speedup, args.ts, args.text, args.ts_unit, limit)
 
@@ -227,7 +227,7 @@ def summarise(report: dict[str, Any], page: Path) -> None:
     console.print(f"\n{summary(report)} in {report['output']}/state", soft_wrap=True)
     if report.get("top"):
         console.print()
-        console.print(rich_table(*top_rows(report), "The most frequent patterns reported"))
+        console.print(rich_table(*top_rows(report), "Reported"))
         console.print()
     console.print(verdict(report), soft_wrap=True)
     console.print(f"report: {page}", soft_wrap=True)
