@@ -4,11 +4,12 @@ An operator is code without state; a *state* is a value of the operator's own ma
 task, which the runtime keeps, moves, stores and gives back. So an operator never knows which
 tasks its node owns today, and a task never notices that it moved.
 
-    create ─► process, process, …  ─► dump ─► (wire, disk) ─► load ─► process, …
+    create ─► process, on_timer, process, …  ─► dump ─► (wire, disk) ─► load ─► process, …
 
 Rules for those who write one
   1. All that must survive a move is in the state. Attributes set in `open` are scratch.
   2. `process` sees the rows of one task, in their feeder's order; no other thread has the state.
+     The same holds for `on_timer`.
   3. `dump` does not change the state, and what it gave does not change later.
   4. `load(dump(state))` behaves as `state` does, in every later call.
   5. When `process` raises, the state is never used again: it is restored from elsewhere.
@@ -21,9 +22,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+import pyarrow as pa
+
 from meander.errors import InputError, MeanderError, OperatorError
 from meander.model import Ints, TaskId
 from meander.operators.hashing import Hashes
+from meander.operators.timers import NO_EVENT_TIMERS, NO_TIMERS, Timer, Timers
 
 S = TypeVar("S")
 
@@ -39,6 +43,14 @@ class Context:
     """Batches for whoever reads the outputs, in order."""
     fed: list[Any] = field(default_factory=list)
     """Batches that go back into the operator's own input, each row to its key's task."""
+    now_us: int = 0
+    """The time of this call, in microseconds since 1970; only for operators with timers."""
+    watermark_us: int = 0
+    """No row that is older is expected any more; 0 as long as nothing is known."""
+    timers: Timers = NO_TIMERS
+    """Of this task, by the clock."""
+    event_timers: Timers = NO_EVENT_TIMERS
+    """Of this task, in event time: they fire when the watermark passes them."""
 
     def emit(self, batch: Any) -> None:
         """Send rows to the outputs."""
@@ -82,6 +94,16 @@ class Operator(ABC, Generic[S]):
     """The Arrow schema of the rows that come in; rows may have more columns."""
     keys: tuple[str, ...]
     """The columns that decide a row's task."""
+    event_time: str | None = None
+    """The column of timestamps that tells when a row happened. It makes the watermark: the least, over
+    all feeders, of the latest time that a feeder has sent, less `delay_s`."""
+    delay_s: float = 0.0
+    """So much out of order may rows come: the watermark stays that far behind."""
+    idle_s: float = 60.0
+    """A feeder that has sent nothing for so long does not hold the watermark back any more."""
+    feeders_min: int = 1
+    """The watermark starts when so many feeders have been heard: with several sources, none of them
+    makes the others late by being first."""
     trace_chunks_max: int = 0
     """How many chunks of rows a node remembers one by one, for latencies over time; 0: none."""
     state_version: int = 1
@@ -96,6 +118,11 @@ class Operator(ABC, Generic[S]):
         """The operator's name in errors, metrics and stored state."""
         return type(self).__name__
 
+    @property
+    def timed(self) -> bool:
+        """Whether tasks hear of time: there is an event time, or `on_timer` is written."""
+        return self.event_time is not None or type(self).on_timer is not Operator.on_timer
+
     def open(self) -> None:
         """Prepare scratch in this process; called once before anything else."""
 
@@ -109,6 +136,29 @@ class Operator(ABC, Generic[S]):
     @abstractmethod
     def process(self, state: S, batch: Any, context: Context) -> None:
         """Take in rows of one task: change its state, `context.emit` and `context.feed`."""
+
+    def on_timer(self, state: S, timer: Timer, context: Context) -> None:
+        """Hear that a timer is due. It is no longer set; all that `process` may do is allowed."""
+
+    def fire(self, state: S, due: Sequence[Timer], context: Context) -> None:
+        """Hear of timers that are due, soonest first; they are still set.
+
+        Override it only to be faster than one call per timer. What is set in here and due already
+        comes with the next call.
+        """
+        for timer in due:
+            timers = context.event_timers if timer.event else context.timers
+            if timers.cancel(timer.key, timer.at_us):  # not if one before it has cancelled it
+                try:
+                    self.on_timer(state, timer, context)
+                except Exception as error:
+                    raise self.timer_failure(context, timer, error) from error
+
+    def timer_failure(self, context: Context, timer: Timer, error: BaseException) -> OperatorError:
+        """Say which operator, task and timer an error belongs to."""
+        why = str(self.failure(context, (0, 0), error)).split(": ", 1)[-1]
+        where = f"timer of {timer.key} at {timer.at_us} us: {why}"
+        return OperatorError(self.name, context.task, (0, 0), where)
 
     @abstractmethod
     def dump(self, state: S) -> list[Any]:
@@ -187,3 +237,18 @@ def check_operator(operator: Operator[Any]) -> None:
     for key in operator.keys:
         if key not in operator.schema.names:
             raise InputError(f"{operator.name}: the schema has no key column {key!r}")
+    if operator.event_time is not None:
+        _check_event_time(operator)
+
+
+def _check_event_time(operator: Operator[Any]) -> None:
+    column, schema = operator.event_time, operator.schema
+    if column not in schema.names:
+        raise InputError(f"{operator.name}: the schema has no event-time column {column!r}")
+    if not pa.types.is_timestamp(schema.field(column).type):
+        kind = schema.field(column).type
+        raise InputError(f"{operator.name}: event time {column!r} is {kind}, not a timestamp")
+    if operator.delay_s < 0 or operator.idle_s <= 0 or operator.feeders_min < 1:
+        raise InputError(
+            f"{operator.name}: delay_s is at least 0, idle_s more, feeders_min at least 1"
+        )

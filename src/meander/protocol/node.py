@@ -49,6 +49,7 @@ from meander.protocol.slot import Phase, Slot
 from meander.protocol.staging import Staging
 from meander.protocol.state import Operator, Position, TaskState
 from meander.protocol.table import Table
+from meander.protocol.timed import Timed, as_timed
 
 LOCAL_CHUNKS_MAX = 10_000
 """Most chunks of its own loops that a node takes in one event: an endless loop shall not hang it."""
@@ -75,6 +76,8 @@ class Node(Client):
         instance = f"{me}/{generation}/{incarnation}"
         super().__init__(me, incarnation, settings, generation, instance, server)
         self.operator = operator
+        self.timed: Timed | None = as_timed(operator)
+        """The operator, if it hears of time."""
         self.gated = settings.checkpoint_s > 0
         """Whether what is emitted must be durable before it leaves."""
         self.slots: dict[TaskId, Slot] = {}
@@ -187,7 +190,7 @@ class Node(Client):
 
     def _apply(self, slot: Slot, state: TaskState, chunk: Chunk, position: Position | None) -> None:
         after = -1 if position is None else position.offset
-        if chunk.last > after:
+        if chunk.last >= after:  # equal: no rows that are new, but a word may stand behind them
             emissions = self.operator.apply(slot.task, state.app, chunk.feeder, chunk.rows, after)
             for emission in emissions:
                 state.emit(emission)
@@ -359,6 +362,8 @@ class Node(Client):
             return
         self.manager.tick()
         self.retriever.pump()
+        if self.timed is not None:
+            self._elapse(self.timed)
         self.checkpointer.tick()
         self.staging.tick()
         for slot in self.slots.values():
@@ -367,6 +372,22 @@ class Node(Client):
                     self._send_loop(chunk)
                 self._loops.add(slot.task)
         self.flush()
+
+    def _elapse(self, operator: Timed) -> None:
+        """Tell the tasks that are served here, and only them, that time has passed.
+
+        Whatever that changes is in the state like the effect of a row: a timer fires once, where its
+        task is, and again only where an older state of the task goes on.
+        """
+        for slot in self.slots.values():
+            state = slot.state
+            if state is None or state.outbox.retained >= self.settings.loop_chunks_max:
+                continue  # not served, or its loop must drain first
+            emissions = operator.elapse(slot.task, state.app, self._now)
+            if emissions is not None:
+                for emission in emissions:
+                    state.emit(emission)
+                self.touched(slot, state)
 
     def _beat_body(self) -> Beat:
         stats = []

@@ -12,6 +12,7 @@ always safe: a commit that finds rows missing applies nothing, and the batch is 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from meander.model import Epoch
@@ -27,7 +28,7 @@ from meander.protocol.messages import (
     Unstage,
 )
 from meander.protocol.slot import Phase, Slot
-from meander.protocol.state import StageKey
+from meander.protocol.state import Emission, StageKey
 
 if TYPE_CHECKING:
     from meander.protocol.node import Node
@@ -152,15 +153,21 @@ class Staging:
     def _apply(self, slot: Slot, item: CommitTask, rows: list[Staged]) -> None:
         state = slot.state
         assert state is not None
-        for staged in rows:
-            for emission in self.node.operator.apply(
-                slot.task, state.app, item.query, staged.rows, -1
-            ):
-                state.emit(emission)
+        for emission in self._emissions(slot, state.app, item.query, [r.rows for r in rows]):
+            state.emit(emission)
         state.batches[item.query] = item.batch
         for key in [k for k in state.staged if k[0] == item.query and k[1] <= item.batch]:
             del state.staged[key]
         self.node.touched(slot, state)
+
+    def _emissions(self, slot: Slot, app: Any, query: str, parts: list[Any]) -> Iterator[Emission]:
+        """Give a batch to the operator: to one that hears of time as a whole, else part by part."""
+        node = self.node
+        if node.timed is not None:
+            yield from node.timed.apply_batch(slot.task, app, query, parts) if parts else ()
+        else:
+            for rows in parts:
+                yield from node.operator.apply(slot.task, app, query, rows, -1)
 
     # ------------------------------------------------------------------ rows that nobody wants
 

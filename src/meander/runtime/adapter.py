@@ -9,6 +9,10 @@ An operator that feeds its own input must be asked chunk by chunk: what it feeds
 task's outbox before the machine goes on. One that has no `process_groups` of its own is asked like
 that anyway; one that has says `feeds = True`.
 
+An operator that is `timed` has, per task, a watermark and timers (`times`). A word of a feeder takes
+effect behind the rows before it; what is due then fires at once, and what the clock makes due fires
+when the node's machine asks (`elapse`), which it does for tasks that it serves and for no others.
+
 Outputs are part of the task's state until somebody has fetched them (`outputs`): they move with the
 task, and with checkpoints on they are shown only when the record that holds them is durable.
 """
@@ -17,7 +21,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,12 +32,14 @@ from meander.model import TaskId
 from meander.operators.base import Context, Operator
 from meander.operators.split import split
 from meander.operators.tasks import NAME, VERSION, TaskStates
+from meander.operators.timers import Timer
 from meander.protocol.messages import FeederId
 from meander.protocol.state import Emission
 from meander.runtime.metrics import Histogram
 from meander.runtime.outputs import Outputs
 from meander.runtime.recording import Recording
 from meander.runtime.rows import Mark, Rows, joined
+from meander.runtime.times import TaskTime
 from meander.runtime.trace import ChunkTrace
 
 SMALL_ROWS = 1000
@@ -44,15 +50,24 @@ SMOOTHING = 0.25
 """How much of the last second enters a task's rate."""
 
 
+def clock_us() -> int:
+    """Give the time in microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
 class App:
-    """What the machine keeps for a task: the operator's state, and outputs not yet fetched."""
+    """What the machine keeps for a task: the operator's state, time, outputs not yet fetched."""
 
-    __slots__ = ("outputs", "state", "task")
+    __slots__ = ("outputs", "state", "task", "time")
 
-    def __init__(self, task: TaskId, state: Any, outputs: Outputs) -> None:
+    def __init__(
+        self, task: TaskId, state: Any, outputs: Outputs, time: TaskTime | None = None
+    ) -> None:
         self.task = task
         self.state = state
         self.outputs = outputs
+        self.time = time
+        """None iff the operator is not timed."""
 
 
 class Noted(NamedTuple):
@@ -81,8 +96,12 @@ class TaskLoad:
 class OperatorAdapter(Recording):
     """The protocol's `Operator` on a user's."""
 
-    def __init__(self, operator: Operator[Any], tasks: int) -> None:
-        self.operator, self.tasks = operator, tasks
+    def __init__(
+        self, operator: Operator[Any], tasks: int, clock: Callable[[], int] = clock_us
+    ) -> None:
+        self.operator, self.tasks, self.clock = operator, tasks, clock
+        self.timed = operator.timed
+        """Whether tasks have a watermark and timers."""
         self.latency = Histogram()
         """From when rows were due until they were applied."""
         self.waited = Histogram()
@@ -97,6 +116,8 @@ class OperatorAdapter(Recording):
         self._noted: list[Noted] = []
         self._fresh: Any = None
         """The batch of the message in hand: chunks of another one have waited."""
+        self._words: dict[TaskId, tuple[App, list[tuple[FeederId, int]]]] = {}
+        """Words that wait for `settle`: they take effect behind the rows that are noted."""
 
     # ------------------------------------------------------------------ rows
 
@@ -106,20 +127,56 @@ class OperatorAdapter(Recording):
 
     def empty(self, task: TaskId) -> App:
         """Make the state of a task that has seen nothing."""
-        return App(task, self.operator.create(Context(task, self.tasks)), Outputs())
+        app = App(task, None, Outputs(), TaskTime(self.operator) if self.timed else None)
+        app.state = self.operator.create(self._context(app))
+        return app
 
     def apply(
         self, task: TaskId, app: App, feeder: FeederId, rows: Rows, after: int
     ) -> Iterable[Emission]:
         """Note rows for `settle`; an operator that feeds takes them at once."""
+        word = rows.word if self.timed else None
+        if word is not None:
+            rows = rows.wordless()
         noted = Noted(app, feeder, rows.after(after), rows.batch is not self._fresh)
-        if noted.rows.count == 0:
-            return ()
-        if self.defers:
-            self._noted.append(noted)
-            return ()
-        (context,) = self._process([noted])
-        return [emission for batch in context.fed for emission in self._emissions(batch)]
+        return self._take(noted, word)
+
+    def apply_batch(
+        self, task: TaskId, app: App, feeder: FeederId, parts: Sequence[Rows]
+    ) -> Iterable[Emission]:
+        """Take a micro-batch: all its rows in one call, then its word."""
+        words = [part.word for part in parts if part.word is not None]
+        full = [part for part in parts if part.count]
+        batch = joined(full)[0] if full else parts[0].batch
+        rows = Rows(batch, 0, sum(part.count for part in full))
+        return self._take(Noted(app, feeder, rows, waited=False), max(words, default=None))
+
+    def _take(self, noted: Noted, word: int | None) -> Iterable[Emission]:
+        app, found = noted.app, list[Emission]()
+        if noted.rows.count:
+            if app.task in self._words:
+                self.settle()  # these rows come behind the word
+            if self.defers:
+                self._noted.append(noted)
+            else:
+                found += self._fed(self._process([noted]))
+        if word is not None:
+            self._words.setdefault(app.task, (app, []))[1].append((noted.feeder, word))
+            if not self.defers:
+                found += self._fed(self._hear())
+        return found
+
+    def _fed(self, contexts: Iterable[Context]) -> Iterable[Emission]:
+        return [e for context in contexts for b in context.fed for e in self._emissions(b)]
+
+    def _context(self, app: App) -> Context:
+        context, known = Context(app.task, self.tasks), app.time
+        if known is not None:
+            context.now_us, context.watermark_us = self.clock(), known.watermark_us
+            context.timers = known.timers
+            if self.operator.event_time is not None:
+                context.event_timers = known.event_timers
+        return context
 
     def _emissions(self, batch: Any) -> Iterable[Emission]:
         parts = split(batch.select(self.operator.schema.names), self.operator.keys, self.tasks)
@@ -133,14 +190,18 @@ class OperatorAdapter(Recording):
         Raises:
             OperatorError: naming task, rows and where they came from. The states are spoilt.
         """
-        if not self._noted:
-            return
-        noted, self._noted = self._noted, []
-        for group in grouped(noted):
-            for context in self._process(group):
-                if context.fed:
-                    why = "it feeds its own input: say so with `feeds = True` in the class"
-                    raise OperatorError(self.operator.name, context.task, (0, 0), why)
+        if self._noted:
+            noted, self._noted = self._noted, []
+            for group in grouped(noted):
+                self._refuse_fed(self._process(group))
+        if self._words:
+            self._refuse_fed(self._hear())
+
+    def _refuse_fed(self, contexts: Iterable[Context]) -> None:
+        for context in contexts:
+            if context.fed:
+                why = "it feeds its own input: say so with `feeds = True` in the class"
+                raise OperatorError(self.operator.name, context.task, (0, 0), why)
 
     def _process(self, group: list[Noted]) -> list[Context]:
         """Call the operator once; the group's tasks ascend, and equal ones are neighbours."""
@@ -152,7 +213,7 @@ class OperatorAdapter(Recording):
                 apps.append(noted.app)
                 bounds.append(start)
         bounds.append(batch.num_rows)
-        contexts = [Context(app.task, self.tasks) for app in apps]
+        contexts = [self._context(app) for app in apps]
         try:
             self.operator.process_groups(
                 [app.state for app in apps], np.array(bounds), batch, contexts
@@ -162,8 +223,57 @@ class OperatorAdapter(Recording):
         for app, context in zip(apps, contexts, strict=True):
             for emitted in context.emitted:
                 app.outputs.add(emitted)
+            if self.timed:
+                self._fire(app, context)
         self._count(group, batch.num_rows, time.perf_counter() - began)
         return contexts
+
+    # ------------------------------------------------------------------ time
+
+    def _hear(self) -> list[Context]:
+        """Let the words take effect that came behind the rows so far."""
+        words, self._words = self._words, {}
+        contexts = []
+        for app, said in words.values():
+            assert app.time is not None
+            for feeder, word in said:
+                app.time.hear(feeder, word, self.clock())
+            contexts.append(self._context(app))
+            self._fire(app, contexts[-1])
+        return contexts
+
+    def elapse(self, task: TaskId, app: App, now: float) -> Iterable[Emission] | None:
+        """Let a task that is served hear that time has passed; None if that changed nothing.
+
+        Raises:
+            OperatorError: naming the key and the timer.
+        """
+        known = app.time
+        if known is None or not known.due(self.clock()):
+            return None
+        self.settle()
+        risen = known.look(self.clock())
+        context = self._context(app)
+        fired = self._fire(app, context, by_clock=True)
+        if self.defers:
+            self._refuse_fed([context])
+        return self._fed([context]) if fired or risen else None
+
+    def _fire(self, app: App, context: Context, *, by_clock: bool = False) -> int:
+        """Call the operator for timers that are due; what it sets now is due next time."""
+        known = app.time
+        assert known is not None
+        due = [Timer(*pair, True) for pair in known.event_timers.due(known.watermark_us)]
+        if by_clock:
+            due += [Timer(*pair, False) for pair in known.timers.due(context.now_us)]
+        if not due:
+            return 0
+        context.emitted, before = [], context.emitted
+        self.operator.fire(app.state, due, context)
+        for emitted in together(context.emitted):
+            app.outputs.add(emitted)
+        context.emitted = before + context.emitted
+        return len(due)
 
     def _failure(
         self, group: list[Noted], starts: list[int], contexts: list[Context], error: Exception
@@ -213,10 +323,11 @@ class OperatorAdapter(Recording):
 
     def size(self, app: App) -> int:
         """Give a state's size in bytes."""
-        return self.operator.size(app.state) + app.outputs.bytes
+        size = self.operator.size(app.state) + app.outputs.bytes
+        return size if app.time is None else size + app.time.size
 
     def dump(self, app: App) -> bytes:
-        """Write a state: a header, the operator's batches, the outputs not yet fetched."""
+        """Write a state: a header, the operator's batches, time, the outputs not yet fetched."""
         self.settle()
         marks = {NAME: self.operator.name.encode(), VERSION: b"%d" % self.operator.state_version}
         batches = [
@@ -225,8 +336,26 @@ class OperatorAdapter(Recording):
         ]
         state = write_batches(batches)
         outputs, facts = app.outputs.dump()
-        header = json.dumps([len(state), facts], separators=(",", ":")).encode()
-        return b"".join([len(header).to_bytes(4, "little"), header, state, *outputs])
+        timers, known = self.dump_time(app)
+        head = [len(state), facts, len(timers), known]
+        header = json.dumps(head, separators=(",", ":")).encode()
+        return b"".join([len(header).to_bytes(4, "little"), header, state, timers, *outputs])
+
+    def dump_time(self, app: App) -> tuple[bytes, list[Any] | None]:
+        """Write what a task knows of time: its timers, and the facts; nothing if not timed."""
+        if app.time is None:
+            return b"", None
+        schema = self.operator.schema
+        batches, facts = app.time.dump([schema.field(key) for key in self.operator.keys])
+        return write_batches(batches), facts
+
+    def load_time(self, timers: bytes, facts: list[Any] | None) -> TaskTime | None:
+        """Read what `dump_time` wrote; a state from before the operator was timed has no time."""
+        if not self.timed:
+            return None
+        if facts is None:
+            return TaskTime(self.operator)
+        return TaskTime.load(self.operator, read_batches(timers), facts, self.clock())
 
     def load(self, task: TaskId, blob: bytes) -> App:
         """Read what `dump` wrote.
@@ -236,15 +365,17 @@ class OperatorAdapter(Recording):
         """
         try:
             at = 4 + int.from_bytes(blob[:4], "little")
-            size, facts = json.loads(blob[4:at])
-            if not 0 <= size <= len(blob) - at:
+            size, facts, length, known = json.loads(blob[4:at])
+            if not 0 <= size <= size + length <= len(blob) - at:
                 raise ValueError("the state is cut short")
             states: TaskStates[Any] = TaskStates(self.operator, self.tasks)
             states.load(task, read_batches(blob[at : at + size]))
-            outputs = Outputs.load(facts, blob[at + size :], read_batches)
+            at += size
+            time = self.load_time(blob[at : at + length], known)
+            outputs = Outputs.load(facts, blob[at + length :], read_batches)
         except (StateError, OperatorError, pa.ArrowException, TypeError) as error:
             raise ValueError(str(error)) from error
-        return App(task, states.drop(task), outputs)
+        return App(task, states.drop(task), outputs, time)
 
     def dump_rows(self, rows: Rows) -> bytes:
         """Write rows that are staged or in a loop."""
@@ -265,6 +396,17 @@ class OperatorAdapter(Recording):
             return pa.Table.from_batches([app.state.result()])
         batches = self.operator.dump(app.state)
         return pa.Table.from_batches(batches) if batches else None
+
+
+def together(batches: list[Any]) -> list[Any]:
+    """Make one batch of neighbours with one schema: timers emit a few rows each."""
+    joint: list[list[Any]] = []
+    for batch in batches:
+        if joint and joint[-1][0].schema.equals(batch.schema):
+            joint[-1].append(batch)
+        else:
+            joint.append([batch])
+    return [part[0] if len(part) == 1 else pa.concat_batches(part) for part in joint]
 
 
 def grouped(noted: list[Noted]) -> list[list[Noted]]:

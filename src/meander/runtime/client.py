@@ -13,6 +13,7 @@ import os
 import threading
 import time
 from collections import deque
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from meander.runtime.credentials import LOOPBACK, Credentials
 from meander.runtime.rows import Mark, Rows
 from meander.runtime.shell import Shell
 from meander.runtime.spec import ProcessSpec
+from meander.runtime.times import END, Herald
 from meander.runtime.transport import Transport
 from meander.runtime.warm import warm_up
 
@@ -79,11 +81,14 @@ class FeederClient:
         self._open_rows, self._open_since = 0, 0.0
         self._offset: int | None = None
         """The last one fed."""
+        self._cut_offset = -1
+        """The last one in an offer."""
         self._offers: deque[Offer] = deque()
         self._lock = threading.Condition()
         self._cutting = threading.Lock()
         """Held from taking the gathered batches until their offer is queued: offers keep order."""
         self._closed = self._paused = False
+        self._herald = Herald.of(operator, tasks, settings)
         instance = f"{name}/{os.getpid()}/{time.time_ns()}"
         self.machine = Feeder(name, settings, generation, instance)
         self.shell = Shell(self.machine, after=self._pump, master_address=master)
@@ -170,10 +175,12 @@ class FeederClient:
     def flush(self, *, durable: bool = False, timeout_s: float = 60.0) -> None:
         """Wait until all rows fed so far are applied, or durable.
 
+        With an event time: every task knows of the latest, and event timers that are due have fired.
+
         Raises:
             FeederError: if that does not happen in time.
         """
-        self._cut()
+        self._cut(say=True)
         end = time.monotonic() + timeout_s
         while not self.shell.call(lambda _: self._settled(durable)).result(timeout_s):
             self._check()
@@ -201,6 +208,9 @@ class FeederClient:
         if self._closed:
             return
         self.wait_ready(timeout_s)
+        self.flush(timeout_s=timeout_s)
+        if self._herald is not None and self._herald.word_us is not None:
+            self._herald.word_us, self._herald.owed = END, True
         self.flush(durable=True, timeout_s=timeout_s)
         self.shell.command(Finish()).result(timeout_s)
         if not self.shell.ended.wait(timeout_s):
@@ -244,8 +254,8 @@ class FeederClient:
         """Cut what was gathered when its time is over."""
         while not self._closed:
             with self._lock:
-                wait = self._open_since + self._linger_s - time.monotonic()
-                if not self._open:
+                wait = self._cut_at() - time.monotonic()
+                if wait == inf:
                     self._lock.wait(0.5)
                     continue
                 if wait > 0:
@@ -253,18 +263,36 @@ class FeederClient:
                     continue
             self._cut()
 
-    def _cut(self) -> None:
-        """Make an offer of what was gathered."""
+    def _cut_at(self) -> float:
+        """Tell when what was gathered, or a word that is owed, must go out; infinity: nothing must."""
+        if self._open:
+            return self._open_since + self._linger_s
+        return self._herald.due_s() if self._herald is not None and self._herald.owed else inf
+
+    def _cut(self, *, say: bool = False) -> None:
+        """Make an offer of what was gathered, and of a word if one is due, or asked for."""
         with self._cutting:
             with self._lock:
                 gathered, self._open, self._open_rows = self._open, [], 0
-            if not gathered:
+            word = self._word(gathered, say=say) if self._herald is not None else None
+            if gathered:
+                offer = offer_of(gathered, self.keys, self.tasks, word)
+                self._cut_offset = offer.last
+            elif word is not None:
+                offer = word_of(self.schema, self._cut_offset, self.tasks, word)
+            else:
                 return
-            offer = offer_of(gathered, self.keys, self.tasks)
             with self._lock:
                 self._offers.append(offer)
         if not self.shell.ended.is_set():
             self.shell.nudge()
+
+    def _word(self, gathered: list[tuple[int, int, Any]], *, say: bool) -> int | None:
+        """Look at what goes out, and give the word that goes with it."""
+        assert self._herald is not None
+        for _, _, batch in gathered:
+            self._herald.see(batch)
+        return self._herald.word(time.monotonic(), now=say)
 
     def _pump(self) -> None:
         """Give the machine what it has room for."""
@@ -301,8 +329,19 @@ def conform(batch: Any, schema: Any) -> Any:
     return pa.record_batch(columns, schema=schema)
 
 
-def offer_of(gathered: list[tuple[int, int, Any]], keys: tuple[str, ...], tasks: int) -> Offer:
-    """Sort the rows of a few source batches by task.
+def word_of(schema: Any, offset: int, tasks: int, word: int) -> Offer:
+    """Make an offer of a word alone, about what was offered last."""
+    rows = Rows(pa.RecordBatch.from_pylist([], schema=schema), 0, 0, (Mark(offset, 0, word),))
+    return Offer(tuple((task, rows, offset, offset, 0) for task in range(tasks)), offset)
+
+
+def offer_of(
+    gathered: list[tuple[int, int, Any]],
+    keys: tuple[str, ...],
+    tasks: int,
+    word: int | None = None,
+) -> Offer:
+    """Sort the rows of a few source batches by task; a word goes to all tasks.
 
     >>> words = pa.record_batch({"word": ["a", "b", "a"]})
     >>> offer = offer_of([(7, 0, words), (8, 0, words)], ("word",), 64)
@@ -316,11 +355,14 @@ def offer_of(gathered: list[tuple[int, int, Any]], keys: tuple[str, ...], tasks:
     rows = batch.take(pa.array(order))
     starts = np.cumsum([0, *(b.num_rows for b in batches)])
     per_row = batch.nbytes / batch.num_rows
-    groups = []
-    for task in np.flatnonzero(bounds[1:] > bounds[:-1]).tolist():
+    groups, last = [], gathered[-1][0]
+    said = () if word is None else (Mark(last, 0, word),)
+    for task in np.flatnonzero(bounds[1:] > bounds[:-1]).tolist() if word is None else range(tasks):
         lb, ub = int(bounds[task]), int(bounds[task + 1])
-        if len(gathered) == 1:
-            marks: tuple[Mark, ...] = (Mark(gathered[0][0], ub - lb, gathered[0][1]),)
+        if lb == ub:
+            marks: tuple[Mark, ...] = ()
+        elif len(gathered) == 1:
+            marks = (Mark(gathered[0][0], ub - lb, gathered[0][1]),)
         else:
             counts = np.diff(np.searchsorted(order[lb:ub], starts)).tolist()
             marks = tuple(
@@ -329,6 +371,7 @@ def offer_of(gathered: list[tuple[int, int, Any]], keys: tuple[str, ...], tasks:
                 if count
             )
         size = 64 + int(per_row * (ub - lb))
+        marks += said
         part = Rows(rows, lb, ub - lb, marks)
         groups.append((task, part, marks[0].offset, marks[-1].offset, size))
-    return Offer(tuple(groups), gathered[-1][0])
+    return Offer(tuple(groups), last)

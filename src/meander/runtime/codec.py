@@ -117,9 +117,10 @@ def _write_stage(body: Stage) -> tuple[Any, Any]:
         return (body.reply_to, ()), None
     batch, starts = joined([item.rows for item in body.items])
     items = [
-        (i.query, i.batch, i.partition, i.attempt, i.task, i.tally, i.size, at, i.rows.count)
+        (i.query, i.batch, i.partition, i.attempt, i.task, i.tally, i.size, at, i.rows.count,
+         i.rows.word)
         for i, at in zip(body.items, starts, strict=True)
-    ]
+    ]  # fmt: skip
     return (body.reply_to, items), batch
 
 
@@ -220,17 +221,22 @@ def _read_chunks(fields: Any, batch: Any) -> Chunks:
 
 def _check_marks(marks: tuple[Mark, ...], first: int, last: int) -> None:
     before = first - 1
-    for mark in marks:
+    for mark in marks if marks[-1].rows else marks[:-1]:
         if mark.rows < 1 or not before < mark.offset <= last:
             raise ValueError("the offsets of a chunk do not ascend from its first to its last")
         before = mark.offset
+    if not marks[-1].rows and marks[-1].offset != last:
+        raise ValueError("a word does not stand at the end of its chunk")
 
 
 def _read_stage(fields: Any, batch: Any) -> Stage:
     reply_to, items = fields
     found = []
-    for query, number, partition, attempt, task, tally, size, start, count in read_list(items):
-        rows = _rows(batch, start, read_int(count), ())
+    for query, number, partition, attempt, task, tally, size, start, count, word in read_list(
+        items
+    ):
+        marks = () if word is None else (Mark(0, 0, read_int(word)),)
+        rows = _rows(batch, start, read_int(count), marks)
         numbers = read_int(number), read_int(partition), read_int(attempt), read_int(task)
         found.append(Staged(read_name(query), *numbers, rows, read_int(tally), read_int(size)))
     return Stage(tuple(found), read_name(reply_to))

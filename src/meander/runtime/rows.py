@@ -5,6 +5,10 @@ by task and the operator's kernel. `marks` tell, run by run, which source offset
 when they were due. **A source offset names one batch of the source**, not one row: rows of a batch
 share it, and a source that is read again must give the same batches under the same offsets.
 Hence a chunk needs one mark per source batch in it (most have one), not one number per row.
+
+A last mark without rows is a **word**: how far its feeder is in event time (`times`). It belongs to
+what was sent up to its offset, and stands in the lanes of all tasks. Only feeders of operators that
+have an event time say any.
 """
 
 from __future__ import annotations
@@ -21,9 +25,11 @@ class Mark(NamedTuple):
     offset: int
     """Of the source batch."""
     rows: int
+    """0: this is a word."""
     due_us: int
     """When they should have been on their way, in microseconds since 1970: latency counts from
-    there, so that a feeder which was held up does not flatter the result."""
+    there, so that a feeder which was held up does not flatter the result. Of a word: its feeder's
+    latest event time."""
 
 
 class Rows:
@@ -37,6 +43,22 @@ class Rows:
         self.count = count
         self.marks = marks
         """Non-empty for chunks of feeders, and then its rows sum up to `count`; else empty."""
+
+    @property
+    def word(self) -> int | None:
+        """What their feeder says of its event time behind them, if it does."""
+        return self.marks[-1].due_us if self.marks and not self.marks[-1].rows else None
+
+    def wordless(self) -> Rows:
+        """Give the rows without the word.
+
+        >>> rows = Rows(pa.record_batch({"word": ["a"]}), 0, 1, (Mark(4, 1, 0), Mark(4, 0, 99)))
+        >>> rows.word, rows.wordless().marks, rows.wordless().word
+        (99, (Mark(offset=4, rows=1, due_us=0),), None)
+        """
+        if self.word is None:
+            return self
+        return Rows(self.batch, self.start, self.count, self.marks[:-1])
 
     def after(self, offset: int) -> Rows:
         """Leave out what has no greater source offset.

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from meander.testing.cluster import Cluster
 
 ROW_BYTES = 8
+WORD_SHARE = 0.2
+"""How often a source says a word before it goes on, if it does."""
 
 
 class Source:
@@ -28,6 +30,7 @@ class Source:
         self.finished = False
         self._most = random.choice((3, 4, 14))
         """Rows at a time: a trickle that lasts, or a burst that feels back-pressure."""
+        self._words = getattr(cluster.trial, "words", False)
         cluster.timeline.at(random.uniform(0.2, 0.5), self._step)
 
     def _step(self, _: Any) -> None:
@@ -41,11 +44,17 @@ class Source:
         if feeder.ended or feeder.table is None or process.paused or process.killed:
             return
         first = feeder.offset + 1
+        if self._words and first and feeder.room and self.random.random() < WORD_SHARE:
+            self.cluster.give(process, self._word(feeder.offset))
         if first >= self.rows:
             if not feeder.finishing:
                 self.cluster.give(process, Finish())
         elif feeder.room:
             self.cluster.give(process, self._offer(first))
+
+    def _word(self, offset: int) -> Offer:
+        """Say something without rows to every task."""
+        return Offer(tuple((t, (), offset, offset, 0) for t in range(self.cluster.tasks)), offset)
 
     def _offer(self, first: int) -> Offer:
         last = min(self.rows, first + self.random.randint(1, self._most)) - 1

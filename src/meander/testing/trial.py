@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import eq
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 from meander.errors import InputError
 from meander.model import TaskId
 from meander.protocol.messages import FeederId, loop_feeder
 from meander.protocol.state import Emission, Operator
+from meander.protocol.timed import Timed, as_timed
 
 QUERY = "query0"
 """The name of the query that brings micro-batches."""
@@ -159,6 +160,7 @@ class Watched:
         self.dump_rows = operator.dump_rows
         self.load_rows = operator.load_rows
         self.size = operator.size
+        self.timed = as_timed(operator) is not None
         for method in ("seal", "record", "revise", "accepted"):  # not every operator has versions
             if hasattr(operator, method):
                 setattr(self, method, getattr(operator, method))
@@ -169,3 +171,17 @@ class Watched:
         """Tell, then apply."""
         self.watch(task)
         return self.operator.apply(task, app, feeder, rows, after)
+
+    def apply_batch(
+        self, task: TaskId, app: Any, feeder: FeederId, parts: Sequence[Any]
+    ) -> Iterable[Emission]:
+        """Tell, then apply: only asked of an operator that hears of time."""
+        self.watch(task)
+        return cast(Timed, self.operator).apply_batch(task, app, feeder, parts)
+
+    def elapse(self, task: TaskId, app: Any, now: float) -> Iterable[Emission] | None:
+        """Tell if that changes something."""
+        emissions = cast(Timed, self.operator).elapse(task, app, now)
+        if emissions is not None:
+            self.watch(task)
+        return emissions

@@ -1,0 +1,33 @@
+"""What the protocol needs to know of an operator that hears of time. Not every operator does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, cast
+
+from meander.model import TaskId
+from meander.protocol.messages import FeederId
+from meander.protocol.state import Emission, Operator
+
+
+class Timed(Operator, Protocol):
+    """An operator that hears of time."""
+
+    timed: bool
+    """Whether it does: one that has the methods may say no."""
+
+    def apply_batch(
+        self, task: TaskId, app: Any, feeder: FeederId, parts: Sequence[Any]
+    ) -> Iterable[Emission]:
+        """Take a whole micro-batch into `app`; give what it feeds."""
+
+    def elapse(self, task: TaskId, app: Any, now: float) -> Iterable[Emission] | None:
+        """Do what is due by now, if anything is; None: nothing has changed.
+
+        The clock is the process's own, as all of a machine's; an operator may look at a better one.
+        """
+
+
+def as_timed(operator: Operator) -> Timed | None:
+    """Give the operator if it hears of time."""
+    return cast(Timed, operator) if getattr(operator, "timed", False) else None
