@@ -7,6 +7,7 @@
     ├── TooLargeError         more than an exact method can do; names the method that can
     ├── OperatorError         an operator failed on its rows; names operator, task and rows
     ├── StateError            dumped state that cannot be loaded; nothing of it was taken over
+    ├── CheckpointError       a checkpoint that cannot be used: broken, or of something else
     ├── SumOverflowError      a sum of integers left 64 bits
     └── ProtocolError         a message that no correct peer sends; refused, and nothing has changed
         ├── MalformedMessage  it cannot be read: negative task, wrong checksum, unknown kind
@@ -113,6 +114,19 @@ class OperatorError(MeanderError):
 
 class StateError(MeanderError):
     """Dumped state cannot be loaded: broken, of another operator, or of another version."""
+
+
+class CheckpointError(MeanderError):
+    """A checkpoint cannot be used: a file is missing or broken, or it is of another operator.
+
+    Attributes:
+        task: whose record it is; None: it concerns all.
+        file: which file of the checkpoint it is in; empty: none in particular.
+    """
+
+    def __init__(self, why: str, task: int | None = None, file: str = "") -> None:
+        self.task, self.file = task, file
+        super().__init__(why)
 
 
 class SumOverflowError(MeanderError, OverflowError):

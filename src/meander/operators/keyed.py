@@ -60,6 +60,11 @@ class KeyedAggregate(Operator[KeyedTable]):
         """Begin with an empty table."""
         return KeyedTable(self.layout)
 
+    @property
+    def dump_schema(self) -> Any:
+        """The schema of dumped states, so that a checkpoint of another is refused at once."""
+        return self.layout.state_schema
+
     def process(self, state: KeyedTable, batch: Any, context: Context) -> None:
         """Fold the rows into the table."""
         self.process_groups([state], np.array([0, batch.num_rows]), batch, [context])

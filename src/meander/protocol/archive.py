@@ -180,6 +180,7 @@ class Archive:
             return
         self._writing = False
         if event.fenced:
+            self.master._tell("fenced", generation=self.master.epoch.generation)
             self.master._exit("a later generation has taken over")
         elif not self.master.started:
             self.claimed = event.done

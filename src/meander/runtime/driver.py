@@ -23,13 +23,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from meander.errors import InputError
+from meander.errors import CheckpointError, InputError
 from meander.model import NodeId, Plan, Problem, TaskId
 from meander.operators.base import Operator, check_operator
 from meander.planning.forecast import Forecast
 from meander.protocol.master import Master
 from meander.protocol.membership import Status
 from meander.protocol.messages import Abort, Launch, PeerLost, Rescale, Resume, RollBack, Tell
+from meander.protocol.retriever import UNUSABLE
 from meander.protocol.settings import Settings
 from meander.runtime import quiet
 from meander.runtime import restart as baseline
@@ -40,6 +41,7 @@ from meander.runtime.credentials import LOOPBACK, Credentials
 from meander.runtime.handle import Preview, RescaleHandle, preview, snapshot
 from meander.runtime.launch import Launcher, LocalLauncher
 from meander.runtime.reader import Reader
+from meander.runtime.resume import check_resumable, describe
 from meander.runtime.reception import Reception
 from meander.runtime.shell import Shell
 from meander.runtime.spec import ProcessExit, ProcessSpec, live_settings
@@ -89,9 +91,11 @@ class Driver:
             launcher: starts processes; by default on this machine.
             host: the address that the master listens on.
             settings: of the protocol; see `live_settings`.
-            checkpoints: a directory for the durable store; without it the loss of a node is the
-                loss of its tasks' state.
-            checkpoint_s: how often changed tasks are written there.
+            checkpoints: a folder for the durable store, as a path or a URI that Arrow knows; if it
+                holds a checkpoint, the deployment goes on from there. Without it the loss of a
+                node is the loss of its tasks' state.
+            checkpoint_s: how often changed tasks are written there; what a micro-batch changed is
+                written when it commits.
             policy: which planner decides what moves.
             forecast: for the policy `mtm`: a file that `meander forecast` wrote.
             tau: how uneven the load may be.
@@ -128,11 +132,14 @@ class Driver:
         self._directory = checkpoints or ""
         self._zookeeper = zookeeper or ""
         store = FileStore(checkpoints) if checkpoints else None
+        if store is not None:
+            check_resumable(store, operator, tasks)  # before a driver that lives is fenced
         self.generation = 1 + (store.generation() if store is not None else 0)
         first = tuple(f"n{i}" for i in range(1, nodes + 1))
         self.master = Master(
-            self.settings, tasks, first, self._plan, carrier, tau=tau, generation=self.generation
-        )
+            self.settings, tasks, first, self._plan, carrier, tau=tau,
+            generation=self.generation, about=describe(operator),
+        )  # fmt: skip
         self.shell = Shell(
             self.master,
             store=StoreWorker(store or NoStore()),
@@ -252,6 +259,8 @@ class Driver:
         if self.failure is not None:
             raise self.failure
         if self.shell.ended.is_set():
+            if (self.shell.reason or "").startswith(UNUSABLE):
+                raise CheckpointError(str(self.shell.reason))
             raise DeployError(f"the master has ended: {self.shell.reason}") from self.shell.error
 
     def _explain(self, what: str, timeout_s: float) -> str:
@@ -323,6 +332,9 @@ class Driver:
         now = time.monotonic()
         self.events.append((now, tell.what, tell.facts))
         log.info("%s %s", tell.what, tell.facts)
+        if tell.what == "fenced":
+            why = "a later driver has taken over this checkpoint: of two only the newer goes on"
+            self._fail(DeployError(why))
         if tell.what == "state lost":
             self.lost_tasks.update(tell.facts["tasks"])
         number = tell.facts.get("migration")

@@ -10,6 +10,7 @@ from typing import Any
 from meander.errors import MeanderError, OperatorError
 from meander.protocol.client import Client
 from meander.protocol.messages import MASTER, Chunks, Envelope, Event, PeerLost
+from meander.protocol.retriever import UNUSABLE
 from meander.runtime.adapter import OperatorAdapter
 from meander.runtime.bulletin import board
 from meander.runtime.shell import Shell
@@ -128,6 +129,8 @@ class Place:
             raise EndedError(Reason.OPERATOR_FAILED, str(shell.error), shell.trace)
         if shell.error is not None:
             raise EndedError(Reason.CRASHED, detail, shell.trace)
+        if detail.startswith(UNUSABLE):
+            return Reason.CHECKPOINT_FAILED, detail
         known = {
             "dismissed": Reason.DRAINED,
             "stopped": Reason.STOPPED,

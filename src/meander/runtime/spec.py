@@ -89,6 +89,8 @@ class Reason(Enum):
     """The master does not want it: replaced, another generation, other versions, a wrong token."""
     DRIVER_LOST = "driver lost"
     OPERATOR_FAILED = "operator failed"
+    CHECKPOINT_FAILED = "checkpoint failed"
+    """A record that it needed is missing or broken."""
     CRASHED = "crashed"
     KILLED = "killed"
     """It ended without a word."""

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from meander.errors import MeanderError, OperatorError
+from meander.errors import CheckpointError, MeanderError, OperatorError
 from meander.protocol.master import Master
 from meander.protocol.membership import Status
 from meander.runtime.launch import Launcher
@@ -90,6 +90,8 @@ class Staff:
         """Tell why a deployment cannot go on after this end; None: it can."""
         if ended.reason is Reason.OPERATOR_FAILED:
             return OperatorFailedError(ended)
+        if ended.reason is Reason.CHECKPOINT_FAILED:
+            return CheckpointError(f"{ended.name}: {ended.detail}")
         if ended.reason is Reason.REFUSED and "refused:" in ended.detail:
             return DeployError(f"{ended.name} cannot join: {ended.detail}")
         if ended.clean:

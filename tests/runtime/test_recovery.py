@@ -1,0 +1,218 @@
+"""Processes are killed for real: what was durable goes on, exactly, elsewhere or later."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from runtime_kit import SharedLauncher, Stream, children, counted, pid_of, until
+from runtime_operators import Countdown
+
+from meander.errors import CheckpointError
+from meander.operators import Aggregate, KeyedAggregate, WordCount
+from meander.protocol.records import Ref, file_of
+from meander.runtime.driver import DeployError, Driver
+from meander.runtime.resume import newest
+from meander.runtime.store import FileStore
+
+
+@pytest.fixture(scope="module")
+def launcher() -> Iterator[SharedLauncher]:
+    shared = SharedLauncher()
+    yield shared
+    shared.end()
+
+
+def kill(driver: Driver, *nodes: str) -> None:
+    """Kill processes, all at once."""
+    for pid in [pid_of(driver, node) for node in nodes]:
+        os.kill(pid, signal.SIGKILL)
+
+
+def names(manifest_of: Path) -> list[tuple[str, ...]]:
+    manifest = newest(FileStore(manifest_of))
+    assert manifest is not None
+    return [kept.chain for kept in manifest.records.values()]
+
+
+def test_two_nodes_and_a_state_server_die_while_tasks_move(
+    tmp_path: Path, launcher: SharedLauncher
+) -> None:
+    """1. rows flow, records build on each other  2. tasks move one by one, and two of three nodes and
+    the state server are killed at once  3. the rest goes on; in the end every count is right."""
+    stream = Stream(7)
+    with Driver(
+        WordCount(), tasks=12, nodes=3, checkpoints=str(tmp_path), checkpoint_s=0.1,
+        launcher=launcher,
+    ) as driver:  # fmt: skip
+        with driver.feeder("words", gather_rows=500) as feeder:
+            for i, batch in enumerate(stream.batches(300)):
+                feeder.feed(batch)
+                time.sleep(0.002)
+                if i == 100:
+                    assert any(len(chain) > 1 for chain in names(tmp_path))
+                    handle = driver.rescale(5, tasks_max=1)
+                    kill(driver, "n1", "n2", "server@127.0.0.1")
+            handle.wait(60.0)
+        assert counted(driver) == stream.counts
+        assert len(driver.nodes()) == 5
+        assert driver.lost_tasks == set()
+
+
+def test_a_loop_is_exact_though_nodes_die(tmp_path: Path, launcher: SharedLauncher) -> None:
+    """What a task had fed to others is sent again verbatim, and takes effect once."""
+    with Driver(
+        Countdown(), tasks=8, nodes=3, checkpoints=str(tmp_path), checkpoint_s=0.1,
+        launcher=launcher,
+    ) as driver:  # fmt: skip
+        with driver.feeder("numbers", gather_rows=1) as feeder:
+            for i in range(60):
+                feeder.feed(Countdown.batch([i % 9]))
+                time.sleep(0.01)
+                if i in (20, 40):
+                    kill(driver, "n2")
+        wanted = Counter({n: sum(1 for i in range(60) if i % 9 >= n) for n in range(9)})
+
+        def seen() -> Counter[int]:
+            state = driver.state()
+            return Counter(dict(zip(*(state[c].to_pylist() for c in ("number", "seen")))))  # noqa: B905
+
+        until(lambda: seen() == wanted, 30.0)
+        assert driver.lost_tasks == set()
+
+
+SCRIPT = """
+import sys, time
+sys.path.insert(0, {here!r})
+from runtime_kit import Stream
+from meander.operators import WordCount
+from meander.runtime.driver import Driver
+
+stream = Stream(9)
+with Driver(WordCount(), tasks=12, nodes=3, checkpoints={where!r}, checkpoint_s=0.1) as driver:
+    feeder = driver.feeder("words", gather_rows=500)
+    for offset in range(100_000):
+        feeder.feed(stream.batch(), offset=offset)
+        time.sleep(0.002)
+        if offset == 200:
+            print("flows", flush=True)
+"""
+
+
+def test_a_driver_that_was_killed_is_followed_by_one_with_another_number_of_nodes(
+    tmp_path: Path, launcher: SharedLauncher
+) -> None:
+    """1. a driver is killed with its stream flowing  2. its processes end  3. another goes on with the
+    same checkpoint, and the feeder replays what was not durable."""
+    script = SCRIPT.format(here=str(Path(__file__).parent), where=str(tmp_path))
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "flows\n"
+        started = children(first.pid)
+        assert len(started) >= 4
+        os.kill(first.pid, signal.SIGKILL)
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started), 30.0)
+    stream, total = Stream(9), 2000
+    batches = list(stream.batches(total))
+    with Driver(
+        WordCount(), tasks=12, nodes=2, checkpoints=tmp_path.as_uri(), checkpoint_s=0.1,
+        launcher=launcher,
+    ) as driver:  # fmt: skip
+        assert driver.generation == 2
+        with driver.feeder("words") as feeder:
+            durable = feeder.wait_ready()
+            assert 0 < durable < total
+            for offset in range(durable + 1, total):
+                feeder.feed(batches[offset], offset=offset)
+        assert counted(driver) == stream.counts
+
+
+def test_of_two_drivers_on_one_checkpoint_the_older_is_fenced(
+    tmp_path: Path, launcher: SharedLauncher
+) -> None:
+    stream = Stream(3)
+    settings = {"tasks": 4, "nodes": 1, "checkpoints": str(tmp_path), "checkpoint_s": 0.1}
+    old = Driver(WordCount(), **settings)  # type: ignore[arg-type]
+    with old:
+        feeder = old.feeder("words")
+        feeder.feed(stream.batch())
+        feeder.flush(durable=True)
+        with Driver(WordCount(), launcher=launcher, **settings) as new:  # type: ignore[arg-type]
+            with suppress(DeployError):  # applied there, and never durable; or refused by now
+                feeder.feed(Stream(4).batch())
+            until(lambda: old.failure is not None)
+            with pytest.raises(DeployError, match="a later driver has taken over"):
+                old.check()
+            assert counted(new) == stream.counts
+        feeder.abandon()
+
+
+class Renamed(WordCount):
+    """The same state under another name."""
+
+
+class Faster(WordCount):
+    """The same operator with other code."""
+
+    name = "WordCount"
+    scratch = 7
+
+
+class Version2(WordCount):
+    name = "WordCount"
+    state_version = 2
+
+
+class Sums(KeyedAggregate):
+    name = "WordCount"
+
+    def __init__(self) -> None:
+        import pyarrow as pa
+
+        schema = pa.schema({"word": pa.string(), "size": pa.int64()})
+        super().__init__(schema, ["word"], {"size": Aggregate("sum", "size")})
+
+
+def test_an_operator_goes_on_if_its_state_is_of_the_same_kind(
+    tmp_path: Path, launcher: SharedLauncher
+) -> None:
+    """1. words are counted and the driver stops  2. what cannot go on is refused with what differs,
+    before anything starts  3. other code with the same state goes on  4. a file is damaged: the
+    deployment ends with an error that names the task and the file."""
+    stream = Stream(5)
+    settings = {"nodes": 2, "checkpoints": str(tmp_path), "checkpoint_s": 0.1}
+    with (
+        Driver(WordCount(), tasks=4, launcher=launcher, **settings) as driver,  # type: ignore[arg-type]
+        driver.feeder("words") as feeder,
+    ):
+        feeder.feed(stream.batch())
+    for operator, tasks, why in (
+        (Renamed(), 4, "name WordCount in the checkpoint, Renamed here"),
+        (Version2(), 4, "state_version 1 in the checkpoint, 2 here"),
+        (Sums(), 4, r"state rows int64 in the checkpoint, nothing here; state sum\(size\)"),
+        (WordCount(), 8, "4 tasks in the checkpoint, 8 here"),
+    ):
+        with pytest.raises(CheckpointError, match=why):
+            Driver(operator, tasks=tasks, launcher=launcher, **settings)  # type: ignore[arg-type]
+    with Driver(Faster(), tasks=4, launcher=launcher, **settings) as driver:  # type: ignore[arg-type]
+        assert driver.generation == 2
+        assert counted(driver) == stream.counts
+    name = names(tmp_path)[2][0]
+    ref, file = Ref.parse(name), tmp_path / file_of(name)
+    data = bytearray(file.read_bytes())
+    data[ref.offset + ref.length // 2] ^= 1
+    file.write_bytes(data)
+    with (
+        pytest.raises(CheckpointError, match=f"task 2: wrong checksum in {ref.file}"),
+        Driver(WordCount(), tasks=4, launcher=launcher, **settings),  # type: ignore[arg-type]
+    ):
+        pass
