@@ -196,9 +196,9 @@ class Bounces(Node):
 class PrefersItsOwnCopy(Retriever):
     def await_(self, slot):
         super().await_(slot)
-        for (task, _), blob in list(self.node.manager.copies.items()):
+        for (task, _), frozen in list(self.node.manager.copies.items()):
             if task == slot.task and slot.phase is Phase.AWAITING:
-                self._install_blob(slot, blob, 0.0)
+                self._install_blob(slot, frozen.blob, 0.0)
 
 
 # 11 ----------------------------------------------------------------- acknowledge at the rerouter

@@ -18,6 +18,7 @@ from meander.protocol.messages import (
     Acks,
     Chunk,
     Chunks,
+    Copy,
     Envelope,
     Fence,
     Grant,
@@ -29,6 +30,7 @@ from meander.protocol.messages import (
     Message,
     Part,
     Put,
+    Rest,
     Stage,
     Staged,
     Welcome,
@@ -109,6 +111,9 @@ def test_rows_of_many_chunks_travel_in_one_batch(groups: list[list[str]], togeth
 def test_states_come_back_as_they_were(blob: bytes | None) -> None:
     put = sent(Put(3, Epoch(1, 2), Epoch(1, 3), blob, 77))
     assert read(put) == put
+    for kind in (Copy, Rest):
+        body = kind(3, Epoch(1, 2), 4, 5, blob or b"", 77)
+        assert read(sent(body)).body == body
     part = sent(Part(3, Epoch(1, 2), 0, 100, blob or b"", 77))
     assert read(part) == part
 
@@ -125,7 +130,7 @@ def test_staged_rows_come_back_as_they_were() -> None:
 def test_every_message_has_a_reader() -> None:
     from meander.runtime.codec import READERS
 
-    with_arrow = {"Chunks", "Stage", "Put", "Part"}
+    with_arrow = {"Chunks", "Stage", "Put", "Part", "Copy", "Rest"}
     assert {kind.__name__ for kind in typing.get_args(Message)} == set(READERS) | with_arrow
 
 

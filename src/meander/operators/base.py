@@ -106,6 +106,9 @@ class Operator(ABC, Generic[S]):
     makes the others late by being first."""
     trace_chunks_max: int = 0
     """How many chunks of rows a node remembers one by one, for latencies over time; 0: none."""
+    divisible: bool = False
+    """Whether `apply_changes` takes any rows of `dump` and `changes`, in their order, the first on a
+    state that was just created. Then a state is copied ahead of a move in small pieces."""
     state_version: int = 1
     """Raise it when `load` no longer understands what an older `dump` wrote."""
     output_schema: Any = None

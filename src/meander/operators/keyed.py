@@ -34,6 +34,8 @@ class KeyedAggregate(Operator[KeyedTable]):
     [{'shop': 'x', 'n': 2, 'mean': 2.5}, {'shop': 'y', 'n': 1, 'mean': 2.0}]
     """
 
+    divisible = True
+
     def __init__(
         self,
         schema: Any,

@@ -22,13 +22,14 @@ from meander.protocol.messages import (
     Hello,
     PeerId,
     PeerLost,
+    Prepare,
     Tick,
     Welcome,
 )
 from meander.protocol.settings import Settings
 from meander.protocol.table import Table
 
-FROM_MASTER: Final = frozenset({Welcome, Grant, Fence, Accepted, Dismiss})
+FROM_MASTER: Final = frozenset({Welcome, Grant, Fence, Accepted, Dismiss, Prepare})
 """What the master says to the others, and nobody else does."""
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from meander.errors import ProtocolError
 from meander.model import Assignment, NodeId, Problem, TaskId, Workload
+from meander.protocol.ahead import Ahead
 from meander.protocol.membership import Change, Peer, Status
 from meander.protocol.messages import (
     STORE,
@@ -23,7 +24,7 @@ from meander.protocol.messages import (
     Link,
     Rescale,
 )
-from meander.protocol.migration import Carrier, Migration, Planner, Stage, Step
+from meander.protocol.migration import CarriedRound, Carrier, Migration, Planner, Stage, Step
 from meander.protocol.pacer import Limits, Pacer, RoundReport
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Conductor:
         migration.go(Step.ABORT)
         self.counts["aborts"] += 1
         self._turn_back(migration.round_tasks)
-        migration.round_tasks = set()
+        migration.round_tasks, migration.ahead = set(), None
         for peer in self.master.membership.of_kind("node"):
             if peer.status is Status.LEAVING and not peer.dismissing:
                 peer.go(Change.STAY)
@@ -104,7 +105,7 @@ class Conductor:
         gone = [n for n in target.nodes if not self._member(n)]
         if gone or any(members.peers[n].dismissing for n in target.nodes):
             target = self._plan(len(target.nodes))
-        migration.target, migration.round_tasks = target, set()
+        migration.target, migration.round_tasks, migration.ahead = target, set(), None
         migration.started_at = self.master._now
         self._staff(target)
 
@@ -218,6 +219,7 @@ class Conductor:
                 migration.predicted_s,
                 migration.measured_s,
                 now - migration.round_at,
+                migration.round_copy_s,
             )
             migration.reports.append(report)
             self.pacer.observe_round(migration.measured_s, migration.round_weight)
@@ -228,11 +230,8 @@ class Conductor:
         master, ledger = self.master, self.master.ledger
         if not self._all_up(migration.target.nodes):
             return  # one was lost and is being replaced
-        limits, weights = self.pacer.limits(), self.pacer.weights(ledger.size)
-        found = self.carrier(self._current(), migration.target, weights, limits)
+        found = self._cut(migration)
         if found is None:
-            if not ledger.chain:
-                migration.go(Step.ALL_MOVED)
             return
         for task, to in found.moves:
             if task in ledger.chain:
@@ -246,7 +245,25 @@ class Conductor:
         migration.round_weight = found.busiest_bytes
         migration.predicted_s = self.pacer.predict(found.busiest_bytes)
         migration.measured_s, migration.round_at = 0.0, master._now
+        migration.round_copy_s = migration.copy_s
         migration.round_epoch = str(master.upcoming)
+
+    def _cut(self, migration: Migration) -> CarriedRound | None:
+        """Cut the next round; None while its tasks are copied ahead, or when nothing is left."""
+        ledger, ahead = self.master.ledger, migration.ahead
+        if ahead is None or ahead.stale:
+            limits, weights = self.pacer.limits(), self.pacer.weights(ledger.size)
+            found = self.carrier(self._current(), migration.target, weights, limits)
+            if found is None:
+                migration.ahead = None
+                if not ledger.chain:
+                    migration.go(Step.ALL_MOVED)
+                return None
+            ahead = Ahead(self.master, found)
+        migration.copy_s = self.master._now - ahead.began
+        copies = self.pacer.budget_s is not None and bool(ahead.wanted)
+        migration.ahead = None if not copies or ahead.ready() else ahead
+        return ahead.round if migration.ahead is None else None
 
     def _move(self, task: TaskId, to: NodeId, rank: int = 0) -> None:
         master = self.master
@@ -301,6 +318,7 @@ class Conductor:
     def installed(self, item: Install) -> None:
         """A task serves at its new owner."""
         self.pacer.observe_install(item.size, item.transfer_s)
+        self.pacer.observe_share(item.size, self.master.ledger.size[item.task])
         migration = self.migration
         if migration is not None and item.task in migration.round_tasks and item.waited:
             migration.measured_s = max(migration.measured_s, item.pause_s)

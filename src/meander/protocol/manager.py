@@ -15,17 +15,35 @@ may have been skipped:
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from meander.model import ZERO_EPOCH, Epoch, TaskId
 from meander.protocol.feeder import restored
 from meander.protocol.messages import MASTER, Drop, Incoming, Install, Installed, Put, PutDone
 from meander.protocol.slot import Cause, Phase, Slot
-from meander.protocol.state import checksum, encode
+from meander.protocol.state import Operator, TaskState, checksum, encode
 from meander.protocol.table import Table
 
 if TYPE_CHECKING:
     from meander.protocol.node import Node
+
+
+class Frozen:
+    """A state that does not change any more; written as a blob when somebody needs that."""
+
+    def __init__(self, state: TaskState, operator: Operator) -> None:
+        self._state, self._operator = state, operator
+
+    @cached_property
+    def blob(self) -> bytes:
+        """The state, written."""
+        return encode(self._state, self._operator)
+
+    @cached_property
+    def checksum(self) -> int:
+        """Of the blob."""
+        return checksum(self.blob)
 
 
 class MigrationManager:
@@ -33,14 +51,16 @@ class MigrationManager:
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self.copies: dict[tuple[TaskId, Epoch], bytes] = {}
+        self.copies: dict[tuple[TaskId, Epoch], Frozen] = {}
         """Frozen states of tasks that departed, by tenure, until no chain names them."""
-        self.puts: dict[tuple[TaskId, Epoch], bytes | None] = {}
+        self.puts: dict[tuple[TaskId, Epoch], Frozen | None] = {}
         """What the state server must hold for others. None: that tenure was never installed."""
         self._targets: dict[tuple[TaskId, Epoch], Epoch] = {}
         """For which tenure each of them is meant: a new one may have to be given it again."""
         self._held: set[tuple[TaskId, Epoch]] = set()
         """Puts that the server has confirmed."""
+        self._copied: dict[tuple[TaskId, Epoch], float] = {}
+        """Those whose new owner has all but the rest: until when they need not be put."""
         self.server_incarnation = 0
         self._put_at = 0.0
         self.unconfirmed: dict[TaskId, Install] = {}
@@ -125,7 +145,11 @@ class MigrationManager:
     def freeze(self, slot: Slot) -> None:
         """Cut: from here on the state of this tenure does not change any more."""
         assert slot.state is not None
-        self.copies[slot.task, slot.tenure] = encode(slot.state, self.node.operator)
+        assert self.node.table is not None
+        key = slot.task, slot.tenure
+        self.copies[key] = Frozen(slot.state, self.node.operator)
+        if self.node.copier.rest(slot, self.node.table.owner(slot.task)):
+            self._copied[key] = self.node._now + 4 * self.node.settings.retry_s
         slot.state, slot.record, slot.dirty = None, None, False
 
     def _confirm(self, entries: tuple[Incoming, ...]) -> None:
@@ -143,6 +167,8 @@ class MigrationManager:
                 wanted.update(((t, tenure), entry.tenure) for t in range(entry.lb, entry.ub))
         for key, target in wanted.items():
             if self._targets.get(key) != target:
+                if key in self._targets:  # not for whom it was copied
+                    self._copied.pop(key, None)
                 self.puts[key], self._targets[key] = self.copies.get(key), target
                 self._held.discard(key)
         settled = [k for k in self.copies if k not in wanted]
@@ -158,6 +184,7 @@ class MigrationManager:
         for key in gone:
             del self.puts[key], self._targets[key]
             self._held.discard(key)
+            self._copied.pop(key, None)
         incarnation = table.servers.get(node.server, 0)
         if incarnation != self.server_incarnation:  # a new one, and it has nothing
             self.server_incarnation = incarnation
@@ -184,15 +211,24 @@ class MigrationManager:
     def _put(self) -> None:
         if len(self._held) == len(self.puts) or self.node._now < self._put_at:
             return
-        settings = self.node.settings
-        size = sum(len(b) for k, b in self.puts.items() if b is not None and k not in self._held)
+        settings, now = self.node.settings, self.node._now
+        open_ = [k for k in self.puts if k not in self._held and self._copied.get(k, now) <= now]
+        if not open_:
+            return
+        size = 0
+        for key in open_:
+            frozen = self.puts[key]
+            blob, total = (None, 0) if frozen is None else (frozen.blob, frozen.checksum)
+            size += len(blob or b"")
+            self.node._send(self.node.server, Put(*key, self._targets[key], blob, total))
         # Not again before the link can have carried them.
-        self._put_at = self.node._now + settings.retry_s + size / settings.bandwidth_bytes_s
-        for key, blob in self.puts.items():
-            if key not in self._held:
-                total = checksum(blob) if blob is not None else 0
-                put = Put(*key, self._targets[key], blob, total)
-                self.node._send(self.node.server, put)
+        self._put_at = now + settings.retry_s + size / settings.bandwidth_bytes_s
+
+    def refused(self, key: tuple[TaskId, Epoch]) -> None:
+        """Its new owner has no copy that the rest would fit: it has to be fetched."""
+        if self._copied.pop(key, None) is not None:
+            self._put_at = 0.0
+            self._put()
 
     def put_done(self, body: PutDone) -> None:
         """The server holds a state, or has no room for it now."""

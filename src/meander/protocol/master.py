@@ -43,6 +43,7 @@ from meander.protocol.messages import (
     Launch,
     Loaded,
     PeerLost,
+    Prepared,
     Rescale,
     Resume,
     RollBack,
@@ -62,7 +63,7 @@ class Master(Machine):
 
     accepts: ClassVar[tuple[type, ...]] = (
         Tick, PeerLost, Stored, Loaded, Rescale, Abort, Resume, RollBack, Hello, Beat, Installed,
-        Checkpointed, Bye,
+        Checkpointed, Bye, Prepared,
     )  # fmt: skip
 
     def __init__(
@@ -337,6 +338,19 @@ class Master(Machine):
                 if self.ledger.installed(item.task, item.tenure, env.sender):
                     self.settled = True
                     self.conductor.installed(item)
+
+    def _check_prepared(self, body: Prepared) -> str | None:
+        if any(not 0 <= task < self.ledger.tasks for task, _, _ in body.items):
+            return "there is no such task"
+        return None
+
+    def _on_prepared(self, env: Envelope, body: Prepared) -> None:
+        migration = self.conductor.migration
+        if migration is None or migration.ahead is None:
+            return
+        if self.membership.up(env.sender, env.incarnation):
+            for item in body.items:
+                migration.ahead.prepared(*item)
 
     def _on_rescale(self, event: Rescale) -> None:
         self.conductor.rescale(event)

@@ -263,6 +263,58 @@ class Drop(NamedTuple):
     """(task, tenure, the tenure that has installed it)."""
 
 
+# --------------------------------------------------------------------------- copies ahead
+
+
+class Prepare(NamedTuple):
+    """These tasks will move: copy their states to their next owners while you serve on."""
+
+    items: tuple[tuple[TaskId, Epoch, NodeId, int], ...]
+    """(task, the tenure it is served under, next owner, turn). With every turn the copy catches up."""
+
+
+class Copy(NamedTuple):
+    """A piece of a copy: what has changed since the pieces before it. The first begins with nothing."""
+
+    task: TaskId
+    tenure: Epoch
+    """Of the sender, who serves the task."""
+    copy: int
+    """Ascends at the sender: pieces of two copies never mix."""
+    number: int
+    """Counts the pieces of a copy from 1."""
+    data: bytes
+    checksum: int
+
+
+class Copied(NamedTuple):
+    """That piece, and all before it, are in the copy; number 0: there is no such copy, start again."""
+
+    task: TaskId
+    tenure: Epoch
+    copy: int
+    number: int
+
+
+class Rest(NamedTuple):
+    """The task is frozen: with this, the copy is its state."""
+
+    task: TaskId
+    tenure: Epoch
+    copy: int
+    number: int
+    """One more than the last piece's: without that the copy is not whole."""
+    data: bytes
+    checksum: int
+
+
+class Prepared(NamedTuple):
+    """The copies of these tasks are up to date, or cannot be made."""
+
+    items: tuple[tuple[TaskId, Epoch, int], ...]
+    """(task, tenure, turn)."""
+
+
 # --------------------------------------------------------------------------- control messages
 
 
@@ -386,6 +438,11 @@ Message: TypeAlias = (
     | Fetch
     | Part
     | Drop
+    | Prepare
+    | Copy
+    | Copied
+    | Rest
+    | Prepared
     | Hello
     | Welcome
     | Beat

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from meander.errors import ProtocolError
 from meander.model import Assignment, Plan, Problem, TaskId
 from meander.protocol.pacer import Limits, RoundReport
+
+if TYPE_CHECKING:
+    from meander.protocol.ahead import Ahead
 
 
 class Stage(Enum):
@@ -107,6 +110,12 @@ class Migration:
         self.measured_s = 0.0
         self.round_epoch = ""
         self.reports: list[RoundReport] = []
+        self.ahead: Ahead | None = None
+        """The round that waits for its copies."""
+        self.copy_s = 0.0
+        """How long the next round has waited for them so far."""
+        self.round_copy_s = 0.0
+        """How long the round under way has waited for its own."""
         self.moved = 0
         self.second_moves = 0
 

@@ -19,6 +19,7 @@ from typing import ClassVar
 from meander.model import Epoch, NodeId, TaskId
 from meander.protocol.checkpointer import Checkpointer
 from meander.protocol.client import Client
+from meander.protocol.copier import Copier, Copies
 from meander.protocol.feeder import check_acks
 from meander.protocol.manager import MigrationManager
 from meander.protocol.messages import (
@@ -31,12 +32,16 @@ from meander.protocol.messages import (
     Chunk,
     Chunks,
     Commit,
+    Copied,
+    Copy,
     Dismiss,
     Envelope,
     FeederId,
     Loaded,
     Part,
+    Prepare,
     PutDone,
+    Rest,
     Stage,
     Stored,
     Unstage,
@@ -47,7 +52,7 @@ from meander.protocol.retriever import Retriever
 from meander.protocol.settings import Settings
 from meander.protocol.slot import Phase, Slot
 from meander.protocol.staging import Staging
-from meander.protocol.state import Operator, Position, TaskState
+from meander.protocol.state import Operator, Position, TaskState, checksum
 from meander.protocol.table import Table
 from meander.protocol.timed import Timed, as_timed
 
@@ -61,7 +66,7 @@ class Node(Client):
     kind = "node"
     accepts: ClassVar[tuple[type, ...]] = (
         *Client.accepts, Chunks, Acks, Stage, Unstage, Commit, PutDone, Part, Accepted, Stored,
-        Loaded, Dismiss,
+        Loaded, Dismiss, Prepare, Copy, Copied, Rest,
     )  # fmt: skip
 
     def __init__(
@@ -83,6 +88,8 @@ class Node(Client):
         self.slots: dict[TaskId, Slot] = {}
         self.manager = MigrationManager(self)
         self.retriever = Retriever(self)
+        self.copier = Copier(self)
+        self.copies = Copies(self)
         self.rerouter = Rerouter(self)
         self.checkpointer = Checkpointer(self)
         self.staging = Staging(self)
@@ -346,6 +353,7 @@ class Node(Client):
     def _adopt(self, old: Table | None, new: Table) -> None:
         self.manager.adopt(old, new)
         if not self.ended:
+            self.copies.adopt()
             self.rerouter.unpark()
             self.retriever.pump()
             self.flush()
@@ -361,6 +369,8 @@ class Node(Client):
         if not self.leased:
             return
         self.manager.tick()
+        self.copier.tick()
+        self.copies.tick()
         self.retriever.pump()
         if self.timed is not None:
             self._elapse(self.timed)
@@ -431,6 +441,45 @@ class Node(Client):
     def _on_part(self, env: Envelope, body: Part) -> None:
         if self.leased:
             self.retriever.part(body)
+            self.flush()
+
+    def _check_prepare(self, body: Prepare) -> str | None:
+        if any(task < 0 or turn < 1 for task, _, _, turn in body.items):
+            return "a task is negative, or a turn is none"
+        return None
+
+    def _on_prepare(self, env: Envelope, body: Prepare) -> None:
+        if self.leased:
+            self.copier.prepare(body)
+
+    def _check_copy(self, body: Copy | Rest) -> str | None:
+        if body.task < 0 or min(body.copy, body.number) < 1:
+            return "a task is negative, or a copy or a piece is none"
+        if self.table is not None and body.task >= self.table.assignment.tasks:
+            return f"there is no task {body.task}"
+        if checksum(body.data) != body.checksum:
+            return f"the copy of task {body.task} does not have its checksum"
+        return None
+
+    def _on_copy(self, env: Envelope, body: Copy) -> None:
+        if self.leased:
+            self.copies.take(env, body)
+
+    def _check_copied(self, body: Copied) -> str | None:
+        if min(body.task, body.copy, body.number) < 0:
+            return "a task, a copy or a piece is negative"
+        return None
+
+    def _on_copied(self, env: Envelope, body: Copied) -> None:
+        if self.leased:
+            self.copier.copied(env, body)
+
+    def _check_rest(self, body: Rest) -> str | None:
+        return self._check_copy(body)
+
+    def _on_rest(self, env: Envelope, body: Rest) -> None:
+        if self.leased:
+            self.copies.complete(env, body)
             self.flush()
 
     def _check_loaded(self, event: Loaded) -> str | None:

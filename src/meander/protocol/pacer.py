@@ -1,12 +1,14 @@
 """The pause budget: how much may move at once so that no tuple waits longer than the caller said.
 
-A node fetches states one after another, so the last tuple of a round waits for all of them:
+A node installs states one after another, so the last tuple of a round waits for all of them:
 
-    pause = overhead + Σ over the tasks of the busiest link (task_s + bytes / bandwidth)
+    pause = overhead + Σ over the tasks of the busiest link (task_s + share · bytes / bandwidth)
 
-The cost of a task and the bandwidth are fitted to every install, the overhead (hearing of the round,
-freezing) to what a whole round took beyond that. A task weighs `bytes + toll`, the toll being its cost
-in bytes of the link; rounds are sized and predicted in such bytes. A round that took longer than the
+The share is what is left of a state when it was copied ahead (`ahead`); 1 if it was not. It is
+learned from what was moved, the cost of a task and the bandwidth are fitted to every fetch, the
+overhead (hearing of the round, freezing) to what a whole round took beyond that. A task weighs
+`share · bytes + toll`, the toll being its cost in bytes of the link; rounds are sized and predicted in
+such bytes. A round that took longer than the
 budget halves the next one; two in a row, and rounds shrink to a single task until one fits again.
 The first round of all is a single task, too: what the links can do is not guessed.
 """
@@ -41,12 +43,14 @@ class RoundReport(NamedTuple):
     measured_s: float
     """The longest that a tuple had to wait for its task's state; 0 if none did."""
     duration_s: float
+    copy_s: float = 0.0
+    """Before that, how long its tasks were copied ahead, while they were served."""
 
 
 class Pacer:
     """Sizes the rounds of one migration."""
 
-    def __init__(self, bandwidth_bytes_s: float, overhead_s: float, task_s: float = 0.0) -> None:
+    def __init__(self, bandwidth_bytes_s: float, overhead_s: float, task_s: float = 0.002) -> None:
         self.bandwidth_bytes_s = bandwidth_bytes_s
         self.overhead_s = overhead_s
         self.task_s = task_s
@@ -55,6 +59,10 @@ class Pacer:
         self._shrink = 1.0
         self._exceeded = 0
         """Rounds in a row that took longer than the budget."""
+        self.share = 1.0
+        """How much of a state moves while tuples wait: all of it, if it was not copied ahead."""
+        self._shares = 0
+        """How often that was seen."""
         self._sums = (0.0, 0.0, 0.0, 0.0, 0.0)
         """Of installs, older ones fading: count, bytes, seconds, bytes², bytes·seconds."""
 
@@ -66,7 +74,9 @@ class Pacer:
         """Size the next round, its link in bytes with tolls."""
         if self.budget_s is None:
             return self._wish
-        if self._exceeded >= 2 or not self._sums[0]:  # nothing measured: try one task first
+        if self._exceeded >= 2 or not (
+            self._sums[0] or self._shares
+        ):  # nothing measured: try one task first
             return Limits(tasks_max=1)
         room = max(0.0, self.budget_s - self.overhead_s) * self.bandwidth_bytes_s * self._shrink
         return self._wish._replace(link_bytes_max=max(1, int(room)))
@@ -74,11 +84,18 @@ class Pacer:
     def weights(self, sizes: Sequence[int]) -> list[int]:
         """Give what every task weighs: its bytes and its toll."""
         toll = int(self.task_s * self.bandwidth_bytes_s)
-        return [size + toll for size in sizes]
+        return [int(size * self.share) + toll for size in sizes]
 
     def predict(self, weight: int) -> float:
         """Predict the pause of a round whose busiest link carries so much."""
         return self.overhead_s + weight / self.bandwidth_bytes_s
+
+    def observe_share(self, moved: int, size: int) -> None:
+        """Learn how much of a state had to move when its tuples waited."""
+        if size > 0:
+            seen = min(1.0, moved / size)
+            self.share = seen if self._shares == 0 else self.share + GAIN * (seen - self.share)
+            self._shares += 1
 
     def observe_install(self, size: int, transfer_s: float) -> None:
         """Learn from one task's transfer: a line through what was seen lately."""

@@ -17,7 +17,7 @@ from meander.protocol.feeder import restored
 from meander.protocol.messages import NEVER, NOT_YET, STORE, Drop, Fetch, Load, Loaded, Part
 from meander.protocol.records import Base
 from meander.protocol.slot import Cause, Phase, Slot
-from meander.protocol.state import TaskState, checksum, decode
+from meander.protocol.state import Loader, TaskState, checksum, decode
 
 if TYPE_CHECKING:
     from meander.protocol.node import Node
@@ -78,6 +78,7 @@ class Retriever:
                 self._ask()
                 return
             self._later(self.current)  # silent: others shall not wait for it
+        self._from_copies()
         for slot in self._queue(now):
             link = slot.chain[slot.link]
             if link.node == STORE:
@@ -89,6 +90,22 @@ class Retriever:
                 self._asks = 0
                 self._ask()
                 return
+
+    def _from_copies(self) -> None:
+        """Install what was copied ahead and is whole; give the rest of others time to come."""
+        copies = self.node.copies
+        if not copies.arriving:
+            return
+        for slot in list(self.awaited.values()):
+            found = copies.rest_for(slot)
+            if found is None:
+                continue
+            if found.rest is None:
+                slot.retry_at = max(slot.retry_at, slot.since + 2 * self.node.settings.retry_s)
+                continue
+            copies.forget(slot.task)
+            self._install_blob(slot, found.rest.data, 0.0, load=copies.loader(found))
+            copies.completed += slot.phase is Phase.SERVING
 
     def _queue(self, now: float) -> list[Slot]:
         ready = [s for s in self.awaited.values() if s.retry_at <= now]
@@ -171,11 +188,11 @@ class Retriever:
         self.node._exit(f"{UNUSABLE}: task {slot.task}: {why}")
 
     def _from_own_copy(self, slot: Slot) -> None:
-        blob = self.node.manager.copies.get((slot.task, slot.chain[slot.link].tenure))
-        if blob is None:
+        frozen = self.node.manager.copies.get((slot.task, slot.chain[slot.link].tenure))
+        if frozen is None:
             self._never(slot)
         else:
-            self._install_blob(slot, blob, 0.0)
+            self._install_blob(slot, frozen.blob, 0.0)
 
     def check_part(self, body: Part) -> str | None:
         """Find what is wrong with a part as such."""
@@ -230,10 +247,11 @@ class Retriever:
     # ------------------------------------------------------------------ install
 
     def _install_blob(
-        self, slot: Slot, blob: bytes, transfer_s: float, *, restored: bool = False
-    ) -> None:
+        self, slot: Slot, blob: bytes, transfer_s: float, *,
+        restored: bool = False, load: Loader | None = None,
+    ) -> None:  # fmt: skip
         try:
-            state = decode(slot.task, blob, self.node.operator, gated=self.node.gated)
+            state = decode(slot.task, blob, self.node.operator, gated=self.node.gated, load=load)
         except MalformedMessage as error:
             self.bad_blobs += 1
             self.node._tell("state refused", task=slot.task, why=str(error))
@@ -260,6 +278,7 @@ class Retriever:
         """Serve: first what waited, in order, then what comes. `base`: the records it came from."""
         node = self.node
         self.forget(slot)
+        node.copies.forget(slot.task)
         slot.go(Cause.WHOLE)
         assert slot.phase is Phase.SERVING
         slot.state, slot.dirty, slot.record, slot.record_number = state, base is None, None, 0

@@ -8,7 +8,7 @@ its feedback loop. They travel together, in one blob with one checksum; nothing 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from zlib import crc32
 
@@ -24,6 +24,7 @@ UNREADABLE: Final = (
 )  # fmt: skip
 """What reading a blob that is none can lead to, in here or in the operator."""
 
+Loader: TypeAlias = Callable[[TaskId, bytes], Any]
 StageKey: TypeAlias = tuple[str, int, int, int]
 """(query, batch, partition, attempt)."""
 
@@ -87,6 +88,26 @@ class Versioned(Operator, Protocol):
         """Hear that the record with this mark is durable."""
 
 
+class Copying(Operator, Protocol):
+    """An operator whose states can be copied ahead, while they change."""
+
+    def ahead(self, app: Any, since: Any, size: int) -> tuple[Any, Iterator[bytes]] | None:
+        """Write what has changed after a mark (None: everything) in pieces of about `size` bytes.
+
+        Gives a mark, and the pieces, which tell the state as it is now however late they are asked
+        for. None: of this operator no copies can be made.
+        """
+
+    def catch_up(self, task: TaskId, app: Any, piece: bytes) -> Any:
+        """Bring a copy up to date with a piece, and give it; `app` is None for the first one."""
+
+    def rest(self, app: Any, since: Any) -> bytes:
+        """Write all that a copy with this mark lacks."""
+
+    def complete(self, task: TaskId, app: Any, blob: bytes) -> Any:
+        """Make a state of a copy and what `rest` wrote."""
+
+
 class Position(NamedTuple):
     """The last chunk a task has taken from a feeder."""
 
@@ -134,9 +155,12 @@ class TaskState:
             self.durable.pop(feeder, None)
 
 
-def encode(state: TaskState, operator: Operator) -> bytes:
-    """Write a task's state as one blob: length of the header, header (JSON), payloads."""
-    payloads = [operator.dump(state.app)]
+def encode(state: TaskState, operator: Operator, app: bytes | None = None) -> bytes:
+    """Write a task's state as one blob: length of the header, header (JSON), payloads.
+
+    With `app`, that stands for the operator's part: what a copy of it lacks.
+    """
+    payloads = [operator.dump(state.app) if app is None else app]
     staged, lanes = [], []
     for key, item in state.staged.items():
         payloads.append(operator.dump_rows(item.rows))
@@ -163,19 +187,21 @@ def encode(state: TaskState, operator: Operator) -> bytes:
     return b"".join([len(header).to_bytes(4, "little"), header, *payloads])
 
 
-def decode(task: TaskId, blob: bytes, operator: Operator, *, gated: bool) -> TaskState:
-    """Read what `encode` wrote.
+def decode(
+    task: TaskId, blob: bytes, operator: Operator, *, gated: bool, load: Loader | None = None
+) -> TaskState:
+    """Read what `encode` wrote; `load` reads the operator's part, if not the operator alone.
 
     Raises:
         MalformedMessage: if that is not what it is.
     """
     try:
-        return _decode(task, blob, operator, gated=gated)
+        return _decode(task, blob, operator, gated, load or operator.load)
     except UNREADABLE as error:
         raise MalformedMessage(f"the state of task {task} cannot be read: {error!r}") from error
 
 
-def _decode(task: TaskId, blob: bytes, operator: Operator, *, gated: bool) -> TaskState:
+def _decode(task: TaskId, blob: bytes, operator: Operator, gated: bool, load: Loader) -> TaskState:
     at = 4 + int.from_bytes(blob[:4], "little")
     head = json.loads(blob[4:at])
 
@@ -186,7 +212,7 @@ def _decode(task: TaskId, blob: bytes, operator: Operator, *, gated: bool) -> Ta
         at += length
         return blob[at - length : at]
 
-    state = TaskState(task, operator.load(task, payload(head["app"])), gated=gated)
+    state = TaskState(task, load(task, payload(head["app"])), gated=gated)
     state.positions = {f: Position(*counts(p)) for f, p in head["positions"].items()}
     state.durable = {f: Position(*counts(p)) for f, p in head["durable"].items()}
     for batches in (head["batches"], head["durable_batches"]):

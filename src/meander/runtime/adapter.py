@@ -35,9 +35,9 @@ from meander.operators.tasks import NAME, VERSION, TaskStates
 from meander.operators.timers import Timer
 from meander.protocol.messages import FeederId
 from meander.protocol.state import Emission
+from meander.runtime.copying import Copying
 from meander.runtime.metrics import Histogram
 from meander.runtime.outputs import Outputs
-from meander.runtime.recording import Recording
 from meander.runtime.rows import Mark, Rows, joined
 from meander.runtime.times import TaskTime
 from meander.runtime.trace import ChunkTrace
@@ -93,7 +93,7 @@ class TaskLoad:
         """Rows when it was last asked for."""
 
 
-class OperatorAdapter(Recording):
+class OperatorAdapter(Copying):
     """The protocol's `Operator` on a user's."""
 
     def __init__(

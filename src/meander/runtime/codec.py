@@ -6,7 +6,7 @@ validated every row of it. What does not pass raises `MalformedMessage`; nothing
 
     header   ["Chunks", sender, incarnation, to, to_incarnation, [generation, number], body]
     body     the message's fields in order; a named tuple is a list; `rows` and `blob` are left out
-    Arrow    Chunks, Stage: the rows of all items, one batch · Put, Part: one binary value
+    Arrow    Chunks, Stage: the rows of all items, one batch · Put, Part, Copy, Rest: one binary value
 
 The readers below are made once from the annotations in `protocol.messages`, so a message that is
 added there can travel without a word here.
@@ -20,12 +20,15 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from meander.errors import InputError, MalformedMessage
+from meander.model import Epoch
 from meander.protocol.messages import (
     Chunk,
     Chunks,
+    Copy,
     Envelope,
     Part,
     Put,
+    Rest,
     Stage,
     Staged,
 )
@@ -80,6 +83,9 @@ def encode(envelope: Envelope) -> Wire:
         batch = None if body.blob is None else _blob(body.blob)
     elif isinstance(body, Part):
         fields = (body.task, body.tenure, body.offset, body.total, body.checksum)
+        batch = _blob(body.data)
+    elif isinstance(body, Copy | Rest):
+        fields = (body.task, body.tenure, body.copy, body.number, body.checksum)
         batch = _blob(body.data)
     head = (kind, *envelope[:5], fields)
     return Wire(json.dumps(head, separators=(",", ":"), default=_plain).encode(), batch)
@@ -170,6 +176,10 @@ def _decode(header: bytes, batch: Any, schema: Any) -> Envelope:
         body = _read_put(fields, batch)
     elif kind == "Part":
         body = _read_part(fields, batch)
+    elif kind == "Copy":
+        body = Copy(*_read_copy(fields, batch))
+    elif kind == "Rest":
+        body = Rest(*_read_copy(fields, batch))
     else:
         if batch is not None:
             raise ValueError(f"{kind} has no rows")
@@ -256,6 +266,12 @@ def _read_part(fields: Any, batch: Any) -> Part:
     return Part(
         read_int(task), read_epoch(tenure), read_int(offset), read_int(total), data, read_int(check)
     )
+
+
+def _read_copy(fields: Any, batch: Any) -> tuple[int, Epoch, int, int, bytes, int]:
+    task, tenure, copy, number, check = fields
+    numbers = read_int(copy), read_int(number)
+    return read_int(task), read_epoch(tenure), *numbers, _unblob(batch), read_int(check)
 
 
 def _unblob(batch: Any) -> bytes:

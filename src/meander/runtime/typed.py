@@ -12,7 +12,18 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias, Union
 
 from meander.model import Assignment, Epoch, Run
-from meander.protocol.messages import Chunks, Grant, Incoming, Member, Message, Part, Put, Stage
+from meander.protocol.messages import (
+    Chunks,
+    Copy,
+    Grant,
+    Incoming,
+    Member,
+    Message,
+    Part,
+    Put,
+    Rest,
+    Stage,
+)
 from meander.protocol.table import Table
 
 NAME_CHARS_MAX = 512
@@ -165,7 +176,7 @@ _RUNS = reader_of(tuple[Run, ...])
 _INCOMING = reader_of(tuple[Incoming, ...])
 _TERMS = reader_of(tuple[tuple[int, int, Epoch], ...])
 _MEMBER = reader_of(Member)
-_WITH_ARROW = (Chunks, Stage, Put, Part)
+_WITH_ARROW = (Chunks, Stage, Put, Part, Copy, Rest)
 READERS: Final[Mapping[str, Reader]] = {
     kind.__name__: reader_of(kind) for kind in typing.get_args(Message) if kind not in _WITH_ARROW
 }

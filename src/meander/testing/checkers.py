@@ -22,6 +22,7 @@ from meander.protocol.invariants import check
 from meander.protocol.ledger import Kept
 from meander.protocol.manifest import MANIFEST_KEY, Manifest
 from meander.protocol.master import Master
+from meander.protocol.membership import Status
 from meander.protocol.messages import (
     Acks,
     Action,
@@ -124,6 +125,9 @@ class Checkers:
         member = table.members.get(envelope.to) if table is not None else None
         if member is not None and (envelope.to, member.incarnation) not in self.dismissed:
             return  # another one of that name was dismissed, in an earlier driver's life
+        sender = self.cluster.master.membership.peers.get(process.name)
+        if sender is not None and sender.status is Status.GONE:
+            return  # it counts as lost, and does not know it yet: its lease will end
         if self.cluster.is_current(process):
             self.violated(f"{process.name} sends to {envelope.to}, which was dismissed")
 

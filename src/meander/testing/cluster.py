@@ -24,6 +24,7 @@ from meander.protocol.messages import (
     MASTER,
     Abort,
     Action,
+    Copy,
     Discard,
     Envelope,
     Event,
@@ -34,6 +35,7 @@ from meander.protocol.messages import (
     Loaded,
     PeerLost,
     Put,
+    Rest,
     Resume,
     RollBack,
     Send,
@@ -457,10 +459,16 @@ def draw_settings(random: Random, *, checkpoints: bool) -> Settings:
         overhead_s=0.02,
         chain_records_max=random.choice((2, 4, 16)),
         record_bytes_turn=random.choice((1000, 16 * 2**20)),
+        copy_bytes=200,
+        copy_bytes_min=random.choice((0, 1000)),
+        copies_max=random.choice((1, 3)),
+        copy_s_max=2.0,
     )
 
 
 def _is_corrupt(envelope: Envelope) -> bool:
     """Whether a state was changed on its way: the one thing that a simulated network breaks."""
     body = envelope.body
+    if isinstance(body, Copy | Rest):
+        return checksum(body.data) != body.checksum
     return isinstance(body, Put) and body.blob is not None and checksum(body.blob) != body.checksum

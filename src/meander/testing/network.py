@@ -18,12 +18,14 @@ from meander.protocol.messages import (
     Chunks,
     Commit,
     Committed,
+    Copy,
     Drop,
     Envelope,
     Grant,
     Installed,
     Part,
     Put,
+    Rest,
     Stage,
     StageHeld,
     Unstage,
@@ -62,6 +64,8 @@ _PAYLOADS: Final[Mapping[type, Callable[[Any], int]]] = {
     Committed: lambda body: 16 * len(body.outcomes),
     Put: lambda body: len(body.blob or b""),
     Part: lambda body: len(body.data),
+    Copy: lambda body: len(body.data),
+    Rest: lambda body: len(body.data),
     Drop: lambda body: 24 * len(body.items),
     Beat: lambda body: 16 * len(body.stats),
     Grant: lambda body: _table_bytes(body.table),
@@ -157,7 +161,11 @@ class Network:
     def _corrupt(self, envelope: Envelope) -> Envelope:
         """Change one byte of a state, now and then: its checksum must tell."""
         body = envelope.body
-        if isinstance(body, Part) and body.data and self.random.random() < self.corruption:
+        if (
+            isinstance(body, Part | Copy | Rest)
+            and body.data
+            and self.random.random() < self.corruption
+        ):
             return envelope._replace(body=body._replace(data=self._flip(body.data)))
         if isinstance(body, Put) and body.blob and self.random.random() < self.corruption:
             return envelope._replace(body=body._replace(blob=self._flip(body.blob)))

@@ -83,6 +83,7 @@ def _count(cluster: Cluster, counts: Counter[str]) -> None:
             counts["reroutes"] += machine.rerouter.rerouted
             counts["loop_chunks"] += machine.loop_chunks
             counts["waits"] += machine.waits
+            counts["copied_ahead"] += machine.copies.completed
             counts["corrupt_refused"] += machine.retriever.bad_blobs
             counts["deltas"] += machine.checkpointer.counts["deltas"]
             counts["snapshots"] += machine.checkpointer.counts["snapshots"]

@@ -9,7 +9,7 @@ a micro-batch has no fixed order between feeders, so for those a sum stands in f
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -137,6 +137,24 @@ class Tally:
         app.update(json.loads(blob))
         return app
 
+    def ahead(self, app: Any, since: int | None, size: int) -> tuple[int, Iterator[bytes]]:
+        """Write the entries that changed after a version, some bytes at a time."""
+        mark = self.seal(app)
+        changed = app if since is None else [f for f, v in app.stamps.items() if v > since]
+        return mark, _pieces([(feeder, list(app[feeder])) for feeder in changed], size)
+
+    def catch_up(self, task: TaskId, app: Any, piece: bytes) -> Any:
+        """Put changed entries in the place of the old ones."""
+        return self.revise(task, app, piece)
+
+    def rest(self, app: Any, since: int) -> bytes:
+        """Write the entries that changed after a version."""
+        return b"".join(self.record(app, since)())
+
+    def complete(self, task: TaskId, app: Any, blob: bytes) -> Any:
+        """Put the last changes in."""
+        return self.revise(task, app, blob)
+
     def dump_rows(self, rows: Any) -> bytes:
         """Write rows."""
         return json.dumps(rows).encode()
@@ -149,6 +167,12 @@ class Tally:
         """Say about how large the notes are."""
         padding: int = app[""][1]
         return max(40 * len(app), padding)
+
+
+def _pieces(entries: list[tuple[str, list[int]]], size: int) -> Iterator[bytes]:
+    step = max(1, size // 40)
+    for at in range(0, len(entries), step):
+        yield json.dumps(dict(entries[at : at + step])).encode()
 
 
 class TallyTrial:

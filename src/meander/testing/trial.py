@@ -161,7 +161,8 @@ class Watched:
         self.load_rows = operator.load_rows
         self.size = operator.size
         self.timed = as_timed(operator) is not None
-        for method in ("seal", "record", "revise", "accepted"):  # not every operator has versions
+        extras = "seal", "record", "revise", "accepted", "ahead", "catch_up", "rest", "complete"
+        for method in extras:  # not every operator has versions
             if hasattr(operator, method):
                 setattr(self, method, getattr(operator, method))
 

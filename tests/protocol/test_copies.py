@@ -1,0 +1,284 @@
+"""Copies ahead: the state is there before the task moves; whatever fails, the task moves anyway."""
+
+import json
+
+import pytest
+from wire import Books, Notes, chunk
+
+from meander.model import Epoch
+from meander.protocol.ahead import Ahead
+from meander.protocol.messages import (
+    MASTER,
+    Chunks,
+    Copied,
+    Copy,
+    Fetch,
+    Prepare,
+    Prepared,
+    Put,
+    Rest,
+)
+from meander.protocol.migration import CarriedRound
+from meander.protocol.settings import Settings
+
+FOREVER = Settings(lease_s=1e6, copy_bytes=1)
+
+
+class Versions(Notes):
+    """Notes that can be copied ahead, one row in a piece; a mark is how many there were."""
+
+    def ahead(self, app, since, size):
+        rows = list(app[since or 0 :])
+        return len(app), (json.dumps([row]).encode() for row in rows)
+
+    def catch_up(self, task, app, piece):
+        return (app or []) + json.loads(piece)
+
+    def rest(self, app, since):
+        return json.dumps(app[since:]).encode()
+
+    def complete(self, task, app, blob):
+        return (app or []) + json.loads(blob)
+
+
+def served(settings=FOREVER):
+    """Give a wire on which `a` serves task 0 with two rows, and `b` could."""
+    books = Books("aab", settings)
+    for name in "ab":
+        books.machines[name].operator = Versions()
+    for number in (1, 2):
+        books.say("f", "a", Chunks((chunk(number),)))
+    books.mail.clear()
+    return books
+
+
+def prepare(books, turn=1):
+    tenure = books.machines["a"].slots[0].tenure
+    books.say(MASTER, "a", Prepare(((0, tenure, "b", turn),)), epoch=books.epoch)
+
+
+def copied(books, turn=1):
+    """Copy task 0 to the end of a turn."""
+    prepare(books, turn)
+    for _ in range(9):
+        books.deliver(Copy)
+        books.deliver(Copied)
+    return books.lose(Prepared)
+
+
+def switch(books):
+    books.move(0, "b")
+    books.publish()
+
+
+def test_a_task_that_was_copied_moves_with_the_rest_and_nothing_is_put_or_fetched():
+    """1. two rows are copied  2. a third comes  3. the task moves: the third is all that moves."""
+    books = served()
+    (letter,) = copied(books)
+    assert letter.body.items[0][::2] == (0, 1)
+    books.say("f", "a", Chunks((chunk(3),)))
+    books.mail.clear()
+    switch(books)
+    (rest,) = books.deliver(Rest)
+    assert b'[["f", 3]]' in rest.body.data
+    assert b'["f", 2]' not in rest.body.data
+    assert (books.phase("b", 0), books.notes(0)) == ("serving", [1, 2, 3])
+    assert (books.pending(Put), books.pending(Fetch)) == ([], [])
+    assert books.machines["b"].copies.completed == 1
+    books.say("f", "b", Chunks((chunk(3), chunk(4))))
+    assert books.notes(0) == [1, 2, 3, 4]
+
+
+def test_the_rest_may_come_before_the_table():
+    books = served()
+    copied(books)
+    books.move(0, "b")
+    books.next_table()
+    books.tell("a")
+    books.deliver(Rest)
+    assert books.phase("b", 0) == "absent"
+    books.tell("b")
+    assert (books.phase("b", 0), books.notes(0)) == ("serving", [1, 2])
+
+
+def test_a_second_turn_brings_what_has_changed_since():
+    books = served()
+    copied(books)
+    books.say("f", "a", Chunks((chunk(3),)))
+    books.mail.clear()
+    prepare(books, 2)
+    (piece,) = books.pending(Copy)
+    assert (piece.body.number, json.loads(piece.body.data)) == (3, [["f", 3]])
+    books.deliver(Copy)
+    books.deliver(Copied)
+    assert [e.body.items[0][2] for e in books.lose(Prepared)] == [2]
+
+
+def test_a_piece_that_is_lost_is_sent_again_and_one_that_comes_twice_counts_once():
+    books = served()
+    prepare(books)
+    first = books.lose(Copy)
+    books.tick(0.3, "a")
+    assert [e.body for e in books.pending(Copy)] == [e.body for e in first]
+    (again,) = books.deliver(Copy)
+    books.give("b", again)
+    assert [e.body.number for e in books.lose(Copied)] == [1, 1]
+    assert books.machines["b"].copies.arriving[0].app == [["f", 1]]
+
+
+def test_a_rest_that_does_not_fit_is_refused_and_the_task_moves_whole():
+    """1. the new owner has forgotten the copy  2. the rest comes  3. the state is put and fetched."""
+    books = served()
+    copied(books)
+    books.machines["b"].copies.arriving.clear()
+    switch(books)
+    assert not books.pending(Put)
+    books.deliver(Rest)
+    books.deliver(Copied)
+    assert [e.body.task for e in books.pending(Put)] == [0]
+    books.run_quietly()
+    assert (books.phase("b", 0), books.notes(0)) == ("serving", [1, 2])
+
+
+def test_a_rest_that_is_lost_costs_time_and_nothing_else():
+    books = served()
+    copied(books)
+    switch(books)
+    books.lose(Rest)
+    assert not books.pending(Put)
+    for _ in range(8):
+        books.tick(0.3)
+        books.run_quietly()
+    assert (books.phase("b", 0), books.notes(0)) == ("serving", [1, 2])
+
+
+def test_a_task_whose_copy_is_not_whole_moves_whole():
+    books = served()
+    prepare(books)
+    books.deliver(Copy)  # one of two pieces
+    switch(books)
+    assert not books.pending(Rest)
+    books.run_quietly()
+    assert books.phase("b", 0) == "awaiting", "the rest may still come"
+    books.tick(1.0)
+    books.run_quietly()
+    assert (books.phase("b", 0), books.notes(0)) == ("serving", [1, 2])
+
+
+def test_a_task_that_goes_to_another_node_than_planned_moves_whole():
+    books = served()
+    books.node("c")
+    books.publish()
+    books.run_quietly()
+    copied(books)
+    books.move(0, "c")
+    books.publish()
+    assert not books.pending(Rest)
+    books.run_quietly()
+    assert books.notes(0, "c") == [1, 2]
+    assert not books.machines["b"].copies.arriving, "nobody will complete it"
+
+
+def test_a_piece_that_cannot_be_read_ends_the_copy():
+    books = served()
+    prepare(books)
+    books.machines["b"].operator.catch_up = lambda *_: json.loads(b"no")
+    books.deliver(Copy)
+    assert ([e.body.number for e in books.pending(Copied)], books.words()) == (
+        [0],
+        ["copy refused"],
+    )
+    books.deliver(Copied)
+    assert not books.machines["a"].copier.copies
+
+
+def test_a_copy_that_nobody_goes_on_with_is_dropped_at_both_ends():
+    books = served()
+    copied(books)
+    books.tick(2 * FOREVER.copy_s_max + 1)
+    assert not books.machines["a"].copier.copies
+    assert not books.machines["b"].copies.arriving
+
+
+def test_an_operator_without_versions_is_ready_at_once():
+    books = Books("aab")
+    prepare(books)
+    assert [e.body.items[0][::2] for e in books.pending(Prepared)] == [(0, 1)]
+    assert not books.pending(Copy)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_pieces_for_a_task_that_is_served_here_are_late(number):
+    books = served()
+    tenure = books.machines["a"].slots[0].tenure
+    books.say("a", "b", Copy(2, tenure, 1, number, b"[]", 223132457))
+    assert not books.pending(Copied)
+
+
+# ---------------------------------------------------------------------- the master's side
+
+
+class _Master:
+    """What `Ahead` needs to know of a master."""
+
+    def __init__(self, sizes, settings):
+        self._now, self.settings, self.sent = 0.0, settings, []
+        self.ledger = type("Ledger", (), {})()
+        self.ledger.size, self.ledger.chain = sizes, {}
+        self.ledger.tenure = [Epoch(1, 1)] * len(sizes)
+        self.ledger.owner = ["a"] * len(sizes)
+        self.membership = type(
+            "Membership", (), {"up": staticmethod(lambda node: node != "gone")}
+        )()
+
+    def _send(self, to, body):
+        self.sent.append((to, [(task, turn) for task, _, _, turn in body.items]))
+
+
+def round_of(*moves):
+    return CarriedRound(tuple(moves), {}, 0)
+
+
+def test_large_tasks_are_copied_a_few_at_a_time_and_then_all_catch_up():
+    settings = Settings(copies_max=1, copy_bytes_min=10)
+    master = _Master([50, 5, 50], settings)
+    ahead = Ahead(master, round_of((0, "b"), (1, "b"), (2, "b")))
+    assert not ahead.ready()
+    assert not ahead.ready()
+    assert master.sent == [("a", [(0, 1)])], "one at a time, and asked once"
+    ahead.prepared(0, Epoch(1, 1), 1)
+    assert not ahead.ready()
+    ahead.prepared(2, Epoch(1, 1), 1)
+    assert not ahead.ready()
+    assert master.sent[1:] == [("a", [(2, 1)]), ("a", [(0, 2), (2, 2)])]
+    for task in (0, 2):
+        ahead.prepared(task, Epoch(1, 1), 2)
+    assert ahead.ready()
+
+
+def test_a_round_does_not_wait_for_ever_for_a_copy():
+    master = _Master([50], Settings(copy_bytes_min=10, copy_s_max=3.0))
+    ahead = Ahead(master, round_of((0, "b")))
+    assert not ahead.ready()
+    master._now = 2.0
+    assert not ahead.ready()
+    assert len(master.sent) == 2, "it is asked again"
+    master._now = 3.5
+    assert ahead.ready()
+
+
+def test_a_round_is_cut_anew_when_a_task_has_moved_or_its_next_owner_is_gone():
+    master = _Master([50], Settings(copy_bytes_min=10))
+    ahead = Ahead(master, round_of((0, "b")))
+    assert not ahead.stale
+    assert Ahead(master, round_of((0, "gone"))).stale
+    master.ledger.tenure = [Epoch(1, 2)]
+    assert ahead.stale
+    ahead.prepared(0, Epoch(1, 2), 1)
+    assert ahead.done == {0: 0}, "that was another tenure's"
+
+
+def test_only_the_master_asks_for_copies():
+    books = served()
+    with pytest.raises(Exception, match="no business"):
+        books.say("b", "a", Prepare(()), epoch=books.epoch)

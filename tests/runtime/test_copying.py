@@ -1,0 +1,112 @@
+"""A copy that was made while the state changed, and the rest, are the state."""
+
+import pyarrow as pa
+import pytest
+
+from meander.operators import WordCount
+from meander.operators.base import Operator
+from meander.runtime.adapter import OperatorAdapter
+from meander.runtime.rows import Mark, Rows
+
+
+class Seen(Operator):
+    """Words in the order in which they came; a version is how many there were."""
+
+    schema = pa.schema({"word": pa.string()})
+    keys = ("word",)
+
+    def create(self, context):
+        return []
+
+    def process(self, state, batch, context):
+        state.extend(batch["word"].to_pylist())
+
+    def dump(self, state):
+        return [pa.record_batch({"word": pa.array(state, pa.string())})]
+
+    def load(self, batches, context):
+        return [word for batch in batches for word in batch["word"].to_pylist()]
+
+    def size(self, state):
+        return len(state)
+
+    def seal(self, state):
+        return len(state)
+
+    def changes(self, state, since):
+        return self.dump(state[since:])
+
+    def apply_changes(self, state, batches, context):
+        return state + self.load(batches, context)
+
+
+class Forgetful(Seen):
+    def seal(self, state):
+        return None
+
+
+def feed(adapter, app, words, offset):
+    batch = pa.record_batch({"word": words})
+    rows = Rows(batch, 0, len(words), (Mark(offset, len(words), 0),))
+    list(adapter.apply(app.task, app, "f", rows, -1))
+
+
+def shown(adapter, app):
+    return sorted(map(str, adapter.show(app).to_pylist()))
+
+
+@pytest.mark.parametrize("operator", [WordCount(emit_updates=True), Seen()])
+@pytest.mark.parametrize("size", [1, 40, 10**6])
+def test_pieces_and_the_rest_are_the_state(operator, size):
+    """1. a copy is begun  2. rows come between its pieces  3. it catches up  4. the task is frozen."""
+    adapter = OperatorAdapter(operator, 1)
+    app, copy = adapter.empty(0), None
+    feed(adapter, app, [f"w{i}" for i in range(50)], 0)
+    mark, pieces = adapter.ahead(app, None, size)
+    for turn, piece in enumerate(pieces):
+        feed(adapter, app, [f"w{turn}", f"late{turn}"], 1 + turn)
+        copy = adapter.catch_up(0, copy, piece)
+    mark, pieces = adapter.ahead(app, mark, size)
+    for piece in pieces:
+        copy = adapter.catch_up(0, copy, piece)
+    feed(adapter, app, ["w1", "last"], 99)
+    found = adapter.complete(0, copy, adapter.rest(app, mark))
+    assert shown(adapter, found) == shown(adapter, app)
+    batches = [(number, batch.to_pylist()) for number, batch in app.outputs.after(0)]
+    assert [(n, b.to_pylist()) for n, b in found.outputs.after(0)] == batches
+
+
+def test_a_state_of_many_rows_is_cut_and_one_without_rows_has_no_pieces():
+    adapter = OperatorAdapter(WordCount(), 1)
+    app = adapter.empty(0)
+    mark, pieces = adapter.ahead(app, None, 100)
+    assert list(pieces) == []
+    found = adapter.complete(0, None, adapter.rest(app, mark))
+    assert shown(adapter, found) == []
+    feed(adapter, app, [f"w{i}" for i in range(1000)], 0)
+    assert len(list(adapter.ahead(app, None, 1000)[1])) > 10
+
+
+def test_pieces_tell_the_state_as_it_was_when_they_were_asked_for():
+    adapter = OperatorAdapter(WordCount(), 1)
+    app = adapter.empty(0)
+    feed(adapter, app, ["a"], 0)
+    _, pieces = adapter.ahead(app, None, 100)
+    feed(adapter, app, ["a", "b"], 1)
+    (piece,) = pieces
+    assert shown(adapter, adapter.catch_up(0, None, piece)) == ["{'word': 'a', 'count': 1}"]
+
+
+def test_an_operator_without_versions_cannot_be_copied_ahead():
+    adapter = OperatorAdapter(Forgetful(), 1)
+    assert adapter.ahead(adapter.empty(0), None, 100) is None
+
+
+def test_a_piece_of_another_operator_is_refused():
+    mine, other = OperatorAdapter(WordCount(), 1), OperatorAdapter(Seen(), 1)
+    app = other.empty(0)
+    feed(other, app, ["a"], 0)
+    (piece,) = other.ahead(app, None, 100)[1]
+    for wrong in (piece, b"no", piece[:-9]):
+        with pytest.raises(ValueError, match=r"operator Seen|Arrow cannot read"):
+            mine.catch_up(0, None, wrong)
