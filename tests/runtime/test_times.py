@@ -17,10 +17,12 @@ from meander.operators.base import check_operator
 from meander.operators.timers import Timers
 from meander.protocol.messages import Chunk, Chunks, Envelope, Stage, Staged
 from meander.protocol.state import Emission
+from meander.runtime.about import Desk
 from meander.runtime.adapter import App, OperatorAdapter
 from meander.runtime.client import offer_of, word_of
 from meander.runtime.codec import decode, encode
 from meander.runtime.driver import Driver
+from meander.runtime.querying import QueryClient, new_attempt
 from meander.runtime.rows import Mark, Rows
 from meander.runtime.times import END, Herald, TaskTime, latest_us
 
@@ -368,3 +370,33 @@ def test_timers_by_the_clock_fire_once_while_their_tasks_move(launcher: SharedLa
         driver.rescale(1).wait(60)
         rows.extend(emitted(driver, have))
     assert Counter(row["user"] for row in rows) == dict.fromkeys(users, 3)
+
+
+def test_a_micro_batch_brings_the_watermark_to_every_task_and_a_replay_changes_nothing(
+    launcher: SharedLauncher,
+) -> None:
+    users = [f"user{i}" for i in range(100)]
+    have: dict[int, int] = {}
+    with Driver(Sessions(), tasks=16, nodes=2, launcher=launcher) as driver:
+        about = Desk(driver.address, driver.issue("query")).about()
+        with QueryClient(about, driver.address, driver.issue("query")) as client:
+
+            def batch(number: int, *partitions: Any) -> None:
+                parts = [
+                    part
+                    for i, rows in enumerate(partitions)
+                    for part in client.write("q", number, i, new_attempt(), [rows])
+                ]
+                client.commit("q", number, parts)
+
+            batch(0, clicks(*((u, 1) for u in users)), clicks(*((u, 2) for u in users[::-1])))
+            handle = driver.rescale(3)
+            batch(1, clicks(("early bird", 3)))
+            handle.wait(60)
+            assert emitted(driver, have) == []
+            batch(2, clicks(("early bird", 4)), clicks(("late riser", 100)))
+            rows = emitted(driver, have)
+            batch(2, clicks(("late riser", 200)))
+            rows += emitted(driver, have)
+    assert Counter(row["user"] for row in rows) == Counter([*users, "early bird"])
+    assert {row["clicks"] for row in rows} == {2}

@@ -63,6 +63,8 @@ class About:
     keys: tuple[str, ...]
     schema: Any
     """Of the rows that come in."""
+    event_time: str | None
+    """The column that says when a row happened; None: the operator has no event time."""
     output_schema: Any
     """Of what it emits; None: it does not say."""
     state_schema: Any

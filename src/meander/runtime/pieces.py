@@ -12,7 +12,8 @@ from meander.model import TaskId
 from meander.operators.hashing import hash_columns, tasks_of
 from meander.operators.split import group_rows
 from meander.runtime.client import conform
-from meander.runtime.rows import Rows
+from meander.runtime.rows import Mark, Rows
+from meander.runtime.times import latest_us
 
 
 def pieces(batches: Iterable[Any], schema: Any, rows_max: int, bytes_max: int) -> Iterator[Any]:
@@ -45,9 +46,12 @@ def _joined(batches: list[Any]) -> Any:
 
 
 def groups_of(
-    batch: Any, keys: tuple[str, ...], tasks: int
+    batch: Any, keys: tuple[str, ...], tasks: int, event_time: str | None = None
 ) -> tuple[tuple[TaskId, Rows, int, int], ...]:
     """Sort rows by task: (task, rows, count, bytes), as slices of one batch.
+
+    With an event time every task gets the word (`times`) of how late the batch is, also without rows:
+    so all of them know the watermark when the micro-batch is applied.
 
     >>> words = pa.record_batch({"word": ["a", "b", "a"]})
     >>> [(task, count) for task, _, count, _ in groups_of(words, ("word",), 64)]
@@ -58,7 +62,9 @@ def groups_of(
     rows = batch.take(pa.array(order))
     per_row = batch.nbytes / max(1, batch.num_rows)
     groups = []
-    for task in np.flatnonzero(bounds[1:] > bounds[:-1]).tolist():
+    word = None if event_time is None else latest_us(batch.column(event_time))
+    marks = () if word is None else (Mark(0, 0, word),)
+    for task in np.flatnonzero(bounds[1:] > bounds[:-1]).tolist() if word is None else range(tasks):
         lb, count = int(bounds[task]), int(bounds[task + 1] - bounds[task])
-        groups.append((task, Rows(rows, lb, count), count, 64 + int(per_row * count)))
+        groups.append((task, Rows(rows, lb, count, marks), count, 64 + int(per_row * count)))
     return tuple(groups)

@@ -162,7 +162,7 @@ class QueryClient:
         try:
             for number, rows in enumerate(pieces(batches, about.schema, PIECE_ROWS, PIECE_BYTES)):
                 piece = partition * PIECES_MAX + number
-                groups = groups_of(rows, about.keys, about.tasks)
+                groups = groups_of(rows, about.keys, about.tasks, about.event_time)
                 parts.append((piece, attempt, tuple((t, count) for t, _, count, _ in groups)))
                 self._await_pieces(query, batch, attempt, PIECES_OPEN - 1, timeout_s)
                 with self._changed:

@@ -69,8 +69,8 @@ class Reception:
         driver, operator = self._driver, self._driver.operator
         return About(
             operator.name, driver.run, self.lineage, driver.generation, driver.tasks, operator.keys,
-            operator.schema, operator.output_schema, operator.state_schema, driver.settings,
-            driver.settings.checkpoint_s > 0, self._zookeeper, versions(),
+            operator.schema, operator.event_time, operator.output_schema, operator.state_schema,
+            driver.settings, driver.settings.checkpoint_s > 0, self._zookeeper, versions(),
         )  # fmt: skip
 
     def _owners(self, _: Mapping[str, Any]) -> dict[str, Any]:

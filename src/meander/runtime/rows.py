@@ -42,7 +42,7 @@ class Rows:
         self.start = start
         self.count = count
         self.marks = marks
-        """Non-empty for chunks of feeders, and then its rows sum up to `count`; else empty."""
+        """For chunks of feeders: its rows sum up to `count`. For others empty, but for a word."""
 
     @property
     def word(self) -> int | None:
