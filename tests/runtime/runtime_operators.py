@@ -50,3 +50,14 @@ class Countdown(Operator[dict[int, int]]):
 
     def size(self, state: dict[int, int]) -> int:
         return 16 * len(state)
+
+
+class Shouts(WordCount):
+    """Counts words, and emits every one of them."""
+
+    def process_groups(
+        self, states: Any, bounds: Any, batch: Any, contexts: Any, hashes: Any = None
+    ) -> None:
+        super().process_groups(states, bounds, batch, contexts, hashes)
+        for context, lb, ub in zip(contexts, bounds[:-1], bounds[1:], strict=True):
+            context.emit(batch.slice(lb, ub - lb))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from pathlib import Path
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from meander.errors import InputError
+from meander.runtime import sources
 from meander.runtime.generated import Tweets
 from meander.runtime.pacing import Piece, evenly, paced
 from meander.runtime.sources import BLOCK_ROWS, FileReplay, SocketLines
@@ -155,6 +157,27 @@ def test_lines_of_a_socket_arrive_once() -> None:
         next(lines.read(after=3))
     with pytest.raises(InputError, match="cannot be reached"):
         lines.check()
+
+
+def test_garbage_on_a_socket_is_text_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes that are no text, lines without an end: nothing is raised, and nothing piles up."""
+    monkeypatch.setattr(sources, "LINE_BYTES_MAX", 100_000)
+    junk = [os.urandom(20_000), b"\x00" * 1_000_000, b"\xff\xfe\n", b"a" * 250_000 + b"\nlast"]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                for part in junk:
+                    connection.sendall(part)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        found = texts(list(SocketLines("127.0.0.1", server.getsockname()[1]).read()))
+        thread.join()
+    assert found[-1].endswith("last")
+    assert max(map(len, found)) <= 100_000 + (1 << 16)
+    assert sum(text.count("a") for text in found) >= 250_000
 
 
 class Clock:

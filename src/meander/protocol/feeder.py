@@ -58,6 +58,7 @@ class Feeder(Client):
             self.table is not None
             and not self.ended
             and self.outbox.retained < self.settings.retained_chunks_max
+            and self.outbox.bytes < self.settings.retained_bytes_max
         )
 
     def _joined(self, body: Welcome) -> None:

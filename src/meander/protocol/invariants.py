@@ -64,6 +64,8 @@ def check_outbox(outbox: Outbox, machine: Machine) -> None:
         _demand(idle, machine, f"lane {task} of {outbox.feeder} has chunks but is not active")
         retained += len(lane.chunks)
     _demand(retained == outbox.retained, machine, f"{outbox.feeder} keeps {retained} chunks")
+    held = sum(chunk.size for lane in outbox.lanes.values() for chunk in lane.chunks)
+    _demand(held == outbox.bytes, machine, f"{outbox.feeder} keeps {held} bytes")
 
 
 # --------------------------------------------------------------------------- nodes

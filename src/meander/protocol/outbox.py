@@ -63,6 +63,8 @@ class Outbox:
         self.lanes: dict[TaskId, Lane] = {}
         self.retained = 0
         """Chunks kept in all lanes."""
+        self.bytes = 0
+        """Of these chunks."""
         self.active: set[TaskId] = set()
         """Lanes with chunks that are not durable."""
 
@@ -78,6 +80,7 @@ class Outbox:
         if not self.gated:
             lane.released = lane.last
         self.retained += 1
+        self.bytes += size
         self.active.add(task)
 
     def due(self, task: TaskId, window: int, now: float) -> list[Chunk]:
@@ -137,7 +140,7 @@ class Outbox:
             lane.since = now
             news = True
         while lane.durable < min(ack.durable, lane.last):
-            lane.chunks.popleft()
+            self.bytes -= lane.chunks.popleft().size
             lane.durable += 1
             self.retained -= 1
             lane.since = now

@@ -25,6 +25,8 @@ class Settings:
     """Most chunks of one feeder that one task may have un-applied: its credit."""
     retained_chunks_max: int = 512
     """Most chunks a feeder keeps because they are not durable; beyond it takes no more rows."""
+    retained_bytes_max: int = 256 * 2**20
+    """Most bytes of them; one offer may go beyond."""
     waiting_chunks_max: int = 4096
     """Most chunks of one task that a node keeps out of order or in the wait buffer."""
     parked_messages_max: int = 1024

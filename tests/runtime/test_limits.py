@@ -1,0 +1,141 @@
+"""Limits hold under load: nobody who is slow, stuck or mad holds up the others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+from runtime_kit import WORDS, SharedLauncher, Stream, counted, pid_of, until
+from runtime_operators import Shouts
+
+from meander.operators import WordCount
+from meander.protocol.messages import Chunk, Chunks, Envelope
+from meander.runtime import inbox
+from meander.runtime.codec import encode
+from meander.runtime.driver import Driver
+from meander.runtime.rows import Mark, Rows
+from meander.runtime.spec import live_settings
+from meander.runtime.transport import Identity
+
+MIB = 2**20
+
+
+@pytest.fixture(scope="module")
+def launcher() -> Iterator[SharedLauncher]:
+    shared = SharedLauncher()
+    yield shared
+    shared.end()
+
+
+def resident_bytes(pid: int) -> int:
+    with open(f"/proc/{pid}/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_nobody_who_reads_outputs_can_stop_the_operator(launcher: SharedLauncher) -> None:
+    """1. outputs that nobody fetches  2. readers that ask for them and then read nothing."""
+    stream = Stream(3, rows=2000)
+    with (
+        Driver(Shouts(), tasks=4, nodes=1, launcher=launcher) as driver,
+        driver.feeder("f") as feeder,
+    ):
+        for batch in stream.batches(30):
+            feeder.feed(batch)
+        feeder.flush()
+        (address,) = driver.nodes().values()
+        stuck = []
+        for _ in range(5):
+            client = driver.credentials.connect(address)
+            reader = client.do_get(flight.Ticket(b'{"kind": "outputs"}'), driver.credentials.call())
+            stuck.append((client, reader))
+        for batch in stream.batches(30):
+            feeder.feed(batch)
+        feeder.flush()
+        assert counted(driver) == stream.counts
+        fetched = sum(table.num_rows for table in driver.outputs())
+        assert fetched == sum(stream.counts.values())
+        for client, reader in stuck:
+            reader.cancel()
+            client.close()
+
+
+def test_a_feeder_that_sends_garbage_does_not_stop_the_others(launcher: SharedLauncher) -> None:
+    stream = Stream(4)
+    with (
+        Driver(WordCount(), tasks=8, nodes=2, launcher=launcher) as driver,
+        driver.feeder("good") as good,
+    ):
+        good.wait_ready()
+        mad = []
+        for address in driver.nodes().values():
+            client = driver.credentials.connect(address)
+            hello = Identity(driver.run, "mad", 0, "127.0.0.1:1").hello()
+            command = flight.FlightDescriptor.for_command(hello)
+            writer, _ = client.do_put(command, WORDS, driver.credentials.call())
+            mad.append((client, writer))
+        rows = Rows(pa.record_batch({"word": ["mad"] * 9}, schema=WORDS), 0, 9, (Mark(0, 9, 0),))
+        for number in range(100):
+            good.feed(stream.batch())
+            # No task, no right number, no such feeder; then a message that is none.
+            chunk = Chunk("mad", 7, 1000 + number, 5 + number, 0, 0, rows, 10**15)
+            wire = encode(Envelope("mad", 7, "n1", 0, driver.shell.machine.epoch, Chunks((chunk,))))
+            for _, writer in mad:
+                writer.write_with_metadata(wire.batch, wire.header)
+                writer.write_with_metadata(wire.batch, b"garbage %d" % number)
+        good.flush()
+        found = counted(driver)
+        assert found == stream.counts
+        assert driver.metrics()["malformed"] >= 200
+        assert [e for e in driver.exits if not e.clean] == []
+        for client, writer in mad:
+            writer.close()
+            client.close()
+
+
+def stands_still(fed: list[int]) -> bool:
+    before = fed[0]
+    time.sleep(1.0)
+    return fed[0] == before
+
+
+@pytest.mark.slow
+def test_a_node_that_stands_still_holds_a_bounded_amount(launcher: SharedLauncher) -> None:
+    """1. the node is stopped  2. its feeder feeds on until it must wait  3. the node goes on."""
+    words = [f"{'long' * 25}{i}" for i in range(20_000)]
+    batch = pa.record_batch({"word": words}, schema=WORDS)
+    stop, fed = threading.Event(), [0]
+    patient = live_settings(4, retained_bytes_max=32 * MIB, lease_s=120.0)
+    with (
+        Driver(WordCount(), tasks=4, nodes=1, launcher=launcher, settings=patient) as driver,
+        driver.feeder("f") as feeder,
+    ):
+
+        def feed() -> None:
+            while not stop.is_set():
+                feeder.feed(batch)
+                fed[0] += 1
+
+        thread = threading.Thread(target=feed, daemon=True)
+        thread.start()
+        until(lambda: fed[0] > 10)
+        pid = pid_of(driver, "n1")
+        before = resident_bytes(pid)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            until(lambda: stands_still(fed), 60.0)
+            held = fed[0]
+            assert held * batch.nbytes < 3 * patient.retained_bytes_max
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        until(lambda: fed[0] > held)
+        stop.set()
+        thread.join(60.0)
+        feeder.flush()
+        assert set(counted(driver).values()) == {fed[0]}
+        assert resident_bytes(pid) - before < inbox.BYTES_MAX + 256 * MIB
