@@ -20,6 +20,7 @@ from meander.runtime.adapter import OperatorAdapter
 from meander.runtime.place import Place
 from meander.runtime.restart import bequeath
 from meander.runtime.shell import Shell
+from meander.runtime.stopwatch import TimedCheckpointer
 from meander.runtime.transport import Transport
 
 CALL_S_MAX = 30.0
@@ -121,6 +122,11 @@ class NodeDesk:
         """Tell what this node has measured."""
         return self.shell.call(self._metrics).result(CALL_S_MAX)
 
+    @staticmethod
+    def _checkpoint(node: Node) -> dict[str, Any]:
+        found = node.checkpointer
+        return found.told() if isinstance(found, TimedCheckpointer) else {}
+
     def _metrics(self, node: Node) -> dict[str, Any]:
         adapter, tasks, staged = self.adapter, dict[int, Any](), 0
         for task, slot in node.slots.items():
@@ -143,5 +149,6 @@ class NodeDesk:
             "staged_rows": staged,
             "latency": adapter.latency.dump(),
             "waited": adapter.waited.dump(),
+            "checkpoint": self._checkpoint(node),
             "tasks": tasks,
         }

@@ -33,6 +33,7 @@ from meander.runtime.desk import NodeDesk
 from meander.runtime.place import EndedError, Place
 from meander.runtime.restart import Vault, VaultStore
 from meander.runtime.spec import ProcessExit, ProcessSpec, Reason
+from meander.runtime.stopwatch import TimedCheckpointer
 from meander.runtime.store import DurableStore, FileStore, NoStore, StoreWorker
 from meander.runtime.warm import warm_up
 
@@ -59,6 +60,10 @@ class LiveNode(Node):
     """A node that tells the master its load in rows per second, once a second."""
 
     _told_at: float | None = None
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.checkpointer: TimedCheckpointer = TimedCheckpointer(self)
 
     def _beat_body(self) -> Beat:
         self._work.clear()

@@ -15,6 +15,7 @@ from meander.errors import MeanderError
 from meander.model import NodeId, TaskId
 from meander.runtime.credentials import Credentials
 from meander.runtime.metrics import Histogram
+from meander.runtime.stopwatch import total as total_checkpoint
 
 SUMS = (
     "rows", "busy_s", "chunks", "waits", "reroutes", "dropped", "malformed", "refused", "stale",
@@ -126,6 +127,7 @@ class Reader:
             **{name: sum(m[name] for m in told) for name in SUMS},
             "latency": latency,
             "waited": waited,
+            "checkpoint": total_checkpoint([m["checkpoint"] for m in told]),
             "tasks": {int(t): v for m in told for t, v in m["tasks"].items()},
             "nodes": {m["node"]: {name: m[name] for name in SUMS} for m in told},
         }

@@ -127,10 +127,7 @@ class Recording:
             outputs.revise(last, lost, first, new)
         except (StateError, OperatorError, pa.ArrowException, TypeError, IndexError) as error:
             raise ValueError(str(error)) from error
-        found = App(task, states.drop(task), outputs)
-        if time is not None:
-            found.time = time
-        return found
+        return App(task, states.drop(task), outputs, time)
 
 
 def write_streams(batches: list[Any]) -> Any:
