@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import pickle
 import selectors
 import signal
 import sys
@@ -129,8 +130,10 @@ class Nursery:
 
 def run(spec: ProcessSpec) -> ProcessExit:
     """Be what a spec says."""
-    from meander.runtime.processes import run_node, run_server
+    from meander.runtime.processes import run_feeder, run_node, run_server
 
+    if spec.kind == "feeder":
+        return run_feeder(spec, pickle.loads(spec.source))
     return (run_node if spec.kind == "node" else run_server)(spec)
 
 

@@ -58,11 +58,13 @@ class ProcessSpec:
     """Where tables are put up, `host:port[,…]`; empty: they are pushed."""
     operator: bytes = field(default=b"", repr=False)
     """Pickled, by whatever pickler the launcher trusts."""
+    source: bytes = field(default=b"", repr=False)
+    """What a feeder reads, pickled likewise: takes an offset, gives the batches after it."""
 
     def json(self) -> str:
         """Write it on one line."""
-        operator = base64.b64encode(self.operator).decode()
-        return json.dumps({**asdict(self), "operator": operator})
+        pickled = {name: base64.b64encode(getattr(self, name)).decode() for name in _PICKLED}
+        return json.dumps({**asdict(self), **pickled})
 
     @classmethod
     def parse(cls, text: str) -> ProcessSpec:
@@ -70,8 +72,11 @@ class ProcessSpec:
         fields = json.loads(text)
         fields["settings"] = Settings(**fields["settings"])
         fields["credentials"] = Credentials(**fields["credentials"])
-        fields["operator"] = base64.b64decode(fields["operator"])
+        fields.update({name: base64.b64decode(fields[name]) for name in _PICKLED})
         return cls(**fields)
+
+
+_PICKLED = ("operator", "source")
 
 
 class Reason(Enum):

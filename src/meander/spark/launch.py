@@ -98,6 +98,11 @@ class SourceTask:
         """Whether it has not ended."""
         return self._exit is None
 
+    @property
+    def ended(self) -> ProcessExit | None:
+        """How it ended; None while it runs."""
+        return self._exit
+
     def wait(self, timeout_s: float = 3600.0) -> ProcessExit:
         """Wait until the source is at its end and everything durable.
 

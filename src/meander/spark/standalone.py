@@ -123,12 +123,14 @@ class Cluster:
 
     def _environment(self) -> dict[str, str]:
         logging = f"-Dlog4j2.configurationFile={(self.home / 'log4j2.properties').as_uri()}"
+        # By default an application is given up after ten executors that died; here they are killed.
+        patience = "-Dspark.deploy.maxExecutorRetries=-1"
         return {
             **os.environ,
             "JAVA_HOME": str(java_home()),
             "SPARK_HOME": str(_spark_home()),
             "SPARK_LOCAL_IP": LOOPBACK,  # the web pages too, which would listen everywhere
-            "SPARK_DAEMON_JAVA_OPTS": logging,
+            "SPARK_DAEMON_JAVA_OPTS": f"{logging} {patience}",
             "SPARK_DAEMON_MEMORY": "512m",
         }
 

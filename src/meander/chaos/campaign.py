@@ -1,0 +1,282 @@
+"""Load, rescales and harm under a seed; at the end every result is compared with a plain count.
+
+The seed decides the stream and the order of what is done; when it happens is up to the machine. So a
+seed that failed does the same things again, though not at the very same moments.
+
+Recovery is measured from a kill to the first moment at which the process is known to be gone and
+every task is served again, with its state server there. A second harm meanwhile counts into it, and
+so do the rounds of a rescale that are under way.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from meander.chaos import havoc
+from meander.chaos.load import App, Difference
+from meander.errors import MeanderError
+from meander.protocol.membership import Status
+from meander.protocol.messages import Rescale
+from meander.runtime.driver import Driver
+
+STEP_S = (0.1, 1.0)
+"""Between two things that are done."""
+STOP_S = (0.3, 1.0, 3.0, 7.0)
+"""How long a process stands still; the last is longer than a lease."""
+FULL_S = (0.5, 2.0)
+DRAIN_S_MAX = 240.0
+"""How long the feeders may take to finish when nothing is harmed any more."""
+
+Say = Callable[[str], None]
+
+
+class Wish(NamedTuple):
+    """What shall be done."""
+
+    seconds: float = 120.0
+    seed: int = 7
+    nodes_max: int = 5
+    executors: bool = False
+    """Whether executors may be killed: there is more than one."""
+
+
+class Ground(Protocol):
+    """Where the deployment runs."""
+
+    driver: Driver
+
+    def start_feeders(self) -> None:
+        """Begin the stream."""
+
+    def tend(self) -> int:
+        """Start feeders again that have died; give how many have not finished."""
+
+
+class Victim(NamedTuple):
+    """A process that could be harmed."""
+
+    kind: str
+    name: str
+    incarnation: int
+    pid: int
+
+
+class Campaign:
+    """One run of chaos."""
+
+    def __init__(self, ground: Ground, app: App, disk: havoc.Disk, wish: Wish, say: Say) -> None:
+        self.ground, self.app, self.disk, self.wish, self.say = ground, app, disk, wish, say
+        self.driver = ground.driver
+        self.done: Counter[str] = Counter()
+        """What was done, by kind."""
+        self.recoveries: list[float] = []
+        self.unfinished = 0
+        self._chance = random.Random(wish.seed)
+        self._lost: list[tuple[str, int, float]] = []
+        """Killed and not known to be recovered: its name, how often it had ended before, when."""
+        self._stopped: dict[int, float] = {}
+        """Processes that stand still: until when."""
+        self._full_until = 0.0
+        self._over = threading.Event()
+
+    # ------------------------------------------------------------------ the run
+
+    def run(self) -> dict[str, Any]:
+        """Do it all, and tell what came of it."""
+        trouble, difference, began = "", Difference(0, 0, 0), time.monotonic()
+        watch = threading.Thread(target=self._watch, name="recovery", daemon=True)
+        watch.start()
+        try:
+            self.ground.start_feeders()
+            self._harm()
+            self._drain()
+            self.say("comparing with a plain count …")
+            difference = self.app.compare(self.driver.state(60.0))
+        except MeanderError as error:
+            trouble = f"{type(error).__name__}: {error}".partition("\n")[0]
+        finally:
+            self._relent()
+            self._over.set()
+            watch.join(5.0)
+        return self._report(difference, trouble, time.monotonic() - began)
+
+    def _harm(self) -> None:
+        deeds = {
+            self._rescale: 30, self._kill_node: 20, self._kill_two: 6, self._kill_server: 8,
+            self._kill_feeder: 10, self._kill_executor: 6 if self.wish.executors else 0,
+            self._stop: 14, self._cut: 10, self._fill: 6,
+        }  # fmt: skip
+        end = time.monotonic() + self.wish.seconds
+        while time.monotonic() < end:
+            (deed,) = self._chance.choices(list(deeds), list(deeds.values()))
+            deed()
+            pause = time.monotonic() + self._chance.uniform(*STEP_S)
+            while time.monotonic() < min(pause, end):
+                time.sleep(0.02)
+                self._tend()
+
+    def _tend(self) -> None:
+        """Let those go on whose time is over; start feeders again that were killed."""
+        now = time.monotonic()
+        for pid in [pid for pid, until in self._stopped.items() if until <= now]:
+            havoc.go_on(pid)
+            del self._stopped[pid]
+        if self._full_until and self._full_until <= now:
+            self.disk.free()
+            self._full_until = 0.0
+        self.unfinished = self.ground.tend()
+        self.driver.check()
+
+    def _relent(self) -> None:
+        """Harm nobody any more."""
+        for pid in self._stopped:
+            havoc.go_on(pid)
+        self._stopped.clear()
+        self.disk.free()
+        self._full_until = 0.0
+
+    def _drain(self) -> None:
+        self._relent()
+        end = time.monotonic() + DRAIN_S_MAX
+        while self.ground.tend():
+            self.driver.check()
+            if time.monotonic() > end:
+                raise MeanderError(
+                    f"feeders have not finished {DRAIN_S_MAX:.0f} s after the last harm"
+                )
+            time.sleep(0.05)
+        self.driver.wait_for(self.driver.serving, DRAIN_S_MAX, "all tasks")
+        self.driver.drain(DRAIN_S_MAX)
+
+    # ------------------------------------------------------------------ deeds
+
+    def _victims(self, kind: str) -> list[Victim]:
+        def find(master: Any) -> list[tuple[str, int, str]]:
+            return [
+                (p.id, p.incarnation, p.address)
+                for p in master.membership.peers.values()
+                if p.kind == kind and p.status is not Status.GONE and p.address
+            ]
+
+        found = []
+        for name, incarnation, address in sorted(self.driver.shell.call(find).result(30)):
+            pid = havoc.pid_at(address)
+            if pid is not None:
+                found.append(Victim(kind, name, incarnation, pid))
+        return found
+
+    def _rescale(self) -> None:
+        nodes = self._chance.randint(1, self.wish.nodes_max)
+        tasks_max = self._chance.choice((None, 1, 3))
+        pause_ms = self._chance.choice((None, 50.0))
+        self.driver.shell.command(Rescale(nodes, pause_ms, tasks_max, None)).result(30)
+        self._note("rescales", f"rescale to {nodes}")
+
+    def _kill_node(self) -> None:
+        self._kill("node")
+
+    def _kill_server(self) -> None:
+        self._kill("server")
+
+    def _kill_feeder(self) -> None:
+        self._kill("feeder")
+
+    def _kill_two(self) -> None:
+        self._kill("node")
+        self._kill(self._chance.choice(("node", "server", "feeder")))
+
+    def _kill(self, kind: str) -> None:
+        choice = self._chance.random()
+        found = self._victims(kind)
+        if found:
+            victim = found[int(choice * len(found))]
+            if kind != "feeder":
+                self._losing(victim.name)
+            if havoc.kill(victim.pid):
+                self._note("kills", f"kill {victim.name}", f"{kind}s killed")
+
+    def _kill_executor(self) -> None:
+        choice, found = self._chance.random(), self._victims("node")
+        if found:
+            victim = found[int(choice * len(found))]
+            java = [pid for pid, command in havoc.ancestors(victim.pid) if command == "java"]
+            if java and havoc.kill(java[0]):
+                self._losing(victim.name)
+                self._note("kills", f"kill the executor of {victim.name}", "executors killed")
+
+    def _stop(self) -> None:
+        choice, seconds = self._chance.random(), self._chance.choice(STOP_S)
+        found = [*self._victims("node"), *self._victims("server"), *self._victims("feeder")]
+        if found:
+            victim = found[int(choice * len(found))]
+            if victim.pid not in self._stopped and havoc.stop(victim.pid):
+                self._stopped[victim.pid] = time.monotonic() + seconds
+                self._note("stops", f"stop {victim.name} for {seconds} s")
+
+    def _cut(self) -> None:
+        choice = self._chance.random()
+        found = [*self._victims("node"), *self._victims("server"), *self._victims("feeder")]
+        if found:
+            victim = found[int(choice * len(found))]
+            count = havoc.cut(victim.pid)
+            self.done["connections cut"] += count
+            self._note("cuts", f"cut {count} connections of {victim.name}")
+
+    def _fill(self) -> None:
+        seconds = self._chance.uniform(*FULL_S)
+        if not self._full_until and self.disk.fill():
+            self._full_until = time.monotonic() + seconds
+            self._note("disk_full", f"fill the disk for {seconds:.1f} s")
+
+    def _note(self, what: str, text: str, detail: str = "") -> None:
+        self.done[what] += 1
+        if detail:
+            self.done[detail] += 1
+        self.say(text)
+
+    # ------------------------------------------------------------------ recovery
+
+    def _losing(self, name: str) -> None:
+        self._lost.append((name, self._ends(name), time.monotonic()))
+
+    def _ends(self, name: str) -> int:
+        return sum(ended.name == name for ended in list(self.driver.exits))
+
+    def _watch(self) -> None:
+        """Look when all is well again."""
+        while not self._over.wait(0.03):
+            if not self._lost:
+                continue
+            try:
+                serving = self.driver.serving()
+            except (RuntimeError, TimeoutError):
+                continue
+            now = time.monotonic()
+            for lost in [lost for lost in list(self._lost) if self._ends(lost[0]) > lost[1]]:
+                if serving:
+                    self.recoveries.append(now - lost[2])
+                    self._lost.remove(lost)
+
+    def _report(self, found: Difference, trouble: str, seconds: float) -> dict[str, Any]:
+        times = sorted(self.recoveries)
+        details = {k: v for k, v in sorted(self.done.items()) if " " in k}
+        return {
+            "seed": self.wish.seed,
+            "seconds": round(seconds, 1),
+            **{k: self.done[k] for k in ("kills", "stops", "cuts", "disk_full", "rescales")},
+            "rows": found.rows,
+            "exact": not trouble and found.exact,
+            "lost": found.lost,
+            "duplicated": found.duplicated,
+            "recoveries": len(times),
+            "recovery_s_p50": round(statistics.median(times), 3) if times else None,
+            "recovery_s_max": round(times[-1], 3) if times else None,
+            "details": details,
+            "trouble": trouble,
+        }

@@ -1,0 +1,77 @@
+"""Chaos on Spark: nodes, state servers and feeders in Spark tasks, on executors that can be killed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from meander.chaos.havoc import Disk
+from meander.chaos.load import App, Source
+from meander.chaos.local import CHECKPOINT_S, LEASE_S, START_S, TASKS
+from meander.runtime.spec import live_settings
+
+if TYPE_CHECKING:
+    from meander.spark.deploy import ElasticOperator
+    from meander.spark.launch import SourceTask
+
+STANDALONE = "standalone"
+"""As a master: a Standalone cluster of our own, on this machine."""
+WORKERS, CORES = 2, 6
+RETRIES = {"spark.deploy.maxExecutorRetries": "-1"}
+"""Spark would give an application up after ten executors that died."""
+
+
+class SparkGround:
+    """A deployment on Spark with feeders in Spark tasks."""
+
+    def __init__(self, operator: ElasticOperator, app: App) -> None:
+        self.driver, self.app = operator.driver, app
+        self._operator = operator
+        self._feeders: dict[int, SourceTask] = {}
+        self._start_s = 0.0
+
+    def start_feeders(self) -> None:
+        """Begin the stream."""
+        self._start_s = time.time() + START_S
+        for number in range(self.app.shape.feeders):
+            self._start(number)
+
+    def tend(self) -> int:
+        """Start feeders again that have died."""
+        unfinished = 0
+        for number, task in list(self._feeders.items()):
+            ended = task.ended
+            if ended is None or not ended.clean:
+                unfinished += 1
+            if ended is not None and not ended.clean:
+                self._start(number)
+        return unfinished
+
+    def _start(self, number: int) -> None:
+        source = Source(self.app, number, self._start_s)
+        self._feeders[number] = self._operator.source(f"f{number}", source)
+
+
+@contextmanager
+def spark_ground(master: str, app: App, disk: Disk, nodes_max: int) -> Iterator[SparkGround]:
+    """Deploy on Spark, with checkpoints on a disk that this machine's executors share."""
+    import meander
+    from meander.spark.session import local
+    from meander.spark.standalone import cluster
+
+    settings = live_settings(TASKS, checkpoint_s=CHECKPOINT_S, lease_s=LEASE_S)
+    with ExitStack() as stack:
+        if master == STANDALONE:
+            place = stack.enter_context(cluster(WORKERS, CORES))
+            master = place.master
+        spark = local(master, nodes=nodes_max + app.shape.feeders, extra=RETRIES)
+        stack.callback(spark.stop)
+        operator = stack.enter_context(
+            meander.deploy(
+                spark, app.operator(), TASKS, min(3, nodes_max), nodes_max=nodes_max,
+                checkpoint=str(disk.path / "checkpoints"), settings=settings,
+            )
+        )  # fmt: skip
+        yield SparkGround(operator, app)
