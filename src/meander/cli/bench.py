@@ -18,6 +18,7 @@ BENCHES = (
     Command("routing", "routing by intervals against a map", "meander.cli.bench_routing"),
     Command("live", "a live migration against a restart", "meander.cli.bench_live"),
     Command("throughput", "what elasticity costs", "meander.cli.bench_throughput"),
+    Command("checkpoint", "what durability costs and gives", "meander.cli.bench_checkpoint"),
     Command("table", "the keyed table against a Python dict", "meander.cli.bench_table"),
 )
 
