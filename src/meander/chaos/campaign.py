@@ -3,9 +3,8 @@
 The seed decides the stream and the order of what is done; when it happens is up to the machine. So a
 seed that failed does the same things again, though not at the very same moments.
 
-Recovery is measured from a kill to the first moment at which the process is known to be gone and
-every task is served again, with its state server there. A second harm meanwhile counts into it, and
-so do the rounds of a rescale that are under way.
+Recovery is measured from the kill of a node to the moment at which all tasks that it owned are served
+again, by others or by its successor. If that one is harmed before, it is one long recovery.
 """
 
 from __future__ import annotations
@@ -21,6 +20,8 @@ from typing import Any, NamedTuple, Protocol
 from meander.chaos import havoc
 from meander.chaos.load import App, Difference
 from meander.errors import MeanderError
+from meander.model import TaskId
+from meander.protocol.master import Master
 from meander.protocol.membership import Status
 from meander.protocol.messages import Rescale
 from meander.runtime.driver import Driver
@@ -67,6 +68,15 @@ class Victim(NamedTuple):
     pid: int
 
 
+class Loss(NamedTuple):
+    """A node that was killed."""
+
+    name: str
+    incarnation: int
+    tasks: frozenset[TaskId]
+    at: float
+
+
 class Campaign:
     """One run of chaos."""
 
@@ -78,8 +88,8 @@ class Campaign:
         self.recoveries: list[float] = []
         self.unfinished = 0
         self._chance = random.Random(wish.seed)
-        self._lost: list[tuple[str, int, float]] = []
-        """Killed and not known to be recovered: its name, how often it had ended before, when."""
+        self._lost: list[Loss] = []
+        """Nodes that were killed, and whose tasks are not known to be served again."""
         self._stopped: dict[int, float] = {}
         """Processes that stand still: until when."""
         self._full_until = 0.0
@@ -196,8 +206,8 @@ class Campaign:
         found = self._victims(kind)
         if found:
             victim = found[int(choice * len(found))]
-            if kind != "feeder":
-                self._losing(victim.name)
+            if kind == "node":
+                self._losing([victim])
             if havoc.kill(victim.pid):
                 self._note("kills", f"kill {victim.name}", f"{kind}s killed")
 
@@ -205,9 +215,10 @@ class Campaign:
         choice, found = self._chance.random(), self._victims("node")
         if found:
             victim = found[int(choice * len(found))]
-            java = [pid for pid, command in havoc.ancestors(victim.pid) if command == "java"]
-            if java and havoc.kill(java[0]):
-                self._losing(victim.name)
+            java = _executor(victim)
+            if java is not None:
+                self._losing([other for other in found if _executor(other) == java])
+                havoc.kill(java)
                 self._note("kills", f"kill the executor of {victim.name}", "executors killed")
 
     def _stop(self) -> None:
@@ -242,26 +253,36 @@ class Campaign:
 
     # ------------------------------------------------------------------ recovery
 
-    def _losing(self, name: str) -> None:
-        self._lost.append((name, self._ends(name), time.monotonic()))
-
-    def _ends(self, name: str) -> int:
-        return sum(ended.name == name for ended in list(self.driver.exits))
+    def _losing(self, victims: list[Victim]) -> None:
+        """Remember which tasks will be without an owner."""
+        owners = self.driver.shell.call(lambda m: list(m.ledger.owner)).result(30)
+        for victim in victims:
+            tasks = frozenset(t for t, owner in enumerate(owners) if owner == victim.name)
+            if tasks:
+                self._lost.append(Loss(victim.name, victim.incarnation, tasks, time.monotonic()))
 
     def _watch(self) -> None:
-        """Look when all is well again."""
+        """Look when they are served again."""
         while not self._over.wait(0.03):
             if not self._lost:
                 continue
             try:
-                serving = self.driver.serving()
+                over = self.driver.shell.call(self._recovered).result(10)
             except (RuntimeError, TimeoutError):
                 continue
-            now = time.monotonic()
-            for lost in [lost for lost in list(self._lost) if self._ends(lost[0]) > lost[1]]:
-                if serving:
-                    self.recoveries.append(now - lost[2])
-                    self._lost.remove(lost)
+            for loss in over:
+                self.recoveries.append(time.monotonic() - loss.at)
+                self._lost.remove(loss)
+
+    def _recovered(self, master: Master) -> list[Loss]:
+        ledger, peers = master.ledger, master.membership.peers
+
+        def served(task: TaskId, loss: Loss) -> bool:
+            owner = peers.get(ledger.owner[task])
+            dead = owner is None or (owner.id, owner.incarnation) == (loss.name, loss.incarnation)
+            return task not in ledger.chain and not dead
+
+        return [x for x in list(self._lost) if all(served(task, x) for task in x.tasks)]
 
     def _report(self, found: Difference, trouble: str, seconds: float) -> dict[str, Any]:
         times = sorted(self.recoveries)
@@ -280,3 +301,8 @@ class Campaign:
             "details": details,
             "trouble": trouble,
         }
+
+
+def _executor(victim: Victim) -> int | None:
+    """Find the executor that a process lives in."""
+    return next((pid for pid, command in havoc.ancestors(victim.pid) if command == "java"), None)

@@ -49,6 +49,7 @@ COMMANDS: Final = (
     Command("generate", "made-up streams of any size", "meander.cli.generate"),
     Command("sim", "the migration protocol under faults, by seeds", "meander.cli.sim"),
     Command("chaos", "kill, stop and cut off real processes; compare", "meander.cli.chaos"),
+    Command("soak", "rescale for a long time; what has grown?", "meander.cli.soak"),
     Command("run", "an operator on a stream, rescaled while it flows", "meander.cli.run"),
     Command("checkpoint", "look into a checkpoint: ls, verify, show", "meander.cli.checkpoint"),
     Command("demo", "a stream on Spark, rescaled while it flows", "meander.cli.demo"),

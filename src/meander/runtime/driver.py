@@ -41,8 +41,8 @@ from meander.runtime.credentials import LOOPBACK, Credentials
 from meander.runtime.handle import Preview, RescaleHandle, preview, snapshot
 from meander.runtime.launch import Launcher, LocalLauncher
 from meander.runtime.reader import Reader
-from meander.runtime.resume import check_resumable, describe
 from meander.runtime.reception import Reception
+from meander.runtime.resume import check_resumable, describe
 from meander.runtime.shell import Shell
 from meander.runtime.spec import ProcessExit, ProcessSpec, live_settings
 from meander.runtime.staff import DeployError, Staff
@@ -54,6 +54,8 @@ __all__ = ["DeployError", "Driver"]
 
 log = logging.getLogger(__name__)
 
+TIDY_S = 1.0
+"""How often the master hangs up on those who are gone."""
 ASK_S = 10.0
 """How long the master's thread may take for a question."""
 
@@ -129,9 +131,9 @@ class Driver:
         """Their state is gone for good."""
         self._pickled = pickled if pickled is not None else _pickle(operator)
         self.registration_s_max, self._told = registration_s_max, tell
-        self._directory = checkpoints or ""
         self._zookeeper = zookeeper or ""
         store = FileStore(checkpoints) if checkpoints else None
+        self._directory = "" if store is None else store.files.uri  # nodes may run in other folders
         if store is not None:
             check_resumable(store, operator, tasks)  # before a driver that lives is fenced
         self.generation = 1 + (store.generation() if store is not None else 0)
@@ -154,6 +156,7 @@ class Driver:
         self._have: dict[TaskId, int] = {}
         """The last number of each task's outputs that was fetched."""
         self._stopping = False
+        self._tidied_at = 0.0
 
     # ------------------------------------------------------------------ start and stop
 
@@ -304,6 +307,12 @@ class Driver:
         for server in self.staff.missing_servers(self.master):
             host = server.partition("@")[2]
             self.staff.start(self.spec("server", server, self.staff.number(server), host=host))
+        now = time.monotonic()
+        if self.transport is not None and now - self._tidied_at > TIDY_S:
+            self._tidied_at = now
+            peers = self.master.membership.peers.values()
+            up = {p.address for p in peers if p.address and p.status is not Status.GONE}
+            self.transport.keep(up)
 
     def _process_ended(self, ended: ProcessExit) -> None:
         """Hear of the end of a process; from any thread."""
