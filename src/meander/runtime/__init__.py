@@ -6,5 +6,7 @@ shell       one machine on one thread        store       the durable store: a di
 adapter     an operator behind the machine   outputs     what operators emit, until fetched
 client      the feeder of a Python program   processes   what runs in a launched process
 launch      how processes are started        driver      the master, and the user's handle on it
+querying    micro-batches of queries         reception   the driver's side of them
+emitted     outputs by offset                shelf       the node's side of them
 metrics     histograms and reports           restart     the baseline that stops everything
 """

@@ -30,6 +30,8 @@ from meander.runtime.version import versions
 
 ASK_S = 20.0
 """How long a question may take that the driver answers by itself."""
+ONCE = "write/"
+"""So begin the names of queries with one batch only: backfills that were given no name."""
 PARTS_BYTES_MAX = 64 * 2**20
 """What the parts of one micro-batch may unpack to."""
 

@@ -37,7 +37,7 @@ from meander.protocol.messages import FeederId
 from meander.protocol.state import Emission
 from meander.runtime.copying import Copying
 from meander.runtime.metrics import Histogram
-from meander.runtime.outputs import Outputs
+from meander.runtime.outputs import ROWS_MAX, Outputs
 from meander.runtime.rows import Mark, Rows, joined
 from meander.runtime.times import TaskTime
 from meander.runtime.trace import ChunkTrace
@@ -106,6 +106,8 @@ class OperatorAdapter(Copying):
         """From when rows were due until they were applied."""
         self.waited = Histogram()
         """The same, of rows that were kept back: their task's state, or a chunk before, was missing."""
+        self.output_rows_max = ROWS_MAX
+        """Rows of outputs that a task keeps for whoever reads them."""
         self.trace = ChunkTrace(operator.trace_chunks_max)
         """Chunk by chunk, if the operator wants that."""
         self.loads: dict[TaskId, TaskLoad] = {}
@@ -222,7 +224,7 @@ class OperatorAdapter(Copying):
             raise self._failure(group, starts, contexts, error) from error
         for app, context in zip(apps, contexts, strict=True):
             for emitted in context.emitted:
-                app.outputs.add(emitted)
+                app.outputs.add(emitted, self.output_rows_max)
             if self.timed:
                 self._fire(app, context)
         self._count(group, batch.num_rows, time.perf_counter() - began)
@@ -271,7 +273,7 @@ class OperatorAdapter(Copying):
         context.emitted, before = [], context.emitted
         self.operator.fire(app.state, due, context)
         for emitted in together(context.emitted):
-            app.outputs.add(emitted)
+            app.outputs.add(emitted, self.output_rows_max)
         context.emitted = before + context.emitted
         return len(due)
 

@@ -15,13 +15,26 @@ from pyarrow import flight
 
 from meander.model import TaskId
 from meander.protocol.node import Node
+from meander.protocol.slot import Phase, Slot
 from meander.runtime import quiet
+from meander.runtime.about import ONCE
 from meander.runtime.adapter import OperatorAdapter
 from meander.runtime.place import Place
 from meander.runtime.restart import bequeath
+from meander.runtime.shelf import Shelf
 from meander.runtime.shell import Shell
 from meander.runtime.stopwatch import TimedCheckpointer
 from meander.runtime.transport import Transport
+
+
+def moment(slot: Slot) -> str:
+    """Say at which moment a task is: what it has taken in of each query and of each feeder."""
+    assert slot.state is not None
+    queries = {q: b for q, b in slot.state.batches.items() if not q.startswith(ONCE)}
+    feeders = {name: at.offset for name, at in slot.state.positions.items()}
+    told = {"epoch": str(slot.tenure), "queries": queries, "feeders": feeders}
+    return json.dumps({name: fact for name, fact in told.items() if fact}, sort_keys=True)
+
 
 CALL_S_MAX = 30.0
 """How long a request from outside waits for the machine."""
@@ -37,6 +50,7 @@ class NodeDesk:
         assert place.transport is not None
         self.shell: Shell = place.shell
         self.transport: Transport = place.transport
+        Shelf(self.shell, self.transport)
         self.transport.answers["state"] = self.state
         self.transport.answers["outputs"] = self.outputs
         self.transport.answers["trace"] = self.trace
@@ -53,32 +67,39 @@ class NodeDesk:
     def state(self, fields: Mapping[str, Any]) -> Any:
         """Give the state of tasks served here, task by task, so that none waits for all."""
         wanted = {int(task) for task in fields["tasks"]} if "tasks" in fields else None
+        only_columns = bool(fields.get("columns"))
         tables, told = [], []
         for task in self._serving():
             if wanted is None or task in wanted:
                 served, table = self._show(task)
                 told += [task] if served else []
                 tables += [table] if table is not None else []
+                if only_columns and tables:
+                    tables = [tables[0].slice(0, 0)]
+                    break
         empty = pa.table({"task": pa.array([], pa.int32()), "node": pa.array([], pa.string())})
-        found = pa.concat_tables(tables) if tables else empty
+        found = pa.concat_tables(tables).unify_dictionaries() if tables else empty
         marked = found.replace_schema_metadata({b"tasks": json.dumps(told).encode()})
         return flight.RecordBatchStream(marked)
 
     def _show(self, task: TaskId) -> tuple[bool, Any]:
         """Say whether a task is served here, and give its rows if it has any."""
 
-        def show(node: Node) -> tuple[bool, Any]:
+        def show(node: Node) -> tuple[bool, Any, str]:
             slot = node.slots.get(task)
-            if slot is None or slot.state is None:
-                return False, None
-            return True, self.adapter.show(slot.state.app)
+            if slot is None or slot.state is None or slot.phase is not Phase.SERVING:
+                return False, None, ""
+            return True, self.adapter.show(slot.state.app), moment(slot)
 
-        served, table = self.shell.call(show).result(CALL_S_MAX)
+        served, table, when = self.shell.call(show).result(CALL_S_MAX)
         if table is None:
             return served, None
         rows = table.num_rows
         table = table.append_column("task", pa.array([task] * rows, pa.int32()))
-        return served, table.append_column("node", pa.array([self.node.me] * rows, pa.string()))
+        table = table.append_column("node", pa.array([self.node.me] * rows, pa.string()))
+        # The same for all rows of a task: said once on the wire.
+        codes = pa.array([0] * rows, pa.int32())
+        return served, table.append_column("as_of", pa.DictionaryArray.from_arrays(codes, [when]))
 
     def bequeath(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Write every task's state into a state server's vault, for the restart baseline."""

@@ -40,6 +40,7 @@ from meander.runtime.client import FeederClient
 from meander.runtime.credentials import LOOPBACK, Credentials
 from meander.runtime.handle import Preview, RescaleHandle, preview, snapshot
 from meander.runtime.launch import Launcher, LocalLauncher
+from meander.runtime.outputs import ROWS_MAX
 from meander.runtime.reader import Reader
 from meander.runtime.reception import Reception
 from meander.runtime.resume import check_resumable, describe
@@ -80,6 +81,7 @@ class Driver:
         pickled: bytes | None = None,
         registration_s_max: float = 120.0,
         zookeeper: str | None = None,
+        output_rows_max: int = ROWS_MAX,
         tls: bool | None = None,
         insecure: bool = False,
         tell: Callable[[str, Mapping[str, Any]], None] | None = None,
@@ -103,6 +105,7 @@ class Driver:
             tau: how uneven the load may be.
             pickled: the operator in pickled form, where plain pickle does not do.
             registration_s_max: how long `start` waits for the first nodes.
+            output_rows_max: rows of outputs that each task keeps for whoever reads them.
             zookeeper: `host:port[,…]`: put tables up there instead of sending them to everybody.
             tls: encrypt connections, with certificates on both sides; None: beyond loopback.
             insecure: listen beyond loopback without TLS; a warning says what that gives up.
@@ -132,6 +135,9 @@ class Driver:
         self._pickled = pickled if pickled is not None else _pickle(operator)
         self.registration_s_max, self._told = registration_s_max, tell
         self._zookeeper = zookeeper or ""
+        if output_rows_max < 1:
+            raise InputError(f"output_rows_max is at least 1, not {output_rows_max}")
+        self._output_rows_max = output_rows_max
         store = FileStore(checkpoints) if checkpoints else None
         self._directory = "" if store is None else store.files.uri  # nodes may run in other folders
         if store is not None:
@@ -287,6 +293,7 @@ class Driver:
             generation=self.generation, master=self.address,
             credentials=self.guard.issue(kind, name), tasks=self.tasks,
             settings=self.settings, store=self._directory, zookeeper=self._zookeeper,
+            output_rows_max=self._output_rows_max,
             **{"operator": b"" if kind == "server" else self._pickled, **changes},
         )  # fmt: skip
 

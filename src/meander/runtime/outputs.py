@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 ROWS_MAX = 200_000
-"""Per task. If nobody fetches, the oldest batches go, and a counter tells how many rows went."""
+"""Per task, unless the deployment says otherwise. If nobody fetches, the oldest batches go, and a
+counter tells how many rows went; the newest batch stays, however large."""
 
 
 class Outputs:
@@ -42,15 +43,15 @@ class Outputs:
         self.bytes = 0
         self.lost_rows = 0
 
-    def add(self, batch: Any) -> None:
-        """Take a batch."""
+    def add(self, batch: Any, rows_max: int = ROWS_MAX) -> None:
+        """Take a batch; the oldest go if there are more rows than may be kept."""
         if batch.num_rows == 0:
             return
         self.last += 1
         self._batches.append((self.last, batch))
         self.rows += batch.num_rows
         self.bytes += batch.nbytes
-        while self.rows > ROWS_MAX and len(self._batches) > 1:
+        while self.rows > rows_max and len(self._batches) > 1:
             self.lost_rows += self._drop()
 
     def after(self, number: int, upto: int | None = None) -> list[tuple[int, Any]]:

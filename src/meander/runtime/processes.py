@@ -91,6 +91,7 @@ def run_node(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> Pro
         host = local_host(spec)
         server = spec.server or f"server@{host}"
         adapter = OperatorAdapter(operator, spec.tasks)
+        adapter.output_rows_max = spec.output_rows_max
         node = LiveNode(
             spec.name, spec.incarnation, spec.settings, spec.generation, server, adapter
         )

@@ -328,8 +328,8 @@ def client_of(address: str, credentials: Credentials | str) -> QueryClient:
     with _MAKING:
         found = _CLIENTS.get(key)
         if found is None or not found.alive:
-            if found is not None:
-                found.close()
+            for dead in [other for other, client in _CLIENTS.items() if not client.alive]:
+                _CLIENTS.pop(dead).close()
             about = desk_of(address, credentials).about()
             try:
                 found = _CLIENTS[key] = QueryClient(about, address, credentials)

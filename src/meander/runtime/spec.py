@@ -15,6 +15,7 @@ from typing import Any
 
 from meander.protocol.settings import Settings
 from meander.runtime.credentials import Credentials
+from meander.runtime.outputs import ROWS_MAX
 
 
 def live_settings(tasks: int, **changes: Any) -> Settings:
@@ -56,6 +57,8 @@ class ProcessSpec:
     """The directory of the durable store; empty: there is none."""
     zookeeper: str = ""
     """Where tables are put up, `host:port[,…]`; empty: they are pushed."""
+    output_rows_max: int = ROWS_MAX
+    """Rows of outputs that each task of a node keeps."""
     operator: bytes = field(default=b"", repr=False)
     """Pickled, by whatever pickler the launcher trusts."""
     source: bytes = field(default=b"", repr=False)

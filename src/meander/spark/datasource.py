@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from meander.spark.sink import BatchWriter, StreamWriter
+    from meander.spark.source import OutputSource
+    from meander.spark.state_source import StateSource
 
 NAME = "meander"
 OUTPUTS, STATE = "outputs", "state"
@@ -84,6 +86,34 @@ class MeanderSource(DataSource):
     def desk(self) -> Desk:
         """Give the connection to the operator's driver."""
         return desk_of(self.address, self.credentials)
+
+    # ------------------------------------------------------------------ reading
+
+    def schema(self) -> StructType:
+        """Give the columns of outputs or of the state."""
+        what = str(self.options.get("read", STATE)).lower()
+        if what not in (OUTPUTS, STATE):
+            raise InputError(f"the option read is {OUTPUTS} or {STATE}, not {what!r}")
+        desk = self.desk()
+        if what == OUTPUTS:
+            from meander.spark.source import output_columns
+
+            return output_columns(desk.about())
+        from meander.spark.state_source import state_columns
+
+        return state_columns(desk.about(), desk)
+
+    def streamReader(self, schema: StructType) -> OutputSource:  # noqa: N802
+        """Read what the operator emits."""
+        from meander.spark.source import OutputSource
+
+        return OutputSource(self, schema)
+
+    def reader(self, schema: StructType) -> StateSource:
+        """Read the operator's state."""
+        from meander.spark.state_source import StateSource
+
+        return StateSource(self, schema)
 
     # ------------------------------------------------------------------ writing
 

@@ -25,6 +25,7 @@ from meander.runtime.credentials import LOOPBACK
 from meander.runtime.driver import DeployError, Driver
 from meander.runtime.handle import Preview, RescaleHandle
 from meander.runtime.metrics import MigrationReport
+from meander.runtime.outputs import ROWS_MAX
 from meander.runtime.processes import SourceBatch
 from meander.runtime.querying import PEERS
 from meander.spark import channel, ground, ship
@@ -32,6 +33,7 @@ from meander.spark.datasource import introduce
 from meander.spark.jobs import dumps
 from meander.spark.launch import SourceTask, SparkLauncher
 from meander.spark.session import classic
+from meander.spark.transform import Transforms
 from meander.spark.watch import starting, watched
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ def deploy(
     settings: Settings | None = None,
     registration_s_max: float = 120.0,
     zookeeper: str | None = None,
+    output_rows_max: int = ROWS_MAX,
     tls: bool | None = None,
     insecure: bool = False,
     tell: Callable[[str, Mapping[str, Any]], None] | None = None,
@@ -76,6 +79,7 @@ def deploy(
         tau: how uneven the load may be.
         settings: of the protocol.
         registration_s_max: how long to wait for the nodes.
+        output_rows_max: rows of outputs that each task keeps until they are read.
         zookeeper: `host:port[,…]`: put new tables up there instead of sending them to everybody.
         tls: encrypt connections, with certificates on both sides; None: beyond loopback.
         insecure: listen beyond loopback without TLS; a warning says what that gives up.
@@ -101,7 +105,8 @@ def deploy(
         operator, tasks=tasks, nodes=nodes, launcher=launcher, host=host, settings=settings,
         checkpoints=checkpoint, checkpoint_s=checkpoint_s, policy=policy, forecast=forecast,
         tau=tau, pickled=pickled,
-        registration_s_max=registration_s_max, zookeeper=zookeeper, tls=tls, insecure=insecure,
+        registration_s_max=registration_s_max, zookeeper=zookeeper,
+        output_rows_max=output_rows_max, tls=tls, insecure=insecure,
         tell=tell,
     )  # fmt: skip
     if driver.credentials.secure:
@@ -114,7 +119,7 @@ def deploy(
         except MeanderError as error:
             raise _advised(error) from error
     introduce(spark, driver.address, driver.issue(PEERS))
-    return ElasticOperator(spark, driver, launcher)
+    return ElasticOperator(spark, driver, launcher, checkpoint)
 
 
 def _advised(error: MeanderError) -> MeanderError:
@@ -128,11 +133,18 @@ def _advised(error: MeanderError) -> MeanderError:
 class ElasticOperator:
     """An operator that runs, and can be rescaled while it does. Leaving its block ends it."""
 
-    def __init__(self, spark: SparkSession, driver: Driver, launcher: SparkLauncher) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        driver: Driver,
+        launcher: SparkLauncher,
+        checkpoint: str | None = None,
+    ) -> None:
         """Made by `deploy`."""
         self.driver = driver
         """The runtime's own handle, for what is not offered here."""
         self._spark, self._launcher = spark, launcher
+        self._transforms = Transforms(spark, driver, checkpoint)
         self._fetched: dict[TaskId, int] = {}
         """The last output of each task that `outputs` has given."""
 
@@ -152,7 +164,11 @@ class ElasticOperator:
             raise self.driver.failure
 
     def stop(self, drain_s_max: float = 5.0) -> None:
-        """End all processes: ask first, then have Spark kill them. Can be called twice."""
+        """End all processes: ask first, then have Spark kill them. Can be called twice.
+
+        Queries that `transform` started are stopped before.
+        """
+        self._transforms.stop()
         self.driver.stop(drain_s_max)
 
     @property
@@ -193,12 +209,39 @@ class ElasticOperator:
         return pa.concat_tables(found) if found else pa.table({})
 
     def state(self, timeout_s: float = 30.0) -> DataFrame:
-        """Read the state as a DataFrame, with `task` and `node`.
+        """Read the state as a DataFrame, with `task`, `node` and `as_of`.
 
-        Every task is there once, as it was at one moment; those of two tasks may differ. Flush the
-        feeders before for a state of all rows fed.
+        It is read by Spark's tasks, anew for each action. Every task of the operator is there once, as
+        it was at one moment, which `as_of` tells; those of two tasks may differ. Flush the feeders
+        before for a state of all rows fed.
         """
-        return self._spark.createDataFrame(self.driver.state(timeout_s))
+        reader = self._spark.read.format("meander").option("operator", self.address)
+        return reader.option("timeout", timeout_s).load()
+
+    def transform(
+        self,
+        rows: DataFrame,
+        *,
+        name: str = "transform",
+        checkpoint: str | None = None,
+        trigger: Mapping[str, Any] | None = None,
+    ) -> DataFrame:
+        """Feed a streaming DataFrame to the operator, and give what it emits as another.
+
+        A query that writes `rows` starts now, and is stopped with the operator. If it fails, so does
+        whoever reads what is given back.
+
+        Args:
+            rows: with the operator's columns.
+            name: tells queries of one operator apart, and stays the same across restarts.
+            checkpoint: of that query. By default `queries/<name>` in the checkpoint directory of the
+                deployment; without one, a directory that goes with the operator, as its state does.
+            trigger: of that query, as for `DataStreamWriter.trigger`.
+
+        Raises:
+            InputError: if `rows` is no stream, or the operator does not say what it emits.
+        """
+        return self._transforms.start(rows, name, checkpoint, trigger or {})
 
     def drain(self, timeout_s: float = 60.0) -> None:
         """Wait until an operator that feeds its own input has taken all of it; flush feeders before.

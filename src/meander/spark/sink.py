@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 )
 
 from meander.errors import InputError, MeanderError
-from meander.runtime.about import Desk, OperatorGoneError, Part, desk_of, pack
+from meander.runtime.about import ONCE, Desk, OperatorGoneError, Part, desk_of, pack
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -175,7 +175,7 @@ class BatchWriter(Sink, DataSourceArrowWriter):
             raise InputError(
                 "the options query and batch go together, and batch is a number from 0"
             )
-        self.query, self.batch = query or f"write/{uuid.uuid4()}", int(batch or 0)
+        self.query, self.batch = query or f"{ONCE}{uuid.uuid4()}", int(batch or 0)
 
     def write(self, iterator: Iterator[Any]) -> StagedRows:
         """Stage the rows of one partition."""

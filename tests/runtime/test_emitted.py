@@ -1,0 +1,170 @@
+"""Outputs read by offset: every row once, across rescales and restarts of the reader."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runtime_kit import SharedLauncher, Stream, counted, until
+
+from meander.operators import WordCount
+from meander.runtime.about import Desk
+from meander.runtime.driver import Driver
+from meander.runtime.emitted import OutputReader, OutputsBrokenError, OutputsLostError
+
+TASKS = 16
+
+
+@pytest.fixture(scope="module")
+def launcher() -> Iterator[SharedLauncher]:
+    shared = SharedLauncher()
+    yield shared
+    shared.end()
+
+
+def deployed(launcher: SharedLauncher, **options: Any) -> Driver:
+    operator = WordCount(emit_updates=True)
+    return Driver(operator, tasks=TASKS, nodes=2, launcher=launcher, **options)
+
+
+def reader_of(driver: Driver, **options: Any) -> OutputReader:
+    return OutputReader(Desk(driver.address, driver.issue("query")), **options)
+
+
+def read(reader: OutputReader, start: Any, end: Any) -> list[tuple[str, int]]:
+    """Read as a query would after it was told its offsets again from a checkpoint."""
+    start, end = json.loads(json.dumps(start)), json.loads(json.dumps(end))
+    return [
+        (row["word"], row["count"])
+        for spans in reader.spans(start, end)
+        for table in reader.read(spans)
+        for row in table.to_pylist()
+    ]
+
+
+def highest(rows: list[tuple[str, int]]) -> Counter[str]:
+    """The last count of each word: updates of a word only grow."""
+    found: Counter[str] = Counter()
+    for word, count in rows:
+        found[word] = max(found[word], count)
+    return found
+
+
+def test_every_output_is_read_once_while_tasks_move(launcher: SharedLauncher) -> None:
+    """1. rows are fed while the operator grows and shrinks  2. a reader follows, and is replaced by
+    another one in between  3. it has seen every update once, and a replay gives the same."""
+    with deployed(launcher) as driver, driver.feeder("words") as feeder:
+        stream, reader = Stream(), reader_of(driver)
+        start = at = reader.earliest()
+        rows: list[tuple[str, int]] = []
+        for nodes in (4, 1):
+            moving = driver.rescale(nodes, tasks_max=2)
+            for batch in stream.batches(20):
+                feeder.feed(batch)
+                end = reader.latest(at)
+                rows += read(reader, at, end)
+                at = end
+            moving.wait(60)
+            reader = reader_of(driver)
+        feeder.flush()
+        end = reader.latest(at)
+        rows += read(reader, at, end)
+        assert len(rows) == len(set(rows)), "an update came twice"
+        assert highest(rows) == stream.counts == counted(driver)
+        assert sorted(read(reader, start, end)) == sorted(rows)
+        assert reader.latest(end) == end
+        reader.release(end)
+        assert reader.earliest() == end
+        with pytest.raises(OutputsLostError, match="are gone"):
+            read(reader, start, end)
+        assert read(reader_of(driver, fail_on_data_loss=False), start, end) == []
+
+
+def test_more_than_is_kept_is_dropped_and_said(launcher: SharedLauncher) -> None:
+    with deployed(launcher, output_rows_max=50) as driver:
+        reader = reader_of(driver)
+        start, stream = reader.earliest(), Stream()
+        with driver.feeder("words", gather_rows=1) as feeder:
+            for batch in stream.batches(30):
+                feeder.feed(batch)
+                feeder.flush()
+        end = reader.latest(start)
+        with pytest.raises(OutputsLostError, match="output_rows_max"):
+            read(reader, start, end)
+        rows = read(reader_of(driver, fail_on_data_loss=False), start, end)
+        assert 0 < len(rows) < 30 * 500
+
+
+def test_offsets_of_another_life_are_told_from_ours(launcher: SharedLauncher) -> None:
+    with deployed(launcher) as driver, driver.feeder("words") as feeder:
+        feeder.feed(Stream().batch())
+        feeder.flush()
+        past = reader_of(driver).latest()
+    with deployed(launcher) as driver, driver.feeder("words") as feeder:
+        stream = Stream(seed=2)
+        feeder.feed(stream.batch())
+        feeder.flush()
+        with pytest.raises(OutputsLostError, match="new checkpoint"):
+            reader_of(driver).latest(past)
+        reader = reader_of(driver, fail_on_data_loss=False)
+        assert highest(read(reader, past, reader.latest(past))) == stream.counts
+
+
+def test_with_checkpoints_only_what_is_durable_is_shown(
+    launcher: SharedLauncher, tmp_path: Path
+) -> None:
+    """1. outputs are read  2. the driver ends, and goes on from its checkpoint  3. so does the reader:
+    nothing twice, nothing missing."""
+    stream, rows = Stream(), list[tuple[str, int]]()
+    at: Any = None
+    for _ in range(2):
+        options = {"checkpoints": str(tmp_path), "checkpoint_s": 0.1}
+        with deployed(launcher, **options) as driver:
+            reader = reader_of(driver)
+            at = at or reader.earliest()
+            with driver.feeder("words") as feeder:
+                for batch in stream.batches(5):
+                    feeder.feed(batch)
+                feeder.flush(durable=True)
+            until(partial(_all_durable, reader))
+            end = reader.latest(at)
+            rows += read(reader, at, end)
+            at = end
+            assert highest(rows) == stream.counts
+    assert len(rows) == len(set(rows))
+
+
+def _all_durable(reader: OutputReader) -> bool:
+    return all(ready == last for _, ready, last in reader.all_ends().values())
+
+
+def test_what_feeds_the_operator_and_fails_is_told_to_readers(launcher: SharedLauncher) -> None:
+    with deployed(launcher) as driver:
+        reader = reader_of(driver)
+        start = reader.earliest()
+        driver.reception.troubles.append(lambda: "the query has failed: no such file")
+        with pytest.raises(OutputsBrokenError, match="no such file"):
+            reader.latest(start)
+
+
+def test_states_say_their_moment_while_tasks_move(launcher: SharedLauncher) -> None:
+    """Each task is there once, and its counts are of the moment that it tells."""
+    with deployed(launcher) as driver, driver.feeder("words", gather_rows=1) as feeder:
+        stream, sums = Stream(rows=100), [0]
+        for batch in stream.batches(40):
+            sums.append(sums[-1] + batch.num_rows)
+            feeder.feed(batch)
+        feeder.flush()
+        moving = driver.rescale(4, tasks_max=1)
+        table = driver.state()
+        moving.wait(60)
+        told = {row["task"]: json.loads(row["as_of"]) for row in table.to_pylist()}
+        assert {fact["feeders"]["words"] for fact in told.values()} <= set(range(40))
+        places = {(row["task"], row["node"], row["as_of"]) for row in table.to_pylist()}
+        assert len(places) == len(told), "a task was read at two moments"
+        assert sum(table["count"].to_pylist()) == sums[-1]
