@@ -1,0 +1,81 @@
+"""Streams of chaos come again as they were, and a wrong result is seen."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from meander.chaos.load import Patterns, Shape, Source, Words, app_of
+from meander.errors import InputError
+from meander.operators import TaskStates
+
+SHAPE = Shape(seed=3, feeders=2, batches=25, batch_s=0.0, rows=20)
+
+
+def test_a_source_gives_the_same_batches_after_any_offset() -> None:
+    for app in (Words(SHAPE), Patterns(SHAPE)):
+        source = pickle.loads(pickle.dumps(Source(app, 1, 0.0)))
+        whole, rest = list(source(-1)), list(source(19))
+        assert [piece.offset for piece in whole] == list(range(25))
+        assert [p.batch for p in whole[20:]] == [p.batch for p in rest]
+        assert whole[0].batch != next(iter(Source(app, 0, 0.0)(-1))).batch
+
+
+def words(app: Words) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for feeder in range(SHAPE.feeders):
+        for piece in Source(app, feeder, 0.0)(-1):
+            counts.update(piece.batch["word"].to_pylist())
+    return counts
+
+
+def test_a_word_that_is_lost_or_counted_twice_is_seen() -> None:
+    app = Words(SHAPE)
+    counts = words(app)
+
+    def compare() -> Any:
+        return app.compare(pa.table({"word": list(counts), "count": list(counts.values())}))
+
+    assert compare() == (1000, 0, 0)
+    first, second = list(counts)[:2]
+    counts[first] -= 1
+    counts[second] += 2
+    assert compare() == (1000, 1, 2)
+    assert not compare().exact
+
+
+def detected(app: Patterns) -> Any:
+    """Run the operator here, with its loop, and give its state as nodes show it."""
+    here = TaskStates(app.operator(), tasks=1)
+    here.create(0)
+    for feeder in range(SHAPE.feeders):
+        for piece in Source(app, feeder, 0.0)(-1):
+            waiting = [piece.batch]
+            while waiting:
+                batch = waiting.pop()
+                (context,) = here.process(np.array([0]), np.array([0, batch.num_rows]), batch)
+                waiting += context.fed
+    return pa.Table.from_batches([here[0].result()])
+
+
+def test_patterns_are_compared_with_brute_force() -> None:
+    app = Patterns(SHAPE)
+    state = detected(app)
+    assert app.compare(state).exact
+    counts = state["count"].to_pylist()
+    counts[3] += 1
+    wrong = state.set_column(state.schema.get_field_index("count"), "count", pa.array(counts))
+    assert app.compare(wrong).duplicated == 1
+    shown = [not flag for flag in state["reported"].to_pylist()]
+    wrong = state.set_column(state.schema.get_field_index("reported"), "reported", pa.array(shown))
+    assert not app.compare(wrong).exact
+
+
+def test_an_unknown_application_is_named_with_those_there_are() -> None:
+    with pytest.raises(InputError, match="word-count, frequent-patterns"):
+        app_of("nothing", SHAPE)
