@@ -124,8 +124,8 @@ def slowly(after: int) -> Iterator[SourceBatch]:
 def test_a_continuous_source_that_is_killed_replays_from_what_is_durable(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """1. a source feeds from a Spark task  2. a node is killed, then the source  3. Spark tries the task
-    again, which reads from the last durable offset on  4. every count is right."""
+    """1. a source feeds from a Spark task  2. a node is killed, then the source  3. Spark tries
+    its task again, which reads from the last durable offset on  4. every count is right."""
     with meander.deploy(
         spark, WordCount(), tasks=16, nodes=2, checkpoint=tmp_path.as_uri(), checkpoint_s=0.2
     ) as operator:

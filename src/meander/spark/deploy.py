@@ -70,9 +70,12 @@ def deploy(
         tasks: m, the number of partitions of its keys; it cannot change later.
         nodes: how many to start with.
         nodes_max: the most there will be; the session is checked for so many now.
-        checkpoint: a directory that all nodes and the driver can reach. With it a lost node costs
-            nothing but time; without it the state of its tasks is lost, and said to be.
-        checkpoint_s: how often what has changed is written there.
+        checkpoint: a folder that all nodes and the driver can reach, as a path or a URI that Arrow
+            knows (`file:`, `hdfs:`, `s3:`, …). If it holds a checkpoint, the operator goes on from
+            there, with any number of nodes. With it a lost node costs nothing but time; without
+            it the state of its tasks is lost, and said to be.
+        checkpoint_s: how often what has changed is written there; what a micro-batch changed is
+            written when it commits.
         host: the address that the master listens on; nodes listen on the one they reach it from.
         policy: which planner decides what moves.
         forecast: for the policy `mtm`: a file that `meander forecast` wrote.
@@ -88,6 +91,7 @@ def deploy(
     Raises:
         InputError: for a session that cannot carry it, naming all that is wrong, or an operator that
             cannot be sent.
+        CheckpointError: for a checkpoint of another operator, or one that is broken.
         DeployError: if nodes do not come up.
 
     >>> with meander.deploy(spark, WordCount(), nodes=2) as counts:              # doctest: +SKIP
