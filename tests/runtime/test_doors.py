@@ -191,6 +191,16 @@ def test_a_certificate_stands_for_no_other_name(live: Live) -> None:
     live.check()
 
 
+def test_orders_are_taken_from_the_master_alone(live: Live) -> None:
+    node = live.ports()[live.node]
+    feeder = live.driver.issue("f2")
+    for order in ("stop", "bequeath", "clear vault"):
+        with feeder.connect(node) as client, pytest.raises(flight.FlightUnauthorizedError):
+            list(client.do_action(flight.Action(order, b"{}"), feeder.call(5.0)))
+    assert asked(node, feeder), "a question is answered"
+    live.check()
+
+
 def test_a_replayed_message_counts_once(live: Live) -> None:
     """Rows that were sent before, bit by bit, by whoever has all the right papers."""
     driver, node = live.driver, live.node

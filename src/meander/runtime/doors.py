@@ -19,10 +19,13 @@ from typing import Any, Final
 
 from pyarrow import flight
 
+from meander.protocol.messages import MASTER
 from meander.runtime.credentials import TOKEN_HEADER, Credentials, may_speak_as
 
 log = logging.getLogger(__name__)
 
+ORDERS: Final = frozenset({"stop", "bequeath", "clear vault"})
+"""Requests that change something."""
 QUIET_S: Final = 60.0
 """Between two lines about one peer."""
 PEERS_MAX: Final = 256
@@ -114,6 +117,19 @@ class Door:
             self.refusals.note(caller, WRONG_TOKEN)
             raise flight.FlightUnauthenticatedError(WRONG_TOKEN)
         return caller
+
+    def check_order(self, context: Any, kind: str) -> None:
+        """Take orders from the master alone; questions from everybody.
+
+        Raises:
+            FlightUnauthorizedError: if somebody else gives one.
+        """
+        if kind in ORDERS:
+            try:
+                self.check_name(context, MASTER)
+            except flight.FlightUnauthorizedError as error:
+                self.refusals.note(host_of(context.peer()), str(error))
+                raise
 
     def check_name(self, context: Any, peer: str) -> None:
         """Let a peer bear no name but its certificate's.

@@ -89,6 +89,7 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
     def do_action(self, context: Any, action: Any) -> Any:
         """Answer a request for facts, as JSON."""
         self._transport.door.admit(context)
+        self._transport.door.check_order(context, action.type)
         return [json.dumps(self._transport.facts(action.type, action.body)).encode()]
 
 
