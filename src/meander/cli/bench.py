@@ -19,6 +19,7 @@ BENCHES = (
     Command("live", "a live migration against a restart", "meander.cli.bench_live"),
     Command("throughput", "what elasticity costs", "meander.cli.bench_throughput"),
     Command("checkpoint", "what durability costs and gives", "meander.cli.bench_checkpoint"),
+    Command("spark", "the sink against Spark's own aggregation", "meander.cli.bench_spark"),
     Command("table", "the keyed table against a Python dict", "meander.cli.bench_table"),
 )
 

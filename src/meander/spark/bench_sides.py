@@ -1,0 +1,149 @@
+"""The sides of `bench spark`: the same words into Meander, into Spark's own aggregation, into nothing.
+
+    noop     the words are made and dropped: what no sink can be faster than
+    spark    groupBy("word").count() in the RocksDB state store, changes logged (`changelog
+             checkpointing`), every batch durable in the checkpoint; what it emits is dropped
+    meander  writeStream.format("meander"), WordCount; every batch durable if there is a checkpoint
+
+All run in one session. Times are Spark's own: `triggerExecution` of each micro-batch, from the look for
+new rows to the commit.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from meander.operators import WordCount
+from meander.spark.bench_data import Rows
+from meander.spark.deploy import ElasticOperator, deploy
+from meander.spark.session import settings
+
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+STATE_STORE = {
+    "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
+TASKS = 64
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A micro-batch that was committed."""
+
+    number: int
+    began_s: float
+    ended_s: float
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.ended_s - self.began_s
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast a side was."""
+
+    rows_s: float
+    batch_ms: list[float]
+    equal: bool
+    """Whether every count was right; a side that counts nothing is always right."""
+
+    @property
+    def median_ms(self) -> float:
+        """The usual batch."""
+        return statistics.median(self.batch_ms)
+
+
+def drop(spark: SparkSession, rows: Rows, scratch: Path) -> Pace:
+    """Run the side that drops the words."""
+    return pace(rows, to_its_end(rows.stream(spark).writeStream.format("noop"), scratch), True)
+
+
+def aggregate(spark: SparkSession, rows: Rows, scratch: Path, partitions: int) -> Pace:
+    """Run Spark's own aggregation."""
+    ended = spark_count(spark, rows, scratch, partitions)
+    return pace(rows, ended, same(spark_state(spark, scratch), rows))
+
+
+def spark_count(spark: SparkSession, rows: Rows, scratch: Path, partitions: int) -> StreamingQuery:
+    """Count with Spark until the stream ends, in so many partitions of state."""
+    with settings(spark, {**STATE_STORE, "spark.sql.shuffle.partitions": str(partitions)}):
+        counts = rows.stream(spark).groupBy("word").count().writeStream.outputMode("update")
+        return to_its_end(counts.format("noop"), scratch)
+
+
+def spark_state(spark: SparkSession, checkpoint: Path) -> DataFrame:
+    """Read the state of Spark's aggregation, after the last batch that was committed."""
+    with settings(spark, STATE_STORE):
+        state = spark.read.format("statestore").load(str(checkpoint))
+        return state.selectExpr("key.word as word", "value.count as count")
+
+
+def sink(
+    spark: SparkSession, rows: Rows, scratch: Path, nodes: int, *, durable: bool, tasks: int = TASKS
+) -> Pace:
+    """Run Meander's sink."""
+    with elastic(spark, scratch, nodes, nodes, durable=durable, tasks=tasks) as counts:
+        ended = to_its_end(meander_writer(spark, rows, counts), scratch / "query")
+        return pace(rows, ended, same(counts.state(), rows))
+
+
+def elastic(
+    spark: SparkSession,
+    scratch: Path,
+    nodes: int,
+    nodes_max: int,
+    *,
+    durable: bool,
+    tasks: int = TASKS,
+) -> ElasticOperator:
+    """Start a word count on nodes in Spark tasks."""
+    checkpoint = str(scratch / "operator") if durable else None
+    return deploy(spark, WordCount(), tasks, nodes, nodes_max=nodes_max, checkpoint=checkpoint)
+
+
+def meander_writer(spark: SparkSession, rows: Rows, counts: ElasticOperator) -> Any:
+    """Write a stream into it."""
+    words = rows.stream(spark).writeStream
+    return words.format("meander").option("operator", counts.address)
+
+
+def to_its_end(writer: Any, checkpoint: Path) -> StreamingQuery:
+    """Start a query on all there is, and wait until it has ended."""
+    query: StreamingQuery = (
+        writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    )
+    query.awaitTermination()
+    return query
+
+
+def pace(rows: Rows, query: StreamingQuery, equal: bool) -> Pace:
+    """Compute the pace over the batches that count."""
+    counted = [b for b in batches_of(query) if b.number >= rows.skipped]
+    words, times = sum(rows.batches[b.number] for b in counted), [b.seconds for b in counted]
+    return Pace(words / sum(times), [1000 * s for s in times], equal)
+
+
+def batches_of(query: StreamingQuery) -> list[Batch]:
+    """List the batches that a query has committed, from what it remembers of its progress."""
+    found: dict[int, Batch] = {}
+    for progress in query.recentProgress:
+        if progress["numInputRows"]:
+            began = datetime.fromisoformat(progress["timestamp"]).timestamp()
+            seconds = progress["durationMs"]["triggerExecution"] / 1000
+            found[progress["batchId"]] = Batch(progress["batchId"], began, began + seconds)
+    return [found[number] for number in sorted(found)]
+
+
+def same(ours: DataFrame, rows: Rows) -> bool:
+    """Tell whether a table of `word` and `count` is the true one."""
+    table: Any = ours.select("word", "count").toArrow().sort_by("word")
+    return bool(table.cast(rows.counts.schema).equals(rows.counts))
