@@ -9,7 +9,7 @@ from cli_kit import TABLE3
 from meander.cli.bench_plan import SIZES, TAUS, measure
 from meander.cli.instances import instance
 from meander.cli.milp import Milp
-from meander.cli.plots import POLICY_COLOR
+from meander.lab.palette import POLICY_COLOR
 from meander.planning import POLICIES, plan
 from meander.planning.feasible import smallest_tau
 

@@ -17,8 +17,9 @@ from rich.text import Text
 from meander.cli.arguments import positive
 from meander.cli.evaluation import Lab, Span
 from meander.cli.main import OK
-from meander.cli.plots import INK, POLICY_COLOR, new_figure, plot_path, save
+from meander.cli.plots import new_figure, plot_path, save
 from meander.errors import InputError
+from meander.lab.palette import INK, POLICY_COLOR
 from meander.model import exact_tau
 from meander.planning import POLICIES
 from meander.planning.evaluate import Replay, summary

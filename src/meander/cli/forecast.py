@@ -22,6 +22,7 @@ from meander.cli.arguments import positive
 from meander.cli.main import OK
 from meander.cli.mtm import read_mtm
 from meander.errors import InfeasibleError, InputError
+from meander.lab.provenance import commit
 from meander.model import Plan, Problem, Workload, exact_tau
 from meander.planning.ahead import mtm_plan, tried
 from meander.planning.cvi import Round
@@ -191,24 +192,6 @@ def _source(args: argparse.Namespace) -> dict[str, Any]:
         "seed": args.seed,
         "commit": commit(),
     }
-
-
-def commit() -> str | None:
-    """Name the commit of the source tree that runs, `dirty-` when it has changes; None outside."""
-    import subprocess
-
-    here = Path(__file__).parent
-    try:
-        head, status = (
-            subprocess.run(
-                ["git", "-C", str(here), *words], capture_output=True, text=True, check=True,
-                timeout=10,
-            ).stdout.strip()
-            for words in (("rev-parse", "--short", "HEAD"), ("status", "--porcelain", "-uno"))
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return f"dirty-{head}" if status else head
 
 
 def _identity(args: argparse.Namespace, mtm: Mtm, load: Workload) -> str:

@@ -46,6 +46,7 @@ COMMANDS: Final = (
     Command("mtm", "a trace to the matrix of where n goes next", "meander.cli.mtm"),
     Command("forecast", "project migration costs into a file", "meander.cli.forecast"),
     Command("evaluate", "replay a trace with every policy", "meander.cli.evaluate"),
+    Command("experiment", "the paper's experiments, with verdicts", "meander.cli.experiment"),
     Command("generate", "made-up streams of any size", "meander.cli.generate"),
     Command("sim", "the migration protocol under faults, by seeds", "meander.cli.sim"),
     Command("chaos", "kill, stop and cut off real processes; compare", "meander.cli.chaos"),

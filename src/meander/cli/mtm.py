@@ -12,8 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from meander.cli.main import OK
-from meander.cli.plots import INK, new_figure, plot_path, save
+from meander.cli.plots import new_figure, plot_path, save
 from meander.errors import InputError
+from meander.lab.palette import INK
 from meander.planning.mtm import KINDS, Label, Mtm, mtm_from_trace, sequence_probability
 
 if TYPE_CHECKING:

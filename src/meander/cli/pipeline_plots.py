@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from meander.cli.plots import INK, POLICY_COLOR, new_figure, save
+from meander.cli.plots import new_figure, save
+from meander.lab.palette import INK, POLICY_COLOR
 from meander.spark.profile import Profile
 from meander.spark.trace import Trace
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from meander.errors import InputError
+from meander.lab.palette import INK, POLICY_COLOR
 from meander.model import Assignment, NodeId, Plan
 
 if TYPE_CHECKING:
@@ -19,23 +20,9 @@ if TYPE_CHECKING:
 
 KINDS: Final = (".png", ".svg")
 
-# Okabe and Ito's colours, which also colour-blind readers can tell apart, and two greys.
-POLICY_COLOR: Final = {
-    "ssm": "#0072B2",
-    "ssm-paper": "#56B4E9",
-    "simple-ssm": "#A6CEE3",
-    "storm": "#D55E00",
-    "storm-matched": "#E69F00",
-    "flink": "#CC79A7",
-    "consistent-hash": "#009E73",
-    "bounded-hash": "#7FBF7B",
-    "redist": "#999999",
-    "hash ring to ring": "#00553E",
-}
 NODE_COLORS: Final = (
     "#8dd3c7", "#fdb462", "#bebada", "#fb8072", "#80b1d3", "#b3de69", "#fccde5", "#ffed6f",
 )  # fmt: skip
-INK: Final = "#333333"
 
 
 def plot_path(text: str) -> Path:

@@ -16,8 +16,9 @@ from rich.table import Table
 
 from meander import __version__
 from meander.cli.picture import amount
-from meander.cli.plots import INK, NODE_COLORS, POLICY_COLOR, new_figure
+from meander.cli.plots import NODE_COLORS, new_figure
 from meander.errors import InputError
+from meander.lab.palette import INK, POLICY_COLOR
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

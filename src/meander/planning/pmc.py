@@ -206,7 +206,7 @@ def look_ahead(
     """
     choices = Choices.empty(len(rows), model)
     sweep(model, frontier, rows, model.next_labels[sets], choices)
-    ahead = np.concatenate([frontier.value, [np.inf]])
+    ahead = np.concatenate([frontier.value, [0.0]])  # what -1 names is replaced below
     chosen = np.where(choices.choice < 0, -1, model.value_from[:-1] + choices.choice)
     best = np.where(choices.choice < 0, 0.0, choices.cost + model.gamma * ahead[chosen])
     seen = best @ model.mtm.matrix.T

@@ -1,0 +1,111 @@
+"""Every experiment at toy size: do its tables have the shape that claims and plots ask for?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from meander.lab.columns import SHOWN
+from meander.lab.ground import Ground
+from meander.lab.parameters import parameters
+from meander.lab.registry import EXPERIMENTS, experiment
+from meander.lab.report import DRAWINGS, ORDER, prose, write_report
+from meander.lab.runner import run
+from meander.lab.tables import Rows, Table
+
+PLANNED = ("table3", "appendix-a", "fig12", "fig13", "fig15", "fig17", "drift")
+
+
+@pytest.fixture(scope="module")
+def folder(ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tables of all planning experiments."""
+    folder = tmp_path_factory.mktemp("tables")
+    trouble = run([experiment(name) for name in PLANNED], ground, folder, lambda _: None)
+    assert trouble == []
+    return folder
+
+
+def table(folder: Path, name: str) -> Rows:
+    return Table(folder, name).read()
+
+
+def test_every_experiment_has_parameters_words_columns_and_a_drawing() -> None:
+    names = {one.name for one in EXPERIMENTS}
+    assert names == set(ORDER) == set(DRAWINGS) == set(SHOWN) == set(prose()["figures"])
+    for name in names:
+        for scale in ("quick", "paper", "toy"):
+            wanted = parameters(name, scale)
+            assert wanted.budget_s > 0
+            assert experiment(name).load().cells(wanted)
+
+
+def test_quick_fits_a_quarter_of_an_hour() -> None:
+    assert sum(parameters(one.name, "quick").budget_s for one in EXPERIMENTS) <= 15 * 60
+
+
+def test_rows_know_where_they_come_from(folder: Path) -> None:
+    for name in PLANNED:
+        for row in table(folder, name):
+            assert row["scale"] == "toy"
+            assert all(row[key] for key in ("commit", "code", "machine", "data", "measured_at"))
+        assert (
+            Table(folder, name)
+            .path.with_suffix(".csv")
+            .read_text()
+            .startswith(",".join(list(table(folder, name)[0])[:2]))
+        )
+
+
+def test_figure_12_has_every_method_at_every_tau(folder: Path) -> None:
+    wanted, rows = parameters("fig12", "toy"), table(folder, "fig12")
+    assert {(r["method"], r["tau"]) for r in rows} == {
+        (m, tau) for m in wanted.methods for tau in wanted.taus
+    }
+    single = rows.where(method="ssm")
+    assert all(r["met_tau_share"] == 1.0 for r in single)
+    assert all(0 <= r["cost_low"] <= r["cost_pct"] <= 100 for r in single)
+    assert rows.where(method="storm").mean("cost_pct") > single.mean("cost_pct")
+
+
+def test_figures_13_and_15_agree_on_what_two_algorithms_cost(folder: Path) -> None:
+    assert all(row["plan_us"] > 0 for row in table(folder, "fig13"))
+    rows = table(folder, "fig15")
+    for tasks in rows.values("tasks"):
+        ours, theirs = (rows.where(method=m, tasks=tasks) for m in ("ssm", "ssm-paper"))
+        assert ours.mean("cost_pct") == pytest.approx(theirs.mean("cost_pct"), rel=0.5)
+
+
+def test_figure_17_begins_with_single_step(folder: Path) -> None:
+    rows = table(folder, "fig17").where(gamma=0.0)
+    assert rows.where(method="mtm:n").mean("cost_pct") == rows.where(method="ssm").mean("cost_pct")
+    exact = table(folder, "fig17").where(method="PMC")
+    assert exact.where(gamma=0.8)[0]["sweeps"] < exact.where(gamma=0.8)[0]["sweeps_plain"]
+
+
+def test_table_3_and_appendix_a_are_as_the_errata_say(folder: Path) -> None:
+    totals = {row["method"]: row["total"] for row in table(folder, "table3")}
+    assert totals["best sequence"] == 6
+    assert totals["single-step, unluckiest"] == 8
+    rows = table(folder, "appendix-a").where(sizes="equal")
+    assert rows.where(method="any assignment").mean("cost") == 2
+    assert rows.where(method="single-step, heavy tasks at the ends").mean("cost") == 4
+
+
+def test_drift_is_drawn_from_the_seed(folder: Path, ground: Ground) -> None:
+    from meander.lab.drift import steps_of
+
+    one, two = (steps_of("0.3", ground, ("word-count", 16, 90.0)) for _ in range(2))
+    assert one[0].workload.work.tolist() == two[0].workload.work.tolist()
+    assert one[0].workload.work.tolist() != one[1].workload.work.tolist()
+
+
+def test_the_report_is_one_page_with_its_figures(folder: Path, tmp_path: Path) -> None:
+    written = write_report(folder, tmp_path, "toy")
+    text = (tmp_path / "experiments.md").read_text()
+    assert "| 12.1 | fig12 |" in text
+    assert "*not measured*" in text  # nothing live was
+    page = (tmp_path / "experiments.html").read_text()
+    assert page.count("data:image/svg+xml") == 2 * len(PLANNED)
+    assert 'src="figures/' not in page
+    assert all(path.exists() for path in written)

@@ -1,0 +1,26 @@
+"""Experiments that need Spark, at toy size: the pre-computation, and tweets that are generated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from pyspark.sql import SparkSession
+
+from meander.lab.ground import Ground
+from meander.lab.registry import experiment
+from meander.lab.runner import run
+from meander.lab.tables import Table
+
+
+def test_figure_14_on_generated_tweets(spark: SparkSession, tmp_path: Path) -> None:
+    ground = Ground("toy", None, tmp_path)
+    assert ground.data.startswith("generated")
+    assert run([experiment("fig14")], ground, tmp_path, lambda _: None) == []
+    rows = Table(tmp_path, "fig14").read()
+    assert rows.names("method") == ["exact", "candidates"]
+    exact = rows.where(method="exact")[0]
+    assert exact["partitions"] == exact["states"]
+    assert exact["seconds"] > 0
+    again = Ground("toy", None, tmp_path)
+    assert np.array_equal(again.trace.nodes, ground.trace.nodes)
