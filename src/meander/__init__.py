@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from meander.spark.deploy import deploy as deploy
+    from meander.spark.processor import processor as processor
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "deploy"]
+__all__ = ["__version__", "deploy", "processor"]
 
 
 def __getattr__(name: str) -> Any:
@@ -21,4 +22,8 @@ def __getattr__(name: str) -> Any:
         from meander.spark.deploy import deploy
 
         return deploy
+    if name == "processor":
+        from meander.spark.processor import processor
+
+        return processor
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

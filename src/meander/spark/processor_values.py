@@ -1,0 +1,196 @@
+"""Values of a processor's state: checked when they are written, and laid out as Arrow when they move.
+
+Spark sends every value through its JVM, so a wrong one shows at once (or becomes null without a word).
+Here it is checked against the declared schema when it is written: an error then names the state
+variable and the field, and no value can turn out not to fit when its task moves. What is read back is
+what Spark would give: a timestamp is a naive datetime of the process's own time zone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DayTimeIntervalType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from meander.errors import InputError
+
+BITS: Final[dict[type, int]] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
+PLAIN: Final[dict[type, tuple[type, ...]]] = {
+    StringType: (str,),
+    BooleanType: (bool,),
+    DateType: (date,),
+    TimestampType: (datetime,),
+    TimestampNTZType: (datetime,),
+    DayTimeIntervalType: (timedelta,),
+    DecimalType: (Decimal,),
+}
+NESTED: Final = (ArrayType, MapType, StructType)
+
+Fit = Callable[[Any], Any]
+
+
+def fitter(kind: DataType) -> Fit:
+    """Make the function that checks a value of a type and gives a copy of it.
+
+    It raises TypeError or ValueError for what does not fit.
+    """
+    make = _fitter(kind)
+    return lambda value: None if value is None else make(value)
+
+
+def _fitter(kind: DataType) -> Fit:
+    if type(kind) in BITS:
+        return _whole(BITS[type(kind)])
+    if isinstance(kind, FloatType | DoubleType):
+        return _single if isinstance(kind, FloatType) else _number
+    if isinstance(kind, BinaryType):
+        return _bytes
+    if isinstance(kind, ArrayType):
+        item = fitter(kind.elementType)
+        return lambda values: [item(v) for v in _of(values, list, tuple)]
+    if isinstance(kind, MapType):
+        key, value = fitter(kind.keyType), fitter(kind.valueType)
+        return lambda pairs: {key(k): value(v) for k, v in _of(pairs, dict).items()}
+    if isinstance(kind, StructType):
+        return row_fitter(kind)
+    if type(kind) in PLAIN:
+        types = PLAIN[type(kind)]
+        return lambda value: _of(value, *types)
+    raise InputError(f"a state cannot hold {kind.simpleString()}: use a type that Arrow has")
+
+
+def converts(schema: StructType) -> bool:
+    """Whether a schema has times or the like, which Spark keeps as numbers."""
+    return any(field.needConversion() for field in schema.fields)
+
+
+def row_fitter(schema: StructType) -> Callable[[Any], tuple[Any, ...]]:
+    """Make the function that checks a tuple against a schema and gives a copy of it."""
+    fits = [(field.name, fitter(field.dataType)) for field in schema.fields]
+
+    def fit(row: Any) -> tuple[Any, ...]:
+        values = tuple(_of(row, tuple, list))
+        if len(values) != len(fits):
+            raise ValueError(f"it has {len(values)} fields, and {len(fits)} are declared")
+        found = []
+        for (name, make), value in zip(fits, values, strict=True):
+            plain = value.item() if hasattr(value, "dtype") else value  # a NumPy scalar
+            try:
+                found.append(make(plain))
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"field {name!r}: {error}") from None
+        return (
+            tuple(schema.fromInternal(schema.toInternal(tuple(found)))) if turns else tuple(found)
+        )
+
+    turns = converts(schema)
+    return fit
+
+
+def _of(value: Any, *types: type) -> Any:
+    if not isinstance(value, types):
+        raise TypeError(f"{value!r:.60} is no {' or '.join(t.__name__ for t in types)}")
+    return value.to_pydatetime() if hasattr(value, "to_pydatetime") else value  # a pandas Timestamp
+
+
+def _whole(bits: int) -> Fit:
+    low, high = -(1 << (bits - 1)), 1 << (bits - 1)
+
+    def fit(value: Any) -> int:
+        if type(value) is not int:
+            raise TypeError(f"{value!r:.60} is no whole number")
+        if not low <= value < high:
+            raise ValueError(f"{value} has more than {bits} bits")
+        return value
+
+    return fit
+
+
+def _number(value: Any) -> float:
+    if type(value) not in (int, float):
+        raise TypeError(f"{value!r:.60} is no number")
+    return float(value)
+
+
+def _single(value: Any) -> float:
+    return float(pa.scalar(_number(value), pa.float32()).as_py())
+
+
+def _bytes(value: Any) -> bytes:
+    return bytes(_of(value, bytes, bytearray))
+
+
+# --------------------------------------------------------------------------- Arrow
+
+
+def arrow_type(schema: StructType) -> Any:
+    """Give the Arrow type of a schema's rows.
+
+    Raises:
+        InputError: for a type that Arrow has not, or two fields of one name.
+    """
+    names = [field.name for field in schema.fields]
+    if len(set(names)) < len(names) or not names:
+        raise InputError(f"a state needs fields with names of their own, not {names}")
+    for field in schema.fields:
+        fitter(field.dataType)
+    try:
+        return to_arrow_type(schema, timezone="UTC")
+    except Exception as error:  # pyspark raises several kinds
+        raise InputError(f"Arrow cannot hold {schema.simpleString()}: {error}") from None
+
+
+def internal(schema: StructType, rows: list[Any]) -> list[Any]:
+    """Write rows as Arrow takes them: times as numbers, whatever the process's time zone."""
+    if not converts(schema):
+        return rows
+    return [None if row is None else schema.toInternal(row) for row in rows]
+
+
+def plain_reader(kind: DataType) -> Fit:
+    """Make the function that turns what Arrow gives for a type into what a processor had written."""
+    if isinstance(kind, StructType):
+        fields = [(f.name, plain_reader(f.dataType)) for f in kind.fields]
+        return lambda row: None if row is None else tuple(read(row[n]) for n, read in fields)
+    if isinstance(kind, ArrayType):
+        item = plain_reader(kind.elementType)
+        return lambda values: None if values is None else [item(v) for v in values]
+    if isinstance(kind, MapType):
+        key, value = plain_reader(kind.keyType), plain_reader(kind.valueType)
+        return lambda pairs: None if pairs is None else {key(k): value(v) for k, v in pairs}
+    return lambda value: value
+
+
+def row_reader(schema: StructType) -> Callable[[Any], tuple[Any, ...]]:
+    """Make the function that reads a row of Arrow's struct type."""
+    read, turns = plain_reader(schema), converts(schema)
+
+    def row(value: Any) -> tuple[Any, ...]:
+        found: tuple[Any, ...] = read(value)
+        return tuple(schema.fromInternal(schema.toInternal(found))) if turns else found
+
+    return row

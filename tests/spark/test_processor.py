@@ -1,0 +1,399 @@
+"""A processor as an operator, at one adapter with a clock of its own: state, timers, times to live."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pandas as pd
+import processors
+import pyarrow as pa
+import pytest
+from pyspark.sql import Row, SparkSession
+from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql.types import StructType
+
+import meander
+from meander.errors import InputError, OperatorError, StateError
+from meander.runtime.adapter import OperatorAdapter
+from meander.runtime.rows import Mark, Rows
+from meander.spark.processor import ProcessorOperator, processor
+from meander.spark.processor_state import ProcessorState
+from meander.spark.processor_values import row_fitter
+
+SCHEMA = "k string, at timestamp, n long"
+OUT = "k string, what string, n long"
+
+
+class Base(StatefulProcessor):
+    """Says what it is told to say."""
+
+    def init(self, handle: Any) -> None:
+        self.handle = handle
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        return iter(())
+
+    def say(self, key: Any, what: str, n: int = 0) -> Row:
+        return Row(k=key[0], what=what, n=n)
+
+
+class Place:
+    """One adapter with one task, and a clock."""
+
+    def __init__(self, operator: ProcessorOperator) -> None:
+        self.now_ms, self.number = 1_000_000, 0
+        operator = pickle.loads(pickle.dumps(operator))
+        operator.open()
+        self.adapter = OperatorAdapter(operator, 1, lambda: self.now_ms * 1000)
+        self.app = self.adapter.empty(0)
+
+    def give(self, *rows: tuple[str, float, int | None], word: float | None = None) -> list[Any]:
+        """Give a micro-batch, move the task, and tell what came out."""
+        batch = pa.record_batch(
+            [
+                [k for k, _, _ in rows],
+                [datetime.fromtimestamp(at, UTC) for _, at, _ in rows],
+                [n for _, _, n in rows],
+            ],
+            schema=self.adapter.operator.schema,
+        )
+        marks = () if word is None else (Mark(0, 0, int(word * 1e6)),)
+        parts = [Rows(batch, 0, batch.num_rows, marks)]
+        list(self.adapter.apply_batch(0, self.app, "q", parts))
+        return self.out()
+
+    def wait(self, ms: int) -> list[Any]:
+        self.now_ms += ms
+        self.adapter.elapse(0, self.app, 0.0)
+        return self.out()
+
+    def out(self) -> list[Any]:
+        self.app = self.adapter.load(0, self.adapter.dump(self.app))
+        found = self.app.outputs.after(self.number)
+        self.number = self.app.outputs.last
+        return [(r["k"], r["what"], r["n"]) for _, b in found for r in b.to_pylist()]
+
+
+def made(found: Any, **options: Any) -> ProcessorOperator:
+    given = {"keys": ["k"], "schema": SCHEMA, "form": "row", **options}
+    return processor(found, OUT, **given)
+
+
+@pytest.fixture(autouse=True)
+def session(spark: SparkSession) -> SparkSession:
+    return spark
+
+
+# ---------------------------------------------------------------------- state
+
+
+class Kinds(Base):
+    def init(self, handle: Any) -> None:
+        self.v = handle.getValueState(
+            "v",
+            "i int, s string, t timestamp, d date, c decimal(10,2), a array<int>, m map<string,double>",
+        )
+        self.l = handle.getListState("l", "x struct<y: long, z: string>, b binary")
+        self.m = handle.getMapState("m", "k string, n int", "f float, o boolean")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        if self.v.exists():
+            yield self.say(key, repr(self.v.get()))
+            yield self.say(key, repr([(tuple(x), b) for x, b in self.l.get()]))
+            yield self.say(key, repr(sorted(self.m.iterator())))
+            return
+        when = datetime(2026, 1, 2, 3, 4, 5, 6)
+        self.v.update((7, "s", when, date(2026, 1, 2), Decimal("1.50"), [1, None], {"a": 0.5}))
+        self.l.put([((1, "z"), b"\x00"), ((2, None), None)])
+        self.m.updateValue(("k", 1), (0.1, True))
+        self.m.updateValue(("k", 2), (None, None))
+
+
+def test_values_of_every_kind_survive_a_move() -> None:
+    place = Place(made(Kinds()))
+    assert place.give(("a", 1, 1)) == []
+    value, items, pairs = [what for _, what, _ in place.give(("a", 1, 1))]
+    when = "datetime.datetime(2026, 1, 2, 3, 4, 5, 6)"
+    assert value == (
+        f"(7, 's', {when}, datetime.date(2026, 1, 2), Decimal('1.50'), [1, None], {{'a': 0.5}})"
+    )
+    assert items == r"[((1, 'z'), b'\x00'), ((2, None), None)]"
+    assert pairs == "[(('k', 1), (0.10000000149011612, True)), (('k', 2), (None, None))]"
+    assert place.adapter.show(place.app).column_names == ["k", "v", "l", "m"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "what"),
+    [
+        ("n int", (2**31,), "field 'n': 2147483648 has more than 32 bits"),
+        ("n int", ("x",), "field 'n': 'x' is no whole number"),
+        ("n int", (True,), "is no whole number"),
+        ("n int", (1, 2), "it has 2 fields, and 1 are declared"),
+        ("s string", (1,), "1 is no str"),
+        ("d double", ("1",), "'1' is no number"),
+        ("a array<int>", ({},), "is no list"),
+        ("n int", 5, "5 is no tuple"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused_when_it_is_written(
+    kind: str, value: Any, what: str
+) -> None:
+    with pytest.raises((TypeError, ValueError), match=what):
+        row_fitter(StructType.fromDDL(kind))(value)
+
+
+def test_numpy_and_pandas_scalars_fit() -> None:
+    fit = row_fitter(StructType.fromDDL("n int, d double, t timestamp, f double"))
+    row = pd.DataFrame({"n": [3], "d": [0.5], "t": [pd.Timestamp("2026-01-01")]}).iloc[0]
+    assert fit((row.n, row.d, row.t, 2)) == (3, 0.5, datetime(2026, 1, 1), 2.0)
+    assert [type(x) for x in fit((row.n, row.d, row.t, 2))] == [int, float, datetime, float]
+
+
+class Lists(Base):
+    def init(self, handle: Any) -> None:
+        self.l = handle.getListState("l", "a array<int>")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        mine = [1]
+        self.l.put([(mine,)])
+        mine.append(2)
+        next(self.l.get())[0].append(3)
+        yield self.say(key, repr(list(self.l.get())))
+        self.l.appendList([])
+
+
+def test_what_is_written_and_shown_is_a_copy_and_empty_lists_are_refused() -> None:
+    with pytest.raises(OperatorError, match="state 'l': an empty list; use clear"):
+        Place(made(Lists())).give(("a", 1, 1))
+
+
+class Changing(Base):
+    """Writes n under the key; removes the key for null."""
+
+    def init(self, handle: Any) -> None:
+        self.v = handle.getValueState("v", "n long")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        for row in rows:
+            if row.n is None:
+                self.v.clear()
+            else:
+                self.v.update((row.n,))
+        return iter(())
+
+
+def test_changes_bring_an_older_state_up_to_date() -> None:
+    place = Place(made(Changing()))
+    operator, context = place.adapter.operator, place.adapter._context(place.app)
+
+    def write(*pairs: tuple[str, int | None]) -> None:
+        rows = [{"k": k, "at": None, "n": n} for k, n in pairs]
+        batch = pa.RecordBatch.from_pylist(rows, schema=operator.schema)
+        operator.process(state, batch, context)
+
+    state: ProcessorState = place.app.state
+    write(*((f"k{i}", i) for i in range(20)))
+    older = operator.load(operator.dump(state), context)
+    sealed = operator.seal(state)
+    assert sealed is not None
+    write(("k1", 100), ("k2", None), ("k3", None), ("k3", 33), ("new", 1))
+    changed = operator.changes(state, sealed)
+    assert sum(batch.num_rows for batch in changed) == 4
+    newer = operator.apply_changes(older, changed, context)
+    assert newer.entries == state.entries
+    for number in range(1500):
+        write((f"gone{number}", 1), (f"gone{number}", None))
+    assert operator.seal(state) is None  # too much to remember: the next record is whole
+    sealed = operator.seal(state)
+    assert sealed is not None
+    assert operator.changes(state, sealed) == []
+    assert len(state.stamps) <= len(state.entries)
+    assert 0 < operator.size(state) < 10_000
+
+
+def test_a_state_of_other_variables_is_refused_unless_init_deletes_them() -> None:
+    class Other(Base):
+        def init(self, handle: Any) -> None:
+            self.w = handle.getValueState("w", "n int")
+
+    class Deletes(Other):
+        def init(self, handle: Any) -> None:
+            handle.deleteIfExists("v")
+            super().init(handle)
+
+    place = Place(made(Changing()))
+    place.give(("a", 1, 5))
+    (dumped,) = place.adapter.operator.dump(place.app.state)
+    context = place.adapter._context(place.app)
+    with pytest.raises(StateError, match="variable 'v', which init neither declares nor deletes"):
+        made(Other()).load([dumped], context)
+    assert made(Deletes()).load([dumped], context).entries == {}
+    wrong = dumped.set_column(1, "v", pa.array(["x"]))
+    with pytest.raises(StateError, match="the state of 'v' is string, not struct"):
+        made(Changing()).load([wrong], context)
+
+
+# ---------------------------------------------------------------------- time
+
+
+class Lives(Base):
+    def init(self, handle: Any) -> None:
+        self.v = handle.getValueState("v", "n long", 1000)
+        self.l = handle.getListState("l", "n long", 1000)
+        self.m = handle.getMapState("m", "n long", "n long", 1000)
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        for row in rows:
+            seen = self.v.get(), list(self.l.get()), sorted(self.m.keys())
+            yield self.say(key, repr((*seen, self.v.exists(), self.m.exists())))
+            if row.n:
+                self.v.update((row.n,))
+                self.l.appendValue((row.n,))
+                self.m.updateValue((row.n,), (1,))
+
+
+def test_values_outlive_their_time_and_are_swept() -> None:
+    place = Place(made(Lives(), time_mode="ProcessingTime"))
+    place.give(("a", 1, 1))
+    place.wait(600)
+    assert place.give(("a", 1, 2)) == [("a", "((1,), [(1,)], [(1,)], True, True)", 0)]
+    place.wait(399)  # 999 ms after the first
+    assert place.give(("a", 1, 0)) == [("a", "((2,), [(1,), (2,)], [(1,), (2,)], True, True)", 0)]
+    place.wait(1)  # the first has lived its second
+    assert place.give(("a", 1, 0)) == [("a", "((2,), [(2,)], [(2,)], True, True)", 0)]
+    place.wait(600)
+    assert place.give(("a", 1, 0)) == [("a", "(None, [], [], False, False)", 0)]
+    place.give(("b", 1, 1))
+    assert set(place.app.state.entries) == {("a",), ("b",)}
+    place.app.state.sweep(place.now_ms)
+    assert set(place.app.state.entries) == {("b",)}
+
+
+class Alarm(Base):
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        for row in rows:
+            self.handle.registerTimer(row.n)
+        return iter(())
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Any:
+        at = expiredTimerInfo.getExpiryTimeInMs()
+        yield self.say(key, repr((type(key).__name__, list(self.handle.listTimers()))), at)
+        self.handle.deleteTimer(30_000)
+        self.handle.registerTimer(at)
+
+
+def test_timers_are_set_until_they_have_fired_and_fire_once_as_in_spark() -> None:
+    place = Place(made(Alarm(), time_mode="EventTime", event_time="at", delay_s=1.0))
+    assert place.give(("a", 1, 20_000), ("a", 1, 30_000), ("a", 1, 99_000), word=21) == [
+        ("a", "('Row', [20000, 30000, 99000])", 20_000)
+    ]
+    place = Place(made(Alarm(), time_mode="EventTime", event_time="at"))
+    fired = place.give(("a", 1, 20_000), ("a", 1, 30_000), word=30)
+    assert [n for _, _, n in fired] == [20_000, 30_000]  # although the first deletes the second
+    assert place.give(("b", 30, 99_000), ("b", 30.001, 98_000), word=98.5) == [
+        ("b", "('Row', [98000])", 98_000)  # the row at 30 was late
+    ]
+
+
+def test_timers_by_the_clock_and_their_values() -> None:
+    class Clock(Alarm):
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+            now = timerValues.getCurrentProcessingTimeInMs()
+            self.handle.registerTimer(now + 50)
+            return iter([self.say(key, "now", now)])
+
+    place = Place(made(Clock(), time_mode="ProcessingTime"))
+    assert place.give(("a", 1, 1)) == [("a", "now", 1_000_000)]
+    assert place.wait(49) == []
+    assert place.wait(1) == [("a", "('Row', [1000050])", 1_000_050)]
+    with pytest.raises(OperatorError, match="timers need time_mode"):
+        Place(made(Alarm())).give(("a", 1, 1))
+
+
+def test_an_initial_state_is_given_once_to_the_task_of_its_key() -> None:
+    given = pa.table({"k": ["a", "b"], "n": pa.array([5, 6], pa.int64())})
+
+    class Begun(processors.Counter):
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+            return iter([Row(k=key[0], what="", n=(self.count.get() or (0,))[0])])
+
+    operator = made(Begun(), initial=given)
+    place = Place(operator)
+    assert sorted(place.give(("a", 1, 1), ("b", 1, 1), ("c", 1, 1))) == [
+        ("a", "", 5),
+        ("b", "", 6),
+        ("c", "", 0),
+    ]
+    operator.open()
+    tasks = [OperatorAdapter(operator, 64).empty(task).state.entries for task in range(64)]
+    assert sorted(key for entries in tasks for key in entries) == [("a",), ("b",)]
+
+
+# ---------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"time_mode": "Sometimes"}, "time_mode is one of None, ProcessingTime, EventTime"),
+        ({"form": "arrow"}, "form is 'pandas' or 'row'"),
+        ({"output_mode": "Complete"}, "rows come out as they are yielded"),
+        ({"time_mode": "EventTime"}, "event_time names a column if"),
+        ({"event_time": "at"}, "event_time names a column if"),
+        ({"keys": ["user"]}, "no key column 'user'"),
+        ({"keys": []}, "keys is empty"),
+        ({"schema": "k string, n"}, "is no schema"),
+        ({"schema": 7}, "schema is a StructType, DDL text or an Arrow schema"),
+        ({"keys": ["m"], "schema": "m map<string,int>"}, "map"),
+        ({"initial": pa.table({"n": [1]})}, r"lacks the key columns \['k'\]"),
+    ],
+)
+def test_what_cannot_run_is_said_before_it_is_deployed(options: dict[str, Any], what: str) -> None:
+    with pytest.raises(InputError, match=what):
+        made(Base(), **options)
+
+
+@pytest.mark.parametrize(
+    ("init", "what"),
+    [
+        (lambda h: h.getValueState("v", "n int", 100), 'needs time_mode="ProcessingTime"'),
+        (lambda h: h.getValueState("v", "n interval"), "v|interval"),
+        (lambda h: [h.getValueState("v", "n int") for _ in "ab"], "names of their own"),
+        (lambda h: h.getValueState("k", "n int"), r"\['k'\] are key columns and state variables"),
+        (lambda h: h.registerTimer(1), "init cannot register timers"),
+        (lambda h: h.getValueState("v", "n int").update((1,)), "init fails before anything"),
+        (lambda h: h.getValueState("v", "int"), "names of their own|no schema|name its field"),
+    ],
+)
+def test_what_init_cannot_declare_is_said_before_it_is_deployed(init: Any, what: str) -> None:
+    class Wrong(Base):
+        def init(self, handle: Any) -> None:
+            init(handle)
+
+    with pytest.raises(InputError, match=what):
+        made(Wrong())
+    with pytest.raises(InputError, match="is no pyspark StatefulProcessor"):
+        made(object())
+
+
+def test_a_processor_in_the_wrong_form_is_told_so() -> None:
+    class Rows_(Base):  # noqa: N801
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+            return iter([self.say(key, "")])
+
+    class Frames(Base):
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+            return iter([pd.DataFrame({"k": ["a"]})])
+
+    for wrong, form, what in (
+        (Rows_(), "pandas", "not a DataFrame: form='row'"),
+        (Frames(), "row", "not Row: form='pandas'"),
+        (Frames(), "pandas", "yields no column 'what'"),
+    ):
+        with pytest.raises(OperatorError, match=what):
+            Place(made(wrong, form=form)).give(("a", 1, 1))
+    assert meander.processor is processor

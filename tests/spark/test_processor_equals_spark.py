@@ -1,0 +1,233 @@
+"""The same processors and rows on Spark's own transformWithState, and here with rescales."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter as Count
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import processors
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from agents import until
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StatefulProcessor
+
+import meander
+from meander.spark.processor import processor
+
+cloudpickle.register_pickle_by_value(processors)  # workers cannot import the tests
+
+pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
+
+SCHEMA = "user string, at timestamp, item string, price double"
+ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+ARROW = pa.schema(
+    {
+        "user": pa.string(),
+        "at": pa.timestamp("us", tz="UTC"),
+        "item": pa.string(),
+        "price": pa.float64(),
+    }
+)
+
+
+def batches(seed: int, count: int = 6, rows: int = 60) -> list[pa.Table]:
+    """Files of rows: some out of order, some late; the last one far ahead, for one user."""
+    random, found = Random(seed), []
+    for number in range(count):
+        times = [number * 15 + random.uniform(-8, 8) for _ in range(rows)]
+        times[0] = max(1.0, number * 15 - 40.0)  # late from the third on
+        users = [f"u{random.randrange(12)}" for _ in range(rows)]
+        found.append((users, [max(0.5, t) for t in times]))
+    found.append((["end"], [10_000.0]))
+    return [
+        pa.table(
+            [
+                users,
+                [datetime.fromtimestamp(round(t, 3), UTC) for t in times],
+                [f"i{random.randrange(5)}" for _ in users],
+                [round(random.uniform(1, 9), 2) for _ in users],
+            ],
+            schema=ARROW,
+        )
+        for users, times in found
+    ]
+
+
+@pytest.fixture(scope="module")
+def rocks(spark: SparkSession) -> SparkSession:
+    """A session of its own settings: Spark's transformWithState needs RocksDB."""
+    mine = spark.newSession()
+    mine.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKS)
+    mine.conf.set("spark.sql.shuffle.partitions", "2")
+    return mine
+
+
+class Files:
+    """A stream of files, one micro-batch each."""
+
+    def __init__(self, spark: SparkSession, path: Path) -> None:
+        self.path, self.count = path, 0
+        path.mkdir()
+        self.rows = spark.readStream.schema(SCHEMA).parquet(str(path))
+
+    def add(self, table: pa.Table) -> None:
+        beside = self.path / f".{self.count}"
+        pq.write_table(table, beside)
+        beside.rename(self.path / f"{self.count:03}.parquet")
+        self.count += 1
+
+
+def by_spark(
+    rocks: SparkSession,
+    path: Path,
+    tables: list[pa.Table],
+    made: Callable[[DataFrame], DataFrame],
+    wait: Callable[[int], None] = lambda _: None,
+) -> Count[Any]:
+    files, found = Files(rocks, path), Count[Any]()
+
+    def take(frame: DataFrame, _: int) -> None:
+        found.update((r.user, r.what, r.n, r.at) for r in frame.collect())
+
+    query = (
+        made(files.rows)
+        .writeStream.foreachBatch(take)
+        .option("checkpointLocation", f"{path}-checkpoint")
+        .start()
+    )
+    try:
+        for number, table in enumerate(tables):
+            files.add(table)
+            query.processAllAvailable()
+            wait(number)
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    return found
+
+
+def by_meander(
+    spark: SparkSession,
+    operator: Any,
+    tables: list[pa.Table],
+    *,
+    wait: Callable[[int], None] = lambda _: None,
+    wanted: int = 0,
+) -> Count[Any]:
+    """Feed table by table, rescaling in between; each table is one chunk per task."""
+    found: Count[Any] = Count()
+    with meander.deploy(spark, operator, tasks=8, nodes=2) as op:
+
+        def take() -> None:
+            table = op.outputs()
+            if table.num_rows:
+                found.update(
+                    (r["user"], r["what"], r["n"], naive(r["at"])) for r in table.to_pylist()
+                )
+
+        with op.feeder() as feeder:
+            for number, table in enumerate(tables):
+                feeder.feed(table)
+                feeder.flush()
+                if number == 1:
+                    op.rescale(3).wait(120)
+                if number == 3:
+                    op.rescale(2).wait(120)
+                take()
+                wait(number)
+            if wanted:
+                until(lambda: take() or sum(found.values()) >= wanted)
+        take()
+    return found
+
+
+def naive(at: datetime | None) -> datetime | None:
+    return None if at is None else datetime.fromtimestamp(at.timestamp())
+
+
+@pytest.mark.parametrize("form", ["row", "pandas"])
+def test_values_lists_maps_and_event_timers(
+    spark: SparkSession, rocks: SparkSession, tmp_path: Path, form: str
+) -> None:
+    made: StatefulProcessor = (
+        processors.EverythingInRows() if form == "row" else processors.EverythingInPandas()
+    )
+    tables = batches(seed=1)
+
+    def query(rows: DataFrame) -> DataFrame:
+        keyed = rows.withWatermark("at", "5 seconds").groupBy("user")
+        method = keyed.transformWithState if form == "row" else keyed.transformWithStateInPandas
+        return method(made, processors.OUT, "Append", "EventTime")
+
+    theirs = by_spark(rocks, tmp_path / "rows", tables, query)
+    operator = processor(
+        made, processors.OUT, keys=["user"], schema=SCHEMA, form=form,
+        time_mode="EventTime", event_time="at", delay_s=5.0,
+    )  # fmt: skip
+    ours = by_meander(spark, operator, tables)
+    assert ours == theirs
+    assert sum(theirs.values()) > 50
+    assert any(what != "seen" for _, what, _, _ in theirs)
+    late = sum(n for _, what, n, _ in theirs.elements() if what != "seen")
+    assert late < sum(table.num_rows for table in tables), "some rows were late"
+
+
+def test_timers_by_the_clock_with_state_that_has_a_time_to_live(
+    spark: SparkSession, rocks: SparkSession, tmp_path: Path
+) -> None:
+    """All rows come within a second or so; then the timers of all users fire."""
+    tables = batches(seed=2, count=2, rows=30)[:-1]
+
+    def query(rows: DataFrame) -> DataFrame:
+        keyed = rows.groupBy("user")
+        return keyed.transformWithState(
+            processors.Reminder(), processors.OUT, "Append", "ProcessingTime"
+        )
+
+    whole = [pa.concat_tables(tables)]
+    theirs = by_spark(rocks, tmp_path / "rows", whole, query, lambda _: time.sleep(3.5))
+    operator = processor(
+        processors.Reminder(), processors.OUT, keys=["user"], schema=SCHEMA, form="row",
+        time_mode="ProcessingTime",
+    )  # fmt: skip
+    ours = by_meander(spark, operator, whole, wanted=len(theirs))
+    assert ours == theirs
+    assert len(theirs) == len(set(whole[0]["user"].to_pylist()))
+
+
+def test_an_initial_state_and_a_time_to_live(
+    spark: SparkSession, rocks: SparkSession, tmp_path: Path
+) -> None:
+    """1. a row for each user, on top of the initial state  2. wait  3. another: forgotten, or not."""
+    users = [f"u{i}" for i in range(6)]
+    when = datetime(2026, 1, 1, tzinfo=UTC)
+    table = pa.table([users, [when] * 6, ["i"] * 6, [1.0] * 6], schema=ARROW)
+    given = pa.table({"user": users[:3], "n": pa.array([10, 20, 30], pa.int64())})
+    for made, mode in ((processors.Counter(), "None"), (processors.Forgetful(), "ProcessingTime")):
+        start = rocks.createDataFrame(given.to_pylist(), "user string, n long").groupBy("user")
+
+        def query(rows: DataFrame, made: Any = made, mode: str = mode, start: Any = start) -> Any:
+            keyed = rows.groupBy("user")
+            return keyed.transformWithState(made, processors.OUT, "Update", mode, start)
+
+        def wait(number: int) -> None:
+            time.sleep(2.5 if number == 0 else 0)
+
+        theirs = by_spark(rocks, tmp_path / f"rows-{mode}", [table, table], query, wait)
+        operator = processor(
+            made, processors.OUT, keys=["user"], schema=SCHEMA, form="row", time_mode=mode,
+            initial=given, output_mode="Update",
+        )  # fmt: skip
+        ours = by_meander(spark, operator, [table, table], wait=wait)
+        assert ours == theirs
+        forgotten = mode == "ProcessingTime"
+        assert ours["u0", "count", 11, None] == 1
+        assert ours["u0", "count", 1 if forgotten else 12, None] == 1
