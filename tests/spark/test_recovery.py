@@ -124,8 +124,8 @@ def slowly(after: int) -> Iterator[SourceBatch]:
 def test_a_continuous_source_that_is_killed_replays_from_what_is_durable(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """1. a source feeds from a Spark task  2. a node is killed, then the source  3. Spark tries
-    its task again, which reads from the last durable offset on  4. every count is right."""
+    """1. a source feeds from a Spark task  2. a node is killed, then the source  3. it is
+    started again, and reads from the last durable offset on  4. every count is right."""
     with meander.deploy(
         spark, WordCount(), tasks=16, nodes=2, checkpoint=tmp_path.as_uri(), checkpoint_s=0.2
     ) as operator:
@@ -139,7 +139,8 @@ def test_a_continuous_source_that_is_killed_replays_from_what_is_durable(
         assert until(operator.driver.serving, 60)
         peer = operator.driver.shell.call(lambda m: m.membership.peers["words"]).result(10)
         os.kill(pid_of(peer.address), signal.SIGKILL)
-        ended = source.wait(120)  # Spark has started its task again
+        ended = source.wait(120)
+        assert source.restarts == 1
         assert 0 < int(ended.detail.split()[1]) < BATCHES * 2000, "not all was fed again"
         wanted = Counter(word for number in range(BATCHES) for word in words_of(number))
         assert counted(operator) == wanted

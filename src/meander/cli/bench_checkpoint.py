@@ -73,7 +73,8 @@ def lines(found: dict[str, Any]) -> list[str]:
     """Say it in words."""
     told = [
         f"throughput with checkpoints every {found['checkpoint_s']:g} s: "
-        f"{100 * found['throughput_share']:.0f} % of that without",
+        f"{100 * found['throughput_share']:.0f} % of that without "
+        f"({100 * found['cpu_share']:.0f} % by time on the processor)",
         f"p99 latency at the same load: {found['p99_ratio']:.2f} times that without",
         f"longest turn of writing on a node's thread: {found['pause_max_ms']:.1f} ms; "
         f"a record is durable after {found['durable_p50_ms']:.0f} ms (median)",

@@ -5,6 +5,7 @@ goes to one at a time, in turns, so that a noisy moment of the machine falls on 
 has nothing to do, and so nothing to write.
 
     saturation   as fast as there is room, turn by turn: rows a second       → throughput_share
+                 and time on the processor, which other work does not change → cpu_share
     steady load  60 % of that, open-loop (`pacing`): latencies               → p99_ratio
     one node of those with checkpoints is killed while the load flows       → recovery_s, recovered_mb
     everything is killed, and a new driver goes on with the same checkpoint  → restart_s
@@ -20,6 +21,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -76,7 +78,9 @@ class Side:
         self.driver.start()
         self.feeder: FeederClient = self.driver.feeder("load")
         self.loads: list[Load] = []
+        self.durable = where is not None
         self.rows_s: list[float] = []
+        self.row_cpu_us: list[float] = []
         self.p99_ms: list[float] = []
 
     def close(self) -> None:
@@ -92,7 +96,21 @@ class Side:
     def saturate(self) -> None:
         """Feed as fast as there is room, for one turn."""
         load = self.loads[0] if self.loads else self.load(SATURATION_ROWS)
+        began, rows = self.cpu_s(), self.feeder.rows
         self.rows_s.append(saturation(self.feeder, load, self.plan.turn_s))
+        if self.durable:
+            self.feeder.flush(durable=True, timeout_s=WAIT_S_MAX)
+        self.row_cpu_us.append((self.cpu_s() - began) * 1e6 / (self.feeder.rows - rows))
+
+    def cpu_s(self) -> float:
+        """Give the time on the processor of this process and all of this side."""
+        launcher, ticks = self.driver.launcher, 0
+        assert isinstance(launcher, LocalLauncher)
+        for pid in list(launcher.pids.values()):
+            with suppress(OSError):
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                ticks += int(fields[11]) + int(fields[12])
+        return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
 
     def flow(self, load: Load, rate: float, seconds: float) -> Histogram:
         """Let the stream flow at a rate; give the latencies of its rows."""
@@ -158,7 +176,8 @@ def _in_turns(plan: Plan, plain: Side, durable: Side, do: Callable[[Side], None]
     """Give both their turns; each begins as often as the other. The first turn of each warms up."""
     for side in (plain, durable):
         do(side)
-        (side.p99_ms or side.rows_s).pop()
+        for figures in (side.p99_ms,) if side.p99_ms else (side.rows_s, side.row_cpu_us):
+            figures.clear()
     for turn in range(plan.turns):
         for side in (plain, durable) if turn % 2 else (durable, plain):
             do(side)
@@ -177,8 +196,10 @@ def _costs(plain: Side, durable: Side) -> dict[str, Any]:
     told = durable.driver.metrics()["checkpoint"]
     return {
         "throughput_share": _median(durable.rows_s) / _median(plain.rows_s),
+        "cpu_share": _median(plain.row_cpu_us) / _median(durable.row_cpu_us),
         "p99_ratio": _median(durable.p99_ms) / max(_median(plain.p99_ms), 1e-6),
         "rows_s": {"without": plain.rows_s, "with": durable.rows_s},
+        "row_cpu_us": {"without": plain.row_cpu_us, "with": durable.row_cpu_us},
         "p99_ms": {"without": plain.p99_ms, "with": durable.p99_ms},
         "pause_p99_ms": told["pause"].percentile(0.99) / 1000,
         "pause_max_ms": told["pause"].max_us / 1000,

@@ -7,7 +7,9 @@ with the master. `waiting` says why one has not.
 
 from __future__ import annotations
 
+import logging
 import secrets
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -23,6 +25,13 @@ from meander.spark.jobs import Ending, SparkJobs, pickled
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+
+log = logging.getLogger(__name__)
+
+CANCELLED = "cancelled"
+"""What `jobs` says of a job that was."""
+RESTARTS_MAX = 5
+"""A source whose process is lost more often is given up: something kills it again and again."""
 
 Source: TypeAlias = Callable[[int], Iterable[SourceBatch]]
 """Gives the batches after an offset; -1: all."""
@@ -54,12 +63,10 @@ class SparkLauncher:
     def feed(self, spec: ProcessSpec, source: Source, options: Mapping[str, Any]) -> SourceTask:
         """Submit a job that feeds a source to its end."""
         self._sources += 1
-        task = SourceTask(self._jobs, f"{spec.name}-source-{self._sources}", spec)
         payload = pickled(
             partial(run_feeder, **options), spec, source, what=f"the source {spec.name}"
         )
-        self._jobs.start(task.job, payload, task.tell)
-        return task
+        return SourceTask(self._jobs, f"{spec.name}-source-{self._sources}", spec, payload)
 
     def cancel(self, name: str, incarnation: int) -> None:
         """Have Spark kill the process: within a second in a session of ours, else in 2 to 4."""
@@ -82,16 +89,31 @@ class SparkLauncher:
 
 
 class SourceTask:
-    """A feeder that runs in a Spark task."""
+    """A feeder that runs in a Spark task. If its process is lost, another reads on for it."""
 
-    def __init__(self, jobs: SparkJobs, job: str, spec: ProcessSpec) -> None:
+    def __init__(self, jobs: SparkJobs, job: str, spec: ProcessSpec, payload: bytes) -> None:
+        """Start it."""
         self.job = job
-        self._jobs, self._spec = jobs, spec
+        self.restarts = 0
+        """How often its process was lost and started again."""
+        self._jobs, self._spec, self._payload, self._name = jobs, spec, payload, job
         self._exit: ProcessExit | None = None
+        self._cancelled = False
+        self._over = threading.Event()
+        jobs.start(job, payload, self.tell)
 
     def tell(self, ending: Ending) -> None:
-        """Hear of its end."""
-        self._exit = exit_of(self._spec, ending)
+        """Hear of its end; read on from the last durable offset if its process was lost."""
+        found = exit_of(self._spec, ending)
+        lost = found.reason is Reason.KILLED and ending.trouble != CANCELLED
+        if lost and not self._cancelled and self.restarts < RESTARTS_MAX:
+            self.restarts += 1
+            log.warning("the source %s is started again: %s", self._spec.name, found.detail)
+            self.job = f"{self._name}-{self.restarts}"
+            self._jobs.start(self.job, self._payload, self.tell)
+            return
+        self._exit = found
+        self._over.set()
 
     @property
     def running(self) -> bool:
@@ -109,7 +131,7 @@ class SourceTask:
         Raises:
             DeployError: if it ended otherwise, or the time is over.
         """
-        if not self._jobs.wait(self.job, timeout_s) or self._exit is None:
+        if not self._over.wait(timeout_s) or self._exit is None:
             raise DeployError(f"the source {self._spec.name} is not done after {timeout_s:.0f} s")
         if not self._exit.clean:
             raise DeployError(f"the source {self._spec.name} ended: {self._exit.detail}")
@@ -117,6 +139,7 @@ class SourceTask:
 
     def cancel(self) -> None:
         """Have Spark kill it; started again under its name it goes on where it was."""
+        self._cancelled = True
         self._jobs.cancel(self.job)
 
 
