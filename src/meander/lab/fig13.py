@@ -33,7 +33,7 @@ def measure(cell: Cell, wanted: Parameters, ground: Ground) -> list[Row]:
             first[0], ground.mtm(method[4:]), tau, wanted.gamma, wanted.effort, ground.seed
         )
     walk(method, steps[:3], first, tau, forecast=forecast)
-    runs = [walk(method, steps, first, tau, forecast=forecast) for _ in range(wanted.repeats)]
+    runs = [walk(method, steps, first, tau, forecast=forecast) for _ in range(wanted.best_of)]
     times = 1e6 * np.min([run.plan_s for run in runs], axis=0)
     return [{
         "plan_us": float(np.median(times)), "plan_low": float(np.quantile(times, 0.05)),

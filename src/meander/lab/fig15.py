@@ -37,7 +37,7 @@ def measure(cell: Cell, wanted: Parameters, ground: Ground) -> list[Row]:
     whole = method != "ssm-paper" or cell["tasks"] <= 128
     some = steps if whole else steps[:STEPS_SLOW]
     walk(method, steps[:1], first, wanted.tau, forecast=forecast)
-    runs = [walk(method, some, first, wanted.tau, forecast=forecast) for _ in range(wanted.repeats)]
+    runs = [walk(method, some, first, wanted.tau, forecast=forecast) for _ in range(wanted.best_of)]
     times = 1e6 * np.min([run.plan_s for run in runs], axis=0)
     costs = cost_row(runs[0], ground.seed) if whole else {"relaxed": runs[0].relaxed}
     return [{

@@ -25,6 +25,16 @@ from meander.lab.tables import Cell, Row, Table, cell_key
 
 Say = Callable[[str], None]
 
+UNSEEN = (
+    "budget_s",
+    "side_by_side",
+    "repeats",
+    "restart_windows",
+    "paper_tasks_max",
+    "mtm_tasks_max",
+)
+"""Parameters that say which cells there are, or how they are run, and change nothing in a cell."""
+
 
 class Clock:
     """Estimates what is left: budgets of the parameters, corrected by what cells really took."""
@@ -158,7 +168,7 @@ def _known(
 
 def _identity(found: Experiment, wanted: Parameters, ground: Ground) -> str:
     """Fingerprint what a cell depends on beside its own parameters and the code."""
-    fixed = {k: v for k, v in wanted.items() if not isinstance(v, list) and k != "budget_s"}
+    fixed = {k: v for k, v in wanted.items() if not isinstance(v, list) and k not in UNSEEN}
     parts = (found.name, fixed, dict(ground.wanted), ground.data, ground.seed)
     return sha256(repr(parts).encode()).hexdigest()[:12]
 
