@@ -263,8 +263,7 @@ def test_a_chain_gives_what_a_task_was(steps):
         if done:
             chain = base.chain if base else ()
             base = Base((*chain, f"log/1/a.1/{len(chain)}#8-1-00000000"), mark, lanes)
-            pieces, _ = assemble([part])
-            blobs.append(b"".join(pieces)[8:])
+            blobs.append(assemble([part])[0][8:])
             kept = list(state.app), {t: list(x.chunks) for t, x in state.outbox.lanes.items()}
     if blobs:
         again = records.restore(3, blobs, operator)

@@ -206,8 +206,7 @@ class Wire:
             fenced = 0 < action.fence < fence + (action.key == CLAIM_KEY)
             data, extents = action.data, ()
             if isinstance(data, tuple):
-                pieces, extents = assemble(data)
-                data = b"".join(pieces)
+                data, extents = assemble(data)
             if done and not fenced:
                 self.store[action.key] = data
                 for extent in extents:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 from zlib import crc32
 
@@ -95,19 +95,32 @@ class Base(NamedTuple):
     """The loop's lanes as it holds them."""
 
 
-def assemble(parts: Sequence[Part]) -> tuple[list[Buffer], tuple[Extent, ...]]:
-    """Make a file of records: its bytes in pieces, and where each record is in it."""
-    pieces: list[Buffer] = [MAGIC]
-    extents, at = [], len(MAGIC)
-    for part in parts:
-        length = check = 0
-        for piece in part():
-            pieces.append(piece)
-            length += memoryview(piece).nbytes
-            check = crc32(piece, check)
-        extents.append(Extent(at, length, check))
-        at += length
-    return pieces, tuple(extents)
+class Assembly:
+    """A file of records in the making: gives its bytes piece by piece, once, record after record."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._parts = parts
+        self.extents: list[Extent] = []
+        """Where each record is, as far as the pieces have been asked for."""
+
+    def __iter__(self) -> Iterator[Buffer]:
+        yield MAGIC
+        at = len(MAGIC)
+        for part in self._parts:
+            length = check = 0
+            for piece in part():
+                length += memoryview(piece).nbytes
+                check = crc32(piece, check)
+                yield piece
+            self.extents.append(Extent(at, length, check))
+            at += length
+
+
+def assemble(parts: Sequence[Part]) -> tuple[bytes, tuple[Extent, ...]]:
+    """Make a file of records at once, and tell where each record is in it."""
+    assembly = Assembly(parts)
+    data = b"".join(assembly)
+    return data, tuple(assembly.extents)
 
 
 def cut(ref: Ref, data: bytes | None) -> bytes:

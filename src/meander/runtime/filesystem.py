@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -49,7 +49,7 @@ class Files(Protocol):
 
     uri: str
 
-    def write(self, path: str, pieces: Sequence[Any]) -> None:
+    def write(self, path: str, pieces: Iterable[Any]) -> None:
         """Write a file; after it has failed, the name is not used again."""
 
     def publish(self, path: str, data: bytes) -> None:
@@ -101,7 +101,7 @@ class LocalFiles:
         except OSError as error:
             raise InputError(f"{self.root} cannot be a folder for checkpoints: {error}") from None
 
-    def write(self, path: str, pieces: Sequence[Any]) -> None:
+    def write(self, path: str, pieces: Iterable[Any]) -> None:
         """Write and sync."""
         file = self.root / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -171,7 +171,7 @@ class LocalFiles:
             with suppress(OSError):
                 folder.rmdir()
 
-    def _fill(self, file: Path, pieces: Sequence[Any]) -> None:
+    def _fill(self, file: Path, pieces: Iterable[Any]) -> None:
         with open(file, "wb") as out:
             for piece in pieces:
                 out.write(piece)
@@ -208,7 +208,7 @@ class ArrowFiles:
             self.system.create_dir(full.rpartition("/")[0], recursive=True)
         return full
 
-    def write(self, path: str, pieces: Sequence[Any]) -> None:
+    def write(self, path: str, pieces: Iterable[Any]) -> None:
         """Write; where it fails nothing is left to be named."""
         with self.system.open_output_stream(self._make_room(path), compression=None) as out:
             for piece in pieces:

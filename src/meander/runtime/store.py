@@ -31,7 +31,7 @@ from typing import Any, Protocol
 from meander.protocol.archive import MANIFESTS_KEPT
 from meander.protocol.manifest import CLAIM_KEY, MANIFEST_KEY
 from meander.protocol.messages import Discard, Load, Loaded, Store, Stored, Sweep
-from meander.protocol.records import Ref, assemble, cut
+from meander.protocol.records import Assembly, Ref, cut
 from meander.runtime.filesystem import Entry, Files, open_files
 
 log = logging.getLogger(__name__)
@@ -102,9 +102,9 @@ class FileStore:
         if action.key == MANIFEST_KEY:
             done = self._publish(action.fence, action.data)
             return Stored(action.key, done=done, fenced=not done)
-        pieces, extents = assemble(action.data)
-        self.files.write(_path(action.key), pieces)
-        return Stored(action.key, done=True, extents=extents)
+        file = Assembly(action.data)  # record by record: never all of them in memory
+        self.files.write(_path(action.key), file)
+        return Stored(action.key, done=True, extents=tuple(file.extents))
 
     def _claim(self, generation: int) -> bool:
         name, mine = f"claim/{generation:08d}", self._me.encode()

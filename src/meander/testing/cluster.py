@@ -338,8 +338,7 @@ class Cluster:
         if done:
             data = action.data
             if isinstance(data, tuple):
-                pieces, extents = assemble(data)
-                data = b"".join(pieces)
+                data, extents = assemble(data)
             self.store[action.key] = data
             self.store_fence = max(self.store_fence, action.fence)
             if action.key == MANIFEST_KEY:
