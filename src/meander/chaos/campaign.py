@@ -14,7 +14,7 @@ import statistics
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from meander.chaos import havoc
@@ -31,6 +31,8 @@ STEP_S = (0.1, 1.0)
 STOP_S = (0.3, 1.0, 3.0, 7.0)
 """How long a process stands still; the last is longer than a lease."""
 FULL_S = (0.5, 2.0)
+STORY_EVENTS = 60
+"""Are told when something goes wrong."""
 DRAIN_S_MAX = 240.0
 """How long the feeders may take to finish when nothing is harmed any more."""
 
@@ -110,6 +112,8 @@ class Campaign:
             difference = self.app.compare(self.driver.state(60.0))
         except MeanderError as error:
             trouble = f"{type(error).__name__}: {error}".partition("\n")[0]
+            for line in self._story():
+                self.say(line)
         finally:
             self._relent()
             self._over.set()
@@ -283,6 +287,14 @@ class Campaign:
             return task not in ledger.chain and not dead
 
         return [x for x in list(self._lost) if all(served(task, x) for task in x.tasks)]
+
+    def _story(self) -> Iterator[str]:
+        """Tell what is known of a deployment that did not get on."""
+        yield f"status: {self.driver.status()}"
+        for at, what, facts in list(self.driver.events)[-STORY_EVENTS:]:
+            yield f"  {at - time.monotonic():8.1f} s  {what} {dict(facts)}"[:300]
+        for ended in self.driver.exits[-STORY_EVENTS:]:
+            yield f"  ended: {ended.name}/{ended.incarnation} {ended.reason.value}, {ended.detail}"
 
     def _report(self, found: Difference, trouble: str, seconds: float) -> dict[str, Any]:
         times = sorted(self.recoveries)
