@@ -163,7 +163,7 @@ def _check_against_table(node: Node) -> None:
 
 def check_server(server: StateServer) -> None:
     """Check a state server: its bytes and its limit."""
-    sizes = [len(held.blob or b"") for held in server.held.values()]
+    sizes = [held.memory for held in server.held.values()]
     _demand(sum(sizes) == server.bytes, server, f"holds {sum(sizes)} bytes, counts {server.bytes}")
 
 

@@ -233,8 +233,12 @@ class MigrationManager:
     def put_done(self, body: PutDone) -> None:
         """The server holds a state, or has no room for it now."""
         key = body.task, body.tenure
-        if body.held and self._targets.get(key) == body.target:
+        if self._targets.get(key) != body.target:
+            return
+        if body.held:
             self._held.add(key)
+        else:  # now, or not any more
+            self._held.discard(key)
 
     def installed(self, slot: Slot, size: int, transfer_s: float) -> None:
         """Tell the master that a task serves, until a table shows that it knows."""

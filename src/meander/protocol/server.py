@@ -1,13 +1,14 @@
 """A state server: holds the states of departing tasks for whoever fetches them. One per host.
 
-It keeps a state until it is told that it was installed (`Drop`), within a limit. It knows nothing
-of owners: a state is named by task and tenure, so several versions of one task can be here at once,
+It keeps a state until it is told that it was installed (`Drop`), in memory up to a limit, beyond it
+in a `Spill` if it has one; what fits nowhere is refused, and put again later. It knows nothing of
+owners: a state is named by task and tenure, so several versions of one task can be here at once,
 and a `Drop` for an older destination never frees what was put for a newer one.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Protocol
 
 from meander.model import Epoch, TaskId
 from meander.protocol.client import Client
@@ -28,12 +29,39 @@ from meander.protocol.state import checksum
 from meander.protocol.table import Table
 
 
+class Laid(Protocol):
+    """A blob that is not in memory."""
+
+    def __len__(self) -> int:
+        """Give its length."""
+
+    def read(self, offset: int, size: int) -> bytes | None:
+        """Give some of its bytes; None if they are not what they were."""
+
+    def drop(self) -> None:
+        """Forget it."""
+
+
+class Spill(Protocol):
+    """Room for blobs outside of memory."""
+
+    def lay_by(self, blob: bytes) -> Laid | None:
+        """Take a blob; None: there is no room."""
+
+
 class Held(NamedTuple):
     """A state under way."""
 
     target: Epoch
-    blob: bytes | None
+    blob: bytes | Laid | None
     checksum: int
+    source: PeerId = ""
+    """Who has put it."""
+
+    @property
+    def memory(self) -> int:
+        """The bytes of memory that it takes."""
+        return len(self.blob) if isinstance(self.blob, bytes) else 0
 
 
 class StateServer(Client):
@@ -42,11 +70,21 @@ class StateServer(Client):
     kind = "server"
     accepts: ClassVar[tuple[type, ...]] = (*Client.accepts, Put, Fetch, Drop)
 
-    def __init__(self, me: PeerId, settings: Settings, generation: int, instance: str) -> None:
+    def __init__(
+        self,
+        me: PeerId,
+        settings: Settings,
+        generation: int,
+        instance: str,
+        spill: Spill | None = None,
+    ) -> None:
         super().__init__(me, 0, settings, generation, instance)
         self.held: dict[tuple[TaskId, Epoch], Held] = {}
+        self.spill = spill
         self.bytes = 0
-        """Of all blobs held: at most `server_bytes_max`, or one blob that is larger."""
+        """Of all blobs in memory: at most `server_bytes_max`, or one blob that is larger."""
+        self.damaged = 0
+        """Blobs that could not be read again, for the metrics."""
         self._wishes: dict[tuple[TaskId, Epoch], PeerId] = {}
         """Who asked for what is not here yet: told when it comes."""
 
@@ -68,16 +106,36 @@ class StateServer(Client):
             return
         if body.blob is not None:
             self._supersede(body.task, body.tenure)
-        size = len(body.blob or b"") - (len(old.blob or b"") if old is not None else 0)
-        room = self.settings.server_bytes_max - self.bytes
-        held = size <= max(0, room) or self.bytes == 0
-        if held:
-            self.held[key] = Held(body.target, body.blob, body.checksum)
-            self.bytes += size
+        held = self._take(env.sender, body, old)
         self._send(env.sender, PutDone(*key, body.target, held))
         wisher = self._wishes.pop(key, None) if held else None
         if wisher is not None:
             self._give(wisher, key, 0)
+
+    def _take(self, source: PeerId, body: Put, old: Held | None) -> bool:
+        """Keep a state in memory, or outside of it; False if there is no room."""
+        key = body.task, body.tenure
+        size = len(body.blob or b"") - (0 if old is None else old.memory)
+        room = self.settings.server_bytes_max - self.bytes
+        kept: bytes | Laid | None = body.blob
+        if size > max(0, room) and (self.spill is not None or self.bytes > 0):
+            assert body.blob is not None
+            kept = None if self.spill is None else self.spill.lay_by(body.blob)
+            if kept is None:
+                if self.bytes > 0:
+                    return False
+                kept = body.blob  # nothing else is here, and a state may be larger than the limit
+        if old is not None:
+            self._forget(key)
+        self.held[key] = found = Held(body.target, kept, body.checksum, source)
+        self.bytes += found.memory
+        return True
+
+    def _forget(self, key: tuple[TaskId, Epoch]) -> None:
+        held = self.held.pop(key)
+        self.bytes -= held.memory
+        if held.blob is not None and not isinstance(held.blob, bytes):
+            held.blob.drop()
 
     def _supersede(self, task: TaskId, tenure: Epoch) -> None:
         """Free older states of a task: a later owner has installed it since.
@@ -85,7 +143,7 @@ class StateServer(Client):
         Their nodes keep them, and put them again should the later owner be lost.
         """
         for key in [k for k in self.held if k[0] == task and k[1] < tenure]:
-            self.bytes -= len(self.held.pop(key).blob or b"")
+            self._forget(key)
 
     def _check_fetch(self, body: Fetch) -> str | None:
         if min(body.task, body.offset) < 0:
@@ -106,15 +164,24 @@ class StateServer(Client):
         elif held.blob is None:
             self._send(peer, Part(*key, 0, NEVER, b"", 0))
         else:
-            data = held.blob[offset : offset + self.settings.part_bytes]
-            self._send(peer, Part(*key, offset, len(held.blob), data, held.checksum))
+            data = self._read(held.blob, offset)
+            if data is None:  # whoever has put it keeps it, and puts it again
+                self.damaged += 1
+                self._forget(key)
+                self._send(held.source, PutDone(*key, held.target, held=False))
+                self._give(peer, key, 0)
+            else:
+                self._send(peer, Part(*key, offset, len(held.blob), data, held.checksum))
+
+    def _read(self, blob: bytes | Laid, offset: int) -> bytes | None:
+        size = self.settings.part_bytes
+        return blob[offset : offset + size] if isinstance(blob, bytes) else blob.read(offset, size)
 
     def _on_drop(self, env: Envelope, body: Drop) -> None:
         for task, tenure, target in body.items:
             held = self.held.get((task, tenure))
             if held is not None and held.target <= target:
-                del self.held[task, tenure]
-                self.bytes -= len(held.blob or b"")
+                self._forget((task, tenure))
 
     def _adopt(self, old: Table | None, new: Table) -> None:
         """Free what no chain names any more, whoever forgot to say so."""
@@ -123,6 +190,5 @@ class StateServer(Client):
         named = new.named
         for key, held in list(self.held.items()):
             if key not in named and held.target <= new.epoch:
-                del self.held[key]
-                self.bytes -= len(held.blob or b"")
+                self._forget(key)
         self._wishes = {k: peer for k, peer in self._wishes.items() if k in named}

@@ -35,7 +35,7 @@ class Settings:
     """A task with so many unacknowledged loop chunks takes no external ones: the loop drains first."""
     part_bytes: int = 4 * 2**20
     """States travel in pieces of this size."""
-    copy_bytes: int = 512 * 2**10
+    copy_bytes: int = 256 * 2**10
     """States are copied ahead in pieces of about this size: a node has its rows in between."""
     copy_bytes_min: int = 256 * 2**10
     """A smaller state is not copied ahead: to move it takes no longer than to catch up."""
@@ -44,7 +44,9 @@ class Settings:
     copy_s_max: float = 20.0
     """A round does not wait longer for the copies of its tasks."""
     server_bytes_max: int = 2**30
-    """What one state server holds; beyond it refuses (a single larger state is taken when empty)."""
+    """What one state server holds in memory (a single larger state is taken when it is empty)."""
+    spill_bytes_max: int = 16 * 2**30
+    """What it holds on disk beyond that; then it refuses, and nodes keep their states meanwhile."""
     checkpoint_s: float = 0.0
     """How often a node writes the tasks that changed; 0: no checkpoints. What a micro-batch has
     changed is written when it commits."""

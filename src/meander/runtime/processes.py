@@ -33,6 +33,7 @@ from meander.runtime.desk import NodeDesk
 from meander.runtime.place import EndedError, Place
 from meander.runtime.restart import Vault, VaultStore
 from meander.runtime.spec import ProcessExit, ProcessSpec, Reason
+from meander.runtime.spill import Spill
 from meander.runtime.stopwatch import TimedCheckpointer
 from meander.runtime.store import DurableStore, FileStore, NoStore, StoreWorker
 from meander.runtime.warm import warm_up
@@ -114,7 +115,8 @@ def run_server(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> P
 
     def body() -> tuple[Reason, str]:
         host = local_host(spec)
-        server = StateServer(spec.name, spec.settings, spec.generation, instance(spec))
+        spill = Spill(spec.settings.spill_bytes_max)
+        server = StateServer(spec.name, spec.settings, spec.generation, instance(spec), spill)
         place = Place(spec, server, host)
         place.open(StoreWorker(NoStore()))
         assert place.transport is not None

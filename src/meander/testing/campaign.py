@@ -15,7 +15,7 @@ from meander.testing.simulate import Outcome, run
 
 MUST_HAPPEN: Final = (
     "schedules", "rescales", "faults", "chunks", "reroutes", "waits", "second_moves", "aborts",
-    "resumes", "replays", "loop_chunks", "staged_batches", "copied_ahead",
+    "resumes", "replays", "loop_chunks", "staged_batches", "copied_ahead", "spilled", "spill_damaged",
 )  # fmt: skip
 """A long campaign in which one of these never happened has not tested the protocol."""
 MUST_NOT_HAPPEN: Final = ("lost", "duplicated", "reordered", "stuck")

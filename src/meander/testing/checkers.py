@@ -282,7 +282,7 @@ class Checkers:
 
     def _within_bytes(self, server: StateServer) -> None:
         if server.bytes > server.settings.server_bytes_max and not self.cluster.filled:
-            blobs = sum(1 for held in server.held.values() if held.blob)
+            blobs = sum(1 for held in server.held.values() if held.memory)
             if blobs > 1:
                 self.violated(f"{server.me} holds {server.bytes} bytes, more than it may")
 
@@ -299,7 +299,7 @@ class Checkers:
         for process in self.cluster.processes.values():
             machine = process.machine
             if isinstance(machine, StateServer):
-                total = sum(len(held.blob or b"") for held in machine.held.values())
+                total = sum(held.memory for held in machine.held.values())
                 if total != machine.bytes:
                     self.violated(f"{machine.me} counts {machine.bytes} bytes and holds {total}")
             elif isinstance(machine, Node):

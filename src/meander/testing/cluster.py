@@ -50,6 +50,7 @@ from meander.protocol.records import Ref, assemble, cut
 from meander.protocol.retriever import UNUSABLE
 from meander.protocol.settings import Settings
 from meander.protocol.state import checksum
+from meander.testing.cellar import Cellar
 from meander.testing.checkers import Checkers
 from meander.testing.faults import LOSES_MEMORY, Schedule
 from meander.testing.injector import Injector
@@ -169,7 +170,8 @@ class Cluster:
         return self.master.epoch.generation
 
     def _start_server(self, name: str) -> None:
-        machine = self.classes.server(name, self.settings, self.generation, self._instance())
+        spill = Cellar(self.random) if self.random.random() < 0.5 else None
+        machine = self.classes.server(name, self.settings, self.generation, self._instance(), spill)
         self._start(name, machine)
 
     def _start_feeder(self, name: str) -> None:

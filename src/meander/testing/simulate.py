@@ -8,6 +8,8 @@ from hashlib import blake2b
 
 from meander.protocol.master import Master
 from meander.protocol.node import Node
+from meander.protocol.server import StateServer
+from meander.testing.cellar import Cellar
 from meander.testing.cluster import Cluster
 from meander.testing.faults import FAULTS, Schedule
 from meander.testing.process import Classes
@@ -88,6 +90,9 @@ def _count(cluster: Cluster, counts: Counter[str]) -> None:
             counts["deltas"] += machine.checkpointer.counts["deltas"]
             counts["snapshots"] += machine.checkpointer.counts["snapshots"]
             counts["deltas_restored"] += machine.retriever.deltas
+        elif isinstance(machine, StateServer) and isinstance(machine.spill, Cellar):
+            counts["spilled"] += machine.spill.spilled
+            counts["spill_damaged"] += machine.spill.damaged
         elif isinstance(machine, Master):
             counts.update(machine.conductor.counts)
     counts["staged_batches"] = cluster.query.committed
