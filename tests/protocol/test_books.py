@@ -156,6 +156,37 @@ def test_an_install_that_measures_nothing_teaches_nothing(size, seconds):
 # ---------------------------------------------------------------------- the outbox
 
 
+def test_a_lane_that_hears_nothing_sends_one_chunk_again_and_all_only_after_that():
+    """1. four chunks are sent  2. silence: the first again  3. silence: all  4. and then less often."""
+    outbox = Outbox("f", 1)
+    for offset in range(4):
+        outbox.offer(0, None, offset, offset, 1)
+    assert len(outbox.due(0, 8, 0.0)) == 4
+    assert outbox.late(0.2, 0.25) == []
+    assert [c.number for c in outbox.late(0.3, 0.25)] == [1]
+    assert outbox.due(0, 8, 0.3) == []
+    assert outbox.late(0.7, 0.25) == []
+    assert outbox.late(0.9, 0.25) == []
+    assert [c.number for c in outbox.due(0, 8, 0.9)] == [1, 2, 3, 4]
+    assert outbox.late(1.8, 0.25) == []
+    assert outbox.due(0, 8, 1.8) == []
+    outbox.late(2.0, 0.25)
+    assert len(outbox.due(0, 8, 2.0)) == 4
+
+
+def test_a_lane_that_gets_on_after_the_first_chunk_was_sent_again_sends_the_others_next_time():
+    outbox = Outbox("f", 1)
+    for offset in range(3):
+        outbox.offer(0, None, offset, offset, 1)
+    outbox.due(0, 8, 0.0)
+    outbox.late(0.3, 0.25)
+    outbox.acknowledge(Ack(0, Epoch(1, 1), 1, 1, 1), 0.4, None)  # two were lost
+    assert outbox.late(0.8, 0.25) == []
+    assert outbox.due(0, 8, 0.8) == []
+    outbox.late(1.0, 0.25)
+    assert [c.number for c in outbox.due(0, 8, 1.0)] == [2, 3]
+
+
 @given(
     st.lists(
         st.one_of(

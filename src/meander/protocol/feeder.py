@@ -121,9 +121,7 @@ class Feeder(Client):
         if self.outbox.active and self.leased:
             probes = self.outbox.late(self._now, self.settings.retry_s)
             self._flush(list(self.outbox.active))
-            assert self.table is not None
-            for chunk in probes:
-                self._send(self.table.owner(chunk.task), Chunks((chunk,)))
+            self._dispatch(probes)
         self._leave_if_done()
 
     # ------------------------------------------------------------------ parts
@@ -133,14 +131,20 @@ class Feeder(Client):
         if not self.leased:
             return
         assert self.table is not None
-        gathered: defaultdict[NodeId, list[Chunk]] = defaultdict(list)
+        chunks: list[Chunk] = []
         for task in tasks:
             if task in self.outbox.lanes:
-                chunks = self.outbox.due(task, self.settings.window_chunks, self._now)
-                if chunks:
-                    gathered[self.table.owner(task)].extend(chunks)
-        for node, chunks in gathered.items():
-            self._send(node, Chunks(tuple(chunks)))
+                chunks += self.outbox.due(task, self.settings.window_chunks, self._now)
+        self._dispatch(chunks)
+
+    def _dispatch(self, chunks: Iterable[Chunk]) -> None:
+        """Send chunks to the owners of their tasks, gathered per node."""
+        assert self.table is not None
+        gathered: defaultdict[NodeId, list[Chunk]] = defaultdict(list)
+        for chunk in chunks:
+            gathered[self.table.owner(chunk.task)].append(chunk)
+        for node, found in gathered.items():
+            self._send(node, Chunks(tuple(found)))
 
     def _beat_body(self) -> Beat:
         safe = self.outbox.safe_offset(self.offset)

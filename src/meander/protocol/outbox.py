@@ -26,10 +26,18 @@ PROBE_RETRIES = 6
 """Whoever waits for durability is patient: records are written far less often than chunks."""
 
 
+TRIES_MAX = 4
+"""Whoever is slow shall not be made slower by what it has already been sent. So a lane that hears
+nothing first sends one chunk again, and everything only if it hears nothing once more; and every time
+it waits twice as long, up to 2^4 times."""
+
+
 class Lane:
     """Chunks for one task. `chunks` holds exactly the numbers `durable+1 … last`."""
 
-    __slots__ = ("applied", "chunks", "durable", "last", "released", "sent", "since", "term")
+    __slots__ = (
+        "applied", "chunks", "durable", "last", "released", "sent", "since", "term", "tries",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.term: Epoch = ZERO_EPOCH
@@ -41,11 +49,14 @@ class Lane:
         self.last = 0
         self.since = 0.0
         """When the lane last got on: sent its first chunk or was acknowledged."""
+        self.tries = 0
+        """How often it was sent again since then."""
         self.chunks: deque[Chunk] = deque()
 
     def rewind(self) -> None:
         """Send again all that is not durable."""
         self.applied = self.sent = self.durable
+        self.tries = 0
 
     def between(self, low: int, high: int) -> Iterator[Chunk]:
         """Give the chunks numbered `low+1 … high`."""
@@ -101,15 +112,20 @@ class Outbox:
         """Turn lanes that heard nothing for too long back to their last acknowledgement.
 
         Returns:
-            Of lanes whose chunks are applied but not durable for long, the oldest: sent again, it
-            makes the task's owner say how far it is.
+            Chunks to be sent again, to make their task's owner say how far it is: of a lane that
+            hears nothing for the first time, and of one whose chunks are not durable for long.
         """
-        probes = []
+        probes: list[Chunk] = []
         for task in self.active:
             lane = self.lanes[task]
             if lane.sent > lane.applied:
-                if now - lane.since > retry_s:
-                    lane.sent = lane.applied
+                if now - lane.since > retry_s * (1 << lane.tries):
+                    if lane.tries == 0:  # perhaps its owner is only slow
+                        lane.since = now
+                        probes.extend(lane.between(lane.applied, lane.applied + 1))
+                    else:
+                        lane.sent = lane.applied
+                    lane.tries = min(lane.tries + 1, TRIES_MAX)
             elif lane.applied > lane.durable and now - lane.since > PROBE_RETRIES * retry_s:
                 lane.since = now
                 probes.append(lane.chunks[0])
@@ -137,7 +153,7 @@ class Outbox:
         if ack.applied > lane.applied:
             lane.applied = min(ack.applied, lane.last)
             lane.sent = max(lane.sent, lane.applied)
-            lane.since = now
+            lane.since, lane.tries = now, min(lane.tries, 1) if lane.sent > lane.applied else 0
             news = True
         while lane.durable < min(ack.durable, lane.last):
             self.bytes -= lane.chunks.popleft().size
