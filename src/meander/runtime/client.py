@@ -35,10 +35,14 @@ from meander.runtime.times import END, Herald
 from meander.runtime.transport import Transport
 from meander.runtime.warm import warm_up
 
-GATHER_ROWS = 16_384
+GATHER_ROWS = 65_536
 """Sent at once, over all nodes: per-message costs are small beside it."""
 GATHER_MORE = 4
-"""So many times that while the machine has no room."""
+"""Up to so many times that while the nodes are behind: fewer, larger messages cost them less."""
+GATHER_BYTES = 8 * 2**20
+"""But no more than that."""
+BEHIND_OFFERS = 4
+"""Nodes are behind with that many offers not applied: half of what the window allows."""
 LINGER_MS = 5.0
 """No row waits longer for others."""
 OFFERS_MAX = 4
@@ -75,15 +79,19 @@ class FeederClient:
         self.rows = 0
         """Fed so far."""
         self.failure: Exception | None = None
-        self._gather_rows, self._linger_s = gather_rows, linger_ms / 1000
+        self._gather_rows = self._gather = gather_rows
+        """The least that fills a message, and what fills it now."""
+        self._linger_s = linger_ms / 1000
         self._open: list[tuple[int, int, Any]] = []
         """Batches not yet cut: (offset, due, batch)."""
-        self._open_rows, self._open_since = 0, 0.0
+        self._open_rows, self._open_bytes, self._open_since = 0, 0, 0.0
         self._offset: int | None = None
         """The last one fed."""
         self._cut_offset = -1
         """The last one in an offer."""
         self._offers: deque[Offer] = deque()
+        self._behind = False
+        """Whether some task has not applied the last few offers."""
         self._lock = threading.Condition()
         self._cutting = threading.Lock()
         """Held from taking the gathered batches until their offer is queued: offers keep order."""
@@ -165,10 +173,9 @@ class FeederClient:
                     self._lock.notify_all()
                 self._open.append((number, due_us, rows))
                 self._open_rows += rows.num_rows
+                self._open_bytes += rows.nbytes
                 self.rows += rows.num_rows
-            # What the machine cannot take yet gathers on: fewer, larger messages under load.
-            limit = self._gather_rows * (GATHER_MORE if self._offers else 1)
-            full = self._open_rows >= limit
+            full = self._full()
         if full:
             self._cut()
 
@@ -266,16 +273,22 @@ class FeederClient:
     def _cut_at(self) -> float:
         """Tell when what was gathered, or a word that is owed, must go out; infinity: nothing must."""
         if self._open:
-            return self._open_since + self._linger_s
+            wait = (
+                GATHER_MORE * self._linger_s
+                if self._behind and not self._full()
+                else self._linger_s
+            )
+            return self._open_since + wait
         return self._herald.due_s() if self._herald is not None and self._herald.owed else inf
 
     def _cut(self, *, say: bool = False) -> None:
         """Make an offer of what was gathered, and of a word if one is due, or asked for."""
         with self._cutting:
             with self._lock:
-                gathered, self._open, self._open_rows = self._open, [], 0
+                gathered, self._open, self._open_rows, self._open_bytes = self._open, [], 0, 0
             word = self._word(gathered, say=say) if self._herald is not None else None
             if gathered:
+                self._adapt()
                 offer = offer_of(gathered, self.keys, self.tasks, word)
                 self._cut_offset = offer.last
             elif word is not None:
@@ -294,8 +307,24 @@ class FeederClient:
             self._herald.see(batch)
         return self._herald.word(time.monotonic(), now=say)
 
+    def _adapt(self) -> None:
+        """Gather more for the next message if the nodes are behind, and less when they are not."""
+        more = 2 * self._gather if self._behind or self._offers else self._gather // 2
+        self._gather = min(max(more, self._gather_rows), GATHER_MORE * self._gather_rows)
+
+    def _full(self) -> bool:
+        """Whether what was gathered is worth a message."""
+        return self._open_rows >= self._gather or self._open_bytes >= GATHER_BYTES
+
     def _pump(self) -> None:
-        """Give the machine what it has room for."""
+        """Give the machine what it has room for; see whether the nodes are behind."""
+        outbox = self.machine.outbox
+        lags = (lane.last - lane.applied for lane in map(outbox.lanes.__getitem__, outbox.active))
+        behind = max(lags, default=0) >= BEHIND_OFFERS
+        if behind is not self._behind:
+            with self._lock:
+                self._behind = behind
+                self._lock.notify_all()
         if self._offers and self.machine.room:
             while self._offers and self.machine.room:
                 self.shell.offer(self._offers[0])

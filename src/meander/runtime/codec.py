@@ -22,6 +22,8 @@ import pyarrow as pa
 from meander.errors import InputError, MalformedMessage
 from meander.model import Epoch
 from meander.protocol.messages import (
+    Ack,
+    Acks,
     Chunk,
     Chunks,
     Copy,
@@ -176,6 +178,10 @@ def _decode(header: bytes, batch: Any, schema: Any) -> Envelope:
         body = _read_put(fields, batch)
     elif kind == "Part":
         body = _read_part(fields, batch)
+    elif kind == "Acks":
+        if batch is not None:
+            raise ValueError("Acks have no rows")
+        body = _read_acks(fields)
     elif kind == "Copy":
         body = Copy(*_read_copy(fields, batch))
     elif kind == "Rest":
@@ -213,20 +219,44 @@ def _read_chunks(fields: Any, batch: Any) -> Chunks:
     rerouted, items = fields
     starts = [item[7] for item in read_list(items)]
     ends = [*starts[1:], batch.num_rows if batch is not None else 0]
+    _check_numbers(items)
     found = []
     for item, end in zip(items, ends, strict=True):
         feeder, incarnation, task, number, first, last, size, start, given = item
-        read_ints(item[1:8])
-        marks = tuple([Mark(*read_ints(mark)) for mark in read_list(given)])
+        marks = tuple([Mark(*mark) for mark in given])
         if marks:
             _check_marks(marks, first, last)
         elif not read_name(feeder).startswith("loop/"):
             raise ValueError("a chunk has no marks")
-        rows = _rows(batch, start, read_int(end) - start, marks)
-        if marks and sum([mark.rows for mark in marks]) != rows.count:
+        rows = _rows(batch, start, end - start, marks)
+        if marks and sum([mark[1] for mark in marks]) != rows.count:
             raise ValueError("marks and rows differ")
         found.append(Chunk(read_name(feeder), incarnation, task, number, first, last, rows, size))
     return Chunks(tuple(found), read_bool(rerouted))
+
+
+def _check_numbers(items: list[Any]) -> None:
+    """Check all numbers of all chunks of a message in one go: there are a dozen in each."""
+    numbers: list[Any] = []
+    for item in items:
+        numbers += item[1:8]
+        for mark in read_list(item[8]):
+            numbers += read_list(mark)
+    if numbers:
+        read_ints(numbers)
+
+
+def _read_acks(fields: Any) -> Acks:
+    feeder, items = fields
+    numbers: list[Any] = []
+    for task, term, incarnation, applied, durable in read_list(items):
+        generation, number = read_list(term)
+        numbers += (task, generation, number, incarnation, applied, durable)
+    if numbers and min(read_ints(numbers)) < 0:
+        raise ValueError("a number of an acknowledgement is negative")
+    return Acks(
+        read_name(feeder), tuple([Ack(t, Epoch(*term), i, a, d) for t, term, i, a, d in items])
+    )
 
 
 def _check_marks(marks: tuple[Mark, ...], first: int, last: int) -> None:

@@ -1,9 +1,10 @@
 """The same operator without any migration machinery: what elasticity is compared with.
 
 Same: a process of its own, an Arrow Flight stream into it, rows hashed and sorted by task on the
-sender's side, a bounded queue between sorting and sending, one table per task, the operator's one
-call per message. Absent: the protocol. No machine, no epochs, no acknowledgement per task, no
-credit, no outbox to repeat from, no latencies. Nothing here can move, and nothing survives a loss.
+sender's side, a bounded queue between sorting and sending, rows validated before a kernel sees them,
+one table per task, the operator's one call per message. Absent: the protocol. No machine, no epochs,
+no acknowledgement per task, no credit, no outbox to repeat from, no latencies. Nothing here can move,
+and nothing survives a loss.
 
     feed(batch) ─► hash, task, sort ─► queue ─► Flight DoPut ─► process_groups
     caller's thread                    sender's thread          the other process
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import queue
 import secrets
 import threading
@@ -27,6 +29,7 @@ from meander.operators import WordCount
 from meander.operators.base import Context
 from meander.runtime.client import OFFERS_MAX, offer_of
 from meander.runtime.credentials import LOOPBACK, TOKEN_HEADER
+from meander.runtime.validation import validate
 from meander.runtime.warm import warm_up
 
 START_S_MAX = 120.0
@@ -54,6 +57,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]
             except StopIteration:
                 return
             if chunk.data is not None and chunk.data.num_rows:
+                validate(chunk.data)
                 self._apply(chunk.data, json.loads(chunk.app_metadata.to_pybytes()))
             else:
                 writer.write(pa.py_buffer(b"applied"))
@@ -91,7 +95,8 @@ class _Guard(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 
 
 def _serve(tasks: int, token: str, told: Any) -> None:
-    """Be the other process."""
+    """Be the other process, in a session of its own like nodes: some schedulers share by session."""
+    os.setsid()
     warm_up()
     server = _Server(tasks, token)
     told.send(server.port)
