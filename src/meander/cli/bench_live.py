@@ -43,6 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--modes", default="live,all_at_once,restart", help="some of live,all_at_once,restart"
     )
+    parser.add_argument(
+        "--double",
+        action="store_true",
+        help="live once more with twice the state: does it wait longer?",
+    )
     parser.add_argument("--spark", action="store_true", help="nodes as Spark tasks")
     parser.add_argument("--quick", action="store_true", help="small sizes: does it work at all?")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -80,7 +85,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     }
     setting = Setting(tasks=args.tasks, pause_ms=args.pause_ms, rate=args.rate, **sizes)
     with deploying(setting, spark=args.spark) as deploy:
-        return {**compare(setting, deploy, modes, say), "spark": args.spark}
+        return {**compare(setting, deploy, modes, say, double=args.double), "spark": args.spark}
 
 
 @contextmanager
@@ -156,13 +161,16 @@ def remarks(found: dict[str, Any]) -> Iterator[str]:
     for key, text in {
         "max_restart_over_live": "worst latency, restart over live",
         "max_all_at_once_over_live": "worst latency, all at once over live",
+        "max_double_over_live": "worst latency, twice the state over once",
     }.items():
         if found.get(key) is not None:
             yield f"{text}: {found[key]:.1f}×"
     if "live" in found["modes"]:
         share = found["pause_within_budget_share"]
         budget = found["setting"]["pause_ms"]
-        told = "no row had to wait" if share is None else f"{100 * share:.1f} % of waiting rows"
+        told = f"{100 * share:.1f} % of {found['waiting_rows']:,} waiting rows"
+        if not found["waiting_rows"]:
+            told = "no row had to wait for a state"
         yield f"within {budget:g} ms above the control's median: {told}"
         yield f"pause predicted with a mean error of {found['pause_prediction_error_ms']:.1f} ms"
         if large := found["modes"]["live"]["too_large"]:

@@ -25,7 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, cycle
 from typing import Any
 
@@ -156,9 +156,17 @@ def saturation(feeder: FeederClient, load: Load, seconds: float) -> float:
 
 
 def compare(
-    setting: Setting, deploy: Deploy, modes: tuple[str, ...], say: Callable[[str], None]
+    setting: Setting,
+    deploy: Deploy,
+    modes: tuple[str, ...],
+    say: Callable[[str], None],
+    *,
+    double: bool = False,
 ) -> dict[str, Any]:
-    """Run control and modes one after the other, and put them side by side."""
+    """Run control and modes one after the other, and put them side by side.
+
+    With `double`, *live* once more with twice the state, at the same rate.
+    """
     say(f"control: no migration, {setting.nodes} nodes, {setting.keys:,} keys …")
     control, rate, found = _measure(CONTROL, setting, deploy, setting.rate), 0.0, {}
     rate = control["rate_rows_s"]
@@ -173,8 +181,15 @@ def compare(
         answer["max_all_at_once_over_live"] = _over(once["max_during_ms"], live["max_during_ms"])
     if live:
         usual = control["p50_during_ms"]
-        answer["pause_within_budget_share"] = _share(live.pop("_waits"), setting.pause_ms + usual)
+        answer["pause_within_budget_share"] = _share(live["_waits"], setting.pause_ms + usual)
+        answer["waiting_rows"] = live["waited"]["rows"]
         answer["pause_prediction_error_ms"] = live["pause_prediction_error_ms"]
+    if double:
+        larger = replace(setting, state_mb=2 * setting.state_mb)
+        say(f"live with twice the state: {larger.keys:,} keys …")
+        twice = found["live_double"] = _measure("live", larger, deploy, rate)
+        if live:
+            answer["max_double_over_live"] = _over(twice["max_during_ms"], live["max_during_ms"])
     for facts in (*found.values(), control):
         facts.pop("_waits", None)
     return answer
@@ -184,10 +199,10 @@ def _over(a: float, b: float) -> float | None:
     return a / b if b else None
 
 
-def _share(waits: Samples, limit_ms: float) -> float | None:
-    """Give the share of waiting rows within a limit; None if no row had to wait."""
+def _share(waits: Samples, limit_ms: float) -> float:
+    """Give the share of waiting rows within a limit; 1 if no row had to wait."""
     rows = int(waits.rows.sum())
-    return float(waits.rows[waits.latency_us <= limit_ms * 1000].sum()) / rows if rows else None
+    return float(waits.rows[waits.latency_us <= limit_ms * 1000].sum()) / rows if rows else 1.0
 
 
 def _measure(mode: str, setting: Setting, deploy: Deploy, rate: float | None) -> dict[str, Any]:
