@@ -19,7 +19,9 @@ from runtime_operators import Countdown
 from meander.errors import CheckpointError
 from meander.operators import Aggregate, KeyedAggregate, WordCount
 from meander.protocol.records import Ref, file_of
+from meander.runtime.about import Desk
 from meander.runtime.driver import DeployError, Driver
+from meander.runtime.querying import QueryClient, new_attempt
 from meander.runtime.resume import newest
 from meander.runtime.store import FileStore
 
@@ -35,6 +37,10 @@ def kill(driver: Driver, *nodes: str) -> None:
     """Kill processes, all at once."""
     for pid in [pid_of(driver, node) for node in nodes]:
         os.kill(pid, signal.SIGKILL)
+
+
+def losses(driver: Driver) -> int:
+    return sum(1 for _, what, _ in driver.events if what == "lost")
 
 
 def names(manifest_of: Path) -> list[tuple[str, ...]]:
@@ -91,6 +97,29 @@ def test_a_loop_is_exact_though_nodes_die(tmp_path: Path, launcher: SharedLaunch
 
         until(lambda: seen() == wanted, 30.0)
         assert driver.lost_tasks == set()
+
+
+def test_a_micro_batch_is_durable_when_its_commit_returns(
+    tmp_path: Path, launcher: SharedLauncher
+) -> None:
+    """1. the period is an hour: only commits write  2. a batch is committed  3. all nodes are killed
+    4. the batch is there, and written again it counts once."""
+    stream = Stream(6)
+    with Driver(
+        WordCount(), tasks=8, nodes=2, checkpoints=str(tmp_path), checkpoint_s=3600.0,
+        launcher=launcher,
+    ) as driver:  # fmt: skip
+        about = Desk(driver.address, driver.issue("query")).about()
+        with QueryClient(about, driver.address, driver.issue("query")) as client:
+            for number in range(3):
+                batches = list(stream.batches(4))
+                client.commit("q", number, client.write("q", number, 0, new_attempt(), batches))
+                kill(driver, "n1", "n2")
+                until(lambda n=number: losses(driver) == 2 * n + 2, 120.0)  # type: ignore[misc]
+                until(driver.serving, 120.0)
+                assert counted(driver) == stream.counts
+            client.commit("q", 2, client.write("q", 2, 1, new_attempt(), batches))
+        assert counted(driver) == stream.counts
 
 
 SCRIPT = """

@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 
 from meander.errors import InputError, MeanderError
 from meander.operators import WordCount
-from meander.runtime.bench import DIGITS, PIECE_S, Load, Setting, fill, saturation
+from meander.runtime.bench import DIGITS, PIECE_S, Load, Setting, fill
 from meander.runtime.client import FeederClient
 from meander.runtime.driver import Driver
 from meander.runtime.launch import LocalLauncher
@@ -96,11 +96,17 @@ class Side:
     def saturate(self) -> None:
         """Feed as fast as there is room, for one turn."""
         load = self.loads[0] if self.loads else self.load(SATURATION_ROWS)
-        began, rows = self.cpu_s(), self.feeder.rows
-        self.rows_s.append(saturation(self.feeder, load, self.plan.turn_s))
+        cpu_s, began, rows = self.cpu_s(), time.perf_counter(), self.feeder.rows
+        for k in count():
+            load.feed(self.feeder, k)
+            if time.perf_counter() - began >= self.plan.turn_s:
+                break
+        self.feeder.flush(timeout_s=WAIT_S_MAX)
+        rows = self.feeder.rows - rows
+        self.rows_s.append(rows / (time.perf_counter() - began))
         if self.durable:
             self.feeder.flush(durable=True, timeout_s=WAIT_S_MAX)
-        self.row_cpu_us.append((self.cpu_s() - began) * 1e6 / (self.feeder.rows - rows))
+        self.row_cpu_us.append((self.cpu_s() - cpu_s) * 1e6 / rows)
 
     def cpu_s(self) -> float:
         """Give the time on the processor of this process and all of this side."""
@@ -286,10 +292,8 @@ def _restart(plan: Plan, side: Side, where: Path) -> dict[str, Any]:
     ) as driver:  # fmt: skip
         served = time.monotonic()
         feeder = driver.feeder("more")
-        for k in count():
+        for k in range(10):
             side.loads[-1].feed(feeder, k)
-            if k >= 10:
-                break
         feeder.flush(timeout_s=WAIT_S_MAX)
         ended = time.monotonic()
         exact = side.check(driver)
