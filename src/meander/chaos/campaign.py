@@ -28,13 +28,13 @@ from meander.runtime.driver import Driver
 
 STEP_S = (0.1, 1.0)
 """Between two things that are done."""
-STOP_S = (0.3, 1.0, 3.0, 7.0)
-"""How long a process stands still; the last is longer than a lease."""
+STOP_S = (0.3, 1.0, 3.0, 15.0)
+"""How long a process stands still; the last is longer than a lease, with its margin."""
 FULL_S = (0.5, 2.0)
 STORY_EVENTS = 60
 """Are told when something goes wrong."""
-DRAIN_S_MAX = 240.0
-"""How long the feeders may take to finish when nothing is harmed any more."""
+STILL_S_MAX = 120.0
+"""How long nothing may happen when nothing is harmed any more and feeders have not finished."""
 
 Say = Callable[[str], None]
 
@@ -95,6 +95,8 @@ class Campaign:
         self._stopped: dict[int, float] = {}
         """Processes that stand still: until when."""
         self._full_until = 0.0
+        self._pids: dict[tuple[str, int, str], tuple[int, str]] = {}
+        """Processes that were found, each with its hour of birth: numbers come again."""
         self._over = threading.Event()
 
     # ------------------------------------------------------------------ the run
@@ -156,17 +158,19 @@ class Campaign:
         self._full_until = 0.0
 
     def _drain(self) -> None:
+        """Wait for the feeders; as long as rows are applied there is hope."""
         self._relent()
-        end = time.monotonic() + DRAIN_S_MAX
+        rows, end = -1, time.monotonic() + STILL_S_MAX
         while self.ground.tend():
             self.driver.check()
+            now = int(self.driver.metrics()["rows"])
+            if now != rows:
+                rows, end = now, time.monotonic() + STILL_S_MAX
             if time.monotonic() > end:
-                raise MeanderError(
-                    f"feeders have not finished {DRAIN_S_MAX:.0f} s after the last harm"
-                )
-            time.sleep(0.05)
-        self.driver.wait_for(self.driver.serving, DRAIN_S_MAX, "all tasks")
-        self.driver.drain(DRAIN_S_MAX)
+                raise MeanderError(f"no row was applied for {STILL_S_MAX:.0f} s, with no harm done")
+            time.sleep(0.2)
+        self.driver.wait_for(self.driver.serving, STILL_S_MAX, "all tasks")
+        self.driver.drain(STILL_S_MAX)
 
     # ------------------------------------------------------------------ deeds
 
@@ -180,10 +184,21 @@ class Campaign:
 
         found = []
         for name, incarnation, address in sorted(self.driver.shell.call(find).result(30)):
-            pid = havoc.pid_at(address)
+            pid = self._pid(name, incarnation, address)
             if pid is not None:
                 found.append(Victim(kind, name, incarnation, pid))
         return found
+
+    def _pid(self, name: str, incarnation: int, address: str) -> int | None:
+        """Find a process, once: to look for it costs the driver time that its master needs."""
+        key = name, incarnation, address
+        if key not in self._pids:
+            pid = havoc.pid_at(address)
+            if pid is None:
+                return None
+            self._pids[key] = pid, havoc.born(pid)
+        pid, born = self._pids[key]
+        return pid if havoc.born(pid) == born else None
 
     def _rescale(self) -> None:
         nodes = self._chance.randint(1, self.wish.nodes_max)

@@ -35,6 +35,14 @@ def pid_at(address: str) -> int | None:
     return None
 
 
+def born(pid: int) -> str:
+    """Tell when a process was started, in ticks; empty if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
+    except OSError:
+        return ""
+
+
 def kill(pid: int) -> bool:
     """Kill a process; False if it was gone."""
     return _signal(pid, signal.SIGKILL)

@@ -16,8 +16,6 @@ from meander.runtime.spec import Reason, live_settings
 TASKS = 24
 START_S = 1.0
 """From the order to start the feeders until the stream begins."""
-LEASE_S = 5.0
-"""Shorter than usual: processes that stand still shall lose theirs now and then."""
 CHECKPOINT_S = 0.3
 
 
@@ -62,7 +60,7 @@ class LocalGround:
 @contextmanager
 def local_ground(app: App, disk: Disk, nodes: int) -> Iterator[LocalGround]:
     """Deploy on this machine, with checkpoints on a disk."""
-    settings = live_settings(TASKS, checkpoint_s=CHECKPOINT_S, lease_s=LEASE_S)
+    settings = live_settings(TASKS, checkpoint_s=CHECKPOINT_S)
     with Driver(
         app.operator(), tasks=TASKS, nodes=nodes, launcher=LocalLauncher(), settings=settings,
         checkpoints=str(disk.path / "checkpoints"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from meander.chaos.havoc import Disk
 from meander.chaos.load import App, Source
-from meander.chaos.local import CHECKPOINT_S, LEASE_S, START_S, TASKS
+from meander.chaos.local import CHECKPOINT_S, START_S, TASKS
 from meander.runtime.spec import live_settings
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def spark_ground(master: str, app: App, disk: Disk, nodes_max: int) -> Iterator[
     from meander.spark.session import local
     from meander.spark.standalone import cluster
 
-    settings = live_settings(TASKS, checkpoint_s=CHECKPOINT_S, lease_s=LEASE_S)
+    settings = live_settings(TASKS, checkpoint_s=CHECKPOINT_S)
     with ExitStack() as stack:
         if master == STANDALONE:
             place = stack.enter_context(cluster(WORKERS, CORES))

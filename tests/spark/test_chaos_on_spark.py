@@ -1,0 +1,29 @@
+"""A short chaos on Spark, in a process of its own: on local[N,F], and on a Standalone cluster."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+COMMAND = "import sys; from meander.cli.main import main; sys.exit(main(sys.argv[1:]))"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("master", ["local[10,4]", "standalone"])
+def test_counts_are_right_whatever_is_harmed_on_spark(master: str) -> None:
+    wish = ["chaos", "--seconds", "25", "--seed", "4", "--nodes", "3", "--feeders", "2"]
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND, *wish, "--master", master, "--json"],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["exact"]
+    assert min(report["kills"], report["rescales"]) > 0
+    assert report["rows"] == 25 * 20 * 2 * 500
