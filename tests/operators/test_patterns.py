@@ -14,6 +14,7 @@ from pattern_twin import Loop, counts_of, maximal, patterns_of, rows
 
 from meander.errors import InputError, OperatorError, StateError
 from meander.operators import STOP_WORDS, Context, FrequentPatterns, PatternRules, generate
+from meander.operators.pattern_bench import detector_over_dict
 from meander.operators.pattern_rules import read_words
 from meander.operators.pattern_table import DEAD_MIN, WHOLE
 
@@ -229,3 +230,10 @@ def test_rules_and_lists_of_words_are_checked(tmp_path: Any) -> None:
         read_words(tmp_path / "none")
     with pytest.raises(InputError, match="cannot read"):
         read_words(tmp_path / "nowhere")
+
+
+def test_the_bench_slides_the_same_window_on_both_sides() -> None:
+    found = detector_over_dict(seconds=0.0)
+    assert found["exact"]
+    assert found["runs"] == 1
+    assert 0 < found["keys"] < found["rows"]

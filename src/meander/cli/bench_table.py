@@ -1,4 +1,4 @@
-"""`meander bench table`: the keyed table against a Python dict on the same words."""
+"""`meander bench table`: the keyed table, or the Detector, against Python dicts on the same rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from meander.cli.main import OK
 SECONDS = 4.0
 
 RIVALS = {
-    "table": "keyed table, from Arrow",
+    "table": "compiled table, from Arrow",
     "dict": "dict, from Arrow",
     "counter": "Counter, from Arrow",
     "dict_strings": "dict, strings made beforehand",
@@ -25,30 +25,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `meander bench table`."""
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
+        "--patterns", action="store_true", help="frequent patterns in a sliding window, not words"
+    )
+    parser.add_argument(
         "--seconds", type=float, default=SECONDS, help=f"how long to measure (default {SECONDS:g})"
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print."""
-    from meander.operators.bench import table_over_dict
+    if args.patterns:
+        from meander.operators.pattern_bench import detector_over_dict
 
-    found = table_over_dict(args.seconds)
+        found, what = detector_over_dict(args.seconds), "changes of pattern counts"
+    else:
+        from meander.operators.bench import table_over_dict
+
+        found, what = table_over_dict(args.seconds), "Zipf words"
     if args.json:
         print(json.dumps(found))
     else:
-        show(found)
+        show(found, what)
     return OK
 
 
-def show(found: dict[str, Any]) -> None:
+def show(found: dict[str, Any], what: str) -> None:
     """Print the rates side by side."""
-    title = f"counting {found['rows']:,} Zipf words, {found['keys']:,} of them distinct"
+    title = f"counting {found['rows']:,} {what}, {found['keys']:,} keys at the end"
     table = Table(title=title)
     table.add_column("who")
     table.add_column("million rows a second of processor time", justify="right")
     table.add_column("table is faster by", justify="right")
     for name, text in RIVALS.items():
+        if f"{name}_rows_s" not in found:
+            continue
         rate = found[f"{name}_rows_s"]
         ratio = "" if name == "table" else f"{found['table_rows_s'] / rate:.1f}×"
         table.add_row(text, f"{rate / 1e6:.1f}", ratio)
