@@ -2,6 +2,7 @@
 
     base        the operator and its context           keyed       aggregates by key, word count
     tasks       the tasks that a node holds            words       texts to words
+    timers      what a task wants to be told, and when
     hashing     key → hash → task, equal to Spark      split       a batch by task
     table       the keyed table                        state       dumps back into tables
     aggregates, layout, keys, columns                  what the table is made of
@@ -25,6 +26,7 @@ from meander.operators.patterns import FrequentPatterns
 from meander.operators.split import Split, split
 from meander.operators.table import KeyedTable
 from meander.operators.tasks import TaskStates
+from meander.operators.timers import Timer, Timers
 from meander.operators.words import tokenise
 
 __all__ = [
@@ -39,6 +41,8 @@ __all__ = [
     "PatternRules",
     "Split",
     "TaskStates",
+    "Timer",
+    "Timers",
     "WordCount",
     "generate",
     "hash_columns",
