@@ -9,10 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from runtime_kit import SharedLauncher, Stream, counted, until
 
-from meander.operators import WordCount
+from meander.operators import Aggregate, KeyedAggregate, WordCount
 from meander.runtime.about import Desk
 from meander.runtime.driver import Driver
 from meander.runtime.emitted import OutputReader, OutputsBrokenError, OutputsLostError
@@ -168,3 +169,28 @@ def test_states_say_their_moment_while_tasks_move(launcher: SharedLauncher) -> N
         places = {(row["task"], row["node"], row["as_of"]) for row in table.to_pylist()}
         assert len(places) == len(told), "a task was read at two moments"
         assert sum(table["count"].to_pylist()) == sums[-1]
+
+
+def test_a_target_behind_the_start_gives_nothing_twice(launcher: SharedLauncher) -> None:
+    """`availableNow` fixes its target once; a task whose outputs were not durable then stands at 0."""
+    with deployed(launcher) as driver:
+        reader = reader_of(driver)
+        zeros = [0] * (TASKS - 3)
+        start, latest = reader.offset([5, 5, 5, *zeros]), reader.offset([9, 7, 5, *zeros])
+        target = reader.offset([7, 0, 0, *zeros])
+        assert reader.upto(start, latest, target) == reader.offset([7, 5, 5, *zeros])
+
+
+def test_columns_of_a_state_keep_their_names(launcher: SharedLauncher) -> None:
+    """A state with a column `task` of its own: where it was read stands in `task_`."""
+    schema = pa.schema({"task": pa.string()})
+    operator = KeyedAggregate(schema, ["task"], {"node": Aggregate("count")})
+    with Driver(operator, tasks=4, nodes=1, launcher=launcher) as driver:
+        with driver.feeder("rows") as feeder:
+            feeder.feed(pa.record_batch({"task": ["a", "b", "a"]}))
+        table = driver.state()
+    assert table.schema.names == ["task", "node", "task_", "node_", "as_of"]
+    assert dict(zip(table["task"].to_pylist(), table["node"].to_pylist(), strict=True)) == {
+        "a": 2,
+        "b": 1,
+    }

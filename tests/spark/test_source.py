@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812
 import meander
 from meander.errors import InputError
 from meander.operators import WordCount
+from meander.runtime.credentials import Credentials
 from meander.spark.deploy import ElasticOperator
 
 TASKS = 16
@@ -107,6 +108,11 @@ def test_the_state_is_a_table_with_its_place_and_moment(
     assert json.loads(rows["x"]["as_of"])["feeders"] == {"stays": 0}
     assert operator.state().columns == read.columns
     feeder.close()
+    token = Credentials.parse(operator.credentials).token
+    given = spark.read.format("meander").options(operator=operator.address, token=token).load()
+    for plan in (read, given):
+        assert token not in plan._jdf.queryExecution().toString(), "a plan shows the token"
+    assert given.count() == read.count()
 
 
 def test_transform_feeds_and_reads_in_one_call(spark: SparkSession, tmp_path: Path) -> None:

@@ -119,6 +119,15 @@ def unpack_schema(text: str | None) -> Any:
     return None if text is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
 
+def free(name: str, taken: Sequence[str]) -> str:
+    """Give a name for a column that we add to a user's.
+
+    >>> free("task", ["word", "count"]), free("task", ["task", "load"])
+    ('task', 'task_')
+    """
+    return free(f"{name}_", taken) if name in taken else name
+
+
 Part: TypeAlias = tuple[int, int, tuple[tuple[TaskId, int], ...]]
 """(piece, attempt, ((task, rows), …)): what a writer of a micro-batch hands to its committer."""
 

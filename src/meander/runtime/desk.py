@@ -17,9 +17,10 @@ from meander.model import TaskId
 from meander.protocol.node import Node
 from meander.protocol.slot import Phase, Slot
 from meander.runtime import quiet
-from meander.runtime.about import ONCE
+from meander.runtime.about import ONCE, free
 from meander.runtime.adapter import OperatorAdapter
 from meander.runtime.place import Place
+from meander.runtime.reader import NOTHING
 from meander.runtime.restart import bequeath
 from meander.runtime.shelf import Shelf
 from meander.runtime.shell import Shell
@@ -77,8 +78,7 @@ class NodeDesk:
                 if only_columns and tables:
                     tables = [tables[0].slice(0, 0)]
                     break
-        empty = pa.table({"task": pa.array([], pa.int32()), "node": pa.array([], pa.string())})
-        found = pa.concat_tables(tables).unify_dictionaries() if tables else empty
+        found = pa.concat_tables(tables).unify_dictionaries() if tables else NOTHING
         marked = found.replace_schema_metadata({b"tasks": json.dumps(told).encode()})
         return flight.RecordBatchStream(marked)
 
@@ -94,12 +94,14 @@ class NodeDesk:
         served, table, when = self.shell.call(show).result(CALL_S_MAX)
         if table is None:
             return served, None
-        rows = table.num_rows
-        table = table.append_column("task", pa.array([task] * rows, pa.int32()))
-        table = table.append_column("node", pa.array([self.node.me] * rows, pa.string()))
+        rows, taken = table.num_rows, table.schema.names
+        table = table.append_column(free("task", taken), pa.array([task] * rows, pa.int32()))
+        node = pa.array([self.node.me] * rows, pa.string())
+        table = table.append_column(free("node", taken), node)
         # The same for all rows of a task: said once on the wire.
         codes = pa.array([0] * rows, pa.int32())
-        return served, table.append_column("as_of", pa.DictionaryArray.from_arrays(codes, [when]))
+        when = pa.DictionaryArray.from_arrays(codes, [when])
+        return served, table.append_column(free("as_of", taken), when)
 
     def bequeath(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Write every task's state into a state server's vault, for the restart baseline."""

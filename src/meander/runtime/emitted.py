@@ -136,6 +136,17 @@ class OutputReader:
             ]
         )  # fmt: skip
 
+    def upto(self, start: Offset, latest: Offset, target: Offset) -> Offset:
+        """Give the latest offset, but not beyond a target that was fixed before.
+
+        Where the target is behind the start (the task was on the move when it was fixed, or its
+        outputs not yet durable there), the start is kept.
+        """
+        numbers = zip(*(self._numbers(o) for o in (start, latest, target)), strict=True)
+        return self.offset(
+            [new if new < old else min(new, max(old, to)) for old, new, to in numbers]
+        )
+
     def _numbers(self, offset: Offset) -> list[int]:
         """Read an offset; one of another line, or another number of tasks, is worth nothing."""
         numbers = [int(n) for n in offset["numbers"]]

@@ -66,13 +66,17 @@ class Outputs:
         return self._batches[0][0] if self._batches else self.last + 1
 
     def revise(self, last: int, lost_rows: int, first: int, new: list[tuple[int, Any]]) -> None:
-        """Take over what a record says: batches before `first` are gone, new ones have come."""
+        """Take over what a record says: batches before `first` are gone, new ones have come.
+
+        Whoever reads a record reads one that counts: what it holds is durable.
+        """
         self.release(first - 1)
         for number, batch in new:
             self._batches.append((number, batch))
             self.rows += batch.num_rows
             self.bytes += batch.nbytes
-        self.last, self.lost_rows = last, lost_rows
+        self.last = self.durable = last
+        self.lost_rows = lost_rows
         if [number for number, _ in self._batches] != list(range(first, last + 1)):
             raise ValueError("outputs are missing")
 
@@ -92,13 +96,13 @@ class Outputs:
         self.marked = self.last
         payloads = [_write(batch) for _, batch in self._batches]
         sizes = [[n, len(p)] for (n, _), p in zip(self._batches, payloads, strict=True)]
-        return payloads, [self.last, self.lost_rows, sizes]
+        return payloads, [self.last, self.lost_rows, self.durable, sizes]
 
     @classmethod
     def load(cls, facts: Any, blob: bytes, read: Callable[[bytes], list[Any]]) -> Outputs:
-        """Read what `dump` wrote; what a record holds is durable where records count."""
+        """Read what `dump` wrote."""
         result = cls()
-        last, result.lost_rows, sizes = facts
+        last, result.lost_rows, result.durable, sizes = facts
         at = 0
         for number, size in sizes:
             (batch,) = read(blob[at : at + size])

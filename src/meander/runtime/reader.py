@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import flight
 
 from meander.errors import MeanderError
@@ -20,6 +19,10 @@ from meander.runtime.stopwatch import total as total_checkpoint
 SUMS = (
     "rows", "busy_s", "chunks", "waits", "reroutes", "dropped", "malformed", "refused", "stale",
 )  # fmt: skip
+
+
+NOTHING = pa.table({"task": pa.array([], pa.int32()), "node": pa.array([], pa.string())})
+"""What is given where no task has a state: nothing is known of its columns."""
 
 
 class StateUnreadError(MeanderError):
@@ -79,7 +82,7 @@ class Reader:
                 if wanted:
                     self._read_node(address, wanted, parts, seen)
             if len(seen) == len(names):
-                return pa.concat_tables(parts)
+                return pa.concat_tables(parts) if parts else NOTHING
             if time.monotonic() > end:
                 missing = sorted(set(range(len(names))) - seen)
                 raise StateUnreadError(f"tasks {missing[:10]} cannot be read: see status()")
@@ -94,8 +97,8 @@ class Reader:
         told = json.loads((table.schema.metadata or {}).get(b"tasks", b"[]"))
         served = set(told) & set(wanted)
         seen |= served
-        rows = table.filter(pc.is_in(table["task"], pa.array(sorted(served), pa.int32())))
-        parts.append(rows.replace_schema_metadata(None))
+        if len(table.schema.names) > len(NOTHING.schema.names):  # else no task there has a state
+            parts.append(table.replace_schema_metadata(None))
 
     # ------------------------------------------------------------------ outputs and metrics
 

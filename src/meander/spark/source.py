@@ -89,8 +89,10 @@ class OutputSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Say how far outputs go, or how far they went when `availableNow` began."""
-        return self._target if self._target is not None else self._reader().latest(start)
+        """Say how far outputs go; with `availableNow`, no further than they went when it began."""
+        reader = self._reader()
+        latest = reader.latest(start)
+        return latest if self._target is None else reader.upto(start, latest, self._target)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Keep to what is there now."""

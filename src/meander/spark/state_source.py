@@ -16,7 +16,14 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import IntegerType, StringType, StructType
 
 from meander.model import TaskId
-from meander.runtime.about import About, Desk, OperatorGoneError, OperatorRefusedError, desk_of
+from meander.runtime.about import (
+    About,
+    Desk,
+    OperatorGoneError,
+    OperatorRefusedError,
+    desk_of,
+    free,
+)
 from meander.runtime.emitted import AGAIN_S, PATIENCE_S, Owners
 from meander.spark.rows import as_spark, spark_schema
 from meander.spark.sink import seconds
@@ -36,9 +43,9 @@ def state_columns(about: About, desk: Desk) -> StructType:
     if schema is None:
         schema = _first_schema(desk)
     found = StructType() if schema is None else spark_schema(schema)
+    taken = found.fieldNames()
     for name, kind in PLACE:
-        if name not in found.fieldNames():
-            found = found.add(name, kind)
+        found = found.add(free(name, taken), kind)
     return found
 
 
@@ -50,9 +57,8 @@ def _first_schema(desk: Desk) -> Any:
             told = desk_of(address, desk.credentials).fetch({"kind": "state", "columns": True})
         except (OperatorGoneError, OperatorRefusedError):
             continue
-        names = [name for name in told.schema.names if name not in ("task", "node", "as_of")]
-        if names:
-            return told.select(names).schema
+        if len(told.schema.names) > len(PLACE):  # ours come last
+            return told.select(told.schema.names[: -len(PLACE)]).schema
     return None
 
 

@@ -1,0 +1,37 @@
+"""Outputs of a task: numbered, bounded, and known to be durable or not wherever they go."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from meander.runtime.adapter import read_batches
+from meander.runtime.outputs import Outputs
+
+
+def some(rows: int) -> pa.RecordBatch:
+    return pa.record_batch({"n": list(range(rows))})
+
+
+def test_what_is_durable_is_still_known_after_a_move() -> None:
+    outputs = Outputs()
+    for _ in range(3):
+        outputs.add(some(2))
+    outputs.durable = 2
+    payloads, facts = outputs.dump()
+    moved = Outputs.load(facts, b"".join(payloads), read_batches)
+    assert (moved.last, moved.durable, moved.rows) == (3, 2, 6)
+
+
+def test_what_a_record_holds_is_durable() -> None:
+    outputs = Outputs()
+    outputs.revise(last=4, lost_rows=0, first=3, new=[(3, some(1)), (4, some(1))])
+    assert (outputs.first, outputs.last, outputs.durable) == (3, 4, 4)
+
+
+def test_the_oldest_go_when_there_are_too_many_and_are_counted() -> None:
+    outputs = Outputs()
+    for _ in range(4):
+        outputs.add(some(10), rows_max=25)
+    assert (outputs.first, outputs.last, outputs.rows, outputs.lost_rows) == (3, 4, 20, 20)
+    outputs.add(some(100), rows_max=25)
+    assert (outputs.first, outputs.rows) == (5, 100), "the newest stays, however large"
