@@ -33,8 +33,9 @@ def measure(cell: Cell, wanted: Parameters, ground: Ground) -> list[Row]:
     method, window = cell["method"], cell["window_s"]
     nodes = [int(ground.trace.nodes[k]) for k in ground.test[: wanted.migrations]]
     before = int(ground.trace.nodes[ground.test[0] - 1])
-    load, forecast = ground.workload(APPLICATION, wanted.tasks, wanted.planned_window_s), None
+    forecast = None
     if method.startswith(MTM):
+        load = ground.workload(APPLICATION, wanted.tasks, wanted.planned_window_s)
         forecast, _ = forecast_of(
             load, ground.mtm(method[4:]), wanted.tau, wanted.gamma, wanted.effort, ground.seed
         )
