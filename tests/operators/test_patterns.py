@@ -167,7 +167,7 @@ def test_a_table_made_anew_gives_everything_and_says_so() -> None:
     detector.process(state, rows(["a"], 1), here)
     (batch,) = detector.changes(state, later)
     assert batch["pattern"].to_pylist() == ["a"]
-    assert not batch.schema.metadata
+    assert WHOLE not in batch.schema.metadata
 
 
 def test_groups_in_one_call_are_as_one_call_each() -> None:
@@ -211,6 +211,10 @@ def test_a_broken_dump_and_a_wrong_threshold_are_refused() -> None:
     state = detector.create(here)
     detector.process(state, rows(["a"], 1), here)
     (batch,) = detector.dump(state)
+    with pytest.raises(StateError, match="threshold 1, not 2"):
+        FrequentPatterns(2).load([batch], here)
+    with pytest.raises(StateError, match="threshold 1, not 2"):
+        FrequentPatterns(2).apply_changes(state, [batch], here)
     with pytest.raises(StateError, match="twice"):
         detector.load([batch, batch], here)
     nothing = batch.set_column(0, batch.schema.field(0), pa.array([None], pa.large_string()))

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from meander.errors import InputError
+from meander.errors import InputError, StateError
 from meander.model import Ints
 from meander.operators import keys as codec
 from meander.operators.aggregates import numbers_of
@@ -41,12 +41,14 @@ from meander.operators.base import Context, Operator
 from meander.operators.columns import bytes_of, check_offsets, plain
 from meander.operators.hashing import Hashes, hash_columns
 from meander.operators.kernels import patterns as kernel
-from meander.operators.pattern_table import LAYOUT, PatternTable, load
+from meander.operators.pattern_table import LAYOUT, RESULT, PatternTable, load
 from meander.operators.pattern_texts import SCHEMA
 from meander.operators.table import Where, check_groups, locate
 
 CHANGES = pa.schema({"pattern": pa.string(), "reported": pa.bool_(), "count": pa.int64()})
 """What is emitted: a pattern that is reported from now on, or no longer, and its count."""
+THRESHOLD = b"meander.patterns.threshold"
+"""In the metadata of dumps: what sub-patterns were told follows from it."""
 
 
 class FrequentPatterns(Operator[PatternTable]):
@@ -68,6 +70,9 @@ class FrequentPatterns(Operator[PatternTable]):
     schema = SCHEMA
     keys = ("pattern",)
     feeds = True
+    output_schema = CHANGES
+    state_schema = RESULT
+    dump_schema = LAYOUT.state_schema
 
     def __init__(self, threshold: int = 15) -> None:
         """Declare when a pattern is frequent.
@@ -149,10 +154,11 @@ class FrequentPatterns(Operator[PatternTable]):
 
     def dump(self, state: PatternTable) -> list[Any]:
         """Write the patterns whose counters are not both zero."""
-        return state.dump()
+        return self._marked(state.dump())
 
     def load(self, batches: Sequence[Any], context: Context) -> PatternTable:
         """Check every row and make the table again."""
+        self._check_mark(batches)
         return load(self.threshold, batches, (context.task, context.tasks))
 
     def size(self, state: PatternTable) -> int:
@@ -173,13 +179,29 @@ class FrequentPatterns(Operator[PatternTable]):
 
     def changes(self, state: PatternTable, since: int) -> list[Any]:
         """Write what was touched after a sealed version."""
-        return state.changes(since)
+        return self._marked(state.changes(since))
 
     def apply_changes(
         self, state: PatternTable, batches: Sequence[Any], context: Context
     ) -> PatternTable:
         """Put changed patterns in the place of the old ones."""
+        self._check_mark(batches)
         return state.apply(batches)
+
+    def _marked(self, batches: list[Any]) -> list[Any]:
+        mark = {THRESHOLD: b"%d" % self.threshold}
+        return [b.replace_schema_metadata({**(b.schema.metadata or {}), **mark}) for b in batches]
+
+    def _check_mark(self, batches: Sequence[Any]) -> None:
+        """Refuse a state of another threshold: its patterns were told of other crossings."""
+        mine = b"%d" % self.threshold
+        for batch in batches:
+            theirs = (batch.schema.metadata or {}).get(THRESHOLD, mine)
+            if theirs != mine:
+                raise StateError(
+                    f"the state was made with threshold {theirs.decode()}, not {self.threshold}: "
+                    "begin anew, or keep the threshold"
+                )
 
 
 def _numbers(batch: Any, name: str) -> Ints:
