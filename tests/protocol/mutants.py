@@ -69,6 +69,14 @@ class TakesDuplicates(Node):
             super()._accept(slot, chunk)
 
 
+class ForgetsTheGathered(Node):
+    def _take_all(self, chunks, epoch):
+        self._gathering.gather()
+        for chunk in chunks:
+            self._take(chunk, epoch)
+        self._gathering.collect()  # and nobody puts it into the outbox
+
+
 # 2 ------------------------------------------------------------------ serve on after the cut
 
 
@@ -404,6 +412,7 @@ MUTANTS: dict[str, type[Classes]] = {
     "acknowledge as durable what is only applied": with_node(AcksBeforeDurable),
     "commit a batch that is not durable": with_class(query=CommitsHalf),
     "install a state without looking at its checksum": with_parts(retriever=IgnoresChecksums),
+    "forget what is fed when chunks are gathered": with_node(ForgetsTheGathered),
     "suspend tasks that do not move": with_node(SuspendsEverything),
     "let the wait buffer grow without limit": with_node(WaitsWithoutLimit),
     "hold more than the state server may": with_class(server=IgnoresTheServersLimit),

@@ -14,6 +14,7 @@ The paper's parts have files of their own: `manager` (what a new table changes, 
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Iterable
 from typing import ClassVar
 
 from meander.model import Epoch, NodeId, TaskId
@@ -52,7 +53,7 @@ from meander.protocol.retriever import Retriever
 from meander.protocol.settings import Settings
 from meander.protocol.slot import Phase, Slot
 from meander.protocol.staging import Staging
-from meander.protocol.state import Operator, Position, TaskState, checksum
+from meander.protocol.state import Operator, Position, TaskState, as_gathering, checksum
 from meander.protocol.table import Table
 from meander.protocol.timed import Timed, as_timed
 
@@ -100,6 +101,7 @@ class Node(Client):
         """How many had to wait for their task's state."""
         self._local: deque[Chunk] = deque()
         """Loop chunks from this node to itself."""
+        self._gathering = as_gathering(operator)
         self._acks: dict[FeederId, set[TaskId]] = {}
         """Who is to be told how far which tasks are."""
         self._loops: set[TaskId] = set()
@@ -131,9 +133,23 @@ class Node(Client):
         if not self.leased:
             self._keep(body)
             return
-        for chunk in body.chunks:
-            self._take(chunk, env.epoch)
+        self._take_all(body.chunks, env.epoch)
         self.flush()
+
+    def _take_all(self, chunks: Iterable[Chunk], epoch: Epoch) -> None:
+        """Take chunks; an operator that gathers does its work at the end, before anything else."""
+        if self._gathering is None:
+            for chunk in chunks:
+                self._take(chunk, epoch)
+            return
+        self._gathering.gather()
+        for chunk in chunks:
+            self._take(chunk, epoch)
+        for task, emission in self._gathering.collect():
+            state = self.slots[task].state
+            assert state is not None
+            state.emit(emission)
+            self._loops.add(task)
 
     def _keep(self, body: Chunks) -> None:
         """Without a lease, put into wait buffers what belongs there.
@@ -298,9 +314,10 @@ class Node(Client):
             for task in list(self._loops):
                 self._gather_loop(task, gathered)
             self._loops.clear()
-            while self._local and budget:
-                budget -= 1
-                self._take(self._local.popleft(), self.epoch)
+            if self._local and budget:
+                taken = [self._local.popleft() for _ in range(min(budget, len(self._local)))]
+                budget -= len(taken)
+                self._take_all(taken, self.epoch)
             acks, self._acks = self._acks, {}
             for feeder, tasks in acks.items():
                 self._send_acks(feeder, tasks)

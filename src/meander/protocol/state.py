@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
 from zlib import crc32
 
 from meander.errors import MalformedMessage, MeanderError
@@ -66,6 +66,16 @@ class Operator(Protocol):
 
     def size(self, app: Any) -> int:
         """Give a state's size in bytes."""
+
+
+class Gathering(Operator, Protocol):
+    """An operator that would rather take many chunks at once. Not every operator does."""
+
+    def gather(self) -> None:
+        """Hear that many chunks follow: `apply` may put its work off, and give nothing."""
+
+    def collect(self) -> Iterable[tuple[TaskId, Emission]]:
+        """Do what was put off; give what tasks feed, each with the task that does."""
 
 
 class Versioned(Operator, Protocol):
@@ -153,6 +163,11 @@ class TaskState:
         for feeder in feeders:
             self.positions.pop(feeder, None)
             self.durable.pop(feeder, None)
+
+
+def as_gathering(operator: Operator) -> Gathering | None:
+    """Give the operator if it gathers."""
+    return cast(Gathering, operator) if hasattr(operator, "gather") else None
 
 
 def encode(state: TaskState, operator: Operator, app: bytes | None = None) -> bytes:

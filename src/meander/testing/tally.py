@@ -68,6 +68,8 @@ class Tally:
         """How many bytes every task's state is longer than it need be."""
         self.notice = notice
         """Called with what must never happen."""
+        self._kept: list[tuple[TaskId, Emission]] | None = None
+        """What was put off; None: nothing may be."""
 
     def empty(self, task: TaskId) -> Any:
         """Per feeder [count, last, hash or sum]; under "" [rows fed on, padding, 0]."""
@@ -108,7 +110,19 @@ class Tally:
                 count = app[""]
                 count[0] += 1
                 emissions.append(Emission(target, ((count[0], row),), 16))
-        return emissions
+        if self._kept is None:
+            return emissions
+        self._kept += [(task, emission) for emission in emissions]
+        return ()
+
+    def gather(self) -> None:
+        """Put off what is fed."""
+        self._kept = []
+
+    def collect(self) -> Iterable[tuple[TaskId, Emission]]:
+        """Give what was put off."""
+        kept, self._kept = self._kept, None
+        return kept or ()
 
     def dump(self, app: Any) -> bytes:
         """Write the notes, padded."""

@@ -161,8 +161,8 @@ class Watched:
         self.load_rows = operator.load_rows
         self.size = operator.size
         self.timed = as_timed(operator) is not None
-        extras = "seal", "record", "revise", "accepted", "ahead", "catch_up", "rest", "complete"
-        for method in extras:  # not every operator has versions
+        versions = "seal", "record", "revise", "accepted", "ahead", "catch_up", "rest", "complete"
+        for method in (*versions, "gather", "collect"):  # not every operator has them
             if hasattr(operator, method):
                 setattr(self, method, getattr(operator, method))
 
