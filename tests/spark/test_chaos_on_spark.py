@@ -1,4 +1,4 @@
-"""A short chaos on Spark, in a process of its own: on local[N,F], and on a Standalone cluster."""
+"""A short chaos on Spark, in a process of its own: local[N,F], a Standalone cluster, a sink."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ COMMAND = "import sys; from meander.cli.main import main; sys.exit(main(sys.argv
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("master", ["local[10,4]", "standalone"])
-def test_counts_are_right_whatever_is_harmed_on_spark(master: str) -> None:
+@pytest.mark.parametrize(
+    "where", [("--master", "local[10,4]"), ("--master", "standalone"), ("--sink",)], ids=" ".join
+)
+def test_counts_are_right_whatever_is_harmed_on_spark(where: tuple[str, ...]) -> None:
     wish = ["chaos", "--seconds", "25", "--seed", "4", "--nodes", "3", "--feeders", "2"]
     done = subprocess.run(
-        [sys.executable, "-c", COMMAND, *wish, "--master", master, "--json"],
+        [sys.executable, "-c", COMMAND, *wish, *where, "--json"],
         capture_output=True,
         text=True,
         timeout=900,

@@ -9,6 +9,7 @@ again, by others or by its successor. If that one is harmed before, it is one lo
 
 from __future__ import annotations
 
+import os
 import random
 import statistics
 import threading
@@ -33,8 +34,13 @@ STOP_S = (0.3, 1.0, 3.0, 15.0)
 FULL_S = (0.5, 2.0)
 STORY_EVENTS = 60
 """Are told when something goes wrong."""
-STILL_S_MAX = 120.0
+STILL_S_MAX = 300.0
 """How long nothing may happen when nothing is harmed any more and feeders have not finished."""
+
+KILLED = {
+    "node": "nodes killed", "server": "state servers killed", "feeder": "feeders killed",
+    "query": "sink workers killed",
+}  # fmt: skip
 
 Say = Callable[[str], None]
 
@@ -53,6 +59,10 @@ class Ground(Protocol):
     """Where the deployment runs."""
 
     driver: Driver
+    senders: str
+    """The kind of peers that send rows: `feeder`, or `query` for the workers of a sink."""
+    restarts: int
+    """How often a feeder or a query was started again."""
 
     def start_feeders(self) -> None:
         """Begin the stream."""
@@ -125,7 +135,7 @@ class Campaign:
     def _harm(self) -> None:
         deeds = {
             self._rescale: 30, self._kill_node: 20, self._kill_two: 6, self._kill_server: 8,
-            self._kill_feeder: 10, self._kill_executor: 6 if self.wish.executors else 0,
+            self._kill_sender: 10, self._kill_executor: 6 if self.wish.executors else 0,
             self._stop: 14, self._cut: 10, self._fill: 6,
         }  # fmt: skip
         end = time.monotonic() + self.wish.seconds
@@ -185,7 +195,7 @@ class Campaign:
         found = []
         for name, incarnation, address in sorted(self.driver.shell.call(find).result(30)):
             pid = self._pid(name, incarnation, address)
-            if pid is not None:
+            if pid is not None and pid != os.getpid():
                 found.append(Victim(kind, name, incarnation, pid))
         return found
 
@@ -213,12 +223,12 @@ class Campaign:
     def _kill_server(self) -> None:
         self._kill("server")
 
-    def _kill_feeder(self) -> None:
-        self._kill("feeder")
+    def _kill_sender(self) -> None:
+        self._kill(self.ground.senders)
 
     def _kill_two(self) -> None:
         self._kill("node")
-        self._kill(self._chance.choice(("node", "server", "feeder")))
+        self._kill(self._chance.choice(("node", "server", self.ground.senders)))
 
     def _kill(self, kind: str) -> None:
         choice = self._chance.random()
@@ -228,7 +238,7 @@ class Campaign:
             if kind == "node":
                 self._losing([victim])
             if havoc.kill(victim.pid):
-                self._note("kills", f"kill {victim.name}", f"{kind}s killed")
+                self._note("kills", f"kill {victim.name}", KILLED[kind])
 
     def _kill_executor(self) -> None:
         choice, found = self._chance.random(), self._victims("node")
@@ -242,7 +252,7 @@ class Campaign:
 
     def _stop(self) -> None:
         choice, seconds = self._chance.random(), self._chance.choice(STOP_S)
-        found = [*self._victims("node"), *self._victims("server"), *self._victims("feeder")]
+        found = [v for kind in ("node", "server", self.ground.senders) for v in self._victims(kind)]
         if found:
             victim = found[int(choice * len(found))]
             if victim.pid not in self._stopped and havoc.stop(victim.pid):
@@ -251,7 +261,7 @@ class Campaign:
 
     def _cut(self) -> None:
         choice = self._chance.random()
-        found = [*self._victims("node"), *self._victims("server"), *self._victims("feeder")]
+        found = [v for kind in ("node", "server", self.ground.senders) for v in self._victims(kind)]
         if found:
             victim = found[int(choice * len(found))]
             count = havoc.cut(victim.pid)
@@ -313,6 +323,7 @@ class Campaign:
 
     def _report(self, found: Difference, trouble: str, seconds: float) -> dict[str, Any]:
         times = sorted(self.recoveries)
+        self.done["senders started again"] = self.ground.restarts
         details = {k: v for k, v in sorted(self.done.items()) if " " in k}
         return {
             "seed": self.wish.seed,

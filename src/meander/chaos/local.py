@@ -22,8 +22,10 @@ CHECKPOINT_S = 0.3
 class LocalGround:
     """A driver with feeders in processes of their own."""
 
+    senders = "feeder"
+
     def __init__(self, driver: Driver, app: App) -> None:
-        self.driver, self.app = driver, app
+        self.driver, self.app, self.restarts = driver, app, 0
         self._launched: dict[str, int] = {}
         """By feeder: how often it was started."""
         self._ended = 0
@@ -47,6 +49,7 @@ class LocalGround:
                 if ended.reason is Reason.FINISHED:
                     self._finished.add(ended.name)
                 else:
+                    self.restarts += 1
                     self._start(ended.name)
         return self.app.shape.feeders - len(self._finished)
 

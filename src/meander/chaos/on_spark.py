@@ -15,6 +15,7 @@ from meander.runtime.spec import live_settings
 if TYPE_CHECKING:
     from meander.spark.deploy import ElasticOperator
     from meander.spark.launch import SourceTask
+    from meander.spark.session import Session
 
 STANDALONE = "standalone"
 """As a master: a Standalone cluster of our own, on this machine."""
@@ -26,8 +27,10 @@ RETRIES = {"spark.deploy.maxExecutorRetries": "-1"}
 class SparkGround:
     """A deployment on Spark with feeders in Spark tasks."""
 
+    senders = "feeder"
+
     def __init__(self, operator: ElasticOperator, app: App) -> None:
-        self.driver, self.app = operator.driver, app
+        self.driver, self.app, self.restarts = operator.driver, app, 0
         self._operator = operator
         self._feeders: dict[int, SourceTask] = {}
         self._start_s = 0.0
@@ -46,6 +49,7 @@ class SparkGround:
             if ended is None or not ended.clean:
                 unfinished += 1
             if ended is not None and not ended.clean:
+                self.restarts += 1
                 self._start(number)
         return unfinished
 
@@ -56,7 +60,16 @@ class SparkGround:
 
 @contextmanager
 def spark_ground(master: str, app: App, disk: Disk, nodes_max: int) -> Iterator[SparkGround]:
-    """Deploy on Spark, with checkpoints on a disk that this machine's executors share."""
+    """Deploy on Spark, with feeders in Spark tasks."""
+    with deployed(master, app, disk, nodes_max) as (_, operator):
+        yield SparkGround(operator, app)
+
+
+@contextmanager
+def deployed(
+    master: str, app: App, disk: Disk, nodes_max: int
+) -> Iterator[tuple[Session, ElasticOperator]]:
+    """Start a session and deploy, with checkpoints on a disk that this machine's executors share."""
     import meander
     from meander.spark.session import local
     from meander.spark.standalone import cluster
@@ -64,8 +77,7 @@ def spark_ground(master: str, app: App, disk: Disk, nodes_max: int) -> Iterator[
     settings = live_settings(TASKS, checkpoint_s=CHECKPOINT_S)
     with ExitStack() as stack:
         if master == STANDALONE:
-            place = stack.enter_context(cluster(WORKERS, CORES))
-            master = place.master
+            master = stack.enter_context(cluster(WORKERS, CORES)).master
         spark = local(master, nodes=nodes_max + app.shape.feeders, extra=RETRIES)
         stack.callback(spark.stop)
         operator = stack.enter_context(
@@ -74,4 +86,4 @@ def spark_ground(master: str, app: App, disk: Disk, nodes_max: int) -> Iterator[
                 checkpoint=str(disk.path / "checkpoints"), settings=settings,
             )
         )  # fmt: skip
-        yield SparkGround(operator, app)
+        yield spark, operator

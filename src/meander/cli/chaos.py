@@ -40,6 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="on Spark: local[9,4], local-cluster[2,6,1024], spark://…, or `standalone` for a cluster "
         "of its own on this machine (default: without Spark)",
     )
+    parser.add_argument(
+        "--sink", action="store_true",
+        help="on Spark: rows come through a Structured Streaming query (word-count)",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -51,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
 
     if not 1 <= args.seconds <= 86_400:
         raise InputError(f"--seconds must be from 1 to 86400, not {args.seconds}")
+    if args.sink and args.app != "word-count":
+        raise InputError("--sink feeds word-count: a window needs its rows in order")
     rows = ROWS.get(args.app, 1)
     app = app_of(
         args.app, Shape(args.seed, args.feeders, int(args.seconds / BATCH_S), BATCH_S, rows)
@@ -82,6 +88,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _ground(args: argparse.Namespace, app: App, store: Disk) -> AbstractContextManager[Ground]:
+    if args.sink:
+        from meander.chaos.on_stream import stream_ground
+
+        return stream_ground(args.master or "local[12,4]", app, store, args.nodes)
     if args.master:
         from meander.chaos.on_spark import spark_ground
 
