@@ -1,6 +1,7 @@
 """Copies ahead: the state is there before the task moves; whatever fails, the task moves anyway."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from wire import Books, Notes, chunk
@@ -63,6 +64,7 @@ def copied(books, turn=1):
     for _ in range(9):
         books.deliver(Copy)
         books.deliver(Copied)
+        books.tick(0.0, "a")
     return books.lose(Prepared)
 
 
@@ -111,7 +113,22 @@ def test_a_second_turn_brings_what_has_changed_since():
     assert (piece.body.number, json.loads(piece.body.data)) == (3, [["f", 3]])
     books.deliver(Copy)
     books.deliver(Copied)
+    books.tick(0.0, "a")
     assert [e.body.items[0][2] for e in books.lose(Prepared)] == [2]
+
+
+def test_pieces_leave_one_with_a_tick_and_less_often_when_the_other_side_is_slow():
+    """1. a piece is answered after 0.1 s  2. so the next one waits as long, and for a tick."""
+    books = served()
+    prepare(books)
+    books.now += 0.1
+    books.deliver(Copy)
+    books.deliver(Copied)
+    assert not books.pending(Copy)
+    books.tick(0.05, "a")
+    assert not books.pending(Copy)
+    books.tick(0.06, "a")
+    assert [e.body.number for e in books.pending(Copy)] == [2]
 
 
 def test_a_piece_that_is_lost_is_sent_again_and_one_that_comes_twice_counts_once():
@@ -227,9 +244,11 @@ class _Master:
         self.ledger.size, self.ledger.chain = sizes, {}
         self.ledger.tenure = [Epoch(1, 1)] * len(sizes)
         self.ledger.owner = ["a"] * len(sizes)
-        self.membership = type(
-            "Membership", (), {"up": staticmethod(lambda node: node != "gone")}
-        )()
+        hosts = {"a": "s1", "b": "s1", "c": "s2"}
+        self.membership = SimpleNamespace(
+            up=lambda node: node != "gone",
+            peers={name: SimpleNamespace(server=server) for name, server in hosts.items()},
+        )
 
     def _send(self, to, body):
         self.sent.append((to, [(task, turn) for task, _, _, turn in body.items]))
@@ -254,6 +273,14 @@ def test_large_tasks_are_copied_a_few_at_a_time_and_then_all_catch_up():
     for task in (0, 2):
         ahead.prepared(task, Epoch(1, 1), 2)
     assert ahead.ready()
+
+
+def test_every_host_copies_a_few():
+    master = _Master([50] * 4, Settings(copies_max=1, copy_bytes_min=10))
+    master.ledger.owner = ["a", "b", "c", "c"]
+    ahead = Ahead(master, round_of(*((task, "d") for task in range(4))))
+    assert not ahead.ready()
+    assert master.sent == [("a", [(0, 1)]), ("c", [(2, 1)])]
 
 
 def test_a_round_does_not_wait_for_ever_for_a_copy():

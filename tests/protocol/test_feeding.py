@@ -213,11 +213,35 @@ def test_late_chunks_of_a_closed_feeder_are_refused_and_its_position_is_retired(
     for long is not applied again."""
     books = Books("aab")
     books.send("a", chunk(1))
-    books.closed = ("f",)
+    books.closed = (("f", 1),)
     books.publish()
     assert "f" not in books.machines["a"].slots[0].state.positions
     books.send("a", chunk(1))
     assert books.notes(0) == [1]
+
+
+def test_another_feeder_may_come_at_once_under_the_name_of_one_that_has_left():
+    """1. f has left for good  2. another f sends  3. a late chunk of the first one comes  4. and the
+    table that closed the first comes again, to a task that knows the second."""
+    books = Books("aab")
+    books.send("a", chunk(1))
+    books.closed = (("f", 1),)
+    books.publish()
+    books.send("a", chunk(1, incarnation=2, offset=5))
+    books.send("a", chunk(2))
+    books.publish()
+    books.send("a", chunk(2, incarnation=2, offset=6))
+    assert books.notes(0) == [1, 5, 6]
+    assert books.machines["a"].slots[0].state.positions["f"].incarnation == 2
+
+
+def test_chunks_of_the_second_that_wait_are_not_dropped_with_those_of_the_first():
+    books = Books("aab")
+    books.send("a", chunk(2, incarnation=2, offset=6))  # overtakes the first of its feeder
+    books.closed = (("f", 1),)
+    books.publish()
+    books.send("a", chunk(1, incarnation=2, offset=5))
+    assert books.notes(0) == [5, 6]
 
 
 def test_a_record_that_was_under_way_does_not_bring_a_closed_feeder_back():
@@ -227,7 +251,7 @@ def test_a_record_that_was_under_way_does_not_bring_a_closed_feeder_back():
     books.write()
     books.send("a", chunk(1))
     books.tick(2.0, "a")
-    books.closed = ("f",)
+    books.closed = (("f", 1),)
     books.publish()
     accept_all(books)
     assert books.machines["a"].slots[0].state.durable == {}

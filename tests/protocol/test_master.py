@@ -510,20 +510,20 @@ def test_a_master_that_is_fenced_by_the_store_ends():
     assert town.ended[MASTER] == "a later generation has taken over"
 
 
-def test_a_feeder_that_leaves_is_closed_for_a_while():
-    """1. the feeder's rows are durable, it leaves  2. its positions are retired, its Hello is not
-    answered  3. after `closed_s` its id is free."""
+def test_a_feeder_that_leaves_is_closed_for_a_while_and_its_name_is_free_at_once():
+    """1. the feeder's rows are durable, it leaves  2. its positions are retired  3. another comes under
+    its name and reads on where it ended  4. after `closed_s` the first is forgotten."""
     town = lossy()
     town.give("f", Finish())
     town.settle(1.0)
-    assert ("f" in town.ended, town.master.table.closed) == (True, ("f",))
+    assert ("f" in town.ended, town.master.table.closed) == (True, (("f", 1_000_001),))
     assert "f" not in town.machines["n1"].slots[0].state.positions
     town.feeder(instance="f-again")
     town.settle(1.0)
-    assert town.machines["f"].table is None
+    assert (town.machines["f"].incarnation, town.machines["f"].offset) == (1_000_002, 3)
+    assert town.master.table.closed == (("f", 1_000_001),)
     town.settle(20.0, step=0.5)
-    assert town.machines["f"].incarnation == 1_000_002
-    assert town.machines["f"].offset == 3
+    assert town.master.table.closed == ()
 
 
 # ---------------------------------------------------------------------- impossible messages

@@ -133,6 +133,25 @@ def test_without_checkpoints_a_killed_node_is_reported_and_its_tasks_wait(
         with pytest.raises(FeederError, match="still on their way"):
             feeder.flush(timeout_s=1.0)
         feeder.abandon()
+        assert "results are incomplete" in str(driver.lost())
+
+
+def test_a_feeder_may_take_the_name_of_one_that_has_closed(launcher: SharedLauncher) -> None:
+    stream = Stream(8)
+    with Driver(WordCount(), tasks=8, nodes=1, launcher=launcher) as driver:
+        for _ in range(3):
+            with driver.feeder("words") as feeder:
+                feeder.feed(stream.batch())
+        assert counted(driver) == stream.counts
+
+
+def test_to_stop_does_not_wait_for_a_node_that_is_starting(launcher: SharedLauncher) -> None:
+    with Driver(WordCount(), tasks=8, nodes=1, launcher=launcher) as driver:
+        driver.staff._running.add(("n9", 1))  # launched, and never heard of
+        asked: list[float] = []
+        wait = driver.staff.wait_until
+        driver.staff.wait_until = lambda true, s: asked.append(wait(true, s)) or asked[-1]
+    assert asked == [True], "whoever was asked to stop has stopped"
 
 
 def test_a_restart_the_old_way_keeps_every_count(launcher: SharedLauncher) -> None:

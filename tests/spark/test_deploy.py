@@ -139,18 +139,22 @@ def test_a_killed_node_is_noticed_and_restored_from_its_checkpoint(
 def test_without_checkpoints_a_killed_node_is_reported_and_its_tasks_stay_blocked(
     spark: SparkSession,
 ) -> None:
-    with meander.deploy(spark, WordCount(), tasks=TASKS, nodes=2) as operator:
-        feeder = operator.feeder("words")
-        feeder.feed(some_words(0))
-        feeder.flush()
-        os.kill(pid_of(next(iter(operator.driver.nodes().values()))), signal.SIGKILL)
-        assert until(lambda: bool(operator.status()["lost tasks"]), 30)
-        assert len(operator.status()["lost tasks"]) < TASKS
-        feeder.feed(some_words(1))
-        with pytest.raises(FeederError, match="still on their way"):
-            feeder.flush(timeout_s=3)
-        with pytest.raises(PythonException, match="cannot be read"):
-            operator.state(timeout_s=1).count()
+    def lose_one() -> None:
+        with meander.deploy(spark, WordCount(), tasks=TASKS, nodes=2) as operator:
+            feeder = operator.feeder("words")
+            feeder.feed(some_words(0))
+            feeder.flush()
+            os.kill(pid_of(next(iter(operator.driver.nodes().values()))), signal.SIGKILL)
+            assert until(lambda: bool(operator.status()["lost tasks"]), 30)
+            assert len(operator.status()["lost tasks"]) < TASKS
+            feeder.feed(some_words(1))
+            with pytest.raises(FeederError, match="still on their way"):
+                feeder.flush(timeout_s=3)
+            with pytest.raises(PythonException, match="cannot be read"):
+                operator.state(timeout_s=1).count()
+
+    with pytest.raises(DeployError, match="results are incomplete"):
+        lose_one()
 
 
 def test_a_source_that_is_killed_and_started_again_goes_on_where_it_was(

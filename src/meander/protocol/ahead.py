@@ -1,10 +1,10 @@
 """The copies that a round waits for: which are asked for, which are ready.
 
 A round whose tasks are large is not published at once. First the old owners are asked to copy the
-states to their next owners, a few at a time (`copies_max`), while they serve on. When all of them are
-there, every copy catches up once more, all at a time, and then the table goes out: what is left to move
-while tuples wait is what has changed in that last moment. If a copy does not come, the round goes on
-without it after `copy_s_max`: its task moves whole.
+states to their next owners, a few of every host at a time (`copies_max`), while they serve on. When all
+of them are there, every copy catches up once more, all at a time, and then the table goes out: what is
+left to move while tuples wait is what has changed in that last moment. If a copy does not come, the
+round goes on without it after `copy_s_max`: its task moves whole.
 """
 
 from __future__ import annotations
@@ -56,13 +56,24 @@ class Ahead:
         turn = min(self.done.values(), default=TURNS) + 1
         if turn > TURNS or now - self.moved_on > settings.copy_s_max:
             return True
-        most = settings.copies_max if turn == 1 else len(self.wanted)
-        open_ = [task for task, done in self.done.items() if done < turn][:most]
+        open_ = [task for task, done in self.done.items() if done < turn]
+        if turn == 1:
+            open_ = self._few(open_, settings.copies_max)
         late = [t for t in open_ if now - self._asked.get(t, -1e9) > 4 * settings.retry_s]
         for task in late:
             self._asked[task] = now
         self._ask(late, turn)
         return False
+
+    def _few(self, tasks: list[TaskId], most: int) -> list[TaskId]:
+        """Choose so many of every host (a state server is one): its nodes share what it can do."""
+        peers, owner = self.master.membership.peers, self.master.ledger.owner
+        chosen: defaultdict[str, list[TaskId]] = defaultdict(list)
+        for task in tasks:
+            host = chosen[peers[owner[task]].server]
+            if len(host) < most:
+                host.append(task)
+        return [task for host in chosen.values() for task in host]
 
     def _ask(self, tasks: list[TaskId], turn: int) -> None:
         ledger = self.master.ledger

@@ -50,6 +50,8 @@ class Outgoing:
         """That piece, until it is acknowledged."""
         self.tries = 0
         self.sent_at = 0.0
+        self.next_at = 0.0
+        """When the next piece may leave, at the earliest. One leaves with every tick at most."""
 
 
 class Copier:
@@ -127,8 +129,8 @@ class Copier:
             del self.copies[body.task]  # the master asks again, or the task moves whole
         elif body.number == out.number and out.unheard is not None:
             out.unheard = None
-            self._step(out)
-        self.flush()
+            # A node that is slow to answer has other things to do: it is left as long again.
+            out.next_at = 2 * self.node._now - out.sent_at
 
     def rest(self, slot: Slot, to: NodeId) -> bool:
         """A task is frozen and goes to another node: send what its copy there lacks."""
@@ -144,19 +146,22 @@ class Copier:
         return True
 
     def tick(self) -> None:
-        """Send again what was not heard; give up what nobody wants."""
+        """Send what is next, and again what was not heard; give up what nobody wants."""
         settings, now = self.node.settings, self.node._now
         for out in list(self.copies.values()):
             slot = self.node.slots[out.task]
             gone = slot.phase is not Phase.SERVING or slot.tenure != out.tenure
             if gone or now - out.sent_at > settings.copy_s_max:
                 del self.copies[out.task]
+            elif out.pieces is not None and out.unheard is None and now >= out.next_at:
+                self._step(out)
             elif out.unheard is not None and now - out.sent_at > settings.retry_s:
                 out.tries += 1
                 if out.tries > TRIES_MAX:
                     del self.copies[out.task]
                 else:
                     self._send(out)
+        self.flush()
 
     def flush(self) -> None:
         """Report what is ready."""

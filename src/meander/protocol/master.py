@@ -88,8 +88,8 @@ class Master(Machine):
         self.checkpointing = settings.checkpoint_s > 0
         self.first_nodes = nodes
         self.offsets: dict[FeederId, int] = {}
-        self.closed: dict[FeederId, float] = {}
-        """Feeders that left for good, and until when they are remembered."""
+        self.closed: dict[FeederId, tuple[int, float]] = {}
+        """Feeders that left for good: under which incarnation, and until when that is remembered."""
         self.changed = False
         """Whether the event has changed what is published."""
         self.settled = False
@@ -153,7 +153,7 @@ class Master(Machine):
             self.ledger.terms(),
             members.members(),
             members.servers(),
-            tuple(self.closed),
+            tuple((feeder, incarnation) for feeder, (incarnation, _) in self.closed.items()),
             members.addresses(),
         )
         news = Grant(-1.0, 0.0, self.table)
@@ -190,7 +190,7 @@ class Master(Machine):
             else:
                 self._start()
             return
-        for feeder, until in list(self.closed.items()):
+        for feeder, (_incarnation, until) in list(self.closed.items()):
             if until < self._now:
                 del self.closed[feeder]
                 self.changed = True
@@ -257,8 +257,6 @@ class Master(Machine):
             self._send(env.sender, Fence(body.instance))
             return
         if peer is None or peer.instance != body.instance:
-            if env.sender in self.closed:
-                return
             peer = self.membership.add(env.sender, body.kind, self._now)
             peer.instance, peer.address = body.instance, body.address
             peer.go(Change.HELLO)
@@ -311,7 +309,7 @@ class Master(Machine):
             if peer.status is not Status.GONE:
                 peer.go(Change.LOST)
                 peer.past.add(peer.instance)
-                self.closed[peer.id] = self._now + self.settings.closed_s
+                self.closed[peer.id] = peer.incarnation, self._now + self.settings.closed_s
                 self.offsets[peer.id] = max(body.offset, self.offsets.get(peer.id, -1))
                 self.archive.unsaved = self.changed = True
             self._send(peer.id, Dismiss(), peer.incarnation)

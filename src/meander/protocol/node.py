@@ -164,7 +164,7 @@ class Node(Client):
 
     def _take(self, chunk: Chunk, epoch: Epoch) -> None:
         assert self.table is not None
-        if chunk.feeder in self.table.closed:
+        if self.table.is_closed(chunk.feeder, chunk.incarnation):
             return  # all it ever sent is durable; this is a late copy
         slot = self.slots.get(chunk.task)
         phase = Phase.ABSENT if slot is None else slot.phase

@@ -142,10 +142,12 @@ class Slot:
         self.pending_chunks += 1
         return True
 
-    def forget(self, feeders: Iterable[FeederId]) -> None:
-        """Drop the chunks of feeders that have left for good."""
-        for feeder in feeders:
-            self.pending_chunks -= len(self.pending.pop(feeder, ()))
+    def forget(self, closed: Iterable[tuple[FeederId, int]]) -> None:
+        """Drop the chunks of feeders that have left for good, each under an incarnation."""
+        for feeder, incarnation in closed:
+            lane = self.pending.get(feeder)
+            if lane and next(iter(lane.values())).incarnation <= incarnation:
+                self.pending_chunks -= len(self.pending.pop(feeder))
 
     def take_pending(self) -> list[Chunk]:
         """Empty the buffer, in the order of each feeder's numbers."""

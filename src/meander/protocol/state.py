@@ -158,11 +158,13 @@ class TaskState:
         self.emitted += 1
         self.outbox.offer(emission.task, emission.rows, self.emitted, self.emitted, emission.size)
 
-    def retire(self, feeders: Iterable[FeederId]) -> None:
-        """Forget feeders that have left for good."""
-        for feeder in feeders:
-            self.positions.pop(feeder, None)
-            self.durable.pop(feeder, None)
+    def retire(self, closed: Iterable[tuple[FeederId, int]]) -> None:
+        """Forget feeders that have left for good, each under an incarnation."""
+        for feeder, incarnation in closed:
+            for positions in (self.positions, self.durable):
+                found = positions.get(feeder)
+                if found is not None and found.incarnation <= incarnation:
+                    del positions[feeder]
 
 
 def as_gathering(operator: Operator) -> Gathering | None:

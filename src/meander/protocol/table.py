@@ -23,7 +23,7 @@ _IS_TERMS: Final = shape(tuple[tuple[int, int, Epoch], ...])
 _IS_MEMBER: Final = shape(tuple[NodeId, Member])
 _IS_SERVER: Final = shape(tuple[PeerId, int])
 _IS_ADDRESS: Final = shape(tuple[PeerId, str])
-_IS_CLOSED: Final = shape(tuple[FeederId, ...])
+_IS_CLOSED: Final = shape(tuple[tuple[FeederId, int], ...])
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +38,9 @@ class Table:
     members: Mapping[NodeId, Member]
     servers: Mapping[PeerId, int]
     """The incarnation of every state server."""
-    closed: tuple[FeederId, ...] = field(default=())
-    """Feeders that have left for good: their late chunks are refused."""
+    closed: tuple[tuple[FeederId, int], ...] = field(default=())
+    """Feeders that have left for good, and under which incarnation: their late chunks are refused.
+    Another may come under the same name; its incarnation is higher."""
     addresses: Mapping[PeerId, str] = field(default_factory=dict)
     """Where everybody listens who said so: nodes, state servers, feeders, queries."""
 
@@ -66,6 +67,14 @@ class Table:
         if at < 0 or task >= self.terms[at][1]:
             return None
         return self.terms[at][2]
+
+    @cached_property
+    def _closed(self) -> Mapping[FeederId, int]:
+        return dict(self.closed)
+
+    def is_closed(self, feeder: FeederId, incarnation: int) -> bool:
+        """Whether a feeder has left for good, and is not one that came later under its name."""
+        return incarnation <= self._closed.get(feeder, 0)
 
     @cached_property
     def tasks_by_node(self) -> Mapping[NodeId, tuple[tuple[int, int], ...]]:

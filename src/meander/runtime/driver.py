@@ -221,24 +221,42 @@ class Driver:
         if self.transport is None:
             return
         self.reception.close()
-        addresses, reader = self._addresses(), self.reader()
-        for address in addresses:
+        if self.lost_tasks:
+            log.warning("%s", self._lost())
+        asked, reader = self._addresses(), self.reader()
+        for address in asked.values():
             reader.ask(address, "stop")
-        if addresses:
-            self.staff.wait_until(lambda running: not running, drain_s_max)
+        if asked:  # whoever is still starting cannot hear; it is killed below
+            self.staff.wait_until(
+                lambda running: asked.keys().isdisjoint(n for n, _ in running), drain_s_max
+            )
         self.launcher.close(drain_s_max)
         self.shell.stop("stopped")
         self.transport.close()
         self.guard.close()
 
-    def _addresses(self) -> list[str]:
-        def find(master: Master) -> list[str]:
-            return [p.address for p in master.membership.peers.values() if p.kind != "feeder"]
+    def lost(self) -> DeployError | None:
+        """Tell that the states of tasks are gone, if they are."""
+        return DeployError(self._lost()) if self.lost_tasks else None
+
+    def _lost(self) -> str:
+        tasks = sorted(self.lost_tasks)
+        return (
+            f"the states of {len(tasks)} tasks are lost ({tasks[:20]}): their node died and there are "
+            "no checkpoints, so results are incomplete; deploy with a checkpoint directory"
+        )
+
+    def _addresses(self) -> dict[str, str]:
+        """Say where nodes and state servers listen, as far as they have registered."""
+
+        def find(master: Master) -> dict[str, str]:
+            peers = master.membership.peers.values()
+            return {p.id: p.address for p in peers if p.kind != "feeder" and p.address}
 
         try:
-            return [a for a in self.shell.call(find).result(ASK_S) if a]
+            return self.shell.call(find).result(ASK_S)
         except (RuntimeError, TimeoutError):
-            return []
+            return {}
 
     def serving(self) -> bool:
         """Whether every task is installed, and its node's state server is there."""

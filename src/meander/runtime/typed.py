@@ -103,7 +103,7 @@ def read_table(value: Any) -> Table | None:
         _TERMS(value["terms"]),
         read_map(value["members"], _MEMBER),
         read_map(value["servers"], read_int),
-        tuple(map(read_name, read_list(value["closed"]))),
+        _CLOSED(value["closed"]),
         read_map(value["addresses"], read_name),
     )
     _check_table(table)
@@ -176,6 +176,7 @@ _RUNS = reader_of(tuple[Run, ...])
 _INCOMING = reader_of(tuple[Incoming, ...])
 _TERMS = reader_of(tuple[tuple[int, int, Epoch], ...])
 _MEMBER = reader_of(Member)
+_CLOSED = reader_of(tuple[tuple[str, int], ...])
 _WITH_ARROW = (Chunks, Stage, Put, Part, Copy, Rest)
 READERS: Final[Mapping[str, Reader]] = {
     kind.__name__: reader_of(kind) for kind in typing.get_args(Message) if kind not in _WITH_ARROW

@@ -161,11 +161,13 @@ class ElasticOperator:
         """Stop. A failure that nobody has been told of is raised now.
 
         Raises:
-            MeanderError: why the operator could not go on.
+            MeanderError: why the operator could not go on, or that states of tasks are lost: what was
+                computed is then incomplete, and nobody shall leave here believing it.
         """
         self.stop()
-        if error is None and self.driver.failure is not None:
-            raise self.driver.failure
+        failure = self.driver.failure or self.driver.lost()
+        if error is None and failure is not None:
+            raise failure
 
     def stop(self, drain_s_max: float = 5.0) -> None:
         """End all processes: ask first, then have Spark kill them. Can be called twice.

@@ -179,7 +179,9 @@ class Checkers:
         found = []
         for chunk in body.chunks:
             slot = node.slots.get(chunk.task)
-            if slot is None or slot.state is None or chunk.feeder in node.table.closed:
+            if slot is None or slot.state is None:
+                continue
+            if node.table.is_closed(chunk.feeder, chunk.incarnation):
                 continue
             position = slot.state.positions.get(chunk.feeder)
             expected = 1
@@ -231,7 +233,8 @@ class Checkers:
             lane = slot.pending.get(chunk.feeder, {})
             position = None if slot.state is None else slot.state.positions.get(chunk.feeder)
             applied = position is not None and position[:2] >= (chunk.incarnation, chunk.number)
-            closed = node.table is not None and chunk.feeder in node.table.closed
+            table = node.table
+            closed = table is not None and table.is_closed(chunk.feeder, chunk.incarnation)
             if not (chunk.number in lane or applied or closed or chunk[:4] in passed):
                 self.violated(f"{node.me} forgets chunk {chunk.number} of task {chunk.task}")
 
