@@ -9,7 +9,9 @@ What an operator feeds to its own input has to be in the task's outbox before th
 one that has a `process_groups` of its own says `feeds = True` if it feeds, and is then asked as soon as
 all chunks of a message are there (`gather`, `collect`). One that has none is asked chunk by chunk.
 
-An operator that is `timed` has, per task, a watermark and timers (`times`, `timing`).
+An operator that is `timed` has, per task, a watermark and timers (`times`). A word of a feeder takes
+effect behind the rows before it; what is due then fires at once, and what the clock makes due fires
+when the node's machine asks (`elapse`), which it does for tasks that it serves and for no others.
 
 Outputs are part of the task's state until somebody has fetched them (`outputs`): they move with the
 task, and with checkpoints on they are shown only when the record that holds them is durable.
@@ -31,6 +33,7 @@ from meander.model import TaskId
 from meander.operators.base import Context, Operator
 from meander.operators.hashing import hash_columns, tasks_of
 from meander.operators.tasks import NAME, VERSION, TaskStates
+from meander.operators.timers import Timer
 from meander.protocol.messages import FeederId
 from meander.protocol.state import Emission
 from meander.runtime.copying import Copying
@@ -38,7 +41,6 @@ from meander.runtime.metrics import Histogram
 from meander.runtime.outputs import ROWS_MAX, Outputs
 from meander.runtime.rows import Mark, Rows, joined
 from meander.runtime.times import TaskTime
-from meander.runtime.timing import Timing
 from meander.runtime.trace import ChunkTrace
 
 SMALL_ROWS = 1000
@@ -92,7 +94,7 @@ class TaskLoad:
         """Rows when it was last asked for."""
 
 
-class OperatorAdapter(Timing, Copying):
+class OperatorAdapter(Copying):
     """The protocol's `Operator` on a user's."""
 
     def __init__(
@@ -189,6 +191,15 @@ class OperatorAdapter(Timing, Copying):
     def _fed(self, contexts: Iterable[Context]) -> Iterable[Emission]:
         return [emission for _, emission in self._spread(contexts)]
 
+    def _context(self, app: App) -> Context:
+        context, known = Context(app.task, self.tasks), app.time
+        if known is not None:
+            context.now_us, context.watermark_us = self.clock(), known.watermark_us
+            context.timers = known.timers
+            if self.operator.event_time is not None:
+                context.event_timers = known.event_timers
+        return context
+
     def _spread(self, contexts: Iterable[Context]) -> Iterator[tuple[TaskId, Emission]]:
         """Sort what tasks feed by the task that does and the one it is for: one sort for all."""
         fed = [(context.task, batch) for context in contexts for batch in context.fed]
@@ -252,6 +263,53 @@ class OperatorAdapter(Timing, Copying):
                 self._fire(app, context)
         self._count(group, batch.num_rows, time.perf_counter() - began)
         return contexts
+
+    # ------------------------------------------------------------------ time
+
+    def _hear(self) -> list[Context]:
+        """Let the words take effect that came behind the rows so far."""
+        words, self._words = self._words, {}
+        contexts = []
+        for app, said in words.values():
+            assert app.time is not None
+            for feeder, word in said:
+                app.time.hear(feeder, word, self.clock())
+            contexts.append(self._context(app))
+            self._fire(app, contexts[-1])
+        return contexts
+
+    def elapse(self, task: TaskId, app: App, now: float) -> Iterable[Emission] | None:
+        """Let a task that is served hear that time has passed; None if that changed nothing.
+
+        Raises:
+            OperatorError: naming the key and the timer.
+        """
+        known = app.time
+        if known is None or not known.due(self.clock()):
+            return None
+        self.settle()
+        risen = known.look(self.clock())
+        context = self._context(app)
+        fired = self._fire(app, context, by_clock=True)
+        if self.defers:
+            self._refuse_fed([context])
+        return self._fed([context]) if fired or risen else None
+
+    def _fire(self, app: App, context: Context, *, by_clock: bool = False) -> int:
+        """Call the operator for timers that are due; what it sets now is due next time."""
+        known = app.time
+        assert known is not None
+        due = [Timer(*pair, True) for pair in known.event_timers.due(known.watermark_us)]
+        if by_clock:
+            due += [Timer(*pair, False) for pair in known.timers.due(context.now_us)]
+        if not due:
+            return 0
+        context.emitted, before = [], context.emitted
+        self.operator.fire(app.state, due, context)
+        for emitted in together(context.emitted):
+            app.outputs.add(emitted, self.output_rows_max)
+        context.emitted = before + context.emitted
+        return len(due)
 
     def _failure(
         self, group: list[Noted], starts: list[int], contexts: list[Context], error: Exception
@@ -319,6 +377,22 @@ class OperatorAdapter(Timing, Copying):
         header = json.dumps(head, separators=(",", ":")).encode()
         return b"".join([len(header).to_bytes(4, "little"), header, state, timers, *outputs])
 
+    def dump_time(self, app: App) -> tuple[bytes, list[Any] | None]:
+        """Write what a task knows of time: its timers, and the facts; nothing if not timed."""
+        if app.time is None:
+            return b"", None
+        schema = self.operator.schema
+        batches, facts = app.time.dump([schema.field(key) for key in self.operator.keys])
+        return write_batches(batches), facts
+
+    def load_time(self, timers: bytes, facts: list[Any] | None) -> TaskTime | None:
+        """Read what `dump_time` wrote; a state from before the operator was timed has no time."""
+        if not self.timed:
+            return None
+        if facts is None:
+            return TaskTime(self.operator)
+        return TaskTime.load(self.operator, read_batches(timers), facts, self.clock())
+
     def load(self, task: TaskId, blob: bytes) -> App:
         """Read what `dump` wrote.
 
@@ -358,6 +432,17 @@ class OperatorAdapter(Timing, Copying):
             return pa.Table.from_batches([app.state.result()])
         batches = self.operator.dump(app.state)
         return pa.Table.from_batches(batches) if batches else None
+
+
+def together(batches: list[Any]) -> list[Any]:
+    """Make one batch of neighbours with one schema: timers emit a few rows each."""
+    joint: list[list[Any]] = []
+    for batch in batches:
+        if joint and joint[-1][0].schema.equals(batch.schema):
+            joint[-1].append(batch)
+        else:
+            joint.append([batch])
+    return [part[0] if len(part) == 1 else pa.concat_batches(part) for part in joint]
 
 
 def grouped(noted: list[Noted]) -> list[list[Noted]]:
