@@ -36,14 +36,16 @@ def emitted(driver: Driver, have: dict[int, int]) -> list[dict[str, Any]]:
 def test_sessions(launcher: SharedLauncher) -> None:
     rows = sessions.clicks(users=5, minutes=10)
     batch = pa.record_batch(list(zip(*rows, strict=True)), schema=sessions.Sessions.schema)
-    with Driver(sessions.Sessions(), tasks=16, nodes=2, launcher=launcher) as driver:
-        with driver.feeder("clicks") as feeder:
-            feeder.feed(batch.slice(0, 20))
-            handle = driver.rescale(3)
-            feeder.feed(batch.slice(20))
-            feeder.flush()
-            handle.wait(60)
-            found = emitted(driver, {})
+    with (
+        Driver(sessions.Sessions(), tasks=16, nodes=2, launcher=launcher) as driver,
+        driver.feeder("clicks") as feeder,
+    ):
+        feeder.feed(batch.slice(0, 20))
+        handle = driver.rescale(3)
+        feeder.feed(batch.slice(20))
+        feeder.flush()
+        handle.wait(60)
+        found = emitted(driver, {})
     over = max(at for _, at in rows).timestamp() - 5 - sessions.GAP_S
     starts = [(user, at) for user, at in rows if at.second == 0 and at.timestamp() + 20 <= over]
     assert sorted((row["user"], row["first"]) for row in found) == sorted(starts)

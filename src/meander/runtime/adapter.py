@@ -5,13 +5,11 @@ operator in as few calls as possible: chunks of one message lie side by side in 
 cost one call and no copy. The shell settles before anything that the rows caused leaves the process,
 and everything here that looks at a state settles first.
 
-What an operator feeds to its own input has to be in the task's outbox before the machine goes on. So
-one that has a `process_groups` of its own says `feeds = True` if it feeds, and is then asked as soon as
-all chunks of a message are there (`gather`, `collect`). One that has none is asked chunk by chunk.
+An operator that feeds its own input must be asked chunk by chunk: what it feeds has to be in the
+task's outbox before the machine goes on. One that has no `process_groups` of its own is asked like
+that anyway; one that has says `feeds = True`.
 
-An operator that is `timed` has, per task, a watermark and timers (`times`). A word of a feeder takes
-effect behind the rows before it; what is due then fires at once, and what the clock makes due fires
-when the node's machine asks (`elapse`), which it does for tasks that it serves and for no others.
+An operator that is `timed` has, per task, a watermark and timers (`times`, `timing`).
 
 Outputs are part of the task's state until somebody has fetched them (`outputs`): they move with the
 task, and with checkpoints on they are shown only when the record that holds them is durable.
@@ -21,8 +19,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,9 +28,8 @@ import pyarrow as pa
 from meander.errors import OperatorError, StateError
 from meander.model import TaskId
 from meander.operators.base import Context, Operator
-from meander.operators.hashing import hash_columns, tasks_of
+from meander.operators.split import split
 from meander.operators.tasks import NAME, VERSION, TaskStates
-from meander.operators.timers import Timer
 from meander.protocol.messages import FeederId
 from meander.protocol.state import Emission
 from meander.runtime.copying import Copying
@@ -41,6 +37,7 @@ from meander.runtime.metrics import Histogram
 from meander.runtime.outputs import ROWS_MAX, Outputs
 from meander.runtime.rows import Mark, Rows, joined
 from meander.runtime.times import TaskTime
+from meander.runtime.timing import Timing
 from meander.runtime.trace import ChunkTrace
 
 SMALL_ROWS = 1000
@@ -94,7 +91,7 @@ class TaskLoad:
         """Rows when it was last asked for."""
 
 
-class OperatorAdapter(Copying):
+class OperatorAdapter(Timing, Copying):
     """The protocol's `Operator` on a user's."""
 
     def __init__(
@@ -116,9 +113,6 @@ class OperatorAdapter(Copying):
         self.busy_s = 0.0
         own = type(operator).process_groups is not Operator.process_groups
         self.defers = own and not getattr(operator, "feeds", False)
-        self.gathers = own and not self.defers and not self.timed
-        """Whether rows that come together are given to it together, though it feeds."""
-        self._gathering = False
         self._noted: list[Noted] = []
         self._fresh: Any = None
         """The batch of the message in hand: chunks of another one have waited."""
@@ -162,7 +156,7 @@ class OperatorAdapter(Copying):
         if noted.rows.count:
             if app.task in self._words:
                 self.settle()  # these rows come behind the word
-            if self.defers or self._gathering:
+            if self.defers:
                 self._noted.append(noted)
             else:
                 found += self._fed(self._process([noted]))
@@ -172,53 +166,14 @@ class OperatorAdapter(Copying):
                 found += self._fed(self._hear())
         return found
 
-    def gather(self) -> None:
-        """Hear that many chunks follow: an operator that feeds takes them in one call, too."""
-        self._gathering = self.gathers
-
-    def collect(self) -> Iterable[tuple[TaskId, Emission]]:
-        """Give the operator all chunks since `gather`; say which task feeds what.
-
-        Raises:
-            OperatorError: naming task, rows and where they came from. The states are spoilt.
-        """
-        if not self._gathering:
-            return ()
-        self._gathering = False
-        noted, self._noted = self._noted, []
-        return [item for group in grouped(noted) for item in self._spread(self._process(group))]
-
     def _fed(self, contexts: Iterable[Context]) -> Iterable[Emission]:
-        return [emission for _, emission in self._spread(contexts)]
+        return [e for context in contexts for b in context.fed for e in self._emissions(b)]
 
-    def _context(self, app: App) -> Context:
-        context, known = Context(app.task, self.tasks), app.time
-        if known is not None:
-            context.now_us, context.watermark_us = self.clock(), known.watermark_us
-            context.timers = known.timers
-            if self.operator.event_time is not None:
-                context.event_timers = known.event_timers
-        return context
-
-    def _spread(self, contexts: Iterable[Context]) -> Iterator[tuple[TaskId, Emission]]:
-        """Sort what tasks feed by the task that does and the one it is for: one sort for all."""
-        fed = [(context.task, batch) for context in contexts for batch in context.fed]
-        fed = [(task, batch) for task, batch in fed if batch.num_rows]
-        if not fed:
-            return
-        names = self.operator.schema.names
-        rows = pa.concat_batches([batch.select(names) for _, batch in fed])
-        feeding = np.repeat([task for task, _ in fed], [batch.num_rows for _, batch in fed])
-        hashes = hash_columns([rows.column(key) for key in self.operator.keys])
-        targets = tasks_of(hashes, self.tasks)
-        order = np.lexsort((targets, feeding))
-        rows, feeding, targets = rows.take(pa.array(order)), feeding[order], targets[order]
-        cuts = np.flatnonzero((np.diff(feeding) != 0) | (np.diff(targets) != 0)) + 1
-        row_bytes = rows.nbytes / max(1, rows.num_rows)
-        for lb, ub in pairwise([0, *cuts.tolist(), rows.num_rows]):
-            part = Rows(rows, lb, ub - lb)
-            size = int(row_bytes * (ub - lb))
-            yield int(feeding[lb]), Emission(int(targets[lb]), part, size)
+    def _emissions(self, batch: Any) -> Iterable[Emission]:
+        parts = split(batch.select(self.operator.schema.names), self.operator.keys, self.tasks)
+        for task, lb, ub in zip(parts.tasks, parts.bounds, parts.bounds[1:], strict=False):
+            part = parts.batch.slice(int(lb), int(ub - lb))
+            yield Emission(int(task), Rows(part, 0, part.num_rows), part.nbytes)
 
     def settle(self) -> None:
         """Give the operator all rows that were noted.
@@ -263,53 +218,6 @@ class OperatorAdapter(Copying):
                 self._fire(app, context)
         self._count(group, batch.num_rows, time.perf_counter() - began)
         return contexts
-
-    # ------------------------------------------------------------------ time
-
-    def _hear(self) -> list[Context]:
-        """Let the words take effect that came behind the rows so far."""
-        words, self._words = self._words, {}
-        contexts = []
-        for app, said in words.values():
-            assert app.time is not None
-            for feeder, word in said:
-                app.time.hear(feeder, word, self.clock())
-            contexts.append(self._context(app))
-            self._fire(app, contexts[-1])
-        return contexts
-
-    def elapse(self, task: TaskId, app: App, now: float) -> Iterable[Emission] | None:
-        """Let a task that is served hear that time has passed; None if that changed nothing.
-
-        Raises:
-            OperatorError: naming the key and the timer.
-        """
-        known = app.time
-        if known is None or not known.due(self.clock()):
-            return None
-        self.settle()
-        risen = known.look(self.clock())
-        context = self._context(app)
-        fired = self._fire(app, context, by_clock=True)
-        if self.defers:
-            self._refuse_fed([context])
-        return self._fed([context]) if fired or risen else None
-
-    def _fire(self, app: App, context: Context, *, by_clock: bool = False) -> int:
-        """Call the operator for timers that are due; what it sets now is due next time."""
-        known = app.time
-        assert known is not None
-        due = [Timer(*pair, True) for pair in known.event_timers.due(known.watermark_us)]
-        if by_clock:
-            due += [Timer(*pair, False) for pair in known.timers.due(context.now_us)]
-        if not due:
-            return 0
-        context.emitted, before = [], context.emitted
-        self.operator.fire(app.state, due, context)
-        for emitted in together(context.emitted):
-            app.outputs.add(emitted, self.output_rows_max)
-        context.emitted = before + context.emitted
-        return len(due)
 
     def _failure(
         self, group: list[Noted], starts: list[int], contexts: list[Context], error: Exception
@@ -377,22 +285,6 @@ class OperatorAdapter(Copying):
         header = json.dumps(head, separators=(",", ":")).encode()
         return b"".join([len(header).to_bytes(4, "little"), header, state, timers, *outputs])
 
-    def dump_time(self, app: App) -> tuple[bytes, list[Any] | None]:
-        """Write what a task knows of time: its timers, and the facts; nothing if not timed."""
-        if app.time is None:
-            return b"", None
-        schema = self.operator.schema
-        batches, facts = app.time.dump([schema.field(key) for key in self.operator.keys])
-        return write_batches(batches), facts
-
-    def load_time(self, timers: bytes, facts: list[Any] | None) -> TaskTime | None:
-        """Read what `dump_time` wrote; a state from before the operator was timed has no time."""
-        if not self.timed:
-            return None
-        if facts is None:
-            return TaskTime(self.operator)
-        return TaskTime.load(self.operator, read_batches(timers), facts, self.clock())
-
     def load(self, task: TaskId, blob: bytes) -> App:
         """Read what `dump` wrote.
 
@@ -432,17 +324,6 @@ class OperatorAdapter(Copying):
             return pa.Table.from_batches([app.state.result()])
         batches = self.operator.dump(app.state)
         return pa.Table.from_batches(batches) if batches else None
-
-
-def together(batches: list[Any]) -> list[Any]:
-    """Make one batch of neighbours with one schema: timers emit a few rows each."""
-    joint: list[list[Any]] = []
-    for batch in batches:
-        if joint and joint[-1][0].schema.equals(batch.schema):
-            joint[-1].append(batch)
-        else:
-            joint.append([batch])
-    return [part[0] if len(part) == 1 else pa.concat_batches(part) for part in joint]
 
 
 def grouped(noted: list[Noted]) -> list[list[Noted]]:
