@@ -5,9 +5,9 @@ operator in as few calls as possible: chunks of one message lie side by side in 
 cost one call and no copy. The shell settles before anything that the rows caused leaves the process,
 and everything here that looks at a state settles first.
 
-An operator that feeds its own input must be asked chunk by chunk: what it feeds has to be in the
-task's outbox before the machine goes on. One that has no `process_groups` of its own is asked like
-that anyway; one that has says `feeds = True`.
+What an operator feeds to its own input has to be in the task's outbox before the machine goes on. So
+one that has a `process_groups` of its own says `feeds = True` if it feeds, and is then asked as soon as
+all chunks of a message are there (`gather`, `collect`). One that has none is asked chunk by chunk.
 
 An operator that is `timed` has, per task, a watermark and timers (`times`, `timing`).
 
@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +29,7 @@ import pyarrow as pa
 from meander.errors import OperatorError, StateError
 from meander.model import TaskId
 from meander.operators.base import Context, Operator
-from meander.operators.split import split
+from meander.operators.hashing import hash_columns, tasks_of
 from meander.operators.tasks import NAME, VERSION, TaskStates
 from meander.protocol.messages import FeederId
 from meander.protocol.state import Emission
@@ -113,6 +114,9 @@ class OperatorAdapter(Timing, Copying):
         self.busy_s = 0.0
         own = type(operator).process_groups is not Operator.process_groups
         self.defers = own and not getattr(operator, "feeds", False)
+        self.gathers = own and not self.defers and not self.timed
+        """Whether rows that come together are given to it together, though it feeds."""
+        self._gathering = False
         self._noted: list[Noted] = []
         self._fresh: Any = None
         """The batch of the message in hand: chunks of another one have waited."""
@@ -156,7 +160,7 @@ class OperatorAdapter(Timing, Copying):
         if noted.rows.count:
             if app.task in self._words:
                 self.settle()  # these rows come behind the word
-            if self.defers:
+            if self.defers or self._gathering:
                 self._noted.append(noted)
             else:
                 found += self._fed(self._process([noted]))
@@ -166,14 +170,44 @@ class OperatorAdapter(Timing, Copying):
                 found += self._fed(self._hear())
         return found
 
-    def _fed(self, contexts: Iterable[Context]) -> Iterable[Emission]:
-        return [e for context in contexts for b in context.fed for e in self._emissions(b)]
+    def gather(self) -> None:
+        """Hear that many chunks follow: an operator that feeds takes them in one call, too."""
+        self._gathering = self.gathers
 
-    def _emissions(self, batch: Any) -> Iterable[Emission]:
-        parts = split(batch.select(self.operator.schema.names), self.operator.keys, self.tasks)
-        for task, lb, ub in zip(parts.tasks, parts.bounds, parts.bounds[1:], strict=False):
-            part = parts.batch.slice(int(lb), int(ub - lb))
-            yield Emission(int(task), Rows(part, 0, part.num_rows), part.nbytes)
+    def collect(self) -> Iterable[tuple[TaskId, Emission]]:
+        """Give the operator all chunks since `gather`; say which task feeds what.
+
+        Raises:
+            OperatorError: naming task, rows and where they came from. The states are spoilt.
+        """
+        if not self._gathering:
+            return ()
+        self._gathering = False
+        noted, self._noted = self._noted, []
+        return [item for group in grouped(noted) for item in self._spread(self._process(group))]
+
+    def _fed(self, contexts: Iterable[Context]) -> Iterable[Emission]:
+        return [emission for _, emission in self._spread(contexts)]
+
+    def _spread(self, contexts: Iterable[Context]) -> Iterator[tuple[TaskId, Emission]]:
+        """Sort what tasks feed by the task that does and the one it is for: one sort for all."""
+        fed = [(context.task, batch) for context in contexts for batch in context.fed]
+        fed = [(task, batch) for task, batch in fed if batch.num_rows]
+        if not fed:
+            return
+        names = self.operator.schema.names
+        rows = pa.concat_batches([batch.select(names) for _, batch in fed])
+        feeding = np.repeat([task for task, _ in fed], [batch.num_rows for _, batch in fed])
+        hashes = hash_columns([rows.column(key) for key in self.operator.keys])
+        targets = tasks_of(hashes, self.tasks)
+        order = np.lexsort((targets, feeding))
+        rows, feeding, targets = rows.take(pa.array(order)), feeding[order], targets[order]
+        cuts = np.flatnonzero((np.diff(feeding) != 0) | (np.diff(targets) != 0)) + 1
+        row_bytes = rows.nbytes / max(1, rows.num_rows)
+        for lb, ub in pairwise([0, *cuts.tolist(), rows.num_rows]):
+            part = Rows(rows, lb, ub - lb)
+            size = int(row_bytes * (ub - lb))
+            yield int(feeding[lb]), Emission(int(targets[lb]), part, size)
 
     def settle(self) -> None:
         """Give the operator all rows that were noted.
