@@ -33,6 +33,7 @@ import pyarrow.compute as pc
 
 from meander.errors import InputError, MeanderError
 from meander.operators import WordCount
+from meander.protocol.settings import Settings
 from meander.runtime.bench import DIGITS, PIECE_S, Load, Setting, fill
 from meander.runtime.client import FeederClient
 from meander.runtime.driver import Driver
@@ -40,12 +41,15 @@ from meander.runtime.launch import LocalLauncher
 from meander.runtime.metrics import Histogram
 from meander.runtime.monitor import TRACE_CHUNKS_MAX, Monitor, Samples
 from meander.runtime.pacing import evenly, paced
+from meander.runtime.spec import live_settings
 
 LOAD_SHARE = 0.6
 """Of what the machine can sustain."""
 SATURATION_ROWS = 4096
 VICTIM = "n2"
 WAIT_S_MAX = 600.0
+PATIENCE_S = 120.0
+"""Leases and launches: deaths are seen by their sockets, so this delays nothing that is measured."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,13 @@ class Plan:
         if self.setting.nodes < 2:
             raise InputError("one node is killed: there must be two at least")
 
+    def settings(self, *, durable: bool) -> Settings:
+        """Give the protocol's settings: a machine that others load must not cost leases."""
+        period = self.checkpoint_s if durable else 0.0
+        return live_settings(
+            self.setting.tasks, checkpoint_s=period, lease_s=PATIENCE_S, launch_s_max=PATIENCE_S
+        )
+
 
 class Side:
     """A deployment with its stream."""
@@ -73,7 +84,8 @@ class Side:
         self.plan = plan
         self.driver = Driver(
             operator, tasks=plan.setting.tasks, nodes=plan.setting.nodes,
-            checkpoints=None if where is None else str(where), checkpoint_s=plan.checkpoint_s,
+            checkpoints=None if where is None else str(where),
+            settings=plan.settings(durable=where is not None),
         )  # fmt: skip
         self.driver.start()
         self.feeder: FeederClient = self.driver.feeder("load")
@@ -288,7 +300,7 @@ def _restart(plan: Plan, side: Side, where: Path) -> dict[str, Any]:
     setting = plan.setting
     with Driver(
         WordCount(), tasks=setting.tasks, nodes=setting.nodes, checkpoints=str(where),
-        checkpoint_s=plan.checkpoint_s,
+        settings=plan.settings(durable=True),
     ) as driver:  # fmt: skip
         served = time.monotonic()
         feeder = driver.feeder("more")
