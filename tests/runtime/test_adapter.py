@@ -9,7 +9,14 @@ import pyarrow as pa
 import pytest
 
 from meander.errors import OperatorError
-from meander.operators import Aggregate, Context, KeyedAggregate, Operator, WordCount
+from meander.operators import (
+    Aggregate,
+    Context,
+    FrequentPatterns,
+    KeyedAggregate,
+    Operator,
+    WordCount,
+)
 from meander.runtime.adapter import App, OperatorAdapter, grouped
 from meander.runtime.client import offer_of
 from meander.runtime.rows import Mark, Rows
@@ -188,3 +195,35 @@ def test_an_operator_that_feeds_from_groups_is_told_to_say_so() -> None:
     take(adapter, apps, words("a"))
     with pytest.raises(OperatorError, match="feeds = True"):
         adapter.settle()
+
+
+def test_an_operator_that_feeds_takes_the_chunks_of_a_message_in_one_call() -> None:
+    """… and what it feeds is given as soon as they are all there, each with the task that feeds."""
+    calls = []
+
+    class Noting(FrequentPatterns):
+        def process_groups(self, states: Any, bounds: Any, batch: Any, *rest: Any) -> None:
+            calls.append(len(states))
+            super().process_groups(states, bounds, batch, *rest)
+
+    names = [f"a{i} b{i}" for i in range(20)]
+    batch = pa.record_batch([names, [1] * 20, [0] * 20], schema=FrequentPatterns.schema)
+    groups = offer_of([(0, 0, batch)], ("pattern",), TASKS).groups
+    results = []
+    for gathers in (True, False):
+        adapter = OperatorAdapter(Noting(threshold=0), TASKS)
+        apps = {task: adapter.empty(task) for task, *_ in groups}
+        if gathers:
+            adapter.gather()
+        given = [
+            (task, e)
+            for task, rows, *_ in groups
+            for e in adapter.apply(task, apps[task], "f", rows, -1)
+        ]
+        assert not (gathers and given)
+        given += adapter.collect()
+        fed = [(t, e.task, e.rows.table()["pattern"].to_pylist()) for t, e in given]
+        assert sorted(p for *_, found in fed for p in found) == sorted(" ".join(names).split())
+        results.append(sorted(fed))
+    assert results[0] == results[1]
+    assert calls == [len(groups)] + [1] * len(groups)
