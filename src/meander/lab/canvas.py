@@ -85,15 +85,33 @@ def label_ends(ax: Axes, theme: Theme, ends: Sequence[tuple[float, float, str]])
     plain_numbers(ax)
     to_axes = ax.transData + ax.transAxes.inverted()
     ax.autoscale_view()
-    places = sorted((float(to_axes.transform((x, y))[1]), x, y, m) for x, y, m in ends)
-    last = -1.0
-    for height, _, _, method in places:
-        last = max(height, last + GAP)
+    places = sorted((float(to_axes.transform((x, y))[1]), method) for x, y, method in ends)
+    heights = apart([height for height, _ in places], GAP)
+    for height, (_, method) in zip(heights, places, strict=True):
         ax.annotate(
-            name_of(method), (1.0, last), xycoords="axes fraction", xytext=(6, 0),
+            name_of(method), (1.0, height), xycoords="axes fraction", xytext=(6, 0),
             textcoords="offset points", color=theme.color(method), va="center", fontsize=8,
             annotation_clip=False,
         )  # fmt: skip
+
+
+def apart(heights: Sequence[float], gap: float) -> list[float]:
+    """Move ascending heights as little as can be (least squares) so that all are `gap` apart.
+
+    Less k·gap they must not fall: pool neighbours that do, and give each pool its mean.
+
+    >>> apart([0.5, 0.5, 0.9], 0.1)
+    [0.45, 0.55, 0.9]
+    """
+    pools: list[tuple[float, int]] = []
+    for k, height in enumerate(heights):
+        mean, count = height - k * gap, 1
+        while pools and pools[-1][0] > mean:
+            other, size = pools.pop()
+            mean, count = (mean * count + other * size) / (count + size), count + size
+        pools.append((mean, count))
+    flat = [mean for mean, count in pools for _ in range(count)]
+    return [round(mean + k * gap, 9) for k, mean in enumerate(flat)]
 
 
 def plain_numbers(ax: Axes) -> None:

@@ -73,7 +73,7 @@ def _plain_sweeps(gamma: float, tol: float) -> int:
     """Sweeps that Figure 9's plain iteration needs: its error shrinks by γ in each.
 
     >>> _plain_sweeps(0.8, 1e-6), _plain_sweeps(0.0, 1e-6)
-    (69, 1)
+    (70, 1)
     """
     sweeps, error = 1, gamma / (1 - gamma)
     while error > tol:

@@ -46,6 +46,7 @@ class Units:
 def word_units(us: Longs, texts: Any) -> Units:
     """Cut texts into words.
 
+    >>> import pyarrow as pa
     >>> found = word_units(np.array([5, 7]), pa.array(["a b", "a"]))
     >>> found.us.tolist(), found.bytes.tolist()
     ([5, 5, 7], [17, 17, 17])
@@ -57,6 +58,7 @@ def word_units(us: Longs, texts: Any) -> Units:
 def pattern_units(us: Longs, texts: Any, rules: PatternRules) -> Units:
     """Cut texts into patterns.
 
+    >>> import pyarrow as pa
     >>> found = pattern_units(np.array([5, 7]), pa.array(["b a b", "c"]), PatternRules())
     >>> found.us.tolist(), found.bytes.tolist()  # a, b, "a b"; c
     ([5, 5, 5, 7], [17, 17, 19, 17])
