@@ -123,6 +123,29 @@ def test_a_node_that_is_gone_is_fenced():
     assert [e.to_incarnation for e in town.pending(Fence)] == [old.incarnation]
 
 
+def test_processes_of_queries_that_are_gone_are_forgotten():
+    """1. a worker of a query registers and is killed  2. its lease runs out, and long after that it is
+    forgotten  3. whoever bears its name again has a higher incarnation  4. a late word of the dead one
+    is answered with a fence."""
+    town = Town()
+    town.query()
+    town.settle(1.0)
+    first = peer(town, "q").incarnation
+    town.kill("q")
+    town.settle(5.0)
+    assert peer(town, "q").status is Status.GONE
+    town.settle(12.0)
+    assert "q" not in town.master.membership.peers
+    late = Envelope("q", first, MASTER, 0, town.master.epoch, Beat(town.now))
+    town.give(MASTER, late)
+    assert len(town.pending(Fence)) == 1
+    town.lose(Fence)
+    town.query(instance="q-2")
+    town.settle(1.0)
+    assert peer(town, "q").incarnation > first
+    assert town.machines["q"].leased
+
+
 def test_the_master_waits_a_margin_longer_than_the_lease():
     """1. n2 falls silent  2. its own lease runs out after 2 s  3. the master counts it as lost after
     2.5 s, not before."""
