@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from runtime_kit import WORDS, SharedLauncher, Stream, counted, until
@@ -16,9 +17,15 @@ from runtime_kit import WORDS, SharedLauncher, Stream, counted, until
 from meander.errors import InputError
 from meander.operators import WordCount
 from meander.runtime import querying
-from meander.runtime.about import Desk, OperatorGoneError, OperatorRefusedError, pack
+from meander.runtime.about import (
+    Desk,
+    OperatorGoneError,
+    OperatorRefusedError,
+    pack,
+    unpack,
+)
 from meander.runtime.driver import Driver
-from meander.runtime.querying import QueryClient, RowsLostError, client_of, new_attempt
+from meander.runtime.querying import PIECES_MAX, QueryClient, RowsLostError, client_of, new_attempt
 
 TASKS = 32
 
@@ -179,6 +186,28 @@ def test_the_driver_commits_for_whoever_asks(driver: Driver, client: QueryClient
     desk.ask("abandon", {"query": "q", "batch": 1, "parts": pack(parts)})
     with pytest.raises(OperatorRefusedError, match="was not committed"):
         desk.ask("commit", {"query": "q", "batch": -1, "parts": pack(parts)})
+
+
+def test_what_was_staged_fits_into_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two bytes or so per partition and task; what is too much says what to do."""
+    random = np.random.default_rng(1)
+
+    def parts(count: int, tasks: int) -> list[Any]:
+        rows = random.integers(1, 300, (count, tasks)).tolist()
+        return [
+            (piece * PIECES_MAX, new_attempt(), tuple(enumerate(row)))
+            for piece, row in enumerate(rows)
+        ]
+
+    many = parts(40, 500)
+    assert unpack(pack(many)) == tuple(many)
+    assert len(pack(many)) < 2.5 * 40 * 500
+    for wrong in ("", "AAAA", pack(many)[:-40], pack([(0, 0, ((1, 1),))])[:-8]):
+        with pytest.raises(ValueError, match="the parts of a batch cannot be read"):
+            unpack(wrong)
+    monkeypatch.setattr("meander.runtime.about.REQUEST_BYTES_MAX", 10_000)
+    with pytest.raises(InputError, match="fewer, larger partitions"):
+        pack(many)
 
 
 def test_a_client_is_kept_by_its_process_and_replaced_when_it_ended(driver: Driver) -> None:

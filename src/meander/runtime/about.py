@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import flight
 
@@ -32,6 +33,8 @@ ASK_S = 20.0
 """How long a question may take that the driver answers by itself."""
 ONCE = "write/"
 """So begin the names of queries with one batch only: backfills that were given no name."""
+REQUEST_BYTES_MAX = 2**20
+"""What a request may have (`transport`)."""
 PARTS_BYTES_MAX = 64 * 2**20
 """What the parts of one micro-batch may unpack to."""
 
@@ -133,8 +136,27 @@ Part: TypeAlias = tuple[int, int, tuple[tuple[TaskId, int], ...]]
 
 
 def pack(parts: Sequence[Part]) -> str:
-    """Write what was staged, for a request: numbers compress well."""
-    return base64.b64encode(zlib.compress(json.dumps(parts).encode(), 1)).decode()
+    """Write what was staged, for a request: a few bytes per partition and task.
+
+    Raises:
+        InputError: if there is more than a request can hold.
+    """
+    head = json.dumps([[piece, attempt, len(counts)] for piece, attempt, counts in parts]).encode()
+    pairs = np.array([pair for *_, counts in parts for pair in counts], np.int64).reshape(-1, 2)
+    steps = np.diff(pairs[:, 0], prepend=0)  # tasks ascend: most steps are alike
+    raw = b"".join([len(head).to_bytes(4, "little"), head, _bytes(steps), _bytes(pairs[:, 1])])
+    text = base64.b64encode(zlib.compress(raw, 1)).decode()
+    if len(text) > REQUEST_BYTES_MAX - 2**12:
+        raise InputError(
+            f"a batch of {len(parts)} partitions for {len(pairs)} places is too much for one commit: "
+            "write fewer, larger partitions (coalesce)"
+        )
+    return text
+
+
+def _bytes(numbers: Any) -> bytes:
+    """Lay numbers out byte by byte: the high ones are zeros, and vanish when compressed."""
+    return bytes(numbers.astype("<i8").view(np.uint8).reshape(-1, 8).T.tobytes())
 
 
 def unpack(text: str) -> tuple[Part, ...]:
@@ -143,17 +165,29 @@ def unpack(text: str) -> tuple[Part, ...]:
     Raises:
         ValueError: if it is something else.
 
-    >>> unpack(pack([(0, 7, ((3, 100), (5, 1)))]))
-    ((0, 7, ((3, 100), (5, 1))),)
+    >>> unpack(pack([(0, 7, ((3, 100), (5, 1))), (1, 9, ())]))
+    ((0, 7, ((3, 100), (5, 1))), (1, 9, ()))
     """
     try:
-        plain = zlib.decompressobj().decompress(base64.b64decode(text), PARTS_BYTES_MAX)
-    except zlib.error as error:
-        raise ValueError(f"parts of a batch cannot be read: {error}") from None
-    return tuple(
-        (int(piece), int(attempt), tuple((int(t), int(n)) for t, n in counts))
-        for piece, attempt, counts in json.loads(plain)
-    )
+        return _unpack(zlib.decompressobj().decompress(base64.b64decode(text), PARTS_BYTES_MAX))
+    except (zlib.error, ValueError, TypeError) as error:
+        raise ValueError(f"the parts of a batch cannot be read: {error}") from None
+
+
+def _unpack(raw: bytes) -> tuple[Part, ...]:
+    at = 4 + int.from_bytes(raw[:4], "little")
+    head = [[int(number) for number in part] for part in json.loads(raw[4:at])]
+    places = sum(count for _, _, count in head)
+    if len(raw) != at + 16 * places or min((count for _, _, count in head), default=0) < 0:
+        raise ValueError("they are cut short")
+    numbers = np.frombuffer(raw, np.uint8, offset=at).reshape(2, 8, places)
+    steps, rows = (np.ascontiguousarray(half.T).view("<i8").ravel() for half in numbers)
+    pairs = list(zip(np.cumsum(steps).tolist(), rows.tolist(), strict=True))
+    found, start = [], 0
+    for piece, attempt, count in head:
+        found.append((piece, attempt, tuple(pairs[start : start + count])))
+        start += count
+    return tuple(found)
 
 
 class Desk:
