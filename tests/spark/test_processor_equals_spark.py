@@ -192,7 +192,7 @@ def naive(at: datetime | None) -> datetime | None:
     return None if at is None else datetime.fromtimestamp(at.timestamp())
 
 
-@pytest.mark.parametrize("form", ["row", "pandas"])
+@pytest.mark.parametrize("form", [pytest.param("row", marks=pytest.mark.slow), "pandas"])
 def test_values_lists_maps_and_event_timers(
     spark: SparkSession, rocks: SparkSession, tmp_path: Path, form: str
 ) -> None:
@@ -243,6 +243,7 @@ def test_timers_by_the_clock_with_state_that_has_a_time_to_live(
     assert len(theirs) == len(set(whole[0]["user"].to_pylist()))
 
 
+@pytest.mark.slow
 def test_an_initial_state_and_a_time_to_live(
     spark: SparkSession, rocks: SparkSession, tmp_path: Path
 ) -> None:
