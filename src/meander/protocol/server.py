@@ -28,6 +28,9 @@ from meander.protocol.settings import Settings
 from meander.protocol.state import checksum
 from meander.protocol.table import Table
 
+WISHES_MAX = 1_000_000
+"""Tasks that are not here yet and were asked for: as many as a deployment may have tasks."""
+
 
 class Laid(Protocol):
     """A blob that is not in memory."""
@@ -159,7 +162,8 @@ class StateServer(Client):
     def _give(self, peer: PeerId, key: tuple[TaskId, Epoch], offset: int) -> None:
         held = self.held.get(key)
         if held is None:
-            self._wishes[key] = peer
+            if len(self._wishes) < WISHES_MAX or key in self._wishes:
+                self._wishes[key] = peer  # others will have to ask again
             self._send(peer, Part(*key, 0, NOT_YET, b"", 0))
         elif held.blob is None:
             self._send(peer, Part(*key, 0, NEVER, b"", 0))
