@@ -60,6 +60,10 @@ def test_weights_drift_but_those_of_the_test_do_not(ground: Ground) -> None:
     assert [step.nodes for step in fixed] == [step.nodes for step in moving]
 
 
+def test_a_directory_of_data_is_searched_for_tweets(tweets: Path, tmp_path: Path) -> None:
+    assert Ground("toy", tweets.parent, tmp_path).path == tweets
+
+
 def test_bad_data_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         Ground("toy", tmp_path / "nowhere.parquet", tmp_path)

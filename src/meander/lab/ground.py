@@ -60,6 +60,8 @@ class Ground:
             data = SHARED
         if data is not None and not data.exists():
             raise InputError(f"cannot read {data}: there is no such file or directory")
+        if data is not None and (data / SHARED.name).is_file():
+            data = data / SHARED.name  # a directory that holds other tables as well
         self.path = data
 
     @cached_property
