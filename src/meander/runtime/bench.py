@@ -40,6 +40,7 @@ from meander.runtime.client import FeederClient
 from meander.runtime.driver import Driver
 from meander.runtime.monitor import TRACE_CHUNKS_MAX, Monitor, Samples
 from meander.runtime.pacing import evenly, paced
+from meander.runtime.warm import settle_heap, warm_up
 
 MODES = ("live", "all_at_once", "restart")
 CONTROL = "control"
@@ -56,6 +57,9 @@ POOL_BATCHES = 64
 PIECE_S = 0.01
 """One batch of the stream covers so much time."""
 MIGRATION_S_MAX = 600.0
+POLL_S = 5.0
+"""How often the nodes' traces are fetched: that takes tens of milliseconds of every node's and the
+feeder's time, so rarely. A node that leaves hands over what is left."""
 
 Deploy = Callable[[WordCount], AbstractContextManager[Driver]]
 
@@ -167,6 +171,8 @@ def compare(
 
     With `double`, *live* once more with twice the state, at the same rate.
     """
+    warm_up()
+    settle_heap()
     say(f"control: no migration, {setting.nodes} nodes, {setting.keys:,} keys …")
     control, rate, found = _measure(CONTROL, setting, deploy, setting.rate), 0.0, {}
     rate = control["rate_rows_s"]
@@ -217,7 +223,7 @@ def _measure(mode: str, setting: Setting, deploy: Deploy, rate: float | None) ->
             top = saturation(feeder, loads[0], max(2.0, setting.seconds * SHARES["warm"]))
             rate = LOAD_SHARE * top
         loads.append(Load(setting, max(1, round(rate * PIECE_S))))
-        with Monitor(driver, poll_s=1.0) as monitor:
+        with Monitor(driver, poll_s=POLL_S) as monitor:
             times, facts, owners = _flow(mode, setting, driver, feeder, loads[-1], rate)
             feeder.flush(timeout_s=MIGRATION_S_MAX)
         exact, size = _check(setting, driver, loads)

@@ -26,7 +26,7 @@ from contextlib import suppress
 from typing import Any
 
 from meander.runtime.spec import ProcessExit, ProcessSpec, Reason
-from meander.runtime.warm import warm_up
+from meander.runtime.warm import settle_heap, warm_up
 
 
 class Child:
@@ -50,6 +50,7 @@ class Nursery:
     def run(self) -> None:
         """Serve until the input ends."""
         warm_up()
+        settle_heap()
         self.say({"ready": os.getpid()})
         self.selector.register(0, selectors.EVENT_READ)
         try:

@@ -36,7 +36,7 @@ from meander.runtime.spec import ProcessExit, ProcessSpec, Reason
 from meander.runtime.spill import Spill
 from meander.runtime.stopwatch import TimedCheckpointer
 from meander.runtime.store import DurableStore, FileStore, NoStore, StoreWorker
-from meander.runtime.warm import warm_up
+from meander.runtime.warm import settle_heap, warm_up
 
 log = logging.getLogger(__name__)
 
@@ -172,6 +172,7 @@ def _guarded(
     trace = ""
     try:
         warm_up()
+        settle_heap()
         reason, detail = body()
     except OperatorError as error:
         reason, detail, trace = Reason.OPERATOR_FAILED, str(error), traceback.format_exc()
