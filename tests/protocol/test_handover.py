@@ -407,8 +407,8 @@ def test_pushed_news_are_not_acted_upon_without_a_lease():
 
 
 def test_a_stale_message_tells_what_led_there(books):
-    """1. a chunk is applied  2. one for another incarnation of the node is refused  3. the error tells of
-    the chunk before, and still does when more has happened."""
+    """1. a chunk is applied  2. a message for another incarnation is refused  3. the error tells of the
+    chunk before, and still does when more has happened."""
     books.send("a", chunk(1))
     node = books.machines["a"]
     late = Envelope("f", 1, "a", node.incarnation + 7, node.epoch, Acks("f", ()))
