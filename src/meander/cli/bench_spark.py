@@ -112,19 +112,19 @@ def show(found: dict[str, Any]) -> None:
             continue
         facts = found[part]
         what = f"tweets ({facts['data']})" if part == "tweets" else f"{facts['keys']:,} wide keys"
-        table = Table(
-            title=f"{what}, {facts['rows']:,} rows a round", title_justify="left", box=None
-        )
-        for head in ("", "rows/s", "batch, median ms", "longest"):
+        console.print(f"{what}, {facts['rows']:,} rows a round")
+        table = Table(box=None, pad_edge=False)
+        for head in ("", "rows/s", "batch, median ms", "longest", "CPU s a million"):
             table.add_column(head, justify="right" if head else "left")
         for side, label in (("noop", "no-op sink"), ("meander", "Meander"), ("spark", "Spark")):
             table.add_row(label, f"{facts[f'{side}_rows_s']:,.0f}",
                           f"{facts[f'{side}_batch_ms']:,.0f}",
-                          f"{facts[f'{side}_batch_ms_max']:,.0f}")  # fmt: skip
+                          f"{facts[f'{side}_batch_ms_max']:,.0f}",
+                          f"{facts[f'{side}_cpu_s_per_mrow']:.2f}")  # fmt: skip
         console.print(table)
         console.print(
-            f"Meander over Spark {facts['rows_ratio']:.1f}×; no-op over Meander "
-            f"{facts['noop_ratio']:.2f}×\n"
+            f"Meander over Spark {facts['rows_ratio']:.1f}× (by processor time "
+            f"{facts['cpu_ratio']:.1f}×); no-op over Meander {facts['noop_ratio']:.2f}×\n"
         )
     for line in remarks(found):
         console.print(line, soft_wrap=True)

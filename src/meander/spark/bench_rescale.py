@@ -88,11 +88,11 @@ def spark_rescale(
     of a batch cannot be repartitioned before that batch has run again.
     """
     with rows.ending_after(rows.skipped + at):
-        before = batches_of(spark_count(spark, rows, scratch, nodes))
+        before = batches_of(spark_count(spark, rows, scratch, nodes).query)
     marks = [before[-1].ended_s, time.time()]
     spark._streamingCheckpointManager.repartition(str(scratch), to)
     marks.append(time.time())
-    after = batches_of(spark_count(spark, rows, scratch, to))
+    after = batches_of(spark_count(spark, rows, scratch, to).query)
     marks.append(after[0].ended_s)
     ends = [batch.ended_s for batch in (*before[rows.skipped :], *after)]
     gap, usual = excess(ends, marks[0], marks[-1])

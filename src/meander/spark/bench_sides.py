@@ -6,16 +6,18 @@
     meander  writeStream.format("meander"), WordCount; every batch durable if there is a checkpoint
 
 All run in one session. Times are Spark's own: `triggerExecution` of each micro-batch, from the look for
-new rows to the commit.
+new rows to the commit. Processor time is that of all processes, JVM and Python alike, over the
+whole query: a busy machine distorts it less than the clock.
 """
 
 from __future__ import annotations
 
-import statistics
-from dataclasses import dataclass
+import os
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -53,27 +55,31 @@ class Pace:
 
     rows_s: float
     batch_ms: list[float]
-    equal: bool
+    cpu_s: float
+    """Processor time for a million rows."""
+    equal: bool = True
     """Whether every count was right; a side that counts nothing is always right."""
 
-    @property
-    def median_ms(self) -> float:
-        """The usual batch."""
-        return statistics.median(self.batch_ms)
+
+class Ended(NamedTuple):
+    """A query that has ended, and the processor time it took."""
+
+    query: StreamingQuery
+    cpu_s: float
 
 
 def drop(spark: SparkSession, rows: Rows, scratch: Path) -> Pace:
     """Run the side that drops the words."""
-    return pace(rows, to_its_end(rows.stream(spark).writeStream.format("noop"), scratch), True)
+    return pace(rows, to_its_end(rows.stream(spark).writeStream.format("noop"), scratch))
 
 
 def aggregate(spark: SparkSession, rows: Rows, scratch: Path, partitions: int) -> Pace:
     """Run Spark's own aggregation."""
     ended = spark_count(spark, rows, scratch, partitions)
-    return pace(rows, ended, same(spark_state(spark, scratch), rows))
+    return replace(pace(rows, ended), equal=same(spark_state(spark, scratch), rows))
 
 
-def spark_count(spark: SparkSession, rows: Rows, scratch: Path, partitions: int) -> StreamingQuery:
+def spark_count(spark: SparkSession, rows: Rows, scratch: Path, partitions: int) -> Ended:
     """Count with Spark until the stream ends, in so many partitions of state."""
     with settings(spark, {**STATE_STORE, "spark.sql.shuffle.partitions": str(partitions)}):
         counts = rows.stream(spark).groupBy("word").count().writeStream.outputMode("update")
@@ -93,7 +99,7 @@ def sink(
     """Run Meander's sink."""
     with elastic(spark, scratch, nodes, nodes, durable=durable, tasks=tasks) as counts:
         ended = to_its_end(meander_writer(spark, rows, counts), scratch / "query")
-        return pace(rows, ended, same(counts.state(), rows))
+        return replace(pace(rows, ended), equal=same(counts.state(), rows))
 
 
 def elastic(
@@ -116,20 +122,36 @@ def meander_writer(spark: SparkSession, rows: Rows, counts: ElasticOperator) -> 
     return words.format("meander").option("operator", counts.address)
 
 
-def to_its_end(writer: Any, checkpoint: Path) -> StreamingQuery:
+def to_its_end(writer: Any, checkpoint: Path) -> Ended:
     """Start a query on all there is, and wait until it has ended."""
+    before = cpu_s()
     query: StreamingQuery = (
         writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     )
     query.awaitTermination()
-    return query
+    return Ended(query, cpu_s() - before)
 
 
-def pace(rows: Rows, query: StreamingQuery, equal: bool) -> Pace:
+def cpu_s() -> float:
+    """Add up the processor time of this process and all that descend from it, the ended ones too."""
+    stats: dict[int, tuple[int, int]] = {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            fields = file.read_text().rsplit(")", 1)[1].split()
+            stats[int(file.parent.name)] = int(fields[1]), sum(map(int, fields[11:15]))
+    family, found = {os.getpid()}, 0
+    while found < len(family):
+        found = len(family)
+        family |= {pid for pid, (parent, _) in stats.items() if parent in family}
+    return sum(stats[pid][1] for pid in family if pid in stats) / os.sysconf("SC_CLK_TCK")
+
+
+def pace(rows: Rows, ended: Ended) -> Pace:
     """Compute the pace over the batches that count."""
-    counted = [b for b in batches_of(query) if b.number >= rows.skipped]
+    counted = [b for b in batches_of(ended.query) if b.number >= rows.skipped]
     words, times = sum(rows.batches[b.number] for b in counted), [b.seconds for b in counted]
-    return Pace(words / sum(times), [1000 * s for s in times], equal)
+    cpu = 1e6 * ended.cpu_s / sum(rows.batches)
+    return Pace(words / sum(times), [1000 * s for s in times], cpu)
 
 
 def batches_of(query: StreamingQuery) -> list[Batch]:

@@ -141,10 +141,10 @@ def _side(side: str, spark: SparkSession, setting: Setting, rows: Rows, scratch:
 def summary(paces: dict[str, list[Pace]]) -> dict[str, Any]:
     """Give the medians of rates and batches, and of the ratios of each round.
 
-    >>> one = {"noop": [Pace(8.0, [1.0], True)], "meander": [Pace(4.0, [2.0], True)]}
-    >>> found = summary(one | {"spark": [Pace(2.0, [4.0], True)]})
-    >>> found["rows_ratio"], found["noop_ratio"], found["spark_batch_ms"], found["equal"]
-    (2.0, 2.0, 4.0, True)
+    >>> one = {"noop": [Pace(8.0, [1.0], 1.0)], "meander": [Pace(4.0, [2.0], 2.0)]}
+    >>> found = summary(one | {"spark": [Pace(2.0, [4.0], 5.0)]})
+    >>> found["rows_ratio"], found["cpu_ratio"], found["noop_ratio"], found["spark_batch_ms"]
+    (2.0, 2.5, 2.0, 4.0)
     """
     result: dict[str, Any] = {}
     for side, runs in paces.items():
@@ -152,11 +152,13 @@ def summary(paces: dict[str, list[Pace]]) -> dict[str, Any]:
         times = [ms for run in runs for ms in run.batch_ms]
         result[f"{side}_batch_ms"] = statistics.median(times)
         result[f"{side}_batch_ms_max"] = max(times)
+        result[f"{side}_cpu_s_per_mrow"] = statistics.median(run.cpu_s for run in runs)
     rates = [[run.rows_s for run in paces[side]] for side in SIDES]
     turns = list(zip(*rates, strict=True))
     return result | {
         "rows_ratio": statistics.median(ours / theirs for _, ours, theirs in turns),
         "noop_ratio": statistics.median(noop / ours for noop, ours, _ in turns),
+        "cpu_ratio": result["spark_cpu_s_per_mrow"] / result["meander_cpu_s_per_mrow"],
         "equal": all(run.equal for runs in paces.values() for run in runs),
     }
 

@@ -74,6 +74,15 @@ transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 group.initial.rebalance.delay.ms=0
 """
+GUARDED = """\
+exec 3<&0
+"$@" 3<&- & broker=$!
+{ cat <&3 >/dev/null; kill $broker; } &
+wait $broker
+kill $! 2>/dev/null
+"""
+"""A shell that ends the broker when its own input ends, which it does with the process that writes to
+it: a broker must not stay when that is killed."""
 CLUSTER_ID = "bWVhbmRlci1vbi1sb29wYg"
 """Any 16 bytes: the broker lives as long as its block."""
 
@@ -109,8 +118,8 @@ def broker() -> Iterator[str]:
         with log.open("wb") as out:
             subprocess.run(form, stdout=out, stderr=out, check=False)
             with subprocess.Popen(
-                [*run, "kafka.Kafka", str(settings)], stdin=subprocess.DEVNULL,
-                stdout=out, stderr=out, start_new_session=True,
+                ["sh", "-c", GUARDED, "sh", *run, "kafka.Kafka", str(settings)],
+                stdin=subprocess.PIPE, stdout=out, stderr=out, start_new_session=True,
             ) as process:  # fmt: skip
                 try:
                     wait_for_port(process, port, log, "Kafka")
@@ -122,11 +131,12 @@ def broker() -> Iterator[str]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
+    assert process.stdin is not None
+    process.stdin.close()
     try:
         process.wait(STOP_S_MAX)
     except subprocess.TimeoutExpired:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 # ---------------------------------------------------------------------- the jars

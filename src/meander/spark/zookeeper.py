@@ -20,7 +20,7 @@ from meander.spark.java import java_home
 
 MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
 LOOPBACK = "127.0.0.1"
-START_S_MAX = 90.0
+START_S_MAX = 180.0
 """A JVM on a busy small machine."""
 STOP_S_MAX = 5.0
 LOG_LINES = 5
