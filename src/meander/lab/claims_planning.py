@@ -80,10 +80,10 @@ def mtm_beats_single_step(tables: Tables) -> Verdict:
 
 
 @claim(
-    "12.4", "fig12", "The same with our labels: direction, or slot of the day, whichever is better."
+    "12.4", "fig12", "The same with our labels, direction and slot of the day."
 )
 def our_labels_beat_single_step(tables: Tables) -> Verdict:
-    """The better of our two labels at each τ."""
+    """Each of our two labels."""
     verdicts = {label: _mtm_wins(tables, label) for label in ("mtm:direction", "mtm:slot")}
     return together(verdicts)
 
@@ -311,7 +311,7 @@ def proposed_save(tables: Tables) -> Verdict:
         for other in ("consistent-hash", "storm"):
             saved = 1 - ours / some.where(method=other).mean("cost_pct")
             parts.append(saved >= 0.1)
-            told.append(f"{application}, {other}: {100 * saved:.0f} %")
+            told.append(f"{application}, {other}: {100 * saved:.1f} %")
     return of_parts(parts, "; ".join(told))
 
 
