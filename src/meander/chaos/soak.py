@@ -46,6 +46,9 @@ SLACK = {
 }
 """… and by so much more: allocators keep pages, and connections come and go."""
 
+LEASE_S = 120.0
+"""A machine that stands still for a while shall not end a long run: nobody is lost here on purpose."""
+
 Say = Callable[[str], None]
 
 
@@ -221,7 +224,7 @@ def soak(seconds: float, every_s: float, say: Say) -> dict[str, Any]:
     """Deploy word count on this machine with checkpoints, and rescale it for so long."""
     with tempfile.TemporaryDirectory(prefix="meander-soak-") as name:
         folder = Path(name)
-        settings = live_settings(TASKS, checkpoint_s=1.0)
+        settings = live_settings(TASKS, checkpoint_s=1.0, lease_s=LEASE_S)
         with (
             _temporary(folder),
             Driver(
