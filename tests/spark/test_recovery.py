@@ -144,4 +144,3 @@ def test_a_continuous_source_that_is_killed_replays_from_what_is_durable(
         assert 0 < int(ended.detail.split()[1]) < BATCHES * 2000, "not all was fed again"
         wanted = Counter(word for number in range(BATCHES) for word in words_of(number))
         assert counted(operator) == wanted
-

@@ -79,9 +79,7 @@ def mtm_beats_single_step(tables: Tables) -> Verdict:
     return _mtm_wins(tables, "mtm:n")
 
 
-@claim(
-    "12.4", "fig12", "The same with our labels, direction and slot of the day."
-)
+@claim("12.4", "fig12", "The same with our labels, direction and slot of the day.")
 def our_labels_beat_single_step(tables: Tables) -> Verdict:
     """Each of our two labels."""
     verdicts = {label: _mtm_wins(tables, label) for label in ("mtm:direction", "mtm:slot")}
