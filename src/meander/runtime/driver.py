@@ -140,7 +140,6 @@ class Driver:
         self._output_rows_max = output_rows_max
         store = FileStore(checkpoints) if checkpoints else None
         self._directory = "" if store is None else store.files.uri  # nodes may run in other folders
-        self._directory = "" if store is None else store.files.uri  # nodes may run in other folders
         if store is not None:
             check_resumable(store, operator, tasks)  # before a driver that lives is fenced
         self.generation = 1 + (store.generation() if store is not None else 0)
