@@ -59,7 +59,8 @@ def _show(report: dict[str, Any]) -> None:
     from rich.table import Table
 
     counts = "every count is right" if report["exact"] else "WRONG COUNTS"
-    title = f"{report['rescales']} rescales in {report['minutes']} min, {report['rows']:,} rows, {counts}"
+    did = f"{report['rescales']} rescales in {report['minutes']} min"
+    title = f"{did}, {report['rows']:,} rows, {counts}"
     table = Table(title=title)
     table.add_column("")
     for name in ("beginning", "end", "grown"):
