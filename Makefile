@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help java demo test test-slow check lint format lock clean
+.PHONY: help java demo test test-slow test-kafka check lint format lock clean
 
 help:             ## what can be made here
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+: +##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ —/'
@@ -42,6 +42,9 @@ test: check java          ## checks and the default test tier
 
 test-slow: $(VENV)/dev.stamp java   ## the long tier: 10,000 instances against brute force and more
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
+
+test-kafka: $(VENV)/dev.stamp java  ## end to end with a real Kafka broker, where Maven can fetch one
+	$(BIN)/python -m pytest -m kafka tests/kafka
 
 format: $(VENV)/dev.stamp ## rewrite the code in the project's style
 	$(BIN)/ruff check --fix .
