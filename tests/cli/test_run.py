@@ -36,6 +36,8 @@ FIND = ("run", "frequent-patterns", "--input", "generated")
         ((*RUN, "--rescale", "65@3s"), "65 nodes are more than the 64 tasks"),
         ((*RUN, "--pause-ms", "-1"), "--pause-ms"),
         ((*RUN, "--policy", "guess"), "guess"),
+        ((*RUN, "--policy", "mtm"), "needs a forecast"),
+        ((*RUN, "--policy", "mtm", "--forecast", "nowhere"), "cannot read the forecast nowhere"),
         ((*RUN, "--seconds", "0"), "--seconds"),
         ((*RUN, "--master", "nonsense"), "no master 'nonsense'"),
         ((*RUN, "--speedup", "0"), "--speedup"),

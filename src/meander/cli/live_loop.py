@@ -20,6 +20,7 @@ from meander.runtime.sources import TextSource
 from meander.runtime.sourcing import SourceDesk
 
 if TYPE_CHECKING:
+    from meander.planning.forecast import Forecast
     from meander.runtime.handle import Preview
     from meander.spark.deploy import ElasticOperator
     from meander.spark.launch import SourceTask
@@ -65,6 +66,8 @@ class Wish:
     doors: Mapping[str, Any] = field(default_factory=dict)
     """`host`, `tls` and `insecure` of `meander.deploy`."""
     app: Application = field(default_factory=CountWords)
+    forecast: Forecast | None = None
+    """For the policy `mtm`."""
 
     @property
     def nodes_max(self) -> int:

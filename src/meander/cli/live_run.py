@@ -71,7 +71,7 @@ def _warm(policy: str) -> None:
     from meander.wiring import planner
 
     warm()
-    planner(policy)(instance(64, 4, 6, "0.2"))
+    planner("ssm" if policy == "mtm" else policy)(instance(64, 4, 6, "0.2"))
 
 
 def _prepare(output: Path) -> None:
@@ -107,6 +107,7 @@ def _stream(spark: Session, wish: Wish, show: Show, say: Say) -> dict[str, Any]:
             wish.nodes,
             nodes_max=wish.nodes_max,
             policy=wish.policy,
+            forecast=wish.forecast,
             checkpoint=wish.checkpoint,
             **wish.doors,
             tell=lambda what, facts: _speak(what, facts, say if flowing else mute),

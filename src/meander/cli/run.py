@@ -52,6 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="longest wait for a moving state (default: 100); 0: everything moves at once",
     )  # fmt: skip
     parser.add_argument("--policy", default="ssm", help="which planner decides (default: ssm)")
+    parser.add_argument(
+        "--forecast", metavar="FILE", help="for --policy mtm: what meander forecast wrote"
+    )
     parser.add_argument("--feeders", type=positive, default=1, help="source tasks (default: 1)")
     parser.add_argument("--master", help="Spark master (default: local, with enough slots)")
     parser.add_argument(
@@ -112,7 +115,8 @@ def wish_of(args: argparse.Namespace) -> Wish:
         InputError: saying which argument cannot be.
     """
     from meander.cli.live_loop import Wish
-    from meander.planning import planner
+    from meander.planning.forecast import Forecast
+    from meander.wiring import Planners
 
     if args.operator not in OPERATORS:
         raise InputError(
@@ -127,14 +131,15 @@ def wish_of(args: argparse.Namespace) -> Wish:
     for wanted in (args.nodes, *(r.nodes for r in args.rescale)):
         if wanted > args.tasks:
             raise InputError(f"{wanted} nodes are more than the {args.tasks} tasks they share")
-    planner(args.policy)  # refuses a name that is none
+    forecast = None if args.forecast is None else Forecast.load(args.forecast)
+    Planners(args.tasks, forecast).check(args.policy)
     source = source_of(args)
     if args.force:
         clear(args.output)
     return Wish(
         source, args.output, args.nodes, args.tasks, tuple(args.rescale), args.pause_ms or None,
         args.policy, args.feeders, args.verify, args.master, args.checkpoint,
-        doors_of(args), app_of(args),
+        doors_of(args), app_of(args), forecast,
     )  # fmt: skip
 
 
