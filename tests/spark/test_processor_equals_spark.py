@@ -94,8 +94,12 @@ def by_spark(
     tables: list[pa.Table],
     made: Callable[[DataFrame], DataFrame],
     wait: Callable[[int], None] = lambda _: None,
+    *,
+    endless: bool = False,
+    wanted: int = 0,
 ) -> Count[Any]:
-    files, found = Files(rocks, path), Count[Any]()
+    """Run a query of Spark's own; in processing time (`endless`) until so many rows have come out."""
+    files, found, batches_seen = Files(rocks, path), Count[Any](), set[int]()
 
     def take(frame: DataFrame, _: int) -> None:
         found.update((r.user, r.what, r.n, r.at) for r in frame.collect())
@@ -106,6 +110,19 @@ def by_spark(
 
     query = start()
 
+    def settled() -> None:
+        """Wait until the last batch with rows is done. In processing time Spark runs a batch without
+        data after the other, for ever, and `processAllAvailable` never returns.
+        """
+        if not endless:
+            query.processAllAvailable()
+            return
+        while len(batches_seen) < files.count or sum(found.values()) < wanted:
+            if (error := query.exception()) is not None:
+                raise error
+            batches_seen.update(p.batchId for p in query.recentProgress if p.numInputRows)
+            time.sleep(0.05)
+
     def settle() -> None:
         """Wait until all is processed. Spark gives a worker ten seconds to start: on a busy machine
         the query fails before it has done anything with the batch, and is started again.
@@ -113,7 +130,7 @@ def by_spark(
         nonlocal query
         for attempt in range(STARTS_MAX):
             try:
-                query.processAllAvailable()
+                settled()
             except StreamingQueryException as error:
                 if "connect back" not in str(error) or attempt == STARTS_MAX - 1:
                     raise
@@ -233,14 +250,15 @@ def test_timers_by_the_clock_with_state_that_has_a_time_to_live(
         )
 
     whole = [pa.concat_tables(tables)]
-    theirs = by_spark(rocks, tmp_path / "rows", whole, query, lambda _: time.sleep(3.5))
+    users = len(set(whole[0]["user"].to_pylist()))
+    theirs = by_spark(rocks, tmp_path / "rows", whole, query, endless=True, wanted=users)
     operator = processor(
         processors.Reminder(), processors.OUT, keys=["user"], schema=SCHEMA, form="row",
         time_mode="ProcessingTime",
     )  # fmt: skip
     ours = by_meander(spark, operator, whole, wanted=len(theirs))
     assert ours == theirs
-    assert len(theirs) == len(set(whole[0]["user"].to_pylist()))
+    assert len(theirs) == users
 
 
 @pytest.mark.slow
@@ -262,7 +280,10 @@ def test_an_initial_state_and_a_time_to_live(
         def wait(number: int) -> None:
             time.sleep(2.5 if number == 0 else 0)
 
-        theirs = by_spark(rocks, tmp_path / f"rows-{mode}", [table, table], query, wait)
+        endless = mode == "ProcessingTime"
+        theirs = by_spark(
+            rocks, tmp_path / f"rows-{mode}", [table, table], query, wait, endless=endless
+        )
         operator = processor(
             made, processors.OUT, keys=["user"], schema=SCHEMA, form="row", time_mode=mode,
             initial=given, output_mode="Update",
