@@ -55,8 +55,9 @@ class Samples:
         )  # fmt: skip
 
     def due(self, from_s: float, until_s: float) -> Samples:
-        """Keep those due in a span of time, in seconds since 1970."""
-        return self.where((self.due_us >= from_s * 1e6) & (self.due_us < until_s * 1e6))
+        """Keep those due in a span of time, in seconds since 1970; bounds are whole microseconds."""
+        low, high = np.floor([from_s * 1e6, until_s * 1e6])
+        return self.where((self.due_us >= low) & (self.due_us < high))
 
     def of_tasks(self, tasks: Iterable[TaskId]) -> Samples:
         """Keep those of some tasks."""
