@@ -246,6 +246,6 @@ def test_an_operator_goes_on_if_its_state_is_of_the_same_kind(
     file.write_bytes(data)
     with (
         pytest.raises(CheckpointError, match=f"task 2: wrong checksum in {ref.file}"),
-        Driver(WordCount(), tasks=4, launcher=launcher, **settings),  # type: ignore[arg-type]
+        Driver(WordCount(), tasks=4, launcher=launcher, **settings) as broken,  # type: ignore[arg-type]
     ):
-        pass
+        until(broken.check)  # raises as soon as a node has read it
