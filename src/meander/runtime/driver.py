@@ -369,7 +369,9 @@ class Driver:
         if tell.what == "fenced":
             why = "a later driver has taken over this checkpoint: of two only the newer goes on"
             self._fail(DeployError(why))
-        if tell.what == "state lost" and not self._stopping:  # nodes that were told to go lose nothing
+        if (
+            tell.what == "state lost" and not self._stopping
+        ):  # nodes that were told to go lose nothing
             self.lost_tasks.update(tell.facts["tasks"])
         number = tell.facts.get("migration")
         if tell.what == "rescaling":
