@@ -10,7 +10,7 @@ from meander.testing.trial import OperatorTrial
 def test_the_table_grows_with_the_nodes_and_not_with_the_tasks():
     small, more_tasks, more_nodes = measure(8, 64, 9), measure(8, 1024, 9), measure(32, 1024, 36)
     assert more_tasks.moved > 4 * small.moved
-    assert more_tasks.table_bytes < 2 * small.table_bytes
+    assert more_tasks.table_bytes < 4 * small.table_bytes  # 16 times the tasks: runs, not entries
     assert more_tasks.runs <= 2 * 9
     assert more_nodes.table_bytes > 2 * more_tasks.table_bytes
     assert more_nodes.node_bytes < more_tasks.node_bytes

@@ -18,7 +18,7 @@ SMALL = ["--nodes", "3", "--tasks", "6", "--jobs", "1", "--seconds", "3"]
 def test_it_counts_what_happened_in_json(capsys):
     assert main(["sim", "--seeds", "4", "--first-seed", "7", "--json", *SMALL]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert list(answer)[: len(KEYS)] == KEYS
+    assert [key for key in answer if key in KEYS] == KEYS
     assert answer["schedules"] == 4
     assert answer["violations"] == []
     assert answer["chunks"] > 0
