@@ -143,10 +143,13 @@ class StateServer(Client):
     def _supersede(self, task: TaskId, tenure: Epoch) -> None:
         """Free older states of a task: a later owner has installed it since.
 
-        Their nodes keep them, and put them again should the later owner be lost.
+        Their nodes keep them and are told, to put them again if a chain still names them: the later
+        owner may be lost, and its state come here late.
         """
         for key in [k for k in self.held if k[0] == task and k[1] < tenure]:
+            old = self.held[key]
             self._forget(key)
+            self._send(old.source, PutDone(*key, old.target, held=False))
 
     def _check_fetch(self, body: Fetch) -> str | None:
         if min(body.task, body.offset) < 0:
