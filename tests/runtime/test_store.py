@@ -111,6 +111,24 @@ def test_of_many_claims_at_once_at_most_one_is_granted(
     assert answers.count(True) == 1 or (make is not local and not any(answers))
 
 
+def test_a_folder_that_is_made_while_it_is_listed_is_no_error(tmp_path: Path) -> None:
+    """Arrow looks whether a folder that it could not open is there: by then it may be."""
+
+    class Late:
+        type_name, calls = "local", 0
+
+        def get_file_info(self, selector: fs.FileSelector) -> Any:
+            self.calls += 1
+            if self.calls == 1:
+                raise FileNotFoundError(selector.base_dir)
+            return fs.LocalFileSystem().get_file_info(selector)
+
+    (tmp_path / "claim").mkdir()
+    (tmp_path / "claim" / "1").touch()
+    files = ArrowFiles(Late(), str(tmp_path))
+    assert [entry.path for entry in files.list("claim")] == ["claim/1"]
+
+
 class Steps:
     """A file system whose every call waits for its turn: all interleavings of two drivers."""
 

@@ -242,8 +242,12 @@ class ArrowFiles:
     def list(self, folder: str) -> list[Entry]:
         """List; a file that is being published is not there yet."""
         selector = fs.FileSelector(self._at(folder), recursive=True, allow_not_found=True)
+        try:
+            infos = self.system.get_file_info(selector)
+        except FileNotFoundError:  # the folder was made between Arrow's look and its excuse
+            infos = self.system.get_file_info(selector)
         found = []
-        for info in self.system.get_file_info(selector):
+        for info in infos:
             if info.type == fs.FileType.File and not info.base_name.startswith("."):
                 path = info.path[len(self.root) + 1 :] if self.root else info.path
                 written = info.mtime.timestamp() if info.mtime is not None else 0.0
