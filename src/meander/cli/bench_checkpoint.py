@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from meander.cli.answers import to_line
 from meander.cli.arguments import positive
-from meander.cli.main import OK, WRONG, complain
-from meander.errors import MeanderError
-
-INEXACT = 1
-"""Exit code when some count is wrong."""
+from meander.cli.main import INEXACT, OK, say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,11 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print."""
-    try:
-        found = measure(args)
-    except MeanderError as error:
-        complain(str(error))
-        return WRONG
+    found = measure(args)
     print(to_line(found) if args.json else "\n".join(lines(found)))
     return OK if found["exact"] else INEXACT
 
@@ -91,8 +82,3 @@ def lines(found: dict[str, Any]) -> list[str]:
         )
     told.append("every count right" if found["exact"] else "SOME COUNTS ARE WRONG")
     return told
-
-
-def say(text: str) -> None:
-    """Tell what is going on, beside the results."""
-    print(text, file=sys.stderr, flush=True)

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from meander.cli.answers import to_line
 from meander.cli.arguments import positive
-from meander.cli.main import OK, WRONG, complain
-from meander.errors import InputError, MeanderError
+from meander.cli.main import INEXACT, OK, say
+from meander.errors import InputError
 
 if TYPE_CHECKING:
     from meander.operators import WordCount
     from meander.runtime.bench import Deploy, Setting
     from meander.runtime.driver import Driver
 
-INEXACT = 1
-"""Exit code when some count is wrong."""
 QUICK = {"nodes": 3, "to": 2, "state_mb": 8.0, "seconds": 6.0}
 FULL = {"nodes": 10, "to": 8, "state_mb": 256.0, "seconds": 60.0}
 
@@ -55,11 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print."""
-    try:
-        found = measure(args)
-    except MeanderError as error:
-        complain(str(error))
-        return WRONG
+    found = measure(args)
     if args.json:
         print(to_line(found))
     else:
@@ -116,11 +109,6 @@ def deploying(setting: Setting, *, spark: bool) -> Iterator[Deploy]:
         yield there
     finally:
         session.stop()
-
-
-def say(text: str) -> None:
-    """Tell what is going on, beside the results."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def show(found: dict[str, Any]) -> None:

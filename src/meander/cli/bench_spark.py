@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 from meander.cli.answers import to_line
 from meander.cli.arguments import positive
-from meander.cli.main import OK, WRONG, complain
-from meander.errors import InputError, MeanderError
+from meander.cli.main import INEXACT, OK, say
+from meander.errors import InputError
 
-INEXACT = 1
-"""Exit code when some count is wrong."""
 TWEETS = "tweets.parquet"
 BESIDE = Path("../shared/data")
 """Where recorded tweets lie beside the project, unless MEANDER_DATA says otherwise."""
@@ -53,11 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print."""
-    try:
-        found = measure(args)
-    except MeanderError as error:
-        complain(str(error))
-        return WRONG
+    found = measure(args)
     if args.json:
         print(to_line(found))
     else:
@@ -94,11 +87,6 @@ def _source(wanted: Path | None) -> Path | None:
         return wanted
     beside = Path(os.environ.get("MEANDER_DATA") or BESIDE) / TWEETS
     return beside if beside.is_file() else None
-
-
-def say(text: str) -> None:
-    """Tell what is going on, beside the results."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def show(found: dict[str, Any]) -> None:

@@ -18,8 +18,7 @@ from typing import Any
 
 from meander.cli.answers import to_line
 from meander.cli.arguments import positive
-from meander.cli.main import OK, WRONG, complain
-from meander.errors import MeanderError
+from meander.cli.main import INEXACT, OK
 
 PAIRS, QUICK_PAIRS = 12, 3
 ROWS, QUICK_ROWS = 4_000_000, 400_000
@@ -27,7 +26,6 @@ BATCH_ROWS = 16_384
 """What a feeder sends at once."""
 TASKS = 64
 TABLE_S, QUICK_TABLE_S = 4.0, 0.5
-INEXACT = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,11 +40,7 @@ def run(args: argparse.Namespace) -> int:
     """Measure and print."""
     pairs = args.pairs or (QUICK_PAIRS if args.quick else PAIRS)
     rows = args.rows or (QUICK_ROWS if args.quick else ROWS)
-    try:
-        found = measure(pairs, rows, QUICK_TABLE_S if args.quick else TABLE_S)
-    except MeanderError as error:
-        complain(str(error))
-        return WRONG
+    found = measure(pairs, rows, QUICK_TABLE_S if args.quick else TABLE_S)
     if args.json:
         print(to_line(found))
     else:

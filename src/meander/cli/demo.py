@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from meander.cli.main import OK, WRONG, complain
+from meander.cli.main import OK
 from meander.model import Phase, Round
 
 BANDWIDTH = 100e6
@@ -42,7 +42,6 @@ def stream(output: Path | None) -> int:
     """Count generated tweets on Spark, from 4 nodes to 6 and back to 3 while they flow."""
     from meander.cli.live_loop import Rescale, Wish
     from meander.cli.run import live
-    from meander.errors import MeanderError
     from meander.runtime.generated import Tweets
 
     _announce()
@@ -56,11 +55,7 @@ def stream(output: Path | None) -> int:
         "6, then 3, while tuples flow.\n",
         flush=True,
     )
-    try:
-        return live(wish, "word count, live")
-    except MeanderError as error:
-        complain(str(error))
-        return WRONG
+    return live(wish, "word count, live")
 
 
 def explain() -> int:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-from meander.cli.main import OK
+from meander.cli.main import OK, say
 from meander.lab.parameters import SCALES, parameters
 
 UNDONE = 1
@@ -81,8 +80,3 @@ def reported(args: argparse.Namespace) -> int:
     for path in write_report(args.out / args.scale, args.docs, args.scale):
         print(path)
     return OK
-
-
-def say(text: str) -> None:
-    """Tell what is going on, beside the results."""
-    print(text, file=sys.stderr, flush=True)

@@ -5,8 +5,8 @@ A command is a row of `COMMANDS` and a module with two functions:
 
 Exit codes
   0  done
-  1  what was checked does not hold (`sim`)
-  2  wrong usage or wrong input: one line on standard error says what
+  1  what was checked does not hold: a count is wrong (`bench`, `chaos`), a schedule failed (`sim`)
+  2  wrong usage or input, or it could not go on: one line on standard error says what
   3  the problem was understood and has no solution
   130, 141  interrupted; nobody reads the output any more
 """
@@ -23,6 +23,7 @@ from typing import Final, NamedTuple, NoReturn
 from meander import __version__
 
 OK: Final = 0
+INEXACT: Final = 1
 WRONG: Final = 2
 INFEASIBLE: Final = 3
 INTERRUPTED: Final = 130
@@ -110,13 +111,18 @@ def _run(argv: Sequence[str]) -> int:
         args = build_parser(argv).parse_args(argv)
     except SystemExit as stop:  # argparse has printed help, version or complaint
         return int(stop.code or 0)
-    from meander.errors import InputError, TooLargeError
+    from meander.errors import MeanderError
 
     try:
         return int(args.run(args))
-    except (InputError, TooLargeError) as error:
+    except MeanderError as error:
         complain(str(error))
         return WRONG
+
+
+def say(text: str) -> None:
+    """Tell what is going on, beside the results."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def complain(message: str) -> None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from meander.cli.arguments import positive
 from meander.cli.doors import add_doors, doors_of
-from meander.cli.main import INTERRUPTED, OK, WRONG, complain
+from meander.cli.main import INTERRUPTED, OK
 from meander.cli.patterns import add_patterns, patterns_of, refuse_patterns
-from meander.errors import InputError, MeanderError
+from meander.errors import InputError
 
 if TYPE_CHECKING:
     from meander.cli.live_apps import Application
@@ -100,12 +100,8 @@ def rescale(text: str) -> Rescale:
 
 def run(args: argparse.Namespace) -> int:
     """Run, write results, say how it went."""
-    try:
-        wish = wish_of(args)
-        return live(wish, f"meander run {args.operator}", json_only=args.json)
-    except MeanderError as error:
-        complain(str(error))
-        return WRONG
+    wish = wish_of(args)
+    return live(wish, f"meander run {args.operator}", json_only=args.json)
 
 
 def wish_of(args: argparse.Namespace) -> Wish:
