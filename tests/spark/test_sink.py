@@ -22,6 +22,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import meander
 from meander.operators import WordCount
+from meander.runtime import reception
+from meander.runtime.version import versions
 from meander.spark.deploy import ElasticOperator
 
 TASKS = 32
@@ -232,9 +234,10 @@ def test_a_backfill_counts_whole_and_a_named_one_counts_once(
 
 
 def test_what_is_wrong_is_said_in_the_querys_exception(
-    operator: ElasticOperator, texts: Texts, tmp_path: Path, spark: SparkSession
+    operator: ElasticOperator, texts: Texts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A column that lacks, a null key, a wrong token, another operator: nothing is counted."""
+    """A column that lacks, a null key, a wrong token, another operator, another version of a library
+    at the operator's side: nothing is counted."""
     texts.add(1)
     words = texts.words()
 
@@ -249,6 +252,9 @@ def test_what_is_wrong_is_said_in_the_querys_exception(
     refused(words, "no operator answers", operator="127.0.0.1:1", token="t")
     refused(words, "this session knows no operator at", operator="127.0.0.1:1")
     refused(words, "nullKeys is one of", nullKeys="perhaps")
+    with monkeypatch.context() as other:
+        other.setattr(reception, "versions", lambda: {**versions(), "pyarrow": "1.2.3"})
+        refused(words, r"runs other versions than this process \(pyarrow 1\.2\.3 there")
     assert counted(operator) == Counter()
     finish(holes, operator, tmp_path / "dropped", nullKeys="drop")
     expected = Counter({word: n for word, n in texts.counts.items() if word != "w1"})
