@@ -297,6 +297,7 @@ def test_timers_are_set_until_they_have_fired_and_fire_once_as_in_spark() -> Non
     assert place.give(("b", 30, 99_000), ("b", 30.001, 98_000), word=98.5) == [
         ("b", "('Row', [98000])", 98_000)  # the row at 30 was late
     ]
+    assert place.adapter.operator.late_rows == 1
 
 
 def test_timers_by_the_clock_and_their_values() -> None:

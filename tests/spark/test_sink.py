@@ -170,13 +170,7 @@ def test_a_batch_that_fails_half_way_is_replayed_and_counts_once(
     marker.unlink()
     finish(words, operator, checkpoint)
     assert counted(operator) == texts.counts
-    reader = operator.driver.reader()
-
-    def staged() -> int:
-        told = (reader.ask(a, "metrics") for a in operator.driver.nodes().values())
-        return sum(int(m["staged_rows"]) for m in told)
-
-    assert until(lambda: staged() == 0)
+    assert until(lambda: operator.metrics()["staged_rows"] == 0)
 
 
 def sink_workers(operator: ElasticOperator, before: set[int]) -> list[int]:

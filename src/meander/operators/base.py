@@ -104,6 +104,8 @@ class Operator(ABC, Generic[S]):
     feeders_min: int = 1
     """The watermark starts when so many feeders have been heard: with several sources, none of them
     makes the others late by being first."""
+    late_rows: int = 0
+    """Count here what you leave out because it came behind the watermark: it is in the metrics."""
     trace_chunks_max: int = 0
     """How many chunks of rows a node remembers one by one, for latencies over time; 0: none."""
     divisible: bool = False

@@ -170,6 +170,7 @@ class NodeDesk:
             "refused": self.shell.counts["refused"],
             "stale": self.shell.counts["stale"],
             "staged_rows": staged,
+            "late_rows": adapter.operator.late_rows,
             "latency": adapter.latency.dump(),
             "waited": adapter.waited.dump(),
             "checkpoint": self._checkpoint(node),

@@ -18,6 +18,7 @@ from meander.runtime.stopwatch import total as total_checkpoint
 
 SUMS = (
     "rows", "busy_s", "chunks", "waits", "reroutes", "dropped", "malformed", "refused", "stale",
+    "staged_rows", "late_rows",
 )  # fmt: skip
 
 

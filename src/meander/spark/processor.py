@@ -224,6 +224,7 @@ class ProcessorOperator(Operator[ProcessorState]):
         column = batch.column(self.event_time)
         mark = pa.scalar(context.watermark_us // 1000 * 1000, pa.timestamp("us", column.type.tz))
         late = pa.compute.less_equal(column, mark.cast(column.type)).fill_null(False)
+        self.late_rows += late.true_count
         return batch.filter(pa.compute.invert(late))
 
     def fire(self, state: ProcessorState, due: Sequence[Timer], context: Context) -> None:
