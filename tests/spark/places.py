@@ -12,6 +12,7 @@ import random
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,11 +20,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from agents import Board, agent, alive, until
 from processes import pid_of
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 import meander
+from meander import processor
 from meander.operators import WordCount
 from meander.runtime.processes import SourceBatch
 from meander.spark import ground, ship
@@ -154,6 +158,52 @@ def elastic(spark: SparkSession) -> dict[str, Any]:
     return {"told": told, "exact": found == wanted, "words": len(found), "homes": homes}
 
 
+class Tally(StatefulProcessor):
+    """Counts the rows of each key, as one writes it for Spark."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.count = handle.getValueState("count", "n long")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
+        n = (self.count.get()[0] if self.count.exists() else 0) + sum(1 for _ in rows)
+        self.count.update((n,))
+        yield Row(word=key[0], n=n)
+
+    def close(self) -> None:
+        pass
+
+
+def stream(spark: SparkSession) -> dict[str, Any]:
+    """A processor between sink and source, with TLS on every door; rescaled twice."""
+    counts, found = Counter[str](), dict[str, int]()
+    tally = processor(
+        Tally(), "word string, n long", keys=["word"], schema="word string", form="row"
+    )
+
+    def take(rows: Any, _: int) -> None:
+        for row in rows.collect():
+            found[row.word] = max(row.n, found.get(row.word, 0))
+
+    with TemporaryDirectory() as folder:
+        (source := Path(folder, "in")).mkdir()
+        texts = spark.readStream.schema("word string").option("maxFilesPerTrigger", 1)
+        with meander.deploy(spark, tally, tasks=16, nodes=2, nodes_max=3, tls=True) as operator:
+            out = operator.transform(texts.parquet(str(source)), checkpoint=f"{folder}/checkpoint")
+            query = out.writeStream.foreachBatch(take).start()
+            for number, nodes in enumerate((3, 2)):
+                for half in range(2):
+                    chosen = words(2 * number + half)
+                    counts.update(chosen)
+                    pq.write_table(pa.table({"word": chosen}), beside := Path(folder, "new"))
+                    beside.rename(source / f"{number}{half}.parquet")
+                    if not half:
+                        handle = operator.rescale(nodes)
+                handle.wait(120)
+            exact = until(lambda: found == counts, 120)
+            query.stop()
+    return {"exact": exact, "words": len(found)}
+
+
 def shipped(spark: SparkSession) -> dict[str, Any]:
     """The same where executors lack the package."""
     context = spark.sparkContext
@@ -201,7 +251,7 @@ def main(place: str, what: str) -> None:
     with ExitStack() as stack:
         spark = session(place, stack)
         did = {"agents": four_agents, "grow": grow_and_shrink, "elastic": elastic,
-               "shipped": shipped, "stopped": stopped, "abandon": abandon, "hang": abandon}  # fmt: skip
+               "shipped": shipped, "stopped": stopped, "stream": stream, "abandon": abandon, "hang": abandon}  # fmt: skip
         print(json.dumps(did[what](spark)), flush=True)  # noqa: T201 - it is how the test hears
         if what == "hang":
             time.sleep(600)

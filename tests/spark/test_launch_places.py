@@ -60,6 +60,12 @@ def test_word_count_is_exact_across_rescales_everywhere(place: str) -> None:
     assert all(home.startswith("127.0.0.1:") for home in said["homes"])
 
 
+def test_a_processor_between_sink_and_source_with_tls_on_a_cluster() -> None:
+    said = run("local-cluster", "stream")
+    assert said["exact"]
+    assert said["words"] > 100
+
+
 def test_executors_that_lack_the_package_are_sent_it() -> None:
     said = run("bare", "shipped")
     assert said["before"] == ""
