@@ -164,7 +164,7 @@ class Tally(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.count = handle.getValueState("count", "n long")
 
-    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
+    def handleInputRows(self, key: Any, rows: Any, *_: Any) -> Iterator[Row]:  # noqa: N802
         n = (self.count.get()[0] if self.count.exists() else 0) + sum(1 for _ in rows)
         self.count.update((n,))
         yield Row(word=key[0], n=n)
@@ -251,7 +251,8 @@ def main(place: str, what: str) -> None:
     with ExitStack() as stack:
         spark = session(place, stack)
         did = {"agents": four_agents, "grow": grow_and_shrink, "elastic": elastic,
-               "shipped": shipped, "stopped": stopped, "stream": stream, "abandon": abandon, "hang": abandon}  # fmt: skip
+               "shipped": shipped, "stopped": stopped, "stream": stream,
+               "abandon": abandon, "hang": abandon}  # fmt: skip
         print(json.dumps(did[what](spark)), flush=True)  # noqa: T201 - it is how the test hears
         if what == "hang":
             time.sleep(600)
