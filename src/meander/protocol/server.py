@@ -90,6 +90,8 @@ class StateServer(Client):
         """Blobs that could not be read again, for the metrics."""
         self._wishes: dict[tuple[TaskId, Epoch], PeerId] = {}
         """Who asked for what is not here yet: told when it comes."""
+        self._forgone: dict[tuple[TaskId, Epoch], Held] = {}
+        """What was here and is not any more, though a chain may name it: who is to put it again."""
 
     def _joined(self, body: Welcome) -> None:
         self.incarnation = body.incarnation
@@ -130,6 +132,7 @@ class StateServer(Client):
                 kept = body.blob  # nothing else is here, and a state may be larger than the limit
         if old is not None:
             self._forget(key)
+        self._forgone.pop(key, None)
         self.held[key] = found = Held(body.target, kept, body.checksum, source)
         self.bytes += found.memory
         return True
@@ -140,16 +143,25 @@ class StateServer(Client):
         if held.blob is not None and not isinstance(held.blob, bytes):
             held.blob.drop()
 
+    def _forgo(self, key: tuple[TaskId, Epoch]) -> None:
+        """Forget a state that may be wanted: whoever put it keeps it, and is to put it again."""
+        self._forgone[key] = self.held[key]._replace(blob=None)
+        self._forget(key)
+        self._remind(key)
+
+    def _remind(self, key: tuple[TaskId, Epoch]) -> None:
+        """Say that a state is not here; again with every wish for it, since words may be lost."""
+        missing = self._forgone.get(key)
+        if missing is not None:
+            self._send(missing.source, PutDone(*key, missing.target, held=False))
+
     def _supersede(self, task: TaskId, tenure: Epoch) -> None:
         """Free older states of a task: a later owner has installed it since.
 
-        Their nodes keep them and are told, to put them again if a chain still names them: the later
-        owner may be lost, and its state come here late.
+        A chain may still name them: the later owner may be lost, and its state come here late.
         """
         for key in [k for k in self.held if k[0] == task and k[1] < tenure]:
-            old = self.held[key]
-            self._forget(key)
-            self._send(old.source, PutDone(*key, old.target, held=False))
+            self._forgo(key)
 
     def _check_fetch(self, body: Fetch) -> str | None:
         if min(body.task, body.offset) < 0:
@@ -160,6 +172,7 @@ class StateServer(Client):
         return None
 
     def _on_fetch(self, env: Envelope, body: Fetch) -> None:
+        self._remind((body.task, body.tenure))
         self._give(env.sender, (body.task, body.tenure), body.offset)
 
     def _give(self, peer: PeerId, key: tuple[TaskId, Epoch], offset: int) -> None:
@@ -172,10 +185,9 @@ class StateServer(Client):
             self._send(peer, Part(*key, 0, NEVER, b"", 0))
         else:
             data = self._read(held.blob, offset)
-            if data is None:  # whoever has put it keeps it, and puts it again
+            if data is None:
                 self.damaged += 1
-                self._forget(key)
-                self._send(held.source, PutDone(*key, held.target, held=False))
+                self._forgo(key)
                 self._give(peer, key, 0)
             else:
                 self._send(peer, Part(*key, offset, len(held.blob), data, held.checksum))
@@ -192,10 +204,10 @@ class StateServer(Client):
 
     def _adopt(self, old: Table | None, new: Table) -> None:
         """Free what no chain names any more, whoever forgot to say so."""
-        if not (self.held or self._wishes):
+        if not (self.held or self._wishes or self._forgone):
             return
         named = new.named
-        for key, held in list(self.held.items()):
-            if key not in named and held.target <= new.epoch:
-                self._forget(key)
+        for book, forget in ((self.held, self._forget), (self._forgone, self._forgone.pop)):
+            for key in [k for k, h in book.items() if k not in named and h.target <= new.epoch]:
+                forget(key)
         self._wishes = {k: peer for k, peer in self._wishes.items() if k in named}

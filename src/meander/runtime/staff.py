@@ -45,7 +45,7 @@ class Staff:
         self._servers: dict[str, tuple[int, float]] = {}
         """State servers: how often launched, and when last."""
         self._changed = threading.Condition()
-        self._failed_starts = 0
+        self._failed_starts = self._failed_restores = 0
 
     def start(self, spec: ProcessSpec) -> None:
         """Launch a process."""
@@ -91,7 +91,7 @@ class Staff:
         if ended.reason is Reason.OPERATOR_FAILED:
             return OperatorFailedError(ended)
         if ended.reason is Reason.CHECKPOINT_FAILED:
-            return CheckpointError(f"{ended.name}: {ended.detail}")
+            return self._broken_checkpoint(ended, master)
         if ended.reason is Reason.REFUSED and "refused:" in ended.detail:
             return DeployError(f"{ended.name} cannot join: {ended.detail}")
         if ended.clean:
@@ -104,3 +104,15 @@ class Staff:
         if self._failed_starts < FAILED_STARTS_MAX:
             return None
         return DeployError(f"processes end before they register: {ended.detail}\n{ended.trace}")
+
+    def _broken_checkpoint(self, ended: ProcessExit, master: Master) -> Exception | None:
+        """Believe a node that the master counts on.
+
+        One that was replaced may have looked for records that nobody needs any more. But not time and
+        again: it may have been replaced because of this very end.
+        """
+        if not master.membership.up(ended.name, ended.incarnation):
+            self._failed_restores += 1
+            if self._failed_restores < FAILED_STARTS_MAX:
+                return None
+        return CheckpointError(f"{ended.name}: {ended.detail}")

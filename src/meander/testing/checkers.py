@@ -40,7 +40,7 @@ from meander.protocol.messages import (
 from meander.protocol.node import Node
 from meander.protocol.records import Ref, chain_of, file_of
 from meander.protocol.server import StateServer
-from meander.protocol.slot import Phase
+from meander.protocol.slot import Phase, Slot
 from meander.protocol.state import TaskState
 
 if TYPE_CHECKING:
@@ -92,10 +92,14 @@ class Checkers:
         newest = self._newest.get(task)
         if newest is None or slot.tenure > newest:
             self._newest[task] = slot.tenure
-        elif slot.tenure < newest and self._current(process):
+        elif slot.tenure < newest and self.counted_on(process) and not self._left_out(task, slot):
             self.violated(f"{me} applies to task {task} under {slot.tenure}; {newest} is in use")
 
-    def _current(self, process: Process) -> bool:
+    def _left_out(self, task: TaskId, slot: Slot) -> bool:
+        """Whether a later owner has begun a new term: what this one does never was."""
+        return self.cluster.master.ledger.term.get(task, slot.tenure) > slot.tenure
+
+    def counted_on(self, process: Process) -> bool:
         """Whether the master still counts on a process."""
         master = self.cluster.master
         machine = process.machine

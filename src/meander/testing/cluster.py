@@ -369,7 +369,7 @@ class Cluster:
 
     def _exited(self, process: Process, reason: str) -> None:
         machine = process.machine
-        if reason.startswith(UNUSABLE):
+        if reason.startswith(UNUSABLE) and self.checkers.counted_on(process):
             self.checkers.violated(f"{process.name}: {reason}")
         if reason == "dismissed":
             self.checkers.dismissed.add((machine.me, machine.incarnation))
