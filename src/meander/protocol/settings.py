@@ -53,7 +53,7 @@ class Settings:
     changed is written when it commits."""
     chain_records_max: int = 16
     """A task whose chain is longer is written whole; also if its changes weigh more than its state."""
-    record_bytes_turn: int = 16 * 2**20
+    record_bytes_turn: int = 2**20
     """A node looks at so many bytes of state in one turn before rows have theirs."""
     launch_s_max: float = 8.0
     """How long the master waits for a launched node before it plans without it."""

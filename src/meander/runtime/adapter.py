@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -272,6 +273,7 @@ class OperatorAdapter(Timing, Copying):
         now_us = time.time_ns() // 1000
         per_row = busy_s / rows
         traced = self.trace.chunks_max > 0
+        due = Counter[int]()  # many tasks have rows of the same few source batches
         for app, _, part, waited in group:
             if traced:
                 self.trace.note(now_us, app.task, part.marks, waited)
@@ -281,9 +283,11 @@ class OperatorAdapter(Timing, Copying):
             load.rows += part.count
             load.busy_s += part.count * per_row
             for _, count, due_us in part.marks:
-                self.latency.record(now_us - due_us, count)
+                due[due_us] += count
                 if waited:
                     self.waited.record(now_us - due_us, count)
+        for due_us, count in due.items():
+            self.latency.record(now_us - due_us, count)
         self.rows += rows
         self.busy_s += busy_s
 

@@ -380,9 +380,10 @@ def offer_of(
     batches = [batch for _, _, batch in gathered]
     batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
     hashes = hash_columns([batch.column(key) for key in keys])
-    order, bounds = group_rows(tasks_of(hashes, tasks), tasks)
+    owners = tasks_of(hashes, tasks)
+    order, bounds = group_rows(owners, tasks)
     rows = batch.take(pa.array(order))
-    starts = np.cumsum([0, *(b.num_rows for b in batches)])
+    counts = _counts(owners, [b.num_rows for b in batches], tasks) if len(batches) > 1 else []
     per_row = batch.nbytes / batch.num_rows
     groups, last = [], gathered[-1][0]
     said = () if word is None else (Mark(last, 0, word),)
@@ -393,14 +394,23 @@ def offer_of(
         elif len(gathered) == 1:
             marks = (Mark(gathered[0][0], ub - lb, gathered[0][1]),)
         else:
-            counts = np.diff(np.searchsorted(order[lb:ub], starts)).tolist()
             marks = tuple(
-                Mark(offset, count, due)
-                for (offset, due, _), count in zip(gathered, counts, strict=True)
-                if count
+                [
+                    Mark(offset, count, due)
+                    for (offset, due, _), count in zip(gathered, counts[task], strict=True)
+                    if count
+                ]
             )
         size = 64 + int(per_row * (ub - lb))
         marks += said
         part = Rows(rows, lb, ub - lb, marks)
         groups.append((task, part, marks[0].offset, marks[-1].offset, size))
     return Offer(tuple(groups), last)
+
+
+def _counts(owners: Any, lengths: list[int], tasks: int) -> list[list[int]]:
+    """Count the rows of each task, source batch by source batch."""
+    ends = np.cumsum(lengths)[:-1]
+    parts = [np.bincount(part, minlength=tasks) for part in np.split(owners, ends)]
+    counts: list[list[int]] = np.stack(parts, axis=1).tolist()
+    return counts

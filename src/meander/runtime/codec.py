@@ -15,6 +15,7 @@ added there can travel without a word here.
 from __future__ import annotations
 
 import json
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -52,6 +53,8 @@ HEADER_BYTES_MAX = 64 * 2**20
 BLOB_BYTES_MAX = 2**31 - 2**20
 """One gRPC message has at most 2 GiB; a task whose state is larger needs more tasks."""
 
+ROWS_OF: Final = itemgetter(1)
+"""Of a mark."""
 BLOB: Final = pa.schema({"blob": pa.large_binary()})
 """What control messages and states travel under."""
 
@@ -223,13 +226,13 @@ def _read_chunks(fields: Any, batch: Any) -> Chunks:
     found = []
     for item, end in zip(items, ends, strict=True):
         feeder, incarnation, task, number, first, last, size, start, given = item
-        marks = tuple([Mark(*mark) for mark in given])
+        marks = tuple(map(Mark._make, given))
         if marks:
             _check_marks(marks, first, last)
         elif not read_name(feeder).startswith("loop/"):
             raise ValueError("a chunk has no marks")
         rows = _rows(batch, start, end - start, marks)
-        if marks and sum([mark[1] for mark in marks]) != rows.count:
+        if marks and sum(map(ROWS_OF, marks)) != rows.count:
             raise ValueError("marks and rows differ")
         found.append(Chunk(read_name(feeder), incarnation, task, number, first, last, rows, size))
     return Chunks(tuple(found), read_bool(rerouted))
@@ -261,10 +264,10 @@ def _read_acks(fields: Any) -> Acks:
 
 def _check_marks(marks: tuple[Mark, ...], first: int, last: int) -> None:
     before = first - 1
-    for mark in marks if marks[-1].rows else marks[:-1]:
-        if mark.rows < 1 or not before < mark.offset <= last:
+    for offset, rows, _ in marks if marks[-1].rows else marks[:-1]:
+        if rows < 1 or not before < offset <= last:
             raise ValueError("the offsets of a chunk do not ascend from its first to its last")
-        before = mark.offset
+        before = offset
     if not marks[-1].rows and marks[-1].offset != last:
         raise ValueError("a word does not stand at the end of its chunk")
 
