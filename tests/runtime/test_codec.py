@@ -37,7 +37,7 @@ from meander.protocol.messages import (
 )
 from meander.protocol.table import Table
 from meander.runtime.codec import BLOB, decode, encode
-from meander.runtime.rows import Mark, Rows
+from meander.runtime.rows import Mark, Marks, Rows, ends_of
 
 WORDS = pa.schema({"word": pa.string()})
 numbers = st.integers(0, 2**40)
@@ -105,6 +105,65 @@ def test_rows_of_many_chunks_travel_in_one_batch(groups: list[list[str]], togeth
     assert [c.rows.table()["word"].to_pylist() for c in found.chunks] == groups
     assert [c._replace(rows=None) for c in found.chunks] == [c._replace(rows=None) for c in chunks]
     assert len({id(c.rows.batch) for c in found.chunks}) == 1
+
+
+def shared(*counts: list[int]) -> Chunks:
+    """Chunks that were cut from the same three source batches."""
+    words = [f"w{i}" for i in range(sum(map(sum, counts)))]
+    batch, sources = pa.record_batch({"word": words}, schema=WORDS), ((4, 10), (5, 11), (7, 12))
+    chunks, at = [], 0
+    for task, found in enumerate(counts):
+        marks = Marks(sources, found)
+        rows = Rows(batch, at, sum(found), marks)
+        chunks.append(Chunk("f", 1, task, 1, *ends_of(marks), rows, 10))
+        at += sum(found)
+    return Chunks(tuple(chunks), rerouted=False)
+
+
+def test_marks_of_the_same_source_batches_travel_once() -> None:
+    wire = encode(sent(shared([1, 2, 0], [0, 1, 0], [3, 0, 4])))
+    assert json.loads(wire.header)[-1][-1] == [[[4, 10], [5, 11], [7, 12]]]
+    found = decode(*wire, WORDS).body
+    assert isinstance(found, Chunks)
+    assert [list(c.rows.marks) for c in found.chunks] == [
+        [(4, 1, 10), (5, 2, 11)], [(5, 1, 11)], [(4, 3, 10), (7, 4, 12)],
+    ]  # fmt: skip
+    last = found.chunks[2].rows.after(4)
+    assert (list(last.marks), last.count) == ([(7, 4, 12)], 4)
+    assert len({id(c.rows.marks.sources) for c in found.chunks}) == 1
+    again = decode(*encode(sent(found)), WORDS).body
+    assert isinstance(again, Chunks)
+    assert [list(c.rows.marks) for c in again.chunks] == [list(c.rows.marks) for c in found.chunks]
+
+
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [
+        ((1, 0, 8), [0, 1, 1, 0]),  # other counts than rows
+        ((1, 0, 8), [0, 1, 2]),  # of fewer batches
+        ((1, 0, 8), [1, 1, 2, 0]),  # no such book
+        ((1, 0, 8), [-1, 1, 2, 0]),
+        ((1, 0, 8), [0, 4, -1, 0]),
+        ((1, 0, 8), [0, 0, 0, 0]),
+        ((1, 0, 8), [0]),
+        ((1, 0, 8), [0, 1, "2", 0]),
+        ((1, 0, 4), 3),  # its first offset is another
+        ((1, 0, 5), 7),
+        ((2, 0), [[4, 10], [4, 11], [7, 12]]),  # they do not ascend
+        ((2, 0), [[4, 10], [5], [7, 12]]),
+        ((2, 0), [[4, 10], [5, 2.5], [7, 12]]),
+        ((2,), {}),
+    ],
+)
+def test_marks_that_do_not_fit_are_refused(at: tuple[int, ...], value: object) -> None:
+    wire = encode(sent(shared([1, 2, 0])))
+    header = json.loads(wire.header)
+    place = header[-1]
+    for step in at[:-1]:
+        place = place[step]
+    place[at[-1]] = value
+    with pytest.raises(MalformedMessage):
+        decode(json.dumps(header).encode(), wire.batch, WORDS)
 
 
 @given(st.one_of(st.none(), st.binary(max_size=100)))
@@ -189,12 +248,12 @@ def refused(fields: object, batch: pa.RecordBatch | None, kind: str = "Chunks") 
 def test_rows_that_do_not_fit_are_refused() -> None:
     two = pa.record_batch({"word": ["a", "b"]}, schema=WORDS)
     chunk = ["f", 1, 0, 1, 9, 9, 10, 0, [[9, 2, 5]]]
-    assert "rows of" in refused([False, [chunk]], pa.record_batch({"other": [1]}))
-    assert "marks and rows" in refused([False, [[*chunk[:8], [[9, 1, 5]]]]], two)
-    assert "outside" in refused([False, [[*chunk[:7], 3, [[9, 2, 5]]]]], two)
-    assert "ascend" in refused([False, [[*chunk[:8], [[8, 2, 5]]]]], two)
-    assert "no marks" in refused([False, [[*chunk[:8], []]]], two)
-    assert "outside" in refused([False, [chunk]], None)
+    assert "rows of" in refused([False, [chunk], []], pa.record_batch({"other": [1]}))
+    assert "marks and rows" in refused([False, [[*chunk[:8], [[9, 1, 5]]]], []], two)
+    assert "outside" in refused([False, [[*chunk[:7], 3, [[9, 2, 5]]]], []], two)
+    assert "ascend" in refused([False, [[*chunk[:8], [[8, 2, 5]]]], []], two)
+    assert "no marks" in refused([False, [[*chunk[:8], []]], []], two)
+    assert "outside" in refused([False, [chunk], []], None)
 
 
 def test_a_batch_whose_offsets_leave_its_data_is_refused() -> None:

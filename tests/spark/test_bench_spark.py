@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from meander.errors import InputError
 from meander.spark.bench_data import FILES, WARM_UP, Rows, files_of, tweets, wide
 from meander.spark.bench_rescale import excess
-from meander.spark.bench_sides import aggregate, drop, sink
+from meander.spark.bench_sides import aggregate, drain, drop, sink
 
 
 @pytest.fixture
@@ -39,11 +39,12 @@ def test_all_sides_count_the_same_and_a_wrong_count_is_seen(
     few: Rows, spark: SparkSession, tmp_path: Path
 ) -> None:
     noop = drop(spark, few, tmp_path / "noop")
+    python = drain(spark, few, tmp_path / "drain")
     theirs = aggregate(spark, few, tmp_path / "spark", 2)
     ours = sink(spark, few, tmp_path / "meander", 2, durable=True)
     assert theirs.equal
     assert ours.equal
-    for pace in (noop, theirs, ours):
+    for pace in (noop, python, theirs, ours):
         assert len(pace.batch_ms) == 2  # those that warm up do not count
         assert pace.rows_s > 0
     other = replace(few)

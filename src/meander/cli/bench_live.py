@@ -162,7 +162,7 @@ def remarks(found: dict[str, Any]) -> Iterator[str]:
         yield f"within {budget:g} ms above the control's median: {told}"
         yield f"pause predicted with a mean error of {found['pause_prediction_error_ms']:.1f} ms"
         if large := found["modes"]["live"]["too_large"]:
-            yield f"named beforehand as too large for the budget: tasks {large}"
+            yield f"named beforehand as too large for the budget, unless copied ahead: tasks {large}"
     for name, mode in found["modes"].items():
         if not mode["within_window"]:
             yield f"{name.replace('_', ' ')} took longer than the window: use more --seconds"

@@ -15,6 +15,9 @@ from meander.errors import InputError
 TWEETS = "tweets.parquet"
 BESIDE = Path("../shared/data")
 """Where recorded tweets lie beside the project, unless MEANDER_DATA says otherwise."""
+LABELS = {
+    "noop": "no-op sink", "drain": "Python sink, no-op", "meander": "Meander", "spark": "Spark",
+}  # fmt: skip
 QUICK: dict[str, Any] = {
     "keys": 20_000, "batches": 2, "rounds": 1, "tweets_per_file": 500, "keys_per_file": 2_000,
     "nodes": 3, "to": 2, "rescales": 1, "rescale_at": 3, "rescale_keys_per_file": 500,
@@ -104,7 +107,7 @@ def show(found: dict[str, Any]) -> None:
         table = Table(box=None, pad_edge=False)
         for head in ("", "rows/s", "batch, median ms", "longest", "CPU s a million"):
             table.add_column(head, justify="right" if head else "left")
-        for side, label in (("noop", "no-op sink"), ("meander", "Meander"), ("spark", "Spark")):
+        for side, label in LABELS.items():
             table.add_row(label, f"{facts[f'{side}_rows_s']:,.0f}",
                           f"{facts[f'{side}_batch_ms']:,.0f}",
                           f"{facts[f'{side}_batch_ms_max']:,.0f}",
@@ -112,7 +115,8 @@ def show(found: dict[str, Any]) -> None:
         console.print(table)
         console.print(
             f"Meander over Spark {facts['rows_ratio']:.1f}× (by processor time "
-            f"{facts['cpu_ratio']:.1f}×); no-op over Meander {facts['noop_ratio']:.2f}×\n"
+            f"{facts['cpu_ratio']:.1f}×; a Python sink that does nothing {facts['drain_ratio']:.1f}×); "
+            f"no-op over Meander {facts['noop_ratio']:.2f}×\n"
         )
     for line in remarks(found):
         console.print(line, soft_wrap=True)

@@ -21,7 +21,7 @@ from meander.cli.arguments import positive
 from meander.cli.main import INEXACT, OK
 
 PAIRS, QUICK_PAIRS = 12, 3
-ROWS, QUICK_ROWS = 4_000_000, 400_000
+ROWS, QUICK_ROWS = 20_000_000, 400_000
 BATCH_ROWS = 16_384
 """What a feeder sends at once."""
 TASKS = 64

@@ -212,7 +212,8 @@ class Run:
         preview = driver.plan(wanted.nodes, pause_ms=self.wish.pause_ms, policy=self.wish.policy)
         if preview.too_large:
             self._say(
-                f"tasks {list(preview.too_large)} alone take longer than {self.wish.pause_ms:g} ms"
+                f"tasks {list(preview.too_large)} alone take longer than {self.wish.pause_ms:g} ms, "
+                "unless most of each can be copied ahead"
             )
         owners = driver.shell.call(lambda m: tuple(m.ledger.owner)).result(10.0)
         before = len(set(owners))

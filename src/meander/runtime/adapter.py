@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -37,7 +36,7 @@ from meander.protocol.state import Emission
 from meander.runtime.copying import Copying
 from meander.runtime.metrics import Histogram
 from meander.runtime.outputs import ROWS_MAX, Outputs
-from meander.runtime.rows import Mark, Rows, joined
+from meander.runtime.rows import Mark, Marks, Rows, ends_of, joined
 from meander.runtime.times import TaskTime
 from meander.runtime.timing import Timing
 from meander.runtime.trace import ChunkTrace
@@ -263,7 +262,7 @@ class OperatorAdapter(Timing, Copying):
         at = max(i for i, start in enumerate(starts) if start <= row)
         noted, why = group[at], str(found).split(": ", 1)[-1]
         marks = noted.rows.marks
-        where = f" batches {marks[0].offset} to {marks[-1].offset}" if marks else ""
+        where = " batches {} to {}".format(*ends_of(marks)) if marks else ""
         rows = row - starts[at], found.rows[1] - starts[at]
         return OperatorError(
             self.operator.name, noted.app.task, rows, f"{why} (rows of {noted.feeder}{where})"
@@ -273,7 +272,7 @@ class OperatorAdapter(Timing, Copying):
         now_us = time.time_ns() // 1000
         per_row = busy_s / rows
         traced = self.trace.chunks_max > 0
-        due = Counter[int]()  # many tasks have rows of the same few source batches
+        shared: dict[int, list[Marks]] = {}  # many tasks have rows of the same few source batches
         for app, _, part, waited in group:
             if traced:
                 self.trace.note(now_us, app.task, part.marks, waited)
@@ -282,12 +281,18 @@ class OperatorAdapter(Timing, Copying):
                 load = self.loads[app.task] = TaskLoad()
             load.rows += part.count
             load.busy_s += part.count * per_row
-            for _, count, due_us in part.marks:
-                due[due_us] += count
+            marks = part.marks
+            if isinstance(marks, Marks) and not waited:
+                shared.setdefault(id(marks.sources), []).append(marks)
+                continue
+            for _, count, due_us in marks:
+                self.latency.record(now_us - due_us, count)
                 if waited:
                     self.waited.record(now_us - due_us, count)
-        for due_us, count in due.items():
-            self.latency.record(now_us - due_us, count)
+        for alike in shared.values():
+            counts = map(sum, zip(*[marks.counts for marks in alike], strict=True))
+            for (_, due_us), count in zip(alike[0].sources, counts, strict=True):
+                self.latency.record(now_us - due_us, count)
         self.rows += rows
         self.busy_s += busy_s
 
@@ -345,7 +350,7 @@ class OperatorAdapter(Timing, Copying):
 
     def dump_rows(self, rows: Rows) -> bytes:
         """Write rows that are staged or in a loop."""
-        header = json.dumps(rows.marks, separators=(",", ":")).encode()
+        header = json.dumps(tuple(rows.marks), separators=(",", ":")).encode()
         return b"".join([len(header).to_bytes(4, "little"), header, write_batches([rows.table()])])
 
     def load_rows(self, blob: bytes) -> Rows:

@@ -13,6 +13,7 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from math import inf
 from typing import Any
 
@@ -28,7 +29,7 @@ from meander.protocol.messages import Finish, Offer
 from meander.protocol.settings import Settings
 from meander.runtime.bulletin import board
 from meander.runtime.credentials import LOOPBACK, Credentials
-from meander.runtime.rows import Mark, Rows
+from meander.runtime.rows import Mark, Marks, Rows, ends_of
 from meander.runtime.shell import Shell
 from meander.runtime.spec import ProcessSpec
 from meander.runtime.times import END, Herald
@@ -383,28 +384,20 @@ def offer_of(
     owners = tasks_of(hashes, tasks)
     order, bounds = group_rows(owners, tasks)
     rows = batch.take(pa.array(order))
+    sources = tuple((offset, due) for offset, due, _ in gathered)
     counts = _counts(owners, [b.num_rows for b in batches], tasks) if len(batches) > 1 else []
     per_row = batch.nbytes / batch.num_rows
     groups, last = [], gathered[-1][0]
     said = () if word is None else (Mark(last, 0, word),)
     for task in np.flatnonzero(bounds[1:] > bounds[:-1]).tolist() if word is None else range(tasks):
         lb, ub = int(bounds[task]), int(bounds[task + 1])
-        if lb == ub:
-            marks: tuple[Mark, ...] = ()
-        elif len(gathered) == 1:
-            marks = (Mark(gathered[0][0], ub - lb, gathered[0][1]),)
-        else:
-            marks = tuple(
-                [
-                    Mark(offset, count, due)
-                    for (offset, due, _), count in zip(gathered, counts[task], strict=True)
-                    if count
-                ]
-            )
         size = 64 + int(per_row * (ub - lb))
-        marks += said
-        part = Rows(rows, lb, ub - lb, marks)
-        groups.append((task, part, marks[0].offset, marks[-1].offset, size))
+        marks: Sequence[Mark] = ()
+        if ub > lb:
+            marks = Marks(sources, counts[task] if counts else (ub - lb,))
+        if said:
+            marks = (*marks, *said)
+        groups.append((task, Rows(rows, lb, ub - lb, marks), *ends_of(marks), size))
     return Offer(tuple(groups), last)
 
 

@@ -15,6 +15,8 @@ added there can travel without a word here.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from itertools import pairwise
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -36,7 +38,7 @@ from meander.protocol.messages import (
     Staged,
 )
 from meander.protocol.table import Table
-from meander.runtime.rows import Mark, Rows, joined
+from meander.runtime.rows import Mark, Marks, Rows, ends_of, joined
 from meander.runtime.typed import (
     READERS,
     read_bool,
@@ -114,13 +116,19 @@ def _plain(value: Any) -> Any:
 
 def _write_chunks(body: Chunks) -> tuple[Any, Any]:
     if not body.chunks:
-        return (body.rerouted, ()), None
+        return (body.rerouted, (), ()), None
     batch, starts = joined([c.rows for c in body.chunks])
-    items = [
-        (c.feeder, c.incarnation, c.task, c.number, c.first, c.last, c.size, at, c.rows.marks)
-        for c, at in zip(body.chunks, starts, strict=True)
-    ]
-    return (body.rerouted, items), batch
+    books: dict[int, tuple[int, Any]] = {}  # source batches that many chunks were cut from
+    items = []
+    for c, at in zip(body.chunks, starts, strict=True):
+        marks: Any = c.rows.marks
+        if isinstance(marks, Marks):
+            book, _ = books.setdefault(id(marks.sources), (len(books), marks.sources))
+            marks = (book, *marks.counts)
+        items.append(
+            (c.feeder, c.incarnation, c.task, c.number, c.first, c.last, c.size, at, marks)
+        )
+    return (body.rerouted, items, [sources for _, sources in books.values()]), batch
 
 
 def _write_stage(body: Stage) -> tuple[Any, Any]:
@@ -212,39 +220,55 @@ def _checked(batch: Any, schema: Any) -> Any:
     return batch
 
 
-def _rows(batch: Any, start: Any, count: int, marks: tuple[Mark, ...]) -> Rows:
+def _rows(batch: Any, start: Any, count: int, marks: Sequence[Mark]) -> Rows:
     if batch is None or not 0 <= read_int(start) <= start + count <= batch.num_rows or count < 0:
         raise ValueError("rows outside of the batch")
     return Rows(batch, start, count, marks)
 
 
 def _read_chunks(fields: Any, batch: Any) -> Chunks:
-    rerouted, items = fields
+    rerouted, items, books = fields
     starts = [item[7] for item in read_list(items)]
     ends = [*starts[1:], batch.num_rows if batch is not None else 0]
-    _check_numbers(items)
+    _check_numbers(items, books)
     found = []
     for item, end in zip(items, ends, strict=True):
         feeder, incarnation, task, number, first, last, size, start, given = item
-        marks = tuple(map(Mark._make, given))
-        if marks:
+        marks: Sequence[Mark]
+        if given and type(given[0]) is int:
+            marks = _shared(books, given, first, last)
+        elif given:
+            marks = tuple(map(Mark._make, given))
             _check_marks(marks, first, last)
-        elif not read_name(feeder).startswith("loop/"):
+        else:
+            marks = ()
+        if not marks and not read_name(feeder).startswith("loop/"):
             raise ValueError("a chunk has no marks")
         rows = _rows(batch, start, end - start, marks)
-        if marks and sum(map(ROWS_OF, marks)) != rows.count:
+        told = marks.counts if isinstance(marks, Marks) else map(ROWS_OF, marks)
+        if marks and sum(told) != rows.count:
             raise ValueError("marks and rows differ")
         found.append(Chunk(read_name(feeder), incarnation, task, number, first, last, rows, size))
     return Chunks(tuple(found), read_bool(rerouted))
 
 
-def _check_numbers(items: list[Any]) -> None:
+def _check_numbers(items: list[Any], books: Any) -> None:
     """Check all numbers of all chunks of a message in one go: there are a dozen in each."""
     numbers: list[Any] = []
     for item in items:
         numbers += item[1:8]
-        for mark in read_list(item[8]):
-            numbers += read_list(mark)
+        marks = read_list(item[8])
+        if marks and type(marks[0]) is int:
+            numbers += marks
+        else:
+            for mark in marks:
+                numbers += read_list(mark)
+    for sources in read_list(books):
+        offsets = [offset for offset, _ in read_list(sources)]
+        if any(a >= b for a, b in pairwise(offsets)):
+            raise ValueError("the offsets of source batches do not ascend")
+        for source in sources:
+            numbers += read_list(source)
     if numbers:
         read_ints(numbers)
 
@@ -260,6 +284,17 @@ def _read_acks(fields: Any) -> Acks:
     return Acks(
         read_name(feeder), tuple([Ack(t, Epoch(*term), i, a, d) for t, term, i, a, d in items])
     )
+
+
+def _shared(books: list[Any], given: list[int], first: int, last: int) -> Marks:
+    """Read marks that name one of the message's books of source batches."""
+    book, *counts = given
+    if book < 0 or len(books[book]) != len(counts) or min(counts) < 0 or not any(counts):
+        raise ValueError("marks do not fit the source batches that they name")
+    marks = Marks(books[book], counts)
+    if (first, last) != ends_of(marks):
+        raise ValueError("the offsets of a chunk are not those of its marks")
+    return marks
 
 
 def _check_marks(marks: tuple[Mark, ...], first: int, last: int) -> None:

@@ -122,7 +122,8 @@ class Preview:
     duration_s: float
     """Predicted, of all rounds; without the start of new processes."""
     too_large: tuple[TaskId, ...]
-    """Tasks that alone take longer than the pause budget."""
+    """Tasks that alone take longer than the pause budget, unless most of each can be copied ahead: what
+    share can, is known when a migration has moved some."""
 
 
 def preview(problem: Problem, pacer: Pacer, find: Planner, pause_ms: float | None) -> Preview:

@@ -13,7 +13,7 @@ have an event time say any.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -32,6 +32,55 @@ class Mark(NamedTuple):
     latest event time."""
 
 
+class Marks(Sequence[Mark]):
+    """The marks of one chunk of many that were cut from the same source batches.
+
+    An offer of 64 chunks from 16 batches has a thousand: offsets and dues are kept once for all of
+    them, and a mark is made when somebody looks at it.
+
+    >>> marks = Marks(((4, 0), (5, 7), (6, 9)), [2, 0, 1])
+    >>> list(marks)
+    [Mark(offset=4, rows=2, due_us=0), Mark(offset=6, rows=1, due_us=9)]
+    >>> ends_of(marks)
+    (4, 6)
+    """
+
+    __slots__ = ("counts", "sources")
+
+    def __init__(self, sources: Sequence[tuple[int, int]], counts: Sequence[int]) -> None:
+        self.sources = sources
+        """Offset and due of every source batch."""
+        self.counts = counts
+        """How many rows of each are here; not all 0."""
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __len__(self) -> int:
+        return sum(map(bool, self.counts))
+
+    def __iter__(self) -> Iterator[Mark]:
+        for (offset, due_us), rows in zip(self.sources, self.counts, strict=True):
+            if rows:
+                yield Mark(offset, rows, due_us)
+
+    def __getitem__(self, index: Any) -> Any:
+        return tuple(self)[index]
+
+
+def ends_of(marks: Sequence[Mark]) -> tuple[int, int]:
+    """Give the lowest and the highest offset."""
+    if not isinstance(marks, Marks):
+        return marks[0].offset, marks[-1].offset
+    sources, counts = marks.sources, marks.counts
+    low, high = 0, len(counts) - 1
+    while not counts[low]:
+        low += 1
+    while not counts[high]:
+        high -= 1
+    return sources[low][0], sources[high][0]
+
+
 class Rows:
     """Rows `start … start+count-1` of a batch."""
 
@@ -47,7 +96,9 @@ class Rows:
     @property
     def word(self) -> int | None:
         """What their feeder says of its event time behind them, if it does."""
-        return self.marks[-1].due_us if self.marks and not self.marks[-1].rows else None
+        if type(self.marks) is Marks or not self.marks or self.marks[-1].rows:
+            return None
+        return self.marks[-1].due_us
 
     def wordless(self) -> Rows:
         """Give the rows without the word.
@@ -68,7 +119,7 @@ class Rows:
         >>> rows.after(4).table()["word"].to_pylist()
         ['b', 'c']
         """
-        if not self.marks or self.marks[0].offset > offset:
+        if not self.marks or ends_of(self.marks)[0] > offset:
             return self
         kept = tuple(mark for mark in self.marks if mark.offset > offset)
         count = sum(mark.rows for mark in kept)

@@ -1,6 +1,7 @@
 """The sides of `bench spark`: the same words into Meander, into Spark's own aggregation, into nothing.
 
     noop     the words are made and dropped: what no sink can be faster than
+    drain    they are handed to Python and dropped there: what no sink in Python can be faster than
     spark    groupBy("word").count() in the RocksDB state store, changes logged (`changelog
              checkpointing`), every batch durable in the checkpoint; what it emits is dropped
     meander  writeStream.format("meander"), WordCount; every batch durable if there is a checkpoint
@@ -24,6 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from meander.operators import WordCount
 from meander.spark.bench_data import Rows
+from meander.spark.bench_drain import Drain
 from meander.spark.deploy import ElasticOperator, deploy
 from meander.spark.session import settings
 
@@ -71,6 +73,12 @@ class Ended(NamedTuple):
 def drop(spark: SparkSession, rows: Rows, scratch: Path) -> Pace:
     """Run the side that drops the words."""
     return pace(rows, to_its_end(rows.stream(spark).writeStream.format("noop"), scratch))
+
+
+def drain(spark: SparkSession, rows: Rows, scratch: Path) -> Pace:
+    """Run the side that drops the words in Python."""
+    spark.dataSource.register(Drain)
+    return pace(rows, to_its_end(rows.stream(spark).writeStream.format(Drain.name()), scratch))
 
 
 def aggregate(spark: SparkSession, rows: Rows, scratch: Path, partitions: int) -> Pace:

@@ -23,10 +23,10 @@ from pyspark.sql import SparkSession
 
 from meander.spark.bench_data import Rows, tweets, wide
 from meander.spark.bench_rescale import Pause, meander_rescale, spark_rescale
-from meander.spark.bench_sides import Pace, aggregate, drop, sink
+from meander.spark.bench_sides import Pace, aggregate, drain, drop, sink
 from meander.spark.session import PARTITIONS_PER_CORE, local
 
-SIDES = ("noop", "meander", "spark")
+SIDES = ("noop", "drain", "meander", "spark")
 PARTS = ("tweets", "wide", "rescale")
 PAUSE_MS_MIN = 1.0
 """Spark tells the times of batches in whole milliseconds: no pause is told to be less."""
@@ -93,7 +93,8 @@ def _headline(found: dict[str, Any]) -> dict[str, Any]:
     """Put the figures that matter first."""
     result: dict[str, Any] = {}
     if "tweets" in found:
-        rates = ("meander_rows_s", "spark_rows_s", "noop_rows_s", "rows_ratio", "noop_ratio")
+        rates = ("meander_rows_s", "spark_rows_s", "noop_rows_s", "rows_ratio",
+                 "drain_ratio", "noop_ratio")  # fmt: skip
         result |= {name: found["tweets"][name] for name in rates}
     if "wide" in found:
         result["wide_rows_ratio"] = found["wide"]["rows_ratio"]
@@ -123,7 +124,8 @@ def _rounds(
     """Let the sides take turns; another one begins each round."""
     paces: dict[str, list[Pace]] = {side: [] for side in SIDES}
     for turn in range(setting.rounds):
-        for side in (*SIDES[turn % 3 :], *SIDES[: turn % 3]):
+        first = turn % len(SIDES)
+        for side in (*SIDES[first:], *SIDES[:first]):
             pace = _side(side, spark, setting, rows, folder / f"{side}-{turn}")
             paces[side].append(pace)
             say(f"{rows.name}, round {turn + 1}: {side} {pace.rows_s:,.0f} rows a second")
@@ -133,6 +135,8 @@ def _rounds(
 def _side(side: str, spark: SparkSession, setting: Setting, rows: Rows, scratch: Path) -> Pace:
     if side == "noop":
         return drop(spark, rows, scratch)
+    if side == "drain":
+        return drain(spark, rows, scratch)
     if side == "spark":
         return aggregate(spark, rows, scratch, PARTITIONS_PER_CORE * _cores())
     return sink(spark, rows, scratch, _cores(), durable=setting.durable)
@@ -141,10 +145,10 @@ def _side(side: str, spark: SparkSession, setting: Setting, rows: Rows, scratch:
 def summary(paces: dict[str, list[Pace]]) -> dict[str, Any]:
     """Give the medians of rates and batches, and of the ratios of each round.
 
-    >>> one = {"noop": [Pace(8.0, [1.0], 1.0)], "meander": [Pace(4.0, [2.0], 2.0)]}
-    >>> found = summary(one | {"spark": [Pace(2.0, [4.0], 5.0)]})
-    >>> found["rows_ratio"], found["cpu_ratio"], found["noop_ratio"], found["spark_batch_ms"]
-    (2.0, 2.5, 2.0, 4.0)
+    >>> rates = {"noop": 8.0, "drain": 6.0, "meander": 4.0, "spark": 2.0}
+    >>> found = summary({side: [Pace(rate, [1 / rate], 10 / rate)] for side, rate in rates.items()})
+    >>> found["rows_ratio"], found["drain_ratio"], found["noop_ratio"], found["cpu_ratio"]
+    (2.0, 3.0, 2.0, 2.0)
     """
     result: dict[str, Any] = {}
     for side, runs in paces.items():
@@ -156,8 +160,9 @@ def summary(paces: dict[str, list[Pace]]) -> dict[str, Any]:
     rates = [[run.rows_s for run in paces[side]] for side in SIDES]
     turns = list(zip(*rates, strict=True))
     return result | {
-        "rows_ratio": statistics.median(ours / theirs for _, ours, theirs in turns),
-        "noop_ratio": statistics.median(noop / ours for noop, ours, _ in turns),
+        "rows_ratio": statistics.median(ours / theirs for _, _, ours, theirs in turns),
+        "drain_ratio": statistics.median(most / theirs for _, most, _, theirs in turns),
+        "noop_ratio": statistics.median(noop / ours for noop, _, ours, _ in turns),
         "cpu_ratio": result["spark_cpu_s_per_mrow"] / result["meander_cpu_s_per_mrow"],
         "equal": all(run.equal for runs in paces.values() for run in runs),
     }
