@@ -7,12 +7,13 @@ from typing import Any, cast
 
 from meander.errors import CheckpointError
 from meander.protocol.master import Master
+from meander.protocol.membership import Status
 from meander.runtime.spec import ProcessExit, Reason
-from meander.runtime.staff import FAILED_STARTS_MAX, Staff
+from meander.runtime.staff import FAILED_STARTS_MAX, DeployError, Staff
 
 
-def master(up: bool) -> Master:
-    return cast(Master, SimpleNamespace(membership=SimpleNamespace(up=lambda *_: up)))
+def master(up: bool, **peers: SimpleNamespace) -> Master:
+    return cast(Master, SimpleNamespace(membership=SimpleNamespace(up=lambda *_: up, peers=peers)))
 
 
 def test_a_checkpoint_is_broken_if_a_node_says_so_that_was_not_replaced() -> None:
@@ -23,3 +24,14 @@ def test_a_checkpoint_is_broken_if_a_node_says_so_that_was_not_replaced() -> Non
     said = [staff.failure(ended, master(up=False)) for _ in range(FAILED_STARTS_MAX)]
     assert said[:-1] == [None] * (FAILED_STARTS_MAX - 1)
     assert isinstance(said[-1], CheckpointError), "it does not go on like this for ever"
+
+
+def test_processes_that_end_before_they_register_are_too_many_some_time() -> None:
+    """Not those whose successor starts already: they were known, and are only now told to have ended."""
+    staff = Staff(cast(Any, None))
+    starting = master(up=False, n1=SimpleNamespace(incarnation=2, status=Status.STARTING))
+    former, present = (ProcessExit("node", "n1", i, Reason.KILLED, "it was killed") for i in (1, 2))
+    assert [staff.failure(former, starting) for _ in range(9)] == [None] * 9
+    said = [staff.failure(present, starting) for _ in range(FAILED_STARTS_MAX)]
+    assert said[:-1] == [None] * (FAILED_STARTS_MAX - 1)
+    assert isinstance(said[-1], DeployError)

@@ -97,6 +97,8 @@ class Staff:
         if ended.clean:
             return None
         peer = master.membership.peers.get(ended.name)
+        if peer is not None and peer.incarnation != ended.incarnation:
+            return None  # its successor is starting already: it was known, and seen to be lost
         if peer is not None and peer.status is not Status.STARTING:
             self._failed_starts = 0
             return None
