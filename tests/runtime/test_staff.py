@@ -27,7 +27,7 @@ def test_a_checkpoint_is_broken_if_a_node_says_so_that_was_not_replaced() -> Non
 
 
 def test_processes_that_end_before_they_register_are_too_many_some_time() -> None:
-    """Not those whose successor starts already: they were known, and are only now told to have ended."""
+    """Not those whose successor starts already: they were known, and their end is heard late."""
     staff = Staff(cast(Any, None))
     starting = master(up=False, n1=SimpleNamespace(incarnation=2, status=Status.STARTING))
     former, present = (ProcessExit("node", "n1", i, Reason.KILLED, "it was killed") for i in (1, 2))
