@@ -37,7 +37,7 @@ def test_bench_live_measures_every_mode_and_loses_no_row(capsys: Capture) -> Non
         assert set(mode) >= KEYS
         assert mode["exact"]
         assert mode["bytes_moved"] > 100_000
-        assert mode["rows_during"] == pytest.approx(0.4 * 60_000, rel=0.05)
+        assert 0 < mode["rows_during"] < 60_000
         assert mode["moved"]["rows"] > 0
     assert found["control"]["bytes_moved"] == 0  # type: ignore[index]
     assert set(found) >= {

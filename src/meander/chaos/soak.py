@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from meander.chaos import havoc
 from meander.chaos.load import Difference, Shape, Words
 from meander.errors import MeanderError
+from meander.protocol.membership import Status
 from meander.runtime.driver import Driver
 from meander.runtime.launch import LocalLauncher
 from meander.runtime.spec import live_settings
@@ -71,7 +72,7 @@ def measure(driver: Driver, folder: Path) -> Sample:
     """Take a sample."""
 
     def find(master: Any) -> list[tuple[str, str]]:
-        peers = master.membership.peers.values()
+        peers = (p for p in master.membership.peers.values() if p.status is not Status.GONE)
         return [(p.kind, p.address) for p in peers if p.kind != "feeder" and p.address]
 
     told = driver.shell.call(find).result(30)
