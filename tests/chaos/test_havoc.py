@@ -6,7 +6,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,14 @@ def state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
 
 
+def soon(true: Callable[[], bool]) -> bool:
+    """Wait until something holds: a signal takes its time."""
+    end = time.monotonic() + 20
+    while not true() and time.monotonic() < end:
+        time.sleep(0.01)
+    return true()
+
+
 def test_a_process_is_found_by_its_port_stopped_and_killed(
     child: tuple[subprocess.Popen[str], int],
 ) -> None:
@@ -45,9 +54,9 @@ def test_a_process_is_found_by_its_port_stopped_and_killed(
     assert havoc.pid_at(f"127.0.0.1:{port}") == process.pid
     assert havoc.ancestors(process.pid)[0][0] == os.getpid()
     assert havoc.stop(process.pid)
-    assert state_of(process.pid) == "T"
+    assert soon(lambda: state_of(process.pid) == "T")
     assert havoc.go_on(process.pid)
-    assert state_of(process.pid) != "T"
+    assert soon(lambda: state_of(process.pid) != "T")
     assert havoc.kill(process.pid)
     assert process.wait(10) == -9
     assert not havoc.kill(process.pid)
