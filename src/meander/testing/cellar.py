@@ -20,7 +20,7 @@ class Jar:
 
     def read(self, offset: int, size: int) -> bytes | None:
         """Give some bytes, or say that they are spoilt."""
-        if self._cellar.random.random() < DAMAGE:
+        if self._cellar.lies and self._cellar.random.random() < DAMAGE:
             self._cellar.damaged += 1
             return None
         return self._blob[offset : offset + size]
@@ -33,9 +33,11 @@ class Jar:
 class Cellar:
     """Takes what a server has no memory for."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, *, lies: bool = True) -> None:
         self.random = random
         self.bytes = self.spilled = self.damaged = 0
+        self.lies = lies
+        """Whether it may spoil what it holds, like all faults until they stop."""
 
     def lay_by(self, blob: bytes) -> Jar | None:
         """Take a blob if there is room."""

@@ -170,7 +170,8 @@ class Cluster:
         return self.master.epoch.generation
 
     def _start_server(self, name: str) -> None:
-        spill = Cellar(self.random) if self.random.random() < 0.5 else None
+        lies = self.timeline.now < self.schedule.seconds
+        spill = Cellar(self.random, lies=lies) if self.random.random() < 0.5 else None
         machine = self.classes.server(name, self.settings, self.generation, self._instance(), spill)
         self._start(name, machine)
 

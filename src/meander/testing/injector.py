@@ -16,6 +16,7 @@ from meander.protocol.messages import MASTER, Abort, Event, PeerLost, Rescale, R
 from meander.protocol.node import Node
 from meander.protocol.query import Query
 from meander.protocol.server import StateServer
+from meander.testing.cellar import Cellar
 from meander.testing.faults import Incident
 from meander.testing.process import Process
 
@@ -258,6 +259,10 @@ class Injector:
         self.cluster.launch_fails = 0
         for process in self.cluster.everyone:
             process.slow_s = 0.0
+            if isinstance(process.machine, StateServer) and isinstance(
+                process.machine.spill, Cellar
+            ):
+                process.machine.spill.lies = False
             if process.paused:
                 self._continue(process)
         self.timeline.after(0.5, self._last_word)
