@@ -70,6 +70,7 @@ def test_words_are_counted_exactly_while_nodes_come_and_go() -> None:
         assert sum(rows for rows, _, _ in metrics["tasks"].values()) <= sum(stream.counts.values())
         assert metrics["latency"].count == metrics["rows"]
         assert metrics["refused"] == metrics["malformed"] == 0
+        assert metrics["staged_rows"] == metrics["late_rows"] == 0
         assert len(driver.nodes()) == 3
         with pytest.raises(InputError):
             driver.rescale(33)

@@ -24,6 +24,8 @@ def test_a_checkpoint_is_broken_if_a_node_says_so_that_was_not_replaced() -> Non
     said = [staff.failure(ended, master(up=False)) for _ in range(FAILED_STARTS_MAX)]
     assert said[:-1] == [None] * (FAILED_STARTS_MAX - 1)
     assert isinstance(said[-1], CheckpointError), "it does not go on like this for ever"
+    staff.failure(ProcessExit("node", "n2", 1, Reason.DRAINED), master(up=False))
+    assert staff.failure(ended, master(up=False)) is None
 
 
 def test_processes_that_end_before_they_register_are_too_many_some_time() -> None:

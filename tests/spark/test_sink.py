@@ -19,6 +19,7 @@ from processes import descendants, pid_of
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from word_counts import counted
 
 import meander
 from meander.operators import WordCount
@@ -72,14 +73,6 @@ def texts(spark: SparkSession, tmp_path: Path) -> Texts:
 def operator(spark: SparkSession) -> Iterator[ElasticOperator]:
     with meander.deploy(spark, WordCount(), tasks=TASKS, nodes=2) as operator:
         yield operator
-
-
-def counted(operator: ElasticOperator) -> Counter[str]:
-    table = operator.driver.state()
-    found: Counter[str] = Counter()
-    for word, count in zip(table["word"].to_pylist(), table["count"].to_pylist(), strict=True):
-        found[word] += count
-    return found
 
 
 def start(df: DataFrame, operator: ElasticOperator, checkpoint: Path) -> Any:

@@ -20,6 +20,7 @@ from processes import pid_of
 from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from word_counts import counted
 
 import meander
 from meander.errors import CheckpointError
@@ -35,14 +36,6 @@ BATCHES = 80
 def words_of(number: int) -> list[str]:
     chosen = random.Random(number)
     return [f"w{int(chosen.paretovariate(0.6)) % 3000}" for _ in range(2000)]
-
-
-def counted(operator: ElasticOperator) -> Counter[str]:
-    table = operator.driver.state()
-    found: Counter[str] = Counter()
-    for word, count in zip(table["word"].to_pylist(), table["count"].to_pylist(), strict=True):
-        found[word] += count
-    return found
 
 
 def kill(operator: ElasticOperator, count: int = 1) -> None:

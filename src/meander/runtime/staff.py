@@ -95,6 +95,7 @@ class Staff:
         if ended.reason is Reason.REFUSED and "refused:" in ended.detail:
             return DeployError(f"{ended.name} cannot join: {ended.detail}")
         if ended.clean:
+            self._failed_restores = 0
             return None
         peer = master.membership.peers.get(ended.name)
         if peer is not None and peer.incarnation != ended.incarnation:
@@ -111,7 +112,7 @@ class Staff:
         """Believe a node that the master counts on.
 
         One that was replaced may have looked for records that nobody needs any more. But not time and
-        again: it may have been replaced because of this very end.
+        again, with no process that ended well in between: it may have been replaced for this very end.
         """
         if not master.membership.up(ended.name, ended.incarnation):
             self._failed_restores += 1

@@ -1,0 +1,15 @@
+"""The state of a word count, as a Counter: for tests that compare it with the truth."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from meander.spark.deploy import ElasticOperator
+
+
+def counted(operator: ElasticOperator) -> Counter[str]:
+    table = operator.driver.state()
+    found: Counter[str] = Counter()
+    for word, count in zip(table["word"].to_pylist(), table["count"].to_pylist(), strict=True):
+        found[word] += count
+    return found
