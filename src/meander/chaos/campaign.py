@@ -316,7 +316,7 @@ class Campaign:
     def _story(self) -> Iterator[str]:
         """Tell what is known of a deployment that did not get on."""
         yield f"status: {self.driver.status()}"
-        for at, what, facts in list(self.driver.events)[-STORY_EVENTS:]:
+        for at, what, facts in self.driver.events[-STORY_EVENTS:]:
             yield f"  {at - time.monotonic():8.1f} s  {what} {dict(facts)}"[:300]
         for ended in self.driver.exits[-STORY_EVENTS:]:
             yield f"  ended: {ended.name}/{ended.incarnation} {ended.reason.value}, {ended.detail}"

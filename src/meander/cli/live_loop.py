@@ -182,8 +182,7 @@ class Run:
 
     def _lost(self) -> list[str]:
         """Name the nodes that died."""
-        events = list(self.counts.driver.events)
-        return [facts["node"] for _, what, facts in events if what == "lost"]
+        return [facts["node"] for _, what, facts in self.counts.driver.events if what == "lost"]
 
     def _moves(self) -> bool:
         """Whether a migration is under way; ends the books of one that is over."""

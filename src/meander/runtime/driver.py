@@ -126,8 +126,7 @@ class Driver:
         self.credentials = self.guard.issue("master", "master")
         self.launcher: Launcher = launcher or LocalLauncher()
         self.staff = Staff(self.launcher)
-        self.events: deque[tuple[float, str, Mapping[str, Any]]] = deque(maxlen=10_000)
-        """What the master told, with the time (monotonic)."""
+        self._events: deque[tuple[float, str, Mapping[str, Any]]] = deque(maxlen=10_000)
         self.failure: Exception | None = None
         """Why the deployment cannot go on."""
         self.lost_tasks: set[TaskId] = set()
@@ -316,6 +315,11 @@ class Driver:
         )  # fmt: skip
 
     @property
+    def events(self) -> list[tuple[float, str, Mapping[str, Any]]]:
+        """What the master has told so far, with the time (monotonic); a copy, it goes on telling."""
+        return list(self._events)
+
+    @property
     def exits(self) -> list[ProcessExit]:
         """The processes that have ended, in order."""
         return self.staff.exits
@@ -364,7 +368,7 @@ class Driver:
 
     def _hear(self, tell: Tell) -> None:
         now = time.monotonic()
-        self.events.append((now, tell.what, tell.facts))
+        self._events.append((now, tell.what, tell.facts))
         log.info("%s %s", tell.what, tell.facts)
         if tell.what == "fenced":
             why = "a later driver has taken over this checkpoint: of two only the newer goes on"
