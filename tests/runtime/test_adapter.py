@@ -17,7 +17,7 @@ from meander.operators import (
     Operator,
     WordCount,
 )
-from meander.runtime.adapter import App, OperatorAdapter, grouped
+from meander.runtime.adapter import SMALL_ROWS, App, Noted, OperatorAdapter, grouped
 from meander.runtime.client import offer_of
 from meander.runtime.rows import Mark, Rows
 
@@ -68,12 +68,25 @@ def test_chunks_of_one_message_make_one_group_and_scattered_ones_are_sorted() ->
     apps = [adapter.empty(task) for task in range(3)]
     batch = words(*"abcdef")
     whole = [Rows(batch, 2 * i, 2, (Mark(1, 2, 0),)) for i in range(3)]
-    from meander.runtime.adapter import Noted
-
     side_by_side = [Noted(app, "f", rows, False) for app, rows in zip(apps, whole, strict=True)]
     assert grouped(side_by_side) == [side_by_side]
     scattered = [side_by_side[2], side_by_side[0], side_by_side[1]]
     assert [n.app.task for n in grouped(scattered)[0]] == [0, 1, 2]
+
+
+def test_parts_of_a_micro_batch_are_taken_partition_by_partition() -> None:
+    adapter = OperatorAdapter(WordCount(), TASKS)
+    apps = [adapter.empty(task) for task in range(3)]
+    n = SMALL_ROWS
+    batches = [words(*["a"] * 3 * n), words(*["b"] * 3 * n)]
+    parts = [
+        [Noted(app, "q", Rows(batch, n * app.task, n), False) for batch in batches] for app in apps
+    ]
+    by_task = [part for mine in parts for part in mine]
+    first, second = ([mine[i] for mine in parts] for i in range(2))
+    assert grouped(by_task) == [first, second]
+    turned = [*by_task, Noted(apps[0], "q", Rows(batches[0], 0, n), False)]
+    assert [n for group in grouped(turned) for n in group] == turned, "a task's order was changed"
 
 
 def test_a_state_survives_dump_and_load_with_its_unfetched_outputs() -> None:

@@ -377,7 +377,7 @@ def grouped(noted: list[Noted]) -> list[list[Noted]]:
     """
     groups: list[list[Noted]] = []
     last: Noted | None = None
-    for item in noted:
+    for item in batch_by_batch(noted):
         follows = (
             last is not None
             and item.rows.batch is last.rows.batch
@@ -393,6 +393,25 @@ def grouped(noted: list[Noted]) -> list[list[Noted]]:
     if len(groups) > 1 and rows < SMALL_ROWS * len(groups):
         return [sorted(noted, key=lambda item: item.app.task)]
     return groups
+
+
+def batch_by_batch(noted: list[Noted]) -> list[Noted]:
+    """Bring chunks of the same batch together, if every task still meets its chunks in their order.
+
+    A micro-batch is committed task by task, but the parts of one partition lie in one batch.
+    """
+    batches: dict[int, int] = {}
+    latest: dict[TaskId, int] = {}
+    ranks = []
+    for item in noted:
+        rank = batches.setdefault(id(item.rows.batch), len(batches))
+        if rank < latest.get(item.app.task, 0):
+            return noted
+        latest[item.app.task] = rank
+        ranks.append(rank)
+    if len(batches) == 1:
+        return noted
+    return [noted[i] for i in sorted(range(len(noted)), key=ranks.__getitem__)]
 
 
 def write_batches(batches: list[Any]) -> bytes:
