@@ -21,6 +21,7 @@ from importlib import import_module
 from typing import Final, NamedTuple, NoReturn
 
 from meander import __version__
+from meander.runtime.memory import keep_arrow
 
 OK: Final = 0
 INEXACT: Final = 1
@@ -91,6 +92,7 @@ def add_commands(
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and give its exit code."""
     argv = sys.argv[1:] if argv is None else list(argv)
+    keep_arrow()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal that lacks a character shows another
             stream.reconfigure(errors="replace")

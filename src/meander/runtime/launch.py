@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from meander.errors import MeanderError
+from meander.runtime.memory import KEEP
 from meander.runtime.spec import ProcessExit, ProcessSpec, Reason
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,8 @@ class LocalLauncher:
     def start(self, ended: Callable[[ProcessExit], None]) -> None:
         """Start the nursery; it warms up while the caller goes on."""
         self._ended = ended
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+        path = os.pathsep.join(p for p in sys.path if p)
+        environment = {**KEEP, **os.environ, "PYTHONPATH": path}
         self._nursery = subprocess.Popen(
             [sys.executable, "-m", "meander.runtime.main"],
             stdin=subprocess.PIPE,

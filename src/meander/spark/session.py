@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from meander.errors import InputError
+from meander.runtime.memory import KEEP
 from meander.spark.java import java_home
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ def _defaults(ui: bool) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(PARTITIONS_PER_CORE * (os.cpu_count() or 1)),
         "spark.ui.enabled": str(ui).lower(),
         "spark.ui.showConsoleProgress": "false",
+        **{f"spark.executorEnv.{name}": value for name, value in KEEP.items()},
     }
 
 
