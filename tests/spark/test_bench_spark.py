@@ -42,9 +42,11 @@ def test_all_sides_count_the_same_and_a_wrong_count_is_seen(
     python = drain(spark, few, tmp_path / "drain")
     theirs = aggregate(spark, few, tmp_path / "spark", 2)
     ours = sink(spark, few, tmp_path / "meander", 2, durable=True)
+    texts = sink(spark, few, tmp_path / "texts", 2, durable=True, texts="text")
     assert theirs.equal
     assert ours.equal
-    for pace in (noop, python, theirs, ours):
+    assert texts.equal
+    for pace in (noop, python, theirs, ours, texts):
         assert len(pace.batch_ms) == 2  # those that warm up do not count
         assert pace.rows_s > 0
     other = replace(few)
@@ -93,5 +95,5 @@ def test_the_whole_bench_in_small() -> None:
     found = json.loads(done.stdout)
     assert found["equal"]
     assert found["pause_ratio"] > 0
-    assert min(found[f"{side}_rows_s"] for side in ("meander", "spark", "noop")) > 0
+    assert min(found[f"{side}_rows_s"] for side in ("meander", "spark", "noop", "texts")) > 0
     assert "changelog" in found["durability"]["spark"]

@@ -54,14 +54,18 @@ class Texts:
             beside.rename(self.path / f"{self.files:04}.parquet")
             self.files += 1
 
-    def words(self) -> DataFrame:
-        """Split and explode, as anybody would in Spark; two partitions."""
+    def whole(self) -> DataFrame:
+        """Read texts, in two partitions."""
         texts = (
             self.spark.readStream.schema("text string")
             .option("maxFilesPerTrigger", 1)
             .parquet(str(self.path))
         )
-        return texts.repartition(2).select(F.explode(F.split("text", " ")).alias("word"))
+        return texts.repartition(2)
+
+    def words(self) -> DataFrame:
+        """Split and explode, as anybody would in Spark."""
+        return self.whole().select(F.explode(F.split("text", " ")).alias("word"))
 
 
 @pytest.fixture
@@ -239,6 +243,8 @@ def test_what_is_wrong_is_said_in_the_querys_exception(
     refused(words, "no operator answers", operator="127.0.0.1:1", token="t")
     refused(words, "this session knows no operator at", operator="127.0.0.1:1")
     refused(words, "nullKeys is one of", nullKeys="perhaps")
+    refused(words, "a column of strings, not 'text': the rows have word", words="text")
+    refused(words, "cut is one of spaces, letters", words="word", cut="lines")
     with monkeypatch.context() as other:
         other.setattr(reception, "versions", lambda: {**versions(), "pyarrow": "1.2.3"})
         refused(words, r"runs other versions than this process \(pyarrow 1\.2\.3 there")
@@ -246,6 +252,16 @@ def test_what_is_wrong_is_said_in_the_querys_exception(
     finish(holes, operator, tmp_path / "dropped", nullKeys="drop")
     expected = Counter({word: n for word, n in texts.counts.items() if word != "w1"})
     assert counted(operator) == expected
+
+
+def test_texts_are_cut_into_words_in_the_sink(
+    operator: ElasticOperator, texts: Texts, tmp_path: Path
+) -> None:
+    texts.add(2)
+    finish(texts.whole(), operator, tmp_path / "spaces", words="text")
+    assert counted(operator) == texts.counts
+    finish(texts.whole(), operator, tmp_path / "letters", words="text", cut="letters")
+    assert counted(operator) == Counter({word: 2 * n for word, n in texts.counts.items()})
 
 
 def test_an_operator_that_is_gone_ends_its_queries(

@@ -17,6 +17,7 @@ BESIDE = Path("../shared/data")
 """Where recorded tweets lie beside the project, unless MEANDER_DATA says otherwise."""
 LABELS = {
     "noop": "no-op sink", "drain": "Python sink, no-op", "meander": "Meander", "spark": "Spark",
+    "texts": "Meander, from texts",
 }  # fmt: skip
 QUICK: dict[str, Any] = {
     "keys": 20_000, "batches": 2, "rounds": 1, "tweets_per_file": 500, "keys_per_file": 2_000,
@@ -108,6 +109,8 @@ def show(found: dict[str, Any]) -> None:
         for head in ("", "rows/s", "batch, median ms", "longest", "CPU s a million"):
             table.add_column(head, justify="right" if head else "left")
         for side, label in LABELS.items():
+            if f"{side}_rows_s" not in facts:
+                continue
             table.add_row(label, f"{facts[f'{side}_rows_s']:,.0f}",
                           f"{facts[f'{side}_batch_ms']:,.0f}",
                           f"{facts[f'{side}_batch_ms_max']:,.0f}",
@@ -116,8 +119,11 @@ def show(found: dict[str, Any]) -> None:
         console.print(
             f"Meander over Spark {facts['rows_ratio']:.1f}× (by processor time "
             f"{facts['cpu_ratio']:.1f}×; a Python sink that does nothing {facts['drain_ratio']:.1f}×); "
-            f"no-op over Meander {facts['noop_ratio']:.2f}×\n"
+            f"no-op over Meander {facts['noop_ratio']:.2f}×"
         )
+        if "texts_ratio" in facts:
+            console.print(f"Meander, from texts, over Spark {facts['texts_ratio']:.1f}×")
+        console.print()
     for line in remarks(found):
         console.print(line, soft_wrap=True)
 

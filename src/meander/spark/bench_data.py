@@ -48,10 +48,14 @@ class Rows:
     skipped: int
     """Batches that are not measured."""
 
+    def read(self, spark: SparkSession) -> DataFrame:
+        """Read it as a stream."""
+        reader = spark.readStream.schema(f"{self.column} string")
+        return reader.option("maxFilesPerTrigger", FILES).parquet(str(self.path))
+
     def stream(self, spark: SparkSession) -> DataFrame:
         """Read it as a stream of words."""
-        reader = spark.readStream.schema(f"{self.column} string")
-        rows = reader.option("maxFilesPerTrigger", FILES).parquet(str(self.path))
+        rows = self.read(spark)
         if self.column == "word":
             return rows
         return rows.select(F.explode(F.split("text", " ")).alias("word")).where("word != ''")

@@ -113,7 +113,7 @@ def meander_rescale(
     """
     most = max(nodes, to)
     with elastic(spark, scratch, nodes, most, durable=durable) as counts:
-        writer = meander_writer(spark, rows, counts).trigger(availableNow=True)
+        writer = meander_writer(rows.stream(spark), counts).trigger(availableNow=True)
         query = writer.option("checkpointLocation", str(scratch / "query")).start()
         spans, waits = [], []
         try:

@@ -5,6 +5,7 @@
     spark    groupBy("word").count() in the RocksDB state store, changes logged (`changelog
              checkpointing`), every batch durable in the checkpoint; what it emits is dropped
     meander  writeStream.format("meander"), WordCount; every batch durable if there is a checkpoint
+    texts    the same, but the sink is handed texts and cuts them into words itself
 
 All run in one session. Times are Spark's own: `triggerExecution` of each micro-batch, from the look for
 new rows to the commit. Processor time is that of all processes, JVM and Python alike, over the
@@ -102,11 +103,21 @@ def spark_state(spark: SparkSession, checkpoint: Path) -> DataFrame:
 
 
 def sink(
-    spark: SparkSession, rows: Rows, scratch: Path, nodes: int, *, durable: bool, tasks: int = TASKS
+    spark: SparkSession,
+    rows: Rows,
+    scratch: Path,
+    nodes: int,
+    *,
+    durable: bool,
+    tasks: int = TASKS,
+    texts: str | None = None,
 ) -> Pace:
-    """Run Meander's sink."""
+    """Run Meander's sink; `texts` names the column that it is to cut into words."""
     with elastic(spark, scratch, nodes, nodes, durable=durable, tasks=tasks) as counts:
-        ended = to_its_end(meander_writer(spark, rows, counts), scratch / "query")
+        stream = rows.stream(spark) if texts is None else rows.read(spark)
+        writer = meander_writer(stream, counts)
+        writer = writer if texts is None else writer.option("words", texts)
+        ended = to_its_end(writer, scratch / "query")
         return replace(pace(rows, ended), equal=same(counts.state(), rows))
 
 
@@ -124,10 +135,9 @@ def elastic(
     return deploy(spark, WordCount(), tasks, nodes, nodes_max=nodes_max, checkpoint=checkpoint)
 
 
-def meander_writer(spark: SparkSession, rows: Rows, counts: ElasticOperator) -> Any:
+def meander_writer(stream: DataFrame, counts: ElasticOperator) -> Any:
     """Write a stream into it."""
-    words = rows.stream(spark).writeStream
-    return words.format("meander").option("operator", counts.address)
+    return stream.writeStream.format("meander").option("operator", counts.address)
 
 
 def to_its_end(writer: Any, checkpoint: Path) -> Ended:

@@ -27,6 +27,8 @@ from meander.spark.bench_sides import Pace, aggregate, drain, drop, sink
 from meander.spark.session import PARTITIONS_PER_CORE, local
 
 SIDES = ("noop", "drain", "meander", "spark")
+TEXTS = "texts"
+"""A further side, of texts alone."""
 PARTS = ("tweets", "wide", "rescale")
 PAUSE_MS_MIN = 1.0
 """Spark tells the times of batches in whole milliseconds: no pause is told to be less."""
@@ -93,8 +95,8 @@ def _headline(found: dict[str, Any]) -> dict[str, Any]:
     """Put the figures that matter first."""
     result: dict[str, Any] = {}
     if "tweets" in found:
-        rates = ("meander_rows_s", "spark_rows_s", "noop_rows_s", "rows_ratio",
-                 "drain_ratio", "noop_ratio")  # fmt: skip
+        rates = ("meander_rows_s", "spark_rows_s", "noop_rows_s", "texts_rows_s", "rows_ratio",
+                 "drain_ratio", "noop_ratio", "texts_ratio")  # fmt: skip
         result |= {name: found["tweets"][name] for name in rates}
     if "wide" in found:
         result["wide_rows_ratio"] = found["wide"]["rows_ratio"]
@@ -122,10 +124,11 @@ def _rounds(
     spark: SparkSession, setting: Setting, rows: Rows, folder: Path, say: Any
 ) -> dict[str, Any]:
     """Let the sides take turns; another one begins each round."""
-    paces: dict[str, list[Pace]] = {side: [] for side in SIDES}
+    sides = (*SIDES, TEXTS) if rows.column == "text" else SIDES
+    paces: dict[str, list[Pace]] = {side: [] for side in sides}
     for turn in range(setting.rounds):
-        first = turn % len(SIDES)
-        for side in (*SIDES[first:], *SIDES[:first]):
+        first = turn % len(sides)
+        for side in (*sides[first:], *sides[:first]):
             pace = _side(side, spark, setting, rows, folder / f"{side}-{turn}")
             paces[side].append(pace)
             say(f"{rows.name}, round {turn + 1}: {side} {pace.rows_s:,.0f} rows a second")
@@ -139,7 +142,8 @@ def _side(side: str, spark: SparkSession, setting: Setting, rows: Rows, scratch:
         return drain(spark, rows, scratch)
     if side == "spark":
         return aggregate(spark, rows, scratch, PARTITIONS_PER_CORE * _cores())
-    return sink(spark, rows, scratch, _cores(), durable=setting.durable)
+    texts = rows.column if side == TEXTS else None
+    return sink(spark, rows, scratch, _cores(), durable=setting.durable, texts=texts)
 
 
 def summary(paces: dict[str, list[Pace]]) -> dict[str, Any]:
@@ -157,12 +161,17 @@ def summary(paces: dict[str, list[Pace]]) -> dict[str, Any]:
         result[f"{side}_batch_ms"] = statistics.median(times)
         result[f"{side}_batch_ms_max"] = max(times)
         result[f"{side}_cpu_s_per_mrow"] = statistics.median(run.cpu_s for run in runs)
-    rates = [[run.rows_s for run in paces[side]] for side in SIDES]
-    turns = list(zip(*rates, strict=True))
+
+    def ratio(side: str, other: str) -> float:
+        turns = zip(paces[side], paces[other], strict=True)
+        return statistics.median(a.rows_s / b.rows_s for a, b in turns)
+
+    if TEXTS in paces:
+        result["texts_ratio"] = ratio(TEXTS, "spark")
     return result | {
-        "rows_ratio": statistics.median(ours / theirs for _, _, ours, theirs in turns),
-        "drain_ratio": statistics.median(most / theirs for _, most, _, theirs in turns),
-        "noop_ratio": statistics.median(noop / ours for noop, _, ours, _ in turns),
+        "rows_ratio": ratio("meander", "spark"),
+        "drain_ratio": ratio("drain", "spark"),
+        "noop_ratio": ratio("noop", "meander"),
         "cpu_ratio": result["spark_cpu_s_per_mrow"] / result["meander_cpu_s_per_mrow"],
         "equal": all(run.equal for runs in paces.values() for run in runs),
     }

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from pyspark.sql.datasource import (
 
 from meander.errors import InputError, MeanderError
 from meander.runtime.about import ONCE, Desk, OperatorGoneError, Part, desk_of, pack
+from meander.spark.sink_rows import CUTS, NULL_KEYS, check_words, with_keys, words_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 """Local properties of a task of a streaming query."""
-NULL_KEYS = ("refuse", "keep", "drop")
 COMMIT_S = 600.0
 """How long a commit may take before the query fails: a node may have to be restored meanwhile."""
 ASK_S = 30.0
@@ -64,12 +64,16 @@ class Sink:
             OperatorGoneError: if the operator is not there.
         """
         self.address, self.credentials = source.address, source.credentials
-        self.null_keys = str(source.options.get("nullKeys", "refuse")).lower()
+        self.null_keys = str(source.options.get("nullKeys", NULL_KEYS[0])).lower()
         if self.null_keys not in NULL_KEYS:
             raise InputError(f"nullKeys is one of {', '.join(NULL_KEYS)}, not {self.null_keys!r}")
         self.commit_s = seconds(source.options.get("commitTimeout"), "commitTimeout", COMMIT_S)
         about = source.desk().about()
         self.keys = about.keys
+        self.words, self.cut = source.options.get("words"), source.options.get("cut", CUTS[0])
+        if self.words is not None:
+            check_words(self.words, self.cut, schema, about)
+            return
         missing = [name for name in about.schema.names if name not in schema.fieldNames()]
         if missing:
             what = "key column" if missing[0] in about.keys else "column"
@@ -89,6 +93,8 @@ class Sink:
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
         client = client_of(self.address, self.credentials)
+        if self.words is not None:
+            rows = words_of(rows, self.words, self.keys[0], self.cut)
         checked = with_keys(rows, self.keys, self.null_keys)
         return StagedRows(
             query, batch, client.write(query, batch, partition, new_attempt(), checked)
@@ -213,46 +219,3 @@ def seconds(text: str | None, name: str, default: float) -> float:
     if number <= 0:
         raise InputError(f"{name} is a number of seconds above 0, not {text!r}")
     return number
-
-
-def with_keys(batches: Iterable[Any], keys: tuple[str, ...], mode: str) -> Iterator[Any]:
-    """Treat rows whose key is null as the user wants.
-
-    >>> import pyarrow as pa
-    >>> rows = [pa.record_batch({"word": ["a", None]})]
-    >>> [batch["word"].to_pylist() for batch in with_keys(rows, ("word",), "drop")]
-    [['a']]
-
-    Raises:
-        InputError: with `refuse`, counting such rows in the whole partition.
-    """
-    nulls = rows = 0
-    column = ""
-    for batch in batches:
-        found = next((key for key in keys if batch.column(key).null_count), None)
-        rows += batch.num_rows
-        if found is None or mode == "keep":
-            if not nulls:
-                yield batch
-            continue
-        whole = valid_keys(batch, keys)
-        if mode == "drop":
-            yield batch.filter(whole)
-            continue
-        nulls, column = nulls + batch.num_rows - whole.true_count, column or found
-    if nulls:
-        raise InputError(
-            f"{nulls} of {rows} rows of this partition have no value in key column {column!r}: filter "
-            "them out, or say .option('nullKeys', 'keep') for null as a key of its own (as GROUP BY "
-            "has it) or 'drop' to leave them out. Nothing of the batch was applied"
-        )
-
-
-def valid_keys(batch: Any, keys: tuple[str, ...]) -> Any:
-    """Tell for each row whether all its keys have values."""
-    import pyarrow.compute as pc
-
-    result = batch.column(keys[0]).is_valid()
-    for key in keys[1:]:
-        result = pc.and_(result, batch.column(key).is_valid())
-    return result
