@@ -10,6 +10,10 @@ above them its length, or 255 if it is longer. Keys of at most 7 bytes (most wor
 their faces are, so they are found in one cache line; longer ones are told apart by face and hash,
 and by all their bytes in the end. So keys that share a hash stay apart. Probing is linear from
 `hash & mask`, and growth rebuilds the slots from the slots alone.
+
+A large table is slow because its memory is: a row waits for its slot, then for its entry, then for its
+key. So the slot of a later row is asked for in time, and where keys are long, of rows in between what
+their slots point to: whoever is in the home slot, which is mostly the right one.
 """
 
 from __future__ import annotations
@@ -48,6 +52,9 @@ VALUES = 11  # int64[cells, ROOM]
 META_WORDS = 12
 
 AHEAD = 8  # rows between asking for a slot and using it: about what a core keeps in flight
+STEP = 4  # the same for long keys, whose entry, and then whose bytes, are asked for as well
+LINE = 64  # bytes that come at once
+FETCHED = 256  # bytes of a long key that are asked for: of a longer one the core sees what follows
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 _FACE = np.uint64(56)
@@ -68,6 +75,27 @@ def _face(key: int, length: int) -> np.uint64:
     for i in range(min(length, 7)):
         word |= np.uint64(load_u8(key + i)) << np.uint64(8 * i)
     return _face_of(word, length)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _fetch_entry(slot: int, keys: int, stamps: int) -> None:
+    """Ask for what is known of the entry in a slot."""
+    head = load_u64(slot)
+    if head != 0:
+        entry = np.int64(head & _LOW) - 1
+        prefetch(keys + 8 * entry)
+        prefetch(stamps + 4 * entry)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _fetch_key(slot: int, keys: int, arena: int) -> None:
+    """Ask for the bytes of the key in a slot, whose entry is here by now."""
+    head = load_u64(slot)
+    if head != 0:
+        entry = np.int64(head & _LOW) - 1
+        start, end = load_i64(keys + 8 * entry), load_i64(keys + 8 * entry + 8)
+        for byte in range(start, min(end, start + FETCHED), LINE):
+            prefetch(arena + byte)
 
 
 @njit(cache=True, nogil=True)
@@ -104,8 +132,15 @@ def locate(
         arena, stamps = load_i64(meta + 8 * ARENA), load_i64(meta + 8 * STAMPS)
         version = np.int32(load_i64(meta + 8 * VERSION))
         last = bounds[g + 1] - 1
+        deep = used >= 8 * max(count, 1)  # most keys are longer than their faces
+        ahead = 3 * STEP if deep else AHEAD
         for r in range(max(row, bounds[g]), bounds[g + 1]):
-            prefetch(slots + 16 * np.int64(hashes[min(r + AHEAD, last)] & mask))
+            prefetch(slots + 16 * np.int64(hashes[min(r + ahead, last)] & mask))
+            if deep:
+                _fetch_entry(
+                    slots + 16 * np.int64(hashes[min(r + 2 * STEP, last)] & mask), keys, stamps
+                )
+                _fetch_key(slots + 16 * np.int64(hashes[min(r + STEP, last)] & mask), keys, arena)
             if validity != 0 and not bit_at(validity, bit + r):
                 entry = load_i64(meta + 8 * NULL)
                 if entry < 0:
