@@ -49,6 +49,7 @@ from meander.runtime.spec import ProcessExit, ProcessSpec, live_settings
 from meander.runtime.staff import DeployError, Staff
 from meander.runtime.store import FileStore, NoStore, StoreWorker
 from meander.runtime.transport import Transport
+from meander.runtime.warm import HEAP
 from meander.wiring import Planners, carrier, warm
 
 __all__ = ["DeployError", "Driver"]
@@ -208,12 +209,14 @@ class Driver:
         except BaseException:
             self.stop()
             raise
+        HEAP.hold(self)
 
     def stop(self, drain_s_max: float = 5.0) -> None:
         """End all processes: first ask, then kill. Feeders that are still open are cut off."""
         if self._stopping:
             return
         self._stopping = True
+        HEAP.release(self)
         for feeder in self.feeders:
             feeder.abandon()
         if self.transport is None:

@@ -22,12 +22,14 @@ def live_settings(tasks: int, **changes: Any) -> Settings:
     """Give the protocol's settings for real ground.
 
     Leases are long, since a busy machine may stop a process for seconds, and a death is seen by its
-    sockets. A feeder may keep so many chunks per task until they are durable.
+    sockets. A feeder may keep so many chunks per task, and so many bytes, until they are durable: what
+    it sends between two checkpoints.
     """
     numbers: dict[str, Any] = {
         "beat_s": 0.5, "lease_s": 10.0, "retry_s": 0.5, "launch_s_max": 60.0, "round_s_max": 30.0,
         "migration_s_max": 600.0, "window_chunks": 16,
-        "retained_chunks_max": 256 * tasks, "waiting_chunks_max": 4096,
+        "retained_chunks_max": 256 * tasks, "retained_bytes_max": 512 * 2**20,
+        "waiting_chunks_max": 4096,
     }  # fmt: skip
     return Settings(**{**numbers, **changes})
 
