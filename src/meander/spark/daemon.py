@@ -49,11 +49,18 @@ def warm() -> None:
     warm_up()
 
 
+def settle() -> None:
+    """Exempt all that from the full collection that Spark has workers do after every task."""
+    from meander.runtime.warm import settle_heap
+
+    settle_heap()
+
+
 def prepare() -> None:
     """Import and warm everything; whatever fails is left to whoever needs it."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     steps: list[Callable[[], object]] = [partial(import_module, module) for module in MODULES]
-    for step in (*steps, warm):
+    for step in (*steps, warm, settle):
         try:
             step()
         except Exception as error:
