@@ -56,6 +56,12 @@ def settle_heap() -> None:
     gc.freeze()
 
 
+@cache
+def settle_worker() -> None:
+    """Do that once in a Python worker of Spark: it collects after every task, however small."""
+    settle_heap()
+
+
 class Settled:
     """Keeps the heap of a user's process settled while deployments live in it.
 

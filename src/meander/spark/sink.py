@@ -26,6 +26,7 @@ from pyspark.sql.datasource import (
 
 from meander.errors import InputError, MeanderError
 from meander.runtime.about import ONCE, Desk, OperatorGoneError, Part, desk_of, pack
+from meander.runtime.warm import settle_worker
 from meander.spark.sink_rows import CUTS, NULL_KEYS, check_words, with_keys, words_of
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class Sink:
             raise InputError(f"nullKeys is one of {', '.join(NULL_KEYS)}, not {self.null_keys!r}")
         self.commit_s = seconds(source.options.get("commitTimeout"), "commitTimeout", COMMIT_S)
         about = source.desk().about()
+        settle_worker()
         self.keys = about.keys
         self.words, self.cut = source.options.get("words"), source.options.get("cut", CUTS[0])
         if self.words is not None:
@@ -96,9 +98,9 @@ class Sink:
         if self.words is not None:
             rows = words_of(rows, self.words, self.keys[0], self.cut)
         checked = with_keys(rows, self.keys, self.null_keys)
-        return StagedRows(
-            query, batch, client.write(query, batch, partition, new_attempt(), checked)
-        )
+        parts = client.write(query, batch, partition, new_attempt(), checked)
+        settle_worker()
+        return StagedRows(query, batch, parts)
 
     def apply(self, messages: Sequence[Any], batch: int | None = None) -> None:
         """Commit what was staged; wait until it is durable.
@@ -115,6 +117,7 @@ class Sink:
         while time.monotonic() < end:
             answer = self.desk().ask("commit", request, ASK_S)
             if answer.get("done"):
+                settle_worker()
                 return
             if "lost" in answer:
                 raise SinkError(answer["lost"])
