@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batches", type=positive, help="measured, per side and round (default: 4)"
     )
-    parser.add_argument("--rounds", type=positive, help="of all sides in turn (default: 2)")
+    parser.add_argument("--rounds", type=positive, help="of all sides in turn (default: 4)")
     parser.add_argument("--nodes", type=positive, help="before the rescale (default: 10)")
     parser.add_argument("--to", type=positive, help="after it (default: 8)")
     parser.add_argument("--rescales", type=positive, help="of Meander's (default: 3)")

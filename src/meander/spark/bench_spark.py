@@ -49,7 +49,7 @@ class Setting:
     keys: int = 1_000_000
     batches: int = 4
     """That are measured, of each side in each round."""
-    rounds: int = 2
+    rounds: int = 4
     tweets_per_file: int = 25_000
     keys_per_file: int = 125_000
     nodes: int = 10
