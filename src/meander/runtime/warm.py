@@ -67,7 +67,7 @@ class Settled:
 
     What is there when the first one begins is not looked at until the last one ends. Objects die as
     before when nobody refers to them; only cycles of old ones wait. A heap that its user has frozen
-    is left as it is.
+    stays so.
     """
 
     def __init__(self) -> None:
@@ -78,9 +78,9 @@ class Settled:
     def hold(self, holder: object) -> None:
         """Begin, for one more."""
         with self._lock:
-            if not self._holders and not gc.get_freeze_count():
+            if not self._holders:
+                self._ours = gc.get_freeze_count() == 0
                 settle_heap()
-                self._ours = True
             self._holders.add(id(holder))
 
     def release(self, holder: object) -> None:
@@ -88,8 +88,8 @@ class Settled:
         with self._lock:
             self._holders.discard(id(holder))
             if not self._holders and self._ours:
-                gc.unfreeze()
                 self._ours = False
+                gc.unfreeze()
 
 
 HEAP = Settled()
