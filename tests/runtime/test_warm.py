@@ -38,3 +38,26 @@ def test_a_heap_that_its_user_has_frozen_stays_so() -> None:
     heap.hold(deployment)
     heap.release(deployment)
     assert gc.get_freeze_count() > 0
+
+
+def test_a_finaliser_may_end_a_deployment_while_another_begins() -> None:
+    heap, first, second = Settled(), object(), object()
+
+    class Old:
+        def __init__(self) -> None:
+            self.me = self
+
+        def __del__(self) -> None:
+            heap.release(first)
+
+    gc.collect()
+    gc.disable()
+    try:
+        heap.hold(first)
+        gc.unfreeze()
+        Old()
+        heap.hold(second)
+    finally:
+        gc.enable()
+    heap.release(second)
+    assert gc.get_freeze_count() == 0

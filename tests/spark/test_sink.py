@@ -245,6 +245,7 @@ def test_what_is_wrong_is_said_in_the_querys_exception(
     refused(words, "nullKeys is one of", nullKeys="perhaps")
     refused(words, "a column of strings, not 'text': the rows have word", words="text")
     refused(words, "cut is one of spaces, letters", words="word", cut="lines")
+    refused(words, "the option cut says how", cut="letters")
     with monkeypatch.context() as other:
         other.setattr(reception, "versions", lambda: {**versions(), "pyarrow": "1.2.3"})
         refused(words, r"runs other versions than this process \(pyarrow 1\.2\.3 there")

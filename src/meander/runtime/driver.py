@@ -206,10 +206,12 @@ class Driver:
             self.launcher.start(self._process_ended)
             self.shell.start(self.transport)
             self.wait_for(self.serving, self.registration_s_max, "the first nodes")
+            HEAP.hold(self)
         except BaseException:
             self.stop()
             raise
-        HEAP.hold(self)
+        if self._stopping:  # by another thread, meanwhile
+            HEAP.release(self)
 
     def stop(self, drain_s_max: float = 5.0) -> None:
         """End all processes: first ask, then kill. Feeders that are still open are cut off."""

@@ -67,7 +67,7 @@ class Settled:
 
     What is there when the first one begins is not looked at until the last one ends. Objects die as
     before when nobody refers to them; only cycles of old ones wait. A heap that its user has frozen
-    stays so.
+    before is left as it is.
     """
 
     def __init__(self) -> None:
@@ -77,10 +77,11 @@ class Settled:
 
     def hold(self, holder: object) -> None:
         """Begin, for one more."""
+        gc.collect()  # without the lock: a finaliser may end another deployment
         with self._lock:
-            if not self._holders:
-                self._ours = gc.get_freeze_count() == 0
-                settle_heap()
+            if not self._holders and gc.get_freeze_count() == 0:
+                gc.freeze()
+                self._ours = True
             self._holders.add(id(holder))
 
     def release(self, holder: object) -> None:

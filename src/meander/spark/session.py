@@ -126,7 +126,9 @@ def _defaults(ui: bool) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(PARTITIONS_PER_CORE * (os.cpu_count() or 1)),
         "spark.ui.enabled": str(ui).lower(),
         "spark.ui.showConsoleProgress": "false",
-        **{f"spark.executorEnv.{name}": value for name, value in KEEP.items()},
+        **{
+            f"spark.executorEnv.{name}": os.environ.get(name, value) for name, value in KEEP.items()
+        },
     }
 
 

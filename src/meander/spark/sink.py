@@ -72,10 +72,13 @@ class Sink:
         about = source.desk().about()
         settle_worker()
         self.keys = about.keys
-        self.words, self.cut = source.options.get("words"), source.options.get("cut", CUTS[0])
+        self.words, cut = source.options.get("words"), source.options.get("cut")
+        self.cut = str(cut or CUTS[0]).lower()
         if self.words is not None:
             check_words(self.words, self.cut, schema, about)
             return
+        if cut is not None:
+            raise InputError('the option cut says how the column of the option "words" is cut')
         missing = [name for name in about.schema.names if name not in schema.fieldNames()]
         if missing:
             what = "key column" if missing[0] in about.keys else "column"
