@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from meander.operators import WordCount
+from meander.runtime import driver
+from meander.runtime.launch import LocalLauncher
+from meander.runtime.memory import KEEP
 from meander.runtime.warm import Settled
 
 
@@ -61,3 +66,22 @@ def test_a_finaliser_may_end_a_deployment_while_another_begins() -> None:
         gc.enable()
     heap.release(second)
     assert gc.get_freeze_count() == 0
+
+
+def test_a_deployment_settles_the_heap_of_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "HEAP", Settled())
+    with driver.Driver(WordCount(), tasks=2, nodes=1):
+        assert gc.get_freeze_count() > 0
+    assert gc.get_freeze_count() == 0
+
+
+def test_processes_keep_their_memory_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "77")
+    launcher = LocalLauncher()
+    launcher.start(lambda _: None)
+    try:
+        told = Path(f"/proc/{launcher.nursery_pid}/environ").read_bytes().split(b"\0")
+    finally:
+        launcher.close(5.0)
+    wanted = {**KEEP, "MALLOC_TRIM_THRESHOLD_": "77"}
+    assert {f"{name}={value}".encode() for name, value in wanted.items()} <= set(told)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import os
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from meander.errors import InputError
+from meander.runtime.memory import KEEP
 from meander.spark import java
 from meander.spark.session import classic, explained, local, settings
 
@@ -22,6 +25,15 @@ def test_settings_are_put_back(spark: SparkSession) -> None:
     with settings(spark, {key: "Asia/Tokyo", "spark.sql.ansi.enabled": "false"}):
         assert spark.conf.get(key) == "Asia/Tokyo"
     assert spark.conf.get(key) == before
+
+
+def test_workers_have_a_settled_heap_and_keep_their_memory(spark: SparkSession) -> None:
+    def look(_: int) -> tuple[int, str | None]:
+        return gc.get_freeze_count(), os.environ.get("MIMALLOC_PURGE_DELAY")
+
+    frozen, delay = spark.sparkContext.parallelize([0], 1).map(look).first()
+    assert frozen > 0
+    assert delay == os.environ.get("MIMALLOC_PURGE_DELAY", KEEP["MIMALLOC_PURGE_DELAY"])
 
 
 def test_spark_connect_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

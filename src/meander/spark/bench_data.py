@@ -1,8 +1,8 @@
 """Streams for `bench spark`: a directory of Parquet files, `FILES` of them to a micro-batch, in order.
 
 The first batches of a stream warm up or fill the state and are not measured. Every side reads all of
-it, with `availableNow`, so that all have the same batches. The truth is counted by Arrow, which is
-neither of the sides.
+it, with `availableNow`, so that all have the same batches. The truth is counted by Arrow, which counts
+on none of the sides. (Ours from texts has Arrow cut them, too; that this is right, Spark's side shows.)
 """
 
 from __future__ import annotations
