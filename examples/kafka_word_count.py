@@ -26,9 +26,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 import meander
 from meander.errors import InputError
 from meander.operators import WordCount
-from meander.spark.deploy import ElasticOperator
-from meander.spark.kafka import broker, connector
-from meander.spark.session import local
+from meander.spark.cluster.session import local
+from meander.spark.deploy.deploy import ElasticOperator
+from meander_lab.servers.kafka import broker, connector
 
 LINES_PER_PIECE = 200
 NODES = 4

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 import meander
 from meander.operators import Context, Operator, Timer
-from meander.spark.session import local
+from meander.spark.cluster.session import local
 
 KEEP_US = 60_000_000
 """How long a half waits for the other one."""

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 import meander
 from meander.operators import Context, Operator, Timer
-from meander.spark.session import local
+from meander.spark.cluster.session import local
 
 GAP_S = 30
 GAP_US = GAP_S * 1_000_000

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 import meander
 from meander.operators import Context, Operator
-from meander.spark.session import local
+from meander.spark.cluster.session import local
 
 Best = dict[str, list[tuple[float, str]]]
 """Per shop a heap of (price, item), the least of them first."""

@@ -14,18 +14,17 @@ from meander.errors import InfeasibleError, InputError
 from meander.model import Assignment, Plan, Problem, Workload
 from meander.planning import plan
 from meander.planning import planner as named
-from meander.planning.ahead import POLICY, mtm_plan
-from meander.planning.evaluate import eased
-from meander.planning.forecast import Forecast
-from meander.planning.mtm import Label
-from meander.planning.phases import makespan, order_of_moves, phases
-from meander.planning.rounds import Limits as RoundLimits
-from meander.planning.rounds import Pause, next_round
-from meander.protocol.migration import CarriedRound, Planner
-from meander.protocol.pacer import Limits
+from meander.planning.ahead.evaluate import eased
+from meander.planning.ahead.forecast import Forecast
+from meander.planning.ahead.mtm import Label
+from meander.planning.ahead.policy import POLICY, mtm_plan
+from meander.planning.exact.phases import makespan, order_of_moves, phases
+from meander.planning.exact.rounds import PauseBudget, RoundLimits, next_round
+from meander.protocol.master.migration import CarriedRound, PlanFunction
+from meander.protocol.master.pacer import PaceLimits
 
 
-def planner(policy: str = "ssm") -> Planner:
+def planner(policy: str = "ssm") -> PlanFunction:
     """Make the planner of a policy; where τ cannot be met it takes the smallest that can."""
 
     def find(problem: Problem) -> Plan:
@@ -97,7 +96,7 @@ class Planners:
 
 
 def carrier(
-    current: Assignment, target: Assignment, sizes: list[int], limits: Limits
+    current: Assignment, target: Assignment, sizes: list[int], limits: PaceLimits
 ) -> CarriedRound | None:
     """Cut the next round and order its transfers by an optimal phase schedule."""
     size = np.array(sizes, dtype=np.int64)
@@ -112,9 +111,9 @@ def carrier(
     return CarriedRound(moves, ranks, makespan(found.moves))
 
 
-def _round_limits(limits: Limits) -> RoundLimits:
+def _round_limits(limits: PaceLimits) -> RoundLimits:
     link = limits.link_bytes_max
-    pause = None if link is None else Pause(budget_ms=1000, bandwidth=link)
+    pause = None if link is None else PauseBudget(budget_ms=1000, bandwidth=link)
     return RoundLimits(limits.tasks_max, limits.bytes_max, pause)
 
 
@@ -127,6 +126,6 @@ def warm() -> None:
     """
     now = Assignment.from_intervals([(0, 2), (2, 4)])
     found = planner()(Problem(Workload([1] * 4, [1] * 4), now, nodes=3, tau=1))
-    carrier(now, found.target, [1] * 4, Limits())
+    carrier(now, found.target, [1] * 4, PaceLimits())
     both = Assignment.from_owners(np.array([0, 1, 0, 1]), ["n1", "n2"])
     planner()(Problem(Workload([1] * 4, [1] * 4), both, nodes=3, tau=1))

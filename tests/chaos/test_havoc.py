@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from meander.chaos import havoc
+from meander_lab.chaos import havoc
 
 CHILD = """
 import socket, sys

@@ -10,32 +10,32 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from meander.chaos.load import Patterns, Shape, Source, Words, app_of
 from meander.errors import InputError
 from meander.operators import TaskStates
+from meander_lab.chaos.load import ChaosSource, PatternApp, Shape, WordApp, app_of
 
 SHAPE = Shape(seed=3, feeders=2, batches=25, batch_s=0.0, rows=20)
 
 
 def test_a_source_gives_the_same_batches_after_any_offset() -> None:
-    for app in (Words(SHAPE), Patterns(SHAPE)):
-        source = pickle.loads(pickle.dumps(Source(app, 1, 0.0)))
+    for app in (WordApp(SHAPE), PatternApp(SHAPE)):
+        source = pickle.loads(pickle.dumps(ChaosSource(app, 1, 0.0)))
         whole, rest = list(source(-1)), list(source(19))
         assert [piece.offset for piece in whole] == list(range(25))
         assert [p.batch for p in whole[20:]] == [p.batch for p in rest]
-        assert whole[0].batch != next(iter(Source(app, 0, 0.0)(-1))).batch
+        assert whole[0].batch != next(iter(ChaosSource(app, 0, 0.0)(-1))).batch
 
 
-def words(app: Words) -> Counter[str]:
+def words(app: WordApp) -> Counter[str]:
     counts: Counter[str] = Counter()
     for feeder in range(SHAPE.feeders):
-        for piece in Source(app, feeder, 0.0)(-1):
+        for piece in ChaosSource(app, feeder, 0.0)(-1):
             counts.update(piece.batch["word"].to_pylist())
     return counts
 
 
 def test_a_word_that_is_lost_or_counted_twice_is_seen() -> None:
-    app = Words(SHAPE)
+    app = WordApp(SHAPE)
     counts = words(app)
 
     def compare() -> Any:
@@ -49,12 +49,12 @@ def test_a_word_that_is_lost_or_counted_twice_is_seen() -> None:
     assert not compare().exact
 
 
-def detected(app: Patterns) -> Any:
+def detected(app: PatternApp) -> Any:
     """Run the operator here, with its loop, and give its state as nodes show it."""
     here = TaskStates(app.operator(), tasks=1)
     here.create(0)
     for feeder in range(SHAPE.feeders):
-        for piece in Source(app, feeder, 0.0)(-1):
+        for piece in ChaosSource(app, feeder, 0.0)(-1):
             waiting = [piece.batch]
             while waiting:
                 batch = waiting.pop()
@@ -64,7 +64,7 @@ def detected(app: Patterns) -> Any:
 
 
 def test_patterns_are_compared_with_brute_force() -> None:
-    app = Patterns(SHAPE)
+    app = PatternApp(SHAPE)
     state = detected(app)
     assert app.compare(state).exact
     counts = state["count"].to_pylist()

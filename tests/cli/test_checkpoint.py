@@ -13,15 +13,15 @@ from meander.cli.main import main
 from meander.model import Epoch
 from meander.operators import WordCount
 from meander.protocol import records
-from meander.protocol.ledger import Kept
-from meander.protocol.manifest import Manifest
+from meander.protocol.master.ledger import Kept
+from meander.protocol.master.manifest import Manifest
 from meander.protocol.messages import Store
 from meander.protocol.records import Base, Ref
 from meander.protocol.state import Position, TaskState
-from meander.runtime.adapter import OperatorAdapter
-from meander.runtime.resume import describe
-from meander.runtime.rows import Mark, Rows
-from meander.runtime.store import FileStore
+from meander.runtime.process.adapter import OperatorAdapter
+from meander.runtime.store.durable import FileStore
+from meander.runtime.store.resume import describe
+from meander.runtime.wire.rows import Mark, Rows
 
 
 @pytest.fixture

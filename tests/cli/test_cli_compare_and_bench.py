@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from cli_kit import TABLE3
 
-from meander.cli.bench_plan import SIZES, TAUS, measure
 from meander.cli.instances import instance
-from meander.cli.milp import Milp
-from meander.lab.palette import POLICY_COLOR
 from meander.planning import POLICIES, plan
-from meander.planning.feasible import smallest_tau
+from meander.planning.exact.feasible import smallest_tau
+from meander.show.palette import POLICY_COLOR
+from meander_lab.bench.milp import Milp
+from meander_lab.cli.bench_plan import SIZES, TAUS, measure
 
 
 def test_compare_runs_every_policy_and_none_that_keeps_the_caps_beats_ssm(meander, problem) -> None:

@@ -115,7 +115,7 @@ def test_an_interrupted_forecast_goes_on_from_its_checkpoint(
     from meander.cli import forecast as command
 
     out, kept = tmp_path / "week.forecast", []
-    keep = command.Checkpoint.keep_sweep
+    keep = command.SweepCheckpoint.keep_sweep
 
     def stop(self, value, choices):
         keep(self, value, choices)
@@ -123,7 +123,7 @@ def test_an_interrupted_forecast_goes_on_from_its_checkpoint(
         if len(kept) == 1:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(command.Checkpoint, "keep_sweep", stop)
+    monkeypatch.setattr(command.SweepCheckpoint, "keep_sweep", stop)
     assert forecast(meander, mtm, profile, out).code == 130
     assert not out.exists()
     other = forecast(meander, mtm, profile, out, "--resume", "--seed", "5")
@@ -132,7 +132,7 @@ def test_an_interrupted_forecast_goes_on_from_its_checkpoint(
     assert forecast(meander, mtm, profile, out, "--resume").code == 0
     fresh = tmp_path / "fresh.forecast"
     assert forecast(meander, mtm, profile, fresh).code == 0
-    from meander.planning.forecast import Forecast
+    from meander.planning.ahead.forecast import Forecast
 
     assert np.allclose(Forecast.load(out).value, Forecast.load(fresh).value, atol=1e-5)
 

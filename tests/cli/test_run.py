@@ -15,11 +15,11 @@ import pytest
 from cli_kit import Said
 from rich.console import Console
 
-from meander.cli.live_loop import Scene
-from meander.cli.live_report import of_samples, runs_of
-from meander.cli.live_view import View, line
-from meander.cli.report import latency_rows, migration_rows, render, verdict, write
-from meander.runtime.monitor import Samples
+from meander.run.loop import Scene
+from meander.run.record import of_samples, runs_of
+from meander.runtime.driver.monitor import Samples
+from meander.show.html_report import latency_rows, migration_rows, render, verdict, write
+from meander.show.live_view import View, line
 
 Call = Callable[..., Said]
 RUN = ("run", "word-count", "--input", "generated")

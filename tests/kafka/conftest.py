@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from meander.spark.kafka import NoJarsError, broker, broker_jars, connector
-from meander.spark.session import local
+from meander.spark.cluster.session import local
+from meander_lab.servers.kafka import NoJarsError, broker, broker_jars, connector
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

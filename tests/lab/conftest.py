@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from meander.lab.ground import Ground
-from meander.runtime.generated import Tweets
+from meander.sources.generated import Tweets
+from meander_lab.experiments.ground import ExperimentGround
 
 
 @pytest.fixture(scope="session")
@@ -22,5 +22,5 @@ def tweets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def ground(tweets: Path, tmp_path_factory: pytest.TempPathFactory) -> Ground:
-    return Ground("toy", tweets, tmp_path_factory.mktemp("ground"))
+def ground(tweets: Path, tmp_path_factory: pytest.TempPathFactory) -> ExperimentGround:
+    return ExperimentGround("toy", tweets, tmp_path_factory.mktemp("ground"))

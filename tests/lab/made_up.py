@@ -6,7 +6,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
-from meander.lab.tables import Rows
+from meander_lab.experiments.tables import TableRows
 
 Raw = dict[str, list[dict[str, Any]]]
 APPLICATIONS = ("word-count", "frequent-patterns")
@@ -77,9 +77,9 @@ def tables() -> Raw:
     return deepcopy(found)
 
 
-def rows(raw: Raw) -> dict[str, Rows]:
+def rows(raw: Raw) -> dict[str, TableRows]:
     """Wrap them as the report does."""
-    return {name: Rows(some) for name, some in raw.items()}
+    return {name: TableRows(some) for name, some in raw.items()}
 
 
 def setting(name: str, column: str, value: float, **where: Any) -> Callable[[Raw], None]:

@@ -5,9 +5,18 @@ from __future__ import annotations
 import pytest
 from made_up import BREAKS, rows, tables
 
-from meander.lab.claims import CLAIMS
-from meander.lab.report import prose
-from meander.lab.verdicts import FAILS, HOLDS, IN_PART, UNKNOWN, Claim, Verdict, together, trend
+from meander_lab.experiments.claims import CLAIMS
+from meander_lab.experiments.report import prose
+from meander_lab.experiments.verdicts import (
+    FAILS,
+    HOLDS,
+    IN_PART,
+    UNKNOWN,
+    Claim,
+    ClaimVerdict,
+    together,
+    trend,
+)
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id)
@@ -33,7 +42,9 @@ def test_what_fails_everywhere_does_not_hold() -> None:
     raw = tables()
     BREAKS["14.2"](raw)
     claim = next(c for c in CLAIMS if c.id == "14.2")
-    assert claim.verdict(rows(raw)) == Verdict(FAILS, "30 s for 100,000 partitions on 64 cores")
+    assert claim.verdict(rows(raw)) == ClaimVerdict(
+        FAILS, "30 s for 100,000 partitions on 64 cores"
+    )
 
 
 def test_every_claim_has_one_id_and_explanations_belong_to_claims() -> None:
@@ -48,5 +59,5 @@ def test_a_trend_is_judged_by_its_steps_and_by_its_ends() -> None:
     assert trend([3.0, 3.5, 1.0], up=False).status == IN_PART
     assert trend([1.0, 3.5, 2.0], up=False).status == FAILS
     assert trend([1.0, 1.0], up=True).status == FAILS
-    mixed = together({"a": Verdict(HOLDS, "1"), "b": Verdict(FAILS, "2")})
-    assert mixed == Verdict(IN_PART, "a: 1; b: 2")
+    mixed = together({"a": ClaimVerdict(HOLDS, "1"), "b": ClaimVerdict(FAILS, "2")})
+    assert mixed == ClaimVerdict(IN_PART, "a: 1; b: 2")

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from meander.lab.columns import SHOWN
-from meander.lab.ground import Ground
-from meander.lab.parameters import parameters
-from meander.lab.registry import EXPERIMENTS, experiment
-from meander.lab.report import DRAWINGS, ORDER, prose, write_report
-from meander.lab.runner import run
-from meander.lab.tables import Rows, Table
+from meander_lab.experiments.columns import SHOWN
+from meander_lab.experiments.ground import ExperimentGround
+from meander_lab.experiments.parameters import parameters
+from meander_lab.experiments.registry import EXPERIMENTS, experiment
+from meander_lab.experiments.report import DRAWINGS, ORDER, prose, write_report
+from meander_lab.experiments.runner import run
+from meander_lab.experiments.tables import ResultTable, TableRows
 
 PLANNED = ("table3", "appendix-a", "fig12", "fig13", "fig15", "fig17", "drift")
 
 
 @pytest.fixture(scope="module")
-def folder(ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(ground: ExperimentGround, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tables of all planning experiments."""
     folder = tmp_path_factory.mktemp("tables")
     trouble = run([experiment(name) for name in PLANNED], ground, folder, lambda _: None)
@@ -26,8 +26,8 @@ def folder(ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def table(folder: Path, name: str) -> Rows:
-    return Table(folder, name).read()
+def table(folder: Path, name: str) -> TableRows:
+    return ResultTable(folder, name).read()
 
 
 def test_every_experiment_has_parameters_words_columns_and_a_drawing() -> None:
@@ -50,7 +50,7 @@ def test_rows_know_where_they_come_from(folder: Path) -> None:
             assert row["scale"] == "toy"
             assert all(row[key] for key in ("commit", "code", "machine", "data", "measured_at"))
         assert (
-            Table(folder, name)
+            ResultTable(folder, name)
             .path.with_suffix(".csv")
             .read_text()
             .startswith(",".join(list(table(folder, name)[0])[:2]))
@@ -92,8 +92,8 @@ def test_table_3_and_appendix_a_are_as_the_errata_say(folder: Path) -> None:
     assert rows.where(method="single-step, heavy tasks at the ends").mean("cost") == 4
 
 
-def test_drift_is_drawn_from_the_seed(folder: Path, ground: Ground) -> None:
-    from meander.lab.drift import steps_of
+def test_drift_is_drawn_from_the_seed(folder: Path, ground: ExperimentGround) -> None:
+    from meander_lab.experiments.drift import steps_of
 
     one, two = (steps_of("0.3", ground, ("word-count", 16, 90.0)) for _ in range(2))
     assert one[0].workload.work.tolist() == two[0].workload.work.tolist()

@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from meander.errors import InputError
-from meander.lab.ground import Ground
 from meander.operators import tokenise
 from meander.operators.hashing import hash_columns, tasks_of
+from meander_lab.experiments.ground import ExperimentGround
 
 
-def test_the_matrix_ends_where_the_test_begins(ground: Ground) -> None:
+def test_the_matrix_ends_where_the_test_begins(ground: ExperimentGround) -> None:
     assert ground.split < len(ground.trace.slots)
     assert all(k >= ground.split for k in ground.test)
     assert len(ground.test) == ground.wanted.migrations
@@ -24,7 +24,7 @@ def test_the_matrix_ends_where_the_test_begins(ground: Ground) -> None:
     assert seen == changes
 
 
-def test_weights_are_those_of_the_week_before(ground: Ground) -> None:
+def test_weights_are_those_of_the_week_before(ground: ExperimentGround) -> None:
     end = ground.test_us[0]
     _, texts = ground.texts(end - ground.wanted.weights_h * 3_600_000_000, end)
     words = tokenise(texts).words
@@ -33,7 +33,7 @@ def test_weights_are_those_of_the_week_before(ground: Ground) -> None:
     assert found.work.tolist() == np.bincount(tasks, minlength=32).tolist()
 
 
-def test_state_is_every_word_once(ground: Ground) -> None:
+def test_state_is_every_word_once(ground: ExperimentGround) -> None:
     end = ground.test_us[0]
     _, texts = ground.texts(end - ground.wanted.state_h * 3_600_000_000, end)
     distinct = set(tokenise(texts).words.to_pylist())
@@ -41,19 +41,19 @@ def test_state_is_every_word_once(ground: Ground) -> None:
     assert found.total_size == sum(len(word.encode()) + 16 for word in distinct)
 
 
-def test_fewer_tasks_are_sums_of_neighbours(ground: Ground) -> None:
+def test_fewer_tasks_are_sums_of_neighbours(ground: ExperimentGround) -> None:
     fine = ground.workload("frequent-patterns", 64, 90.0)
     coarse = ground.workload("frequent-patterns", 32, 90.0)
     assert coarse.work.tolist() == fine.work.reshape(32, 2).sum(axis=1).tolist()
     assert coarse.total_size == fine.total_size > 0
 
 
-def test_a_longer_window_holds_more_patterns(ground: Ground) -> None:
+def test_a_longer_window_holds_more_patterns(ground: ExperimentGround) -> None:
     short, long = (ground.workload("frequent-patterns", 32, w).total_size for w in (30.0, 90.0))
     assert short < long
 
 
-def test_weights_drift_but_those_of_the_test_do_not(ground: Ground) -> None:
+def test_weights_drift_but_those_of_the_test_do_not(ground: ExperimentGround) -> None:
     fixed, moving = (f("word-count", 32, 90.0) for f in (ground.steps, ground.drifting_steps))
     assert len({step.workload.total_size for step in fixed}) == 1
     assert len({step.workload.total_size for step in moving}) > 1
@@ -61,25 +61,25 @@ def test_weights_drift_but_those_of_the_test_do_not(ground: Ground) -> None:
 
 
 def test_a_directory_of_data_is_searched_for_tweets(tweets: Path, tmp_path: Path) -> None:
-    assert Ground("toy", tweets.parent, tmp_path).path == tweets
+    assert ExperimentGround("toy", tweets.parent, tmp_path).path == tweets
 
 
 def test_bad_data_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
-        Ground("toy", tmp_path / "nowhere.parquet", tmp_path)
+        ExperimentGround("toy", tmp_path / "nowhere.parquet", tmp_path)
     path = tmp_path / "text.parquet"
     path.write_text("no Parquet")
     with pytest.raises(InputError, match="Parquet"):
-        Ground("toy", path, tmp_path).trace  # noqa: B018 - reading it is the test
+        ExperimentGround("toy", path, tmp_path).trace  # noqa: B018 - reading it is the test
     pq.write_table(pa.table({"ts": [1], "word": ["a"]}), path)
     with pytest.raises(InputError, match="ts and text"):
-        Ground("toy", path, tmp_path).trace  # noqa: B018
+        ExperimentGround("toy", path, tmp_path).trace  # noqa: B018
     times = pa.array([0, 3_600_000_000] * 3, pa.timestamp("us"))
     pq.write_table(pa.table({"ts": times, "text": ["a"] * 6}), path)
     with pytest.raises(InputError, match="give more tweets"):
-        Ground("toy", path, tmp_path).split  # noqa: B018
+        ExperimentGround("toy", path, tmp_path).split  # noqa: B018
 
 
-def test_a_number_of_tasks_must_divide_the_finest(ground: Ground) -> None:
+def test_a_number_of_tasks_must_divide_the_finest(ground: ExperimentGround) -> None:
     with pytest.raises(InputError, match="does not divide"):
         ground.workload("word-count", 48, 90.0)

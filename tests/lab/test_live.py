@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from meander.lab.ground import Ground
-from meander.lab.live import Deployment, Migration, distribution, response, run
-from meander.lab.registry import experiment
-from meander.lab.runner import run as run_all
-from meander.lab.stream import Patterns, Words
-from meander.lab.tables import Table
-from meander.runtime.monitor import Samples
+from meander.runtime.driver.monitor import Samples
+from meander_lab.experiments.ground import ExperimentGround
+from meander_lab.experiments.live import Deployment, LiveMigration, distribution, response, run
+from meander_lab.experiments.registry import experiment
+from meander_lab.experiments.runner import run as run_all
+from meander_lab.experiments.stream import PatternStream, WordStream
+from meander_lab.experiments.tables import ResultTable
 
 
-def test_words_flow_through_a_migration(ground: Ground) -> None:
-    stream = Words(ground, words_s=2000.0, seconds=1.5)
+def test_words_flow_through_a_migration(ground: ExperimentGround) -> None:
+    stream = WordStream(ground, words_s=2000.0, seconds=1.5)
     where = Deployment(nodes=3, tasks=8, fill_mb=0.1)
-    found = run(stream, where, [Migration(0.5, to=2)], 1.5)
+    found = run(stream, where, [LiveMigration(0.5, to=2)], 1.5)
     assert found.exact
     assert int(found.between(0.0, float("inf")).rows.sum()) == sum(b.num_rows for b in stream.fed)
     (facts,) = found.migrations
@@ -29,10 +29,10 @@ def test_words_flow_through_a_migration(ground: Ground) -> None:
     assert len(distribution(found.samples)) == 201
 
 
-def test_a_wrong_count_is_noticed(ground: Ground) -> None:
+def test_a_wrong_count_is_noticed(ground: ExperimentGround) -> None:
     import pyarrow as pa
 
-    stream = Words(ground, words_s=100.0, seconds=0.1)
+    stream = WordStream(ground, words_s=100.0, seconds=0.1)
     fed = [piece.batch for piece in stream.pieces()]
     counts = pa.Table.from_batches(fed).group_by("word").aggregate([("word", "count")])
     state = counts.rename_columns(["word", "count"])
@@ -41,8 +41,8 @@ def test_a_wrong_count_is_noticed(ground: Ground) -> None:
     assert not stream.exact(state.slice(1), 0)
 
 
-def test_what_enters_a_window_leaves_it(ground: Ground) -> None:
-    stream = Patterns(ground, tweets_s=20.0, seconds=2.0, window_s=0.5)
+def test_what_enters_a_window_leaves_it(ground: ExperimentGround) -> None:
+    stream = PatternStream(ground, tweets_s=20.0, seconds=2.0, window_s=0.5)
     pieces = list(stream.pieces())
     assert [piece.after_s for piece in pieces] == sorted(piece.after_s for piece in pieces)
     signs = [int(piece.batch["count"][0].as_py()) for piece in pieces]
@@ -58,9 +58,9 @@ def test_nothing_seen_is_nothing_said() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["fig11", "fig16", "state", "rounds", "scale"])
-def test_live_experiments_at_toy_size(name: str, ground: Ground, tmp_path: Path) -> None:
+def test_live_experiments_at_toy_size(name: str, ground: ExperimentGround, tmp_path: Path) -> None:
     assert run_all([experiment(name)], ground, tmp_path, lambda _: None) == []
-    rows = Table(tmp_path, name).read()
+    rows = ResultTable(tmp_path, name).read()
     assert len(rows)
     if name != "scale":
         assert all(row["exact"] for row in rows)

@@ -8,11 +8,11 @@ from types import ModuleType
 import pytest
 
 from meander.errors import InputError, MeanderError
-from meander.lab import runner
-from meander.lab.ground import Ground
-from meander.lab.parameters import Parameters, parameters
-from meander.lab.registry import Experiment, experiment
-from meander.lab.tables import Cell, Row, Rows, Table
+from meander_lab.experiments import runner
+from meander_lab.experiments.ground import ExperimentGround
+from meander_lab.experiments.parameters import Parameters, parameters
+from meander_lab.experiments.registry import Experiment, experiment
+from meander_lab.experiments.tables import Cell, ResultTable, Row, TableRows
 
 COUNTED = Experiment("table3", "counts itself", "counted", live=False)
 
@@ -21,24 +21,24 @@ COUNTED = Experiment("table3", "counts itself", "counted", live=False)
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[Cell]:
     """Put an experiment of two cells in the place of Table 3; give what it was asked to measure."""
     asked: list[Cell] = []
-    module = ModuleType("meander.lab.counted")
+    module = ModuleType("meander_lab.experiments.counted")
 
     def cells(wanted: Parameters) -> list[Cell]:
         return [{"x": 1}, {"x": 2}]
 
-    def measure(cell: Cell, wanted: Parameters, ground: Ground) -> list[Row]:
+    def measure(cell: Cell, wanted: Parameters, ground: ExperimentGround) -> list[Row]:
         asked.append(cell)
         if cell["x"] == 2 and len(asked) == 2:
             raise MeanderError("a node is gone")
         return [{"y": 10 * cell["x"]}]
 
     vars(module).update(cells=cells, measure=measure)
-    monkeypatch.setitem(__import__("sys").modules, "meander.lab.counted", module)
+    monkeypatch.setitem(__import__("sys").modules, "meander_lab.experiments.counted", module)
     return asked
 
 
 def test_a_run_goes_on_where_it_stopped(
-    measured: list[Cell], ground: Ground, tmp_path: Path
+    measured: list[Cell], ground: ExperimentGround, tmp_path: Path
 ) -> None:
     said: list[str] = []
     trouble = runner.run([COUNTED], ground, tmp_path, said.append)
@@ -49,11 +49,11 @@ def test_a_run_goes_on_where_it_stopped(
     assert [cell["x"] for cell in measured] == [1, 2, 2]
     assert runner.run([COUNTED], ground, tmp_path, said.append) == []
     assert len(measured) == 3
-    assert Table(tmp_path, "table3").read().line("x", "y") == ([1, 2], [10.0, 20.0])
+    assert ResultTable(tmp_path, "table3").read().line("x", "y") == ([1, 2], [10.0, 20.0])
 
 
 def test_other_code_is_measured_again_unless_its_cells_are_kept(
-    measured: list[Cell], ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    measured: list[Cell], ground: ExperimentGround, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(2):
         runner.run([COUNTED], ground, tmp_path, lambda _: None)
@@ -64,13 +64,15 @@ def test_other_code_is_measured_again_unless_its_cells_are_kept(
     assert len(measured) == 5
 
 
-def test_other_data_is_measured_again(measured: list[Cell], ground: Ground, tmp_path: Path) -> None:
+def test_other_data_is_measured_again(
+    measured: list[Cell], ground: ExperimentGround, tmp_path: Path
+) -> None:
     for _ in range(2):
         runner.run([COUNTED], ground, tmp_path, lambda _: None)
-    other = Ground("toy", None, tmp_path)
+    other = ExperimentGround("toy", None, tmp_path)
     runner.run([COUNTED], other, tmp_path, lambda _: None)
     assert len(measured) == 5
-    assert set(Table(tmp_path, "table3").read().column("data")) == {other.data}
+    assert set(ResultTable(tmp_path, "table3").read().column("data")) == {other.data}
 
 
 def test_unknown_names_are_refused() -> None:
@@ -85,7 +87,7 @@ def test_unknown_names_are_refused() -> None:
 
 
 def test_a_table_keeps_columns_of_all_rows(tmp_path: Path) -> None:
-    table = Table(tmp_path, "t")
+    table = ResultTable(tmp_path, "t")
     table.put([{"cell": "a", "x": 1}])
     table.put([{"cell": "b", "y": [1.0]}])
     assert list(table.read()) == [
@@ -100,7 +102,7 @@ def test_a_table_keeps_columns_of_all_rows(tmp_path: Path) -> None:
 
 
 def test_rows_answer_questions() -> None:
-    rows = Rows([{"m": "b", "x": 2, "y": 4.0}, {"m": "a", "x": 1, "y": None}])
+    rows = TableRows([{"m": "b", "x": 2, "y": 4.0}, {"m": "a", "x": 1, "y": None}])
     assert rows.names("m") == ["b", "a"]
     assert rows.values("m") == ["a", "b"]
     assert rows.line("x", "y") == ([2], [4.0])

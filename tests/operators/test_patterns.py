@@ -14,9 +14,9 @@ from pattern_twin import Loop, counts_of, maximal, patterns_of, rows
 
 from meander.errors import InputError, OperatorError, StateError
 from meander.operators import STOP_WORDS, Context, FrequentPatterns, PatternRules, generate
-from meander.operators.pattern_bench import detector_over_dict
-from meander.operators.pattern_rules import read_words
-from meander.operators.pattern_table import DEAD_MIN, WHOLE
+from meander.operators.patterns.rules import read_words
+from meander.operators.patterns.table import DEAD_MIN, WHOLE
+from meander_lab.bench.patterns import detector_over_dict
 
 WORDS = ["apache", "storm", "spark", "Ärger", "ω", "a", "of"]
 texts = st.lists(st.sampled_from([*WORDS, "the", "!"]), max_size=9).map(" ".join)

@@ -6,9 +6,9 @@ import json
 import pyarrow as pa
 import pytest
 
-from meander.cli import bench_table
-from meander.operators import bench
-from meander.operators.bench import table_over_dict, zipf_words
+from meander_lab.bench import table as bench
+from meander_lab.bench.table import table_over_dict, zipf_words
+from meander_lab.cli import bench_table
 
 
 def test_the_comparison_counts_the_same_and_reports_every_figure() -> None:

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from meander.errors import InputError
 from meander.model import Assignment, Problem, Workload
 from meander.planning import planner
-from meander.planning.baselines import flink, storm, storm_matched
-from meander.planning.certificate import check_plan
-from meander.planning.hashing import (
+from meander.planning.exact.certificate import check_plan
+from meander.planning.kernels.redist import place
+from meander.planning.rivals.hashing import (
     bounded_hash,
     consistent_hash,
     ring_assignment,
     ring_history,
 )
-from meander.planning.kernels.redist import place
-from meander.planning.redist import redist
+from meander.planning.rivals.redist import redist
+from meander.planning.rivals.schedulers import flink, storm, storm_matched
 
 BASELINES = ["storm", "storm-matched", "flink", "consistent-hash", "bounded-hash", "redist"]
 

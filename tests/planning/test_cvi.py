@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from meander.model import Workload
-from meander.planning.cvi import Effort, adapt, grow
-from meander.planning.mdp import Model
-from meander.planning.mtm import Mtm, mtm_from_trace
-from meander.planning.partitions import Family
-from meander.planning.pmc import solve
-from meander.planning.space import Space, fine_grained
+from meander.planning.ahead.cvi import Effort, adapt, grow
+from meander.planning.ahead.mdp import Model
+from meander.planning.ahead.mtm import Mtm, mtm_from_trace
+from meander.planning.ahead.pmc import solve
+from meander.planning.ahead.space import Space, fine_grained
+from meander.planning.exact.partitions import Family
 
 LIGHT = Effort(candidates=120, rounds=3, chains=12, steps=30, columns=60, pairs=300, tol=1e-8)
 

@@ -13,10 +13,10 @@ from printed import Repairs, figure7
 
 from meander.errors import InfeasibleError
 from meander.model import Assignment, Problem, Workload
-from meander.planning.match import pair_cost
-from meander.planning.oms import oms
-from meander.planning.paper import ssm_paper
-from meander.planning.ssm import ssm
+from meander.planning.exact.match import pair_cost
+from meander.planning.exact.oms import oms
+from meander.planning.exact.ssm import ssm
+from meander.planning.rivals.paper import ssm_paper
 
 REPAIRED = Repairs()
 

@@ -5,13 +5,13 @@ import pytest
 
 from meander.errors import InputError
 from meander.model import Problem, Workload
-from meander.planning.clairvoyant import Stage, best_path
-from meander.planning.cvi import Effort
-from meander.planning.evaluate import (
+from meander.planning.ahead.clairvoyant import PathStage, best_path
+from meander.planning.ahead.cvi import Effort
+from meander.planning.ahead.evaluate import (
     ByForecast,
     ByName,
     Replay,
-    Step,
+    ReplayStep,
     bootstrap,
     gap_closed,
     most_even,
@@ -20,11 +20,11 @@ from meander.planning.evaluate import (
     replay_rings,
     summary,
 )
-from meander.planning.forecast import make_forecast
-from meander.planning.foresight import Foresight
-from meander.planning.mtm import mtm_from_trace
-from meander.planning.oms import oms
-from meander.planning.ssm import ssm
+from meander.planning.ahead.forecast import make_forecast
+from meander.planning.ahead.foresight import Foresight
+from meander.planning.ahead.mtm import mtm_from_trace
+from meander.planning.exact.oms import oms
+from meander.planning.exact.ssm import ssm
 
 LIGHT = Effort(candidates=80, rounds=2, chains=8, steps=20, columns=30, pairs=150)
 NODES = [3, 4, 5, 4, 3, 4, 5, 6, 5, 4, 3, 4, 5, 4, 3, 5, 6, 5, 4, 3]
@@ -45,8 +45,8 @@ def ticks():
     return clock
 
 
-FIXED = [Step(n, load(0), i % 24) for i, n in enumerate(NODES[1:])]
-DRIFTING = [Step(n, load(i), i % 24) for i, n in enumerate(NODES[1:])]
+FIXED = [ReplayStep(n, load(0), i % 24) for i, n in enumerate(NODES[1:])]
+DRIFTING = [ReplayStep(n, load(i), i % 24) for i, n in enumerate(NODES[1:])]
 FIRST = (load(0), NODES[0])
 
 
@@ -61,7 +61,9 @@ def test_a_policy_goes_on_from_its_own_plans():
 
 def test_steps_that_are_infeasible_at_tau_are_relaxed_and_counted():
     heavy = Workload([50, *[1] * 15], [1] * 16)
-    done = replay(ByName("ssm"), [Step(4, heavy), Step(3, heavy)], 0, ticks(), (heavy, 3))
+    done = replay(
+        ByName("ssm"), [ReplayStep(4, heavy), ReplayStep(3, heavy)], 0, ticks(), (heavy, 3)
+    )
     assert done.relaxed == 2
 
 
@@ -97,8 +99,8 @@ def test_the_path_in_hindsight_finds_the_exact_optimum_of_small_sequences():
         start = most_even(weights, 3)
         nodes = [4, 3, 2, 4]
         exact = oms(weights, start, [(n, "1/2") for n in nodes], method="exact")
-        stages = [Stage(weights, n, int(1.5 * weights.total_work / n)) for n in nodes]
-        steps = [Step(n, weights) for n in nodes]
+        stages = [PathStage(weights, n, int(1.5 * weights.total_work / n)) for n in nodes]
+        steps = [ReplayStep(n, weights) for n in nodes]
         ssm = replay(ByName("ssm"), steps, "1/2", ticks(), (weights, 3))
         assert ssm.path is not None
         begin = np.array([r.ub for r in start.runs], dtype=np.int32)
@@ -106,7 +108,7 @@ def test_the_path_in_hindsight_finds_the_exact_optimum_of_small_sequences():
         assert sum(costs) == pytest.approx(exact.cost / weights.total_size, abs=1e-9)
 
 
-def foreseen(steps: list[Step], horizon: int) -> Replay:
+def foreseen(steps: list[ReplayStep], horizon: int) -> Replay:
     knows = Foresight([s.nodes for s in steps], np.random.default_rng(0), horizon)
     return replay(knows, steps, "2/5", ticks(), FIRST)
 

@@ -9,7 +9,7 @@ from brute import feasible_partitions, random_problem, smallest_load
 from meander.errors import InfeasibleError
 from meander.model import Assignment, Problem, Workload
 from meander.planning import plan
-from meander.planning.feasible import check, greedy_cover, smallest_tau, tau_of, windows
+from meander.planning.exact.feasible import check, greedy_cover, smallest_tau, tau_of, windows
 
 ONE = Assignment.from_intervals({"n1": (0, 4)})
 

@@ -9,14 +9,14 @@ import pytest
 
 from meander.errors import InfeasibleError, InputError, TooLargeError
 from meander.model import Assignment, Problem, Workload
-from meander.planning.ahead import mtm_plan, tried
-from meander.planning.cvi import Effort
-from meander.planning.forecast import Forecast, make_forecast, refreshed
-from meander.planning.match import run_bounds
-from meander.planning.mdp import shares_of
-from meander.planning.mtm import mtm_from_trace
-from meander.planning.pmc import look_ahead
-from meander.planning.ssm import ssm
+from meander.planning.ahead.cvi import Effort
+from meander.planning.ahead.forecast import Forecast, make_forecast, refreshed
+from meander.planning.ahead.mdp import shares_of
+from meander.planning.ahead.mtm import mtm_from_trace
+from meander.planning.ahead.pmc import look_ahead
+from meander.planning.ahead.policy import mtm_plan, tried
+from meander.planning.exact.match import run_bounds
+from meander.planning.exact.ssm import ssm
 
 M = 16
 TRACE = [3, 4, 5, 6, 5, 4, 3, 4, 5, 6, 4, 3, 5, 6, 5, 3, 4, 6, 5, 4, 3]

@@ -8,10 +8,10 @@ from brute import best_cost, best_value, random_current, random_problem, random_
 
 from meander.errors import InfeasibleError, InputError
 from meander.model import Assignment, Problem, Workload
+from meander.planning.exact.lagrange import lower_bound, relax
+from meander.planning.exact.match import pair_cost, run_bounds
+from meander.planning.exact.ssm import ssm
 from meander.planning.kernels.ssm import solve
-from meander.planning.lagrange import lower_bound, relax
-from meander.planning.match import pair_cost, run_bounds
-from meander.planning.ssm import ssm
 
 
 def test_the_bound_is_the_optimum_without_prices():

@@ -8,8 +8,8 @@ from brute import most_kept, partitions, random_problem, random_runs
 
 from meander.errors import InputError
 from meander.model import Assignment, Plan, Problem, Workload
-from meander.planning.certificate import check_plan
-from meander.planning.match import assign, pair_cost, run_bounds
+from meander.planning.exact.certificate import check_plan
+from meander.planning.exact.match import assign, pair_cost, run_bounds
 
 
 def _random_bounds(rng: np.random.Generator, tasks: int, most: int) -> list[int]:

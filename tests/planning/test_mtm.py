@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from meander.errors import InputError
-from meander.planning.mtm import Label, Mtm, label_trace, mtm_from_trace, sequence_probability
+from meander.planning.ahead.mtm import Label, Mtm, label_trace, mtm_from_trace, sequence_probability
 
 TABLE4 = Mtm.from_matrix([2, 3, 4], [[0.3, 0.6, 0.1], [0.3, 0.4, 0.3], [0.1, 0.5, 0.4]])
 TRACE = [8, 9, 9, 11, 10, 8, 8, 9, 11, 8]

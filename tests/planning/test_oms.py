@@ -10,12 +10,12 @@ import pytest
 
 from meander.errors import InfeasibleError, InputError, TooLargeError
 from meander.model import Assignment, Problem, Workload
-from meander.planning.certificate import check_plan
-from meander.planning.feasible import windows
+from meander.planning.exact.certificate import check_plan
+from meander.planning.exact.feasible import windows
+from meander.planning.exact.oms import oms
+from meander.planning.exact.ssm import ssm
 from meander.planning.kernels.bridge import bridge
 from meander.planning.kernels.match import kept
-from meander.planning.oms import oms
-from meander.planning.ssm import ssm
 
 TABLE3 = Workload([1] * 20, [1] * 20)
 TABLE3_NOW = Assignment.from_intervals([(0, 13), (13, 20)])

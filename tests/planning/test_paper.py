@@ -8,8 +8,8 @@ import pytest
 
 from meander.errors import InfeasibleError, InputError, TooLargeError
 from meander.model import Assignment, Problem, Workload
-from meander.planning.certificate import check_plan
-from meander.planning.paper import simple_ssm, solve_figure7, ssm_paper
+from meander.planning.exact.certificate import check_plan
+from meander.planning.rivals.paper import simple_ssm, solve_figure7, ssm_paper
 
 
 def agree_with_brute_force(planner, problem):

@@ -6,8 +6,8 @@ from brute import most_kept, partitions, random_problem, random_runs
 
 from meander.errors import InfeasibleError, InputError
 from meander.model import Assignment, Problem, Workload
-from meander.planning.certificate import check_plan
-from meander.planning.pareto import pareto
+from meander.planning.exact.certificate import check_plan
+from meander.planning.exact.pareto import pareto
 
 
 def _front(p: Problem) -> list[tuple[int, int]]:

@@ -8,7 +8,7 @@ import pytest
 
 from meander.errors import TooLargeError
 from meander.model import Workload
-from meander.planning.partitions import (
+from meander.planning.exact.partitions import (
     Family,
     canonical,
     count_partitions,

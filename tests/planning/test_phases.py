@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from meander.errors import InputError
 from meander.model import Assignment, Move, Phase, Round, Transfer
-from meander.planning.phases import check_phases, makespan, order_of_moves, phases
+from meander.planning.exact.phases import check_phases, makespan, order_of_moves, phases
 
 NODES = "abcdefg"
 SIZES = st.one_of(st.integers(0, 9), st.integers(2**50, 2**57))

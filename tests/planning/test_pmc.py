@@ -8,13 +8,13 @@ from scipy.optimize import linear_sum_assignment
 
 from meander.errors import InputError
 from meander.model import Workload
-from meander.planning import mdp, pmc
+from meander.planning.ahead import mdp, pmc
+from meander.planning.ahead.mdp import Model, check_gamma, shares_of
+from meander.planning.ahead.mtm import Mtm, mtm_from_trace
+from meander.planning.ahead.pmc import look_ahead, solve
+from meander.planning.exact.match import pair_cost as pair_bytes
+from meander.planning.exact.partitions import Family
 from meander.planning.kernels.pmc import pair_cost
-from meander.planning.match import pair_cost as pair_bytes
-from meander.planning.mdp import Model, check_gamma, shares_of
-from meander.planning.mtm import Mtm, mtm_from_trace
-from meander.planning.partitions import Family
-from meander.planning.pmc import look_ahead, solve
 
 
 def naive_cost(old: list[int], new: list[int], size: np.ndarray) -> float:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from meander.errors import DeadlockError, InputError
 from meander.model import Assignment, Plan, Problem, Round, Workload
-from meander.planning.phases import makespan
-from meander.planning.rounds import Limits, Pause, next_round, rounds
+from meander.planning.exact.phases import makespan
+from meander.planning.exact.rounds import PauseBudget, RoundLimits, next_round, rounds
 
 NAMES = ["n1", "n2", "n3", "n4", "n5"]
 
@@ -37,11 +37,13 @@ def plans(draw: st.DrawFn, capped: bool = False) -> Plan:
 
 
 LIMITS = st.one_of(
-    st.builds(Limits, tasks_max=st.integers(1, 5)),
-    st.builds(Limits, bytes_max=st.integers(1, 40)),
-    st.builds(Limits, pause=st.builds(Pause, st.integers(11, 60), st.just(1000), st.just(10))),
-    st.builds(Limits, tasks_max=st.integers(1, 5), bytes_max=st.integers(1, 40)),
-    st.just(Limits()),
+    st.builds(RoundLimits, tasks_max=st.integers(1, 5)),
+    st.builds(RoundLimits, bytes_max=st.integers(1, 40)),
+    st.builds(
+        RoundLimits, pause=st.builds(PauseBudget, st.integers(11, 60), st.just(1000), st.just(10))
+    ),
+    st.builds(RoundLimits, tasks_max=st.integers(1, 5), bytes_max=st.integers(1, 40)),
+    st.just(RoundLimits()),
 )
 
 
@@ -52,7 +54,7 @@ def held(a: Assignment, values: np.ndarray) -> dict[str, int]:
     return result
 
 
-def check(plan: Plan, limits: Limits, found: tuple[Round, ...]) -> None:
+def check(plan: Plan, limits: RoundLimits, found: tuple[Round, ...]) -> None:
     """Replay the rounds move by move; every assignment is legal and every limit kept."""
     now, size = plan.problem.current, plan.problem.workload.size
     owner = {task: now.owner(task) for task in range(now.tasks)}
@@ -74,7 +76,7 @@ def check(plan: Plan, limits: Limits, found: tuple[Round, ...]) -> None:
         assert not plan.moves
 
 
-def check_limits(limits: Limits, round_: Round) -> None:
+def check_limits(limits: RoundLimits, round_: Round) -> None:
     assert len(round_.moves) <= (limits.tasks_max or 99)
     if round_.oversized:
         assert len(round_.moves) == 1
@@ -85,7 +87,7 @@ def check_limits(limits: Limits, round_: Round) -> None:
 
 
 @given(plans(), LIMITS)
-def test_rounds_keep_their_limits_and_end_at_the_target(plan: Plan, limits: Limits) -> None:
+def test_rounds_keep_their_limits_and_end_at_the_target(plan: Plan, limits: RoundLimits) -> None:
     found = rounds(plan, limits)
     check(plan, limits, found)
     moved = sorted(move.task for round_ in found for move in round_.moves)
@@ -95,14 +97,14 @@ def test_rounds_keep_their_limits_and_end_at_the_target(plan: Plan, limits: Limi
 
 
 @given(plans(capped=True), LIMITS)
-def test_no_assignment_on_the_way_breaks_the_memory_cap(plan: Plan, limits: Limits) -> None:
+def test_no_assignment_on_the_way_breaks_the_memory_cap(plan: Plan, limits: RoundLimits) -> None:
     cap, size = plan.problem.memory_cap, plan.problem.workload.size
     assert cap is not None
     now = plan.problem.current
     try:
         found = rounds(plan, limits)
     except DeadlockError:
-        assert limits != Limits()  # with no limits there is always an exchange
+        assert limits != RoundLimits()  # with no limits there is always an exchange
         return
     check(plan, limits, found)
     for round_ in found:
@@ -116,7 +118,7 @@ def test_no_assignment_on_the_way_breaks_the_memory_cap(plan: Plan, limits: Limi
 
 
 @given(plans(capped=True), LIMITS)
-def test_rounds_are_the_next_round_repeated(plan: Plan, limits: Limits) -> None:
+def test_rounds_are_the_next_round_repeated(plan: Plan, limits: RoundLimits) -> None:
     load, now = plan.problem.workload, plan.problem.current
     try:
         found = rounds(plan, limits)
@@ -135,7 +137,7 @@ def test_the_busiest_node_gets_no_busier_unless_nothing_else_can_move(
     work = plan.problem.workload.work
     then = max(held(plan.target, work).values())
     now = plan.problem.current
-    for round_ in rounds(plan, Limits(tasks_max=tasks_max)):
+    for round_ in rounds(plan, RoundLimits(tasks_max=tasks_max)):
         loads = held(now, work)
         ceiling = max(*loads.values(), then)
         if max(held(round_.after, work).values()) > ceiling:
@@ -166,18 +168,18 @@ def tasks_of(found: tuple[Round, ...]) -> list[list[int]]:
 
 def test_the_overloaded_node_is_relieved_first() -> None:
     plan = plan_of("aabbcc", "acbddd", work=[1, 1, 9, 9, 2, 2], size=[1] * 6)
-    assert tasks_of(rounds(plan, Limits(tasks_max=1)))[0] == [3]
+    assert tasks_of(rounds(plan, RoundLimits(tasks_max=1)))[0] == [3]
 
 
 def test_relief_turns_to_the_next_node_once_the_first_has_less() -> None:
     plan = plan_of("aaaabbbb", "xxxxxxxx", work=[5, 5, 1, 1, 4, 4, 2, 1], size=[1] * 8)
-    order = [task for r in tasks_of(rounds(plan, Limits(tasks_max=1))) for task in r]
+    order = [task for r in tasks_of(rounds(plan, RoundLimits(tasks_max=1))) for task in r]
     assert order == [0, 4, 1, 5, 6, 2, 3, 7]
 
 
 def test_a_task_too_large_for_the_limits_moves_alone_and_is_named() -> None:
     plan = plan_of("aaa", "bbb", work=[1, 1, 1], size=[2, 50, 2])
-    found = rounds(plan, Limits(bytes_max=10))
+    found = rounds(plan, RoundLimits(bytes_max=10))
     assert [(r.oversized, [m.task for m in r.moves]) for r in found] == [
         (False, [0, 2]),
         (True, [1]),
@@ -186,52 +188,52 @@ def test_a_task_too_large_for_the_limits_moves_alone_and_is_named() -> None:
 
 def test_a_full_node_first_sends_away_what_makes_room() -> None:
     plan = plan_of("aabb", "abbc", work=[1] * 4, size=[5, 5, 5, 5], cap=10)
-    found = rounds(plan, Limits())
+    found = rounds(plan, RoundLimits())
     assert tasks_of(found) == [[3], [1]]
     assert not any(r.exchange for r in found)
 
 
 def test_two_full_nodes_exchange_tasks_in_one_round() -> None:
     plan = plan_of("aabb", "baab", work=[1] * 4, size=[5, 5, 5, 5], cap=10)
-    (only,) = rounds(plan, Limits(tasks_max=2))
+    (only,) = rounds(plan, RoundLimits(tasks_max=2))
     assert only.exchange
     assert tasks_of((only,)) == [[0, 2]]
 
 
 def test_a_ring_of_full_nodes_turns_in_one_round() -> None:
     plan = plan_of("abc", "bca", work=[1] * 3, size=[5, 5, 5], cap=5)
-    assert tasks_of(rounds(plan, Limits(tasks_max=3))) == [[0, 1, 2]]
+    assert tasks_of(rounds(plan, RoundLimits(tasks_max=3))) == [[0, 1, 2]]
 
 
 def test_where_an_exchange_is_too_much_for_a_round_a_third_node_helps() -> None:
     plan = plan_of("abc", "bac", work=[1] * 3, size=[5, 5, 2], cap=6)
     with pytest.raises(DeadlockError) as caught:
-        rounds(plan, Limits(tasks_max=1))
+        rounds(plan, RoundLimits(tasks_max=1))
     assert set(caught.value.nodes) == {"a", "b"}
     assert caught.value.tasks == (0, 1)
     assert "lend a node" in str(caught.value)
 
     roomy = plan_of("abcd", "bacd", work=[1] * 4, size=[5, 5, 1, 0], cap=6)
-    found = rounds(roomy, Limits(tasks_max=1))
+    found = rounds(roomy, RoundLimits(tasks_max=1))
     assert [(m.task, m.target) for r in found for m in r.moves] == [(1, "d"), (0, "b"), (1, "a")]
-    check(roomy, Limits(tasks_max=1), found)
+    check(roomy, RoundLimits(tasks_max=1), found)
 
 
 def test_a_plan_that_overfills_a_node_is_carried_out_all_the_same() -> None:
     plan = plan_of("ab", "bb", work=[1, 1], size=[5, 5], cap=6)
-    assert tasks_of(rounds(plan, Limits())) == [[0]]
+    assert tasks_of(rounds(plan, RoundLimits())) == [[0]]
 
 
 def test_a_node_over_the_cap_receives_nothing_before_it_has_shrunk() -> None:
     plan = plan_of("aaab", "bcca", work=[1] * 4, size=[5, 5, 5, 5], cap=10)
-    found = rounds(plan, Limits(tasks_max=1))
+    found = rounds(plan, RoundLimits(tasks_max=1))
     first_in = next(i for i, r in enumerate(found) if r.moves[0].target == "a")
     assert first_in == 2
 
 
 def test_leaving_nodes_are_members_until_the_last_round() -> None:
     plan = plan_of("aabb", "aaaa", work=[1] * 4, size=[1] * 4)
-    first, last = rounds(plan, Limits(tasks_max=1))
+    first, last = rounds(plan, RoundLimits(tasks_max=1))
     assert first.after.nodes == ("a", "b")
     assert last.after.nodes == ("a",)
 
@@ -241,13 +243,13 @@ def test_nothing_to_move_is_no_round_but_a_new_membership() -> None:
     now = Assignment.from_intervals({"a": (0, 2)})
     then = Assignment.from_intervals({"a": (0, 2), "b": (2, 2)})
     assert rounds(Plan(Problem(load, now, 2, 1), then, "any")) == ()
-    last = next_round(now, then, load.size, load.work, Limits())
+    last = next_round(now, then, load.size, load.work, RoundLimits())
     assert last == Round((), then.at(now.epoch.next()))
 
 
 def test_nodes_on_one_host_share_the_pause_budget() -> None:
     plan = plan_of("aabb", "ccdd", work=[1] * 4, size=[10] * 4)
-    budget = Limits(pause=Pause(20, 1000))
+    budget = RoundLimits(pause=PauseBudget(20, 1000))
     assert len(rounds(plan, budget)) == 1
     assert len(rounds(plan, budget, {"a": "h", "b": "h", "c": "x", "d": "y"})) == 2
     assert len(rounds(plan, budget, dict.fromkeys("abcd", "h"))) == 1
@@ -257,7 +259,7 @@ def test_a_controller_may_change_the_limits_as_it_goes() -> None:
     plan = plan_of("aaaaaa", "bbbbbb", work=[1] * 6, size=[1] * 6)
     load, now, counts = plan.problem.workload, plan.problem.current, []
     for tasks_max in (1, 2, 3):
-        found = next_round(now, plan.target, load.size, load.work, Limits(tasks_max=tasks_max))
+        found = next_round(now, plan.target, load.size, load.work, RoundLimits(tasks_max=tasks_max))
         counts.append(len(found.moves))
         now = found.after
     assert counts == [1, 2, 3]
@@ -267,16 +269,16 @@ def test_a_controller_may_change_the_limits_as_it_goes() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda: Limits(tasks_max=0),
-        lambda: Limits(bytes_max=-1),
-        lambda: Pause(0, 1),
-        lambda: Pause(1, 0),
-        lambda: Pause(10, 100, 10),
-        lambda: Pause(float("nan"), 100),
-        lambda: Pause(10, float("inf")),
+        lambda: RoundLimits(tasks_max=0),
+        lambda: RoundLimits(bytes_max=-1),
+        lambda: PauseBudget(0, 1),
+        lambda: PauseBudget(1, 0),
+        lambda: PauseBudget(10, 100, 10),
+        lambda: PauseBudget(float("nan"), 100),
+        lambda: PauseBudget(10, float("inf")),
         lambda: next_round(
             Assignment.from_intervals([(0, 2)]), Assignment.from_intervals([(0, 3)]),
-            np.ones(3, np.int64), np.ones(3, np.int64), Limits(),
+            np.ones(3, np.int64), np.ones(3, np.int64), RoundLimits(),
         ),
     ],
 )  # fmt: skip

@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 
 from meander.errors import InfeasibleError, InputError
 from meander.model import Assignment, Plan, Problem, Workload
-from meander.planning.certificate import check_plan
-from meander.planning.feasible import cap_of, memory_of
+from meander.planning.exact.certificate import check_plan
+from meander.planning.exact.feasible import cap_of, memory_of
+from meander.planning.exact.match import run_bounds
+from meander.planning.exact.ssm import ssm, ssm_partition, warm
 from meander.planning.kernels.layers import CELLS_MAX
 from meander.planning.kernels.ssm import FREE, LAGRANGE, LAYERS, LAYERS_MAX, solve
-from meander.planning.match import run_bounds
-from meander.planning.paper import ssm_paper
-from meander.planning.ssm import ssm, ssm_partition, warm
+from meander.planning.rivals.paper import ssm_paper
 
 NO_PRICES = np.empty(0, dtype=np.int64)
 WAYS = {

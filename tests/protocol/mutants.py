@@ -10,25 +10,25 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from meander.model import ZERO_EPOCH
-from meander.protocol.archive import Archive
-from meander.protocol.conductor import Conductor
-from meander.protocol.copier import Copier
-from meander.protocol.feeder import Feeder
-from meander.protocol.ledger import Ledger
+from meander.protocol.edges.feeder import Feeder
+from meander.protocol.edges.query import Query
+from meander.protocol.edges.server import StateServer
 from meander.protocol.machine import Machine
-from meander.protocol.manager import MigrationManager
-from meander.protocol.manifest import MANIFEST_KEY
-from meander.protocol.master import Master
-from meander.protocol.membership import Membership, Status
+from meander.protocol.master.archive import Archive
+from meander.protocol.master.conductor import Conductor
+from meander.protocol.master.ledger import Ledger
+from meander.protocol.master.manifest import MANIFEST_KEY
+from meander.protocol.master.master import Master
+from meander.protocol.master.membership import Membership, Status
 from meander.protocol.messages import Ack, Acks, Dismiss, Load, PutDone
-from meander.protocol.node import Node
-from meander.protocol.query import Query
+from meander.protocol.node.copier import Copier
+from meander.protocol.node.manager import MigrationManager
+from meander.protocol.node.node import Node
+from meander.protocol.node.rerouter import Rerouter
+from meander.protocol.node.retriever import Retriever
+from meander.protocol.node.slot import TaskPhase
+from meander.protocol.node.staging import Staging
 from meander.protocol.records import file_of
-from meander.protocol.rerouter import Rerouter
-from meander.protocol.retriever import Retriever
-from meander.protocol.server import StateServer
-from meander.protocol.slot import Phase
-from meander.protocol.staging import Staging
 from meander.protocol.state import checksum
 from meander.testing.faults import Schedule, generate, parse_faults
 from meander.testing.process import Classes
@@ -85,11 +85,15 @@ class ServesOn(MigrationManager):
     def _lose(self, runs):
         for slot in self.node.slots.values():
             lost = not any(lb <= slot.task < ub for lb, ub in runs)
-            if slot.phase is Phase.SERVING and lost and (slot.task, slot.tenure) not in self.copies:
+            if (
+                slot.phase is TaskPhase.SERVING
+                and lost
+                and (slot.task, slot.tenure) not in self.copies
+            ):
                 state = slot.state
                 self.freeze(slot)
                 slot.state = state
-        waiting = {t: s for t, s in self.node.slots.items() if s.phase is Phase.AWAITING}
+        waiting = {t: s for t, s in self.node.slots.items() if s.phase is TaskPhase.AWAITING}
         everything, self.node.slots = self.node.slots, waiting
         super()._lose(runs)
         self.node.slots = everything
@@ -206,7 +210,7 @@ class PrefersItsOwnCopy(Retriever):
     def await_(self, slot):
         super().await_(slot)
         for (task, _), frozen in list(self.node.manager.copies.items()):
-            if task == slot.task and slot.phase is Phase.AWAITING:
+            if task == slot.task and slot.phase is TaskPhase.AWAITING:
                 self._install_blob(slot, frozen.blob, 0.0)
 
 
@@ -243,7 +247,7 @@ class BlocksTheConnection(Node):
     def _on_chunks(self, env, body):
         most = self.settings.waiting_chunks_max
         if any(
-            slot.phase is Phase.AWAITING and slot.pending_chunks >= min(most, 4)
+            slot.phase is TaskPhase.AWAITING and slot.pending_chunks >= min(most, 4)
             for slot in self.slots.values()
         ):
             return  # nothing is read from a connection as long as one task cannot take more

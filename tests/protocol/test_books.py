@@ -12,13 +12,13 @@ from wire import Books, Notes, Settings, chunk
 
 from meander.errors import MalformedMessage, ProtocolError, StateError
 from meander.model import Assignment, Epoch
-from meander.protocol.ledger import Kept, Ledger
-from meander.protocol.membership import STATUS, Change, Peer, Status
-from meander.protocol.messages import STORE, Ack, Link, Staged
-from meander.protocol.migration import STAGES, Migration, Stage, Step
+from meander.protocol.master.ledger import Kept, Ledger
+from meander.protocol.master.membership import STATUS, Change, Peer, Status
+from meander.protocol.master.migration import STAGES, Migration, MigrationStage, MigrationStep
+from meander.protocol.master.pacer import PaceLimits, Pacer
+from meander.protocol.messages import STORE, Ack, Staged, TenureLink
+from meander.protocol.node.slot import TRANSITIONS, Cause, Slot, TaskPhase
 from meander.protocol.outbox import Outbox
-from meander.protocol.pacer import Limits, Pacer
-from meander.protocol.slot import TRANSITIONS, Cause, Phase, Slot
 from meander.protocol.state import Position, TaskState, decode, encode
 
 E = [Epoch(1, number) for number in range(12)]
@@ -70,8 +70,8 @@ def test_a_restored_task_takes_its_record_and_begins_a_term():
     ledger.durable[0] = Kept(E[1], 3, ("key",))
     ledger.restore(0, "b", E[5])
     ledger.restore(1, "b", E[5])
-    assert ledger.chain[0] == (Link(STORE, 0, E[1], "key"),)
-    assert ledger.chain[1] == (Link(STORE, 0, Epoch(0, 0), ""),)
+    assert ledger.chain[0] == (TenureLink(STORE, 0, E[1], "key"),)
+    assert ledger.chain[1] == (TenureLink(STORE, 0, Epoch(0, 0), ""),)
     assert ledger.terms() == ((0, 2, E[5]),)
 
 
@@ -87,28 +87,28 @@ def test_neighbours_under_way_alike_are_one_entry():
 
 def test_a_round_is_sized_by_budget_overhead_and_bandwidth():
     pacer = Pacer(bandwidth_bytes_s=1000.0, overhead_s=0.1)
-    assert pacer.limits() == Limits()
-    pacer.start(0.5, Limits(bytes_max=7))
-    assert pacer.limits() == Limits(tasks_max=1), "nothing was measured yet"
+    assert pacer.limits() == PaceLimits()
+    pacer.start(0.5, PaceLimits(bytes_max=7))
+    assert pacer.limits() == PaceLimits(tasks_max=1), "nothing was measured yet"
     pacer.observe_install(1000, 1.0)
-    assert pacer.limits() == Limits(bytes_max=7, link_bytes_max=400)
+    assert pacer.limits() == PaceLimits(bytes_max=7, link_bytes_max=400)
     assert pacer.predict(400) == pytest.approx(0.5)
 
 
 def test_a_round_over_the_budget_halves_the_next_and_two_shrink_it_to_one_task():
     pacer = Pacer(1000.0, 0.0)
     pacer.observe_install(1000, 1.0)
-    pacer.start(0.4, Limits())
+    pacer.start(0.4, PaceLimits())
     pacer.observe_round(0.5)
     assert pacer.limits().link_bytes_max == 200
     pacer.observe_round(0.5)
-    assert pacer.limits() == Limits(tasks_max=1)
+    assert pacer.limits() == PaceLimits(tasks_max=1)
 
 
 def test_rounds_grow_again_when_they_fit():
     pacer = Pacer(1000.0, 0.0)
     pacer.observe_install(1000, 1.0)
-    pacer.start(0.4, Limits())
+    pacer.start(0.4, PaceLimits())
     for measured in (0.5, 0.5, 0.5, 0.1):
         pacer.observe_round(measured)
     assert pacer.limits().link_bytes_max == pytest.approx(400 / 8 * 1.25, abs=1)
@@ -307,7 +307,7 @@ def test_an_operator_that_cannot_read_its_state_refuses_it_by_the_same_error():
 
 
 @pytest.mark.parametrize(
-    ("phase", "cause"), [p for p in product(Phase, Cause) if p not in TRANSITIONS]
+    ("phase", "cause"), [p for p in product(TaskPhase, Cause) if p not in TRANSITIONS]
 )
 def test_a_phase_cannot_change_in_a_way_that_is_not_in_the_table(phase, cause):
     slot = Slot(7)
@@ -327,7 +327,9 @@ def test_a_status_cannot_change_in_a_way_that_is_not_in_the_table(status, change
         peer.go(change)
 
 
-@pytest.mark.parametrize(("stage", "step"), [p for p in product(Stage, Step) if p not in STAGES])
+@pytest.mark.parametrize(
+    ("stage", "step"), [p for p in product(MigrationStage, MigrationStep) if p not in STAGES]
+)
 def test_a_stage_cannot_change_in_a_way_that_is_not_in_the_table(stage, step):
     somewhere = Assignment.from_intervals({"n1": (0, 1)})
     migration = Migration(7, somewhere, somewhere, 0.0)

@@ -7,7 +7,8 @@ import pytest
 from wire import Books, Notes, chunk
 
 from meander.model import Epoch
-from meander.protocol.ahead import Ahead
+from meander.protocol.master.copies_ahead import Ahead
+from meander.protocol.master.migration import CarriedRound
 from meander.protocol.messages import (
     MASTER,
     Chunks,
@@ -19,7 +20,6 @@ from meander.protocol.messages import (
     Put,
     Rest,
 )
-from meander.protocol.migration import CarriedRound
 from meander.protocol.settings import Settings
 
 FOREVER = Settings(lease_s=1e6, copy_bytes=1)

@@ -7,7 +7,7 @@ from wire import Books, Settings, chunk
 
 from meander.errors import MalformedMessage
 from meander.model import Epoch
-from meander.protocol.ledger import Kept
+from meander.protocol.master.ledger import Kept
 from meander.protocol.messages import (
     MASTER,
     Accepted,

@@ -3,8 +3,8 @@
 from typing import Any
 
 from meander.model import Epoch
+from meander.protocol.edges.server import StateServer
 from meander.protocol.messages import NOT_YET, Envelope, Fetch, Put, PutDone
-from meander.protocol.server import StateServer
 from meander.protocol.settings import Settings
 from meander.protocol.state import checksum
 

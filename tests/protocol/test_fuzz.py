@@ -19,9 +19,9 @@ from wire import Books, Notes, Settings, Town, chunk
 
 from meander.errors import ProtocolError
 from meander.model import Assignment, Epoch
-from meander.protocol.feeder import Feeder
+from meander.protocol.edges.feeder import Feeder
 from meander.protocol.invariants import check
-from meander.protocol.ledger import Kept
+from meander.protocol.master.ledger import Kept
 from meander.protocol.messages import (
     MASTER,
     Ack,
@@ -39,7 +39,7 @@ from meander.protocol.messages import (
     Seal,
     Write,
 )
-from meander.protocol.node import Node
+from meander.protocol.node.node import Node
 from meander.protocol.table import Table
 
 MESSAGES = get_args(Message)

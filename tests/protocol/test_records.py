@@ -10,14 +10,14 @@ from wire import Books, Notes, Town, chunk
 from meander.errors import MalformedMessage
 from meander.model import Epoch
 from meander.protocol import records
-from meander.protocol.ledger import Kept
+from meander.protocol.master.ledger import Kept
 from meander.protocol.messages import (
     MASTER,
     Accepted,
-    Checkpoint,
     Checkpointed,
     Loaded,
     PeerLost,
+    RecordNote,
     Seal,
     Store,
     Stored,
@@ -298,9 +298,9 @@ def report(town, *items):
 def test_a_change_whose_parent_is_not_the_newest_record_does_not_count():
     town = Town(settings=Settings(checkpoint_s=1.0))
     kept, tenure = town.master.ledger.record[0], town.master.ledger.tenure[0]
-    report(town, Checkpoint(0, tenure, 90, "log/1/x/1#8-1-00000000", "log/1/x/0#8-1-00000000"))
+    report(town, RecordNote(0, tenure, 90, "log/1/x/1#8-1-00000000", "log/1/x/0#8-1-00000000"))
     assert town.master.ledger.record[0] == kept
-    report(town, Checkpoint(0, tenure, 91, "log/1/x/2#8-1-00000000", kept.key))
+    report(town, RecordNote(0, tenure, 91, "log/1/x/2#8-1-00000000", kept.key))
     assert town.master.ledger.record[0].chain == (*kept.chain, "log/1/x/2#8-1-00000000")
 
 
@@ -316,7 +316,7 @@ def test_a_file_is_let_go_when_no_manifest_names_it():
         for task in range(4):
             if town.master.ledger.owner[task] == "n1":
                 name = f"log/1/x/{number}#8-1-0000000{task}"
-                report(town, Checkpoint(task, tenure, number, name))
+                report(town, RecordNote(task, tenure, number, name))
         gone = files & set(town.discarded)
         town.write()
         assert not gone or number > 91

@@ -8,10 +8,10 @@ import pytest
 from wire import Books, Settings, Town, chunk
 
 from meander.protocol.diagrams import TABLES, mermaid, redraw
-from meander.protocol.membership import STATUS, Peer
+from meander.protocol.master.membership import STATUS, Peer
+from meander.protocol.master.migration import STAGES, Migration
 from meander.protocol.messages import MASTER, PeerLost, Put, Rescale, RollBack
-from meander.protocol.migration import STAGES, Migration
-from meander.protocol.slot import TRANSITIONS, Slot
+from meander.protocol.node.slot import TRANSITIONS, Slot
 from meander.testing.faults import FAULTS, generate
 from meander.testing.simulate import run
 

@@ -11,11 +11,14 @@ import json
 from types import SimpleNamespace
 
 from meander.model import Assignment, Epoch, Run
-from meander.protocol.feeder import Feeder
+from meander.protocol.edges.feeder import Feeder
+from meander.protocol.edges.query import Query
+from meander.protocol.edges.server import StateServer
 from meander.protocol.invariants import check
-from meander.protocol.ledger import Ledger
-from meander.protocol.manifest import CLAIM_KEY
-from meander.protocol.master import Master
+from meander.protocol.master.ledger import Ledger
+from meander.protocol.master.manifest import CLAIM_KEY
+from meander.protocol.master.master import Master
+from meander.protocol.master.migration import CarriedRound
 from meander.protocol.messages import (
     MASTER,
     Ack,
@@ -39,11 +42,8 @@ from meander.protocol.messages import (
     Tick,
     Welcome,
 )
-from meander.protocol.migration import CarriedRound
-from meander.protocol.node import Node
-from meander.protocol.query import Query
+from meander.protocol.node.node import Node
 from meander.protocol.records import Ref, assemble, cut, head_of
-from meander.protocol.server import StateServer
 from meander.protocol.settings import Settings
 from meander.protocol.state import Emission
 from meander.protocol.table import Table

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from meander.runtime.driver import Driver
-from meander.runtime.launch import LocalLauncher
-from meander.runtime.spec import ProcessExit
+from meander.runtime.driver.driver import Driver
+from meander.runtime.driver.launch import LocalLauncher
+from meander.runtime.process.spec import ProcessExit
 
 WORDS = pa.schema({"word": pa.string()})
 VOCABULARY = np.array([f"word{i}" for i in range(3000)])

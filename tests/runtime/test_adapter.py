@@ -17,9 +17,9 @@ from meander.operators import (
     Operator,
     WordCount,
 )
-from meander.runtime.adapter import SMALL_ROWS, App, Noted, OperatorAdapter, grouped
-from meander.runtime.client import offer_of
-from meander.runtime.rows import Mark, Rows
+from meander.runtime.clients.feeder import offer_of
+from meander.runtime.process.adapter import SMALL_ROWS, AppState, Noted, OperatorAdapter, grouped
+from meander.runtime.wire.rows import Mark, Rows
 
 WORDS = pa.schema({"word": pa.string()})
 TASKS = 8
@@ -30,7 +30,7 @@ def words(*texts: str) -> pa.RecordBatch:
 
 
 def take(
-    adapter: OperatorAdapter, apps: dict[int, App], *batches: pa.RecordBatch, after: int = -1
+    adapter: OperatorAdapter, apps: dict[int, AppState], *batches: pa.RecordBatch, after: int = -1
 ) -> None:
     gathered = [(i, 0, batch) for i, batch in enumerate(batches)]
     for task, rows, _, _, _ in offer_of(gathered, ("word",), TASKS).groups:
@@ -39,7 +39,7 @@ def take(
         assert not list(adapter.apply(task, apps[task], "f", rows, after))
 
 
-def counts(adapter: OperatorAdapter, apps: dict[int, App]) -> dict[str, int]:
+def counts(adapter: OperatorAdapter, apps: dict[int, AppState]) -> dict[str, int]:
     found: dict[str, int] = {}
     for app in apps.values():
         found.update({r["word"]: r["count"] for r in adapter.show(app).to_pylist()})
@@ -47,7 +47,7 @@ def counts(adapter: OperatorAdapter, apps: dict[int, App]) -> dict[str, int]:
 
 
 def test_chunks_of_many_messages_are_counted_once_settled() -> None:
-    adapter, apps = OperatorAdapter(WordCount(), TASKS), dict[int, App]()
+    adapter, apps = OperatorAdapter(WordCount(), TASKS), dict[int, AppState]()
     take(adapter, apps, words("a", "b", "a"))
     take(adapter, apps, words("c", "a"), words("b"))
     assert adapter.rows == 0
@@ -58,7 +58,7 @@ def test_chunks_of_many_messages_are_counted_once_settled() -> None:
 
 
 def test_rows_of_source_batches_already_taken_are_left_out() -> None:
-    adapter, apps = OperatorAdapter(WordCount(), TASKS), dict[int, App]()
+    adapter, apps = OperatorAdapter(WordCount(), TASKS), dict[int, AppState]()
     take(adapter, apps, words("a", "b"), words("a"), words("a", "c"), after=1)
     assert counts(adapter, apps) == {"a": 1, "c": 1}
 
@@ -91,7 +91,7 @@ def test_parts_of_a_micro_batch_are_taken_partition_by_partition() -> None:
 
 def test_a_state_survives_dump_and_load_with_its_unfetched_outputs() -> None:
     operator = WordCount(emit_updates=True)
-    adapter, apps = OperatorAdapter(operator, TASKS), dict[int, App]()
+    adapter, apps = OperatorAdapter(operator, TASKS), dict[int, AppState]()
     take(adapter, apps, words("a", "b", "a"))
     adapter.settle()
     for task, app in apps.items():
@@ -104,7 +104,7 @@ def test_a_state_survives_dump_and_load_with_its_unfetched_outputs() -> None:
 
 
 def test_a_state_of_another_operator_or_a_broken_one_is_refused() -> None:
-    adapter, apps = OperatorAdapter(WordCount(), TASKS), dict[int, App]()
+    adapter, apps = OperatorAdapter(WordCount(), TASKS), dict[int, AppState]()
     take(adapter, apps, words("a"))
     ((task, app),) = apps.items()
     blob = adapter.dump(app)
@@ -140,7 +140,7 @@ class Picky(WordCount):
 
 
 def test_a_failure_names_task_row_feeder_and_source_batch() -> None:
-    adapter, apps = OperatorAdapter(Picky(), TASKS), dict[int, App]()
+    adapter, apps = OperatorAdapter(Picky(), TASKS), dict[int, AppState]()
     take(adapter, apps, words("a", "b"), words("good", "bad"))
     with pytest.raises(OperatorError, match="a bad word") as error:
         adapter.settle()
@@ -204,7 +204,7 @@ class Careless(WordCount):
 
 
 def test_an_operator_that_feeds_from_groups_is_told_to_say_so() -> None:
-    adapter, apps = OperatorAdapter(Careless(), TASKS), dict[int, App]()
+    adapter, apps = OperatorAdapter(Careless(), TASKS), dict[int, AppState]()
     take(adapter, apps, words("a"))
     with pytest.raises(OperatorError, match="feeds = True"):
         adapter.settle()

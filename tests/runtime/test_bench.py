@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from meander.cli.main import main
-from meander.runtime.monitor import Samples
-from meander.runtime.trace import ChunkTrace
+from meander.runtime.driver.monitor import Samples
+from meander.runtime.process.chunk_trace import ChunkTrace
 
 KEYS = {
     "p50_before_ms", "p99_before_ms", "p99_during_ms", "max_during_ms", "duration_s",

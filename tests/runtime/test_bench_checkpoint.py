@@ -9,8 +9,8 @@ import pytest
 
 from meander.cli.main import main
 from meander.errors import InputError
-from meander.runtime.bench import Setting
-from meander.runtime.bench_checkpoint import Plan
+from meander_lab.bench.checkpoint import BenchPlan
+from meander_lab.bench.live import LiveSetting
 
 
 def test_it_measures_costs_and_recovery(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -29,6 +29,6 @@ def test_it_measures_costs_and_recovery(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_what_cannot_be_measured_is_refused() -> None:
     with pytest.raises(InputError, match="one node is killed"):
-        Plan(Setting(nodes=1, to=1))
+        BenchPlan(LiveSetting(nodes=1, to=1))
     with pytest.raises(InputError, match="positive"):
-        Plan(Setting(), turns=0)
+        BenchPlan(LiveSetting(), turns=0)

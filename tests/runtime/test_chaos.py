@@ -15,8 +15,8 @@ import pytest
 from runtime_kit import Stream, counted
 
 from meander.operators import WordCount
-from meander.runtime.driver import Driver
-from meander.runtime.launch import LocalLauncher
+from meander.runtime.driver.driver import Driver
+from meander.runtime.driver.launch import LocalLauncher
 
 SECONDS = 12.0
 

@@ -25,7 +25,6 @@ from meander.protocol.messages import (
     Incoming,
     Install,
     Installed,
-    Link,
     Member,
     Message,
     Part,
@@ -33,11 +32,12 @@ from meander.protocol.messages import (
     Rest,
     Stage,
     Staged,
+    TenureLink,
     Welcome,
 )
 from meander.protocol.table import Table
-from meander.runtime.codec import BLOB, decode, encode
-from meander.runtime.rows import Mark, Marks, Rows, ends_of
+from meander.runtime.wire.codec import BLOB, decode, encode
+from meander.runtime.wire.rows import Mark, Marks, Rows, ends_of
 
 WORDS = pa.schema({"word": pa.string()})
 numbers = st.integers(0, 2**40)
@@ -56,7 +56,7 @@ def read(envelope: Envelope, schema: pa.Schema | None = WORDS) -> Envelope:
 def table() -> Table:
     return Table(
         Assignment.from_intervals({"n1": (0, 3), "n2": (3, 8)}, epoch=Epoch(1, 7)),
-        (Incoming(3, 5, Epoch(1, 7), (Link("n1", 1, Epoch(1, 2)),), 2),),
+        (Incoming(3, 5, Epoch(1, 7), (TenureLink("n1", 1, Epoch(1, 2)),), 2),),
         ((0, 8, Epoch(1, 1)),),
         {"n1": Member(1, "s"), "n2": Member(2, "s")},
         {"s": 4},
@@ -187,7 +187,7 @@ def test_staged_rows_come_back_as_they_were() -> None:
 
 
 def test_every_message_has_a_reader() -> None:
-    from meander.runtime.codec import READERS
+    from meander.runtime.wire.codec import READERS
 
     with_arrow = {"Chunks", "Stage", "Put", "Part", "Copy", "Rest"}
     assert {kind.__name__ for kind in typing.get_args(Message)} == set(READERS) | with_arrow

@@ -5,8 +5,8 @@ import pytest
 
 from meander.operators import WordCount
 from meander.operators.base import Operator
-from meander.runtime.adapter import OperatorAdapter
-from meander.runtime.rows import Mark, Rows
+from meander.runtime.process.adapter import OperatorAdapter
+from meander.runtime.wire.rows import Mark, Rows
 
 
 class Seen(Operator):

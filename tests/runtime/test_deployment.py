@@ -27,11 +27,11 @@ from runtime_operators import Countdown, Explodes
 
 from meander.errors import InputError, OperatorError
 from meander.operators import WordCount
-from meander.runtime.client import FeederError
-from meander.runtime.driver import DeployError, Driver
-from meander.runtime.handle import MigrationError
-from meander.runtime.launch import LocalLauncher
-from meander.runtime.spec import Reason, live_settings
+from meander.runtime.clients.feeder import FeederError
+from meander.runtime.driver.driver import DeployError, Driver
+from meander.runtime.driver.handle import MigrationError
+from meander.runtime.driver.launch import LocalLauncher
+from meander.runtime.process.spec import Reason, live_settings
 
 
 @pytest.fixture(scope="module")
@@ -299,7 +299,7 @@ def test_a_superseded_migration_says_so_and_the_next_one_holds(launcher: SharedL
 SCRIPT = """
 import sys, time
 from meander.operators import WordCount
-from meander.runtime.driver import Driver
+from meander.runtime.driver.driver import Driver
 driver = Driver(WordCount(), tasks=4, nodes=2)
 driver.start()
 print("up", flush=True)

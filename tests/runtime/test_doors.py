@@ -20,15 +20,15 @@ from runtime_kit import WORDS, SharedLauncher, Stream, children, counted, until
 from meander.errors import InputError
 from meander.model import Epoch
 from meander.operators import WordCount
-from meander.protocol.membership import Status
+from meander.protocol.master.membership import Status
 from meander.protocol.messages import Chunk, Chunks, Envelope
-from meander.runtime.authority import Authority, Guard
-from meander.runtime.codec import encode
-from meander.runtime.credentials import Credentials
-from meander.runtime.doors import Refusals
-from meander.runtime.driver import Driver
-from meander.runtime.rows import Mark, Rows
-from meander.runtime.transport import Identity
+from meander.runtime.driver.driver import Driver
+from meander.runtime.wire.auth import Refusals
+from meander.runtime.wire.authority import Authority, Guard
+from meander.runtime.wire.codec import encode
+from meander.runtime.wire.credentials import Credentials
+from meander.runtime.wire.rows import Mark, Rows
+from meander.runtime.wire.transport import Identity
 
 
 @pytest.fixture(scope="module")

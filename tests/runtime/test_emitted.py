@@ -14,9 +14,9 @@ import pytest
 from runtime_kit import SharedLauncher, Stream, counted, until
 
 from meander.operators import Aggregate, KeyedAggregate, WordCount
-from meander.runtime.about import Desk
-from meander.runtime.driver import Driver
-from meander.runtime.emitted import OutputReader, OutputsBrokenError, OutputsLostError
+from meander.runtime.clients.driver_client import DriverClient
+from meander.runtime.clients.output_reader import OutputReader, OutputsBrokenError, OutputsLostError
+from meander.runtime.driver.driver import Driver
 
 TASKS = 16
 
@@ -34,7 +34,7 @@ def deployed(launcher: SharedLauncher, **options: Any) -> Driver:
 
 
 def reader_of(driver: Driver, **options: Any) -> OutputReader:
-    return OutputReader(Desk(driver.address, driver.issue("query")), **options)
+    return OutputReader(DriverClient(driver.address, driver.issue("query")), **options)
 
 
 def read(reader: OutputReader, start: Any, end: Any) -> list[tuple[str, int]]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from runtime_kit import SharedLauncher
 
-from meander.runtime.driver import Driver
+from meander.runtime.driver.driver import Driver
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES))

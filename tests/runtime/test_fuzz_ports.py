@@ -30,7 +30,7 @@ from runtime_kit import WORDS, SharedLauncher, Stream, counted
 
 from meander.model import Epoch
 from meander.operators import WordCount
-from meander.protocol.membership import Status
+from meander.protocol.master.membership import Status
 from meander.protocol.messages import (
     Bye,
     Chunk,
@@ -42,11 +42,11 @@ from meander.protocol.messages import (
     Part,
     Put,
 )
-from meander.runtime.codec import encode
-from meander.runtime.credentials import Credentials
-from meander.runtime.driver import Driver
-from meander.runtime.rows import Mark, Rows
-from meander.runtime.transport import Identity
+from meander.runtime.driver.driver import Driver
+from meander.runtime.wire.codec import encode
+from meander.runtime.wire.credentials import Credentials
+from meander.runtime.wire.rows import Mark, Rows
+from meander.runtime.wire.transport import Identity
 
 SECONDS = float(os.environ.get("MEANDER_FUZZ_S", "4"))
 SEED = int(os.environ.get("MEANDER_FUZZ_SEED", random.randrange(10**6)))

@@ -9,9 +9,9 @@ import pytest
 
 from meander.model import Epoch
 from meander.protocol.messages import Beat, Chunk, Chunks, Envelope, Part, Put
-from meander.runtime import inbox
-from meander.runtime.inbox import Inbox, size_of
-from meander.runtime.rows import Mark, Rows
+from meander.runtime.wire import inbox
+from meander.runtime.wire.inbox import Inbox, size_of
+from meander.runtime.wire.rows import Mark, Rows
 
 BATCH = pa.record_batch({"word": ["x" * 1000] * 100})
 AT = Epoch(1, 1)

@@ -16,12 +16,12 @@ from runtime_operators import Shouts
 
 from meander.operators import WordCount
 from meander.protocol.messages import Chunk, Chunks, Envelope
-from meander.runtime import inbox
-from meander.runtime.codec import encode
-from meander.runtime.driver import Driver
-from meander.runtime.rows import Mark, Rows
-from meander.runtime.spec import live_settings
-from meander.runtime.transport import Identity
+from meander.runtime.driver.driver import Driver
+from meander.runtime.process.spec import live_settings
+from meander.runtime.wire import inbox
+from meander.runtime.wire.codec import encode
+from meander.runtime.wire.rows import Mark, Rows
+from meander.runtime.wire.transport import Identity
 
 MIB = 2**20
 

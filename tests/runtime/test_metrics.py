@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meander.runtime.metrics import Histogram, MigrationReport
+from meander.runtime.process.metrics import Histogram, MigrationReport
 
 durations = st.lists(st.integers(0, 10**11), min_size=1)
 

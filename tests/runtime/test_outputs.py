@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from meander.runtime.adapter import read_batches
-from meander.runtime.outputs import Outputs
+from meander.runtime.process.adapter import read_batches
+from meander.runtime.process.outputs import Outputs
 
 
 def some(rows: int) -> pa.RecordBatch:

@@ -7,11 +7,11 @@ from runtime_kit import counted
 from meander.errors import InputError
 from meander.model import Assignment, Problem, Workload
 from meander.operators import WordCount
-from meander.planning.ahead import mtm_plan
-from meander.planning.cvi import Effort
-from meander.planning.forecast import Forecast, make_forecast
-from meander.planning.mtm import Label, mtm_from_trace
-from meander.runtime.driver import Driver
+from meander.planning.ahead.cvi import Effort
+from meander.planning.ahead.forecast import Forecast, make_forecast
+from meander.planning.ahead.mtm import Label, mtm_from_trace
+from meander.planning.ahead.policy import mtm_plan
+from meander.runtime.driver.driver import Driver
 from meander.wiring import Planners
 
 TASKS = 16

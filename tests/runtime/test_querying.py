@@ -16,16 +16,22 @@ from runtime_kit import WORDS, SharedLauncher, Stream, counted, until
 
 from meander.errors import InputError
 from meander.operators import WordCount
-from meander.runtime import querying
-from meander.runtime.about import (
-    Desk,
+from meander.runtime.clients import query as querying
+from meander.runtime.clients.driver_client import (
+    DriverClient,
     OperatorGoneError,
     OperatorRefusedError,
     pack,
     unpack,
 )
-from meander.runtime.driver import Driver
-from meander.runtime.querying import PIECES_MAX, QueryClient, RowsLostError, client_of, new_attempt
+from meander.runtime.clients.query import (
+    PIECES_MAX,
+    QueryClient,
+    RowsLostError,
+    client_of,
+    new_attempt,
+)
+from meander.runtime.driver.driver import Driver
 
 TASKS = 32
 
@@ -45,7 +51,7 @@ def driver(launcher: SharedLauncher) -> Iterator[Driver]:
 
 @pytest.fixture
 def client(driver: Driver) -> Iterator[QueryClient]:
-    about = Desk(driver.address, driver.issue("query")).about()
+    about = DriverClient(driver.address, driver.issue("query")).about()
     with QueryClient(about, driver.address, driver.issue("query")) as client:
         yield client
 
@@ -177,7 +183,7 @@ def test_a_killed_writer_is_replaced_and_its_rows_do_not_count(
 
 
 def test_the_driver_commits_for_whoever_asks(driver: Driver, client: QueryClient) -> None:
-    desk = Desk(driver.address, driver.issue("query"))
+    desk = DriverClient(driver.address, driver.issue("query"))
     parts = client.write("q", 0, 0, new_attempt(), [words("a")])
     request = {"query": "q", "batch": 0, "parts": pack(parts)}
     assert desk.ask("commit", request)["done"]
@@ -205,7 +211,7 @@ def test_what_was_staged_fits_into_a_request(monkeypatch: pytest.MonkeyPatch) ->
     for wrong in ("", "AAAA", pack(many)[:-40], pack([(0, 0, ((1, 1),))])[:-8]):
         with pytest.raises(ValueError, match="the parts of a batch cannot be read"):
             unpack(wrong)
-    monkeypatch.setattr("meander.runtime.about.REQUEST_BYTES_MAX", 10_000)
+    monkeypatch.setattr("meander.runtime.clients.driver_client.REQUEST_BYTES_MAX", 10_000)
     with pytest.raises(InputError, match="fewer, larger partitions"):
         pack(many)
 
@@ -223,14 +229,14 @@ def test_a_client_is_kept_by_its_process_and_replaced_when_it_ended(driver: Driv
 
 def test_bad_addresses_tokens_and_rows_say_so(driver: Driver, client: QueryClient) -> None:
     with pytest.raises(InputError, match="is no address"):
-        Desk("nowhere", "t")
+        DriverClient("nowhere", "t")
     with pytest.raises(OperatorRefusedError, match="refused the token"):
-        Desk(driver.address, "another token").about()
+        DriverClient(driver.address, "another token").about()
     with pytest.raises(OperatorGoneError, match="no operator answers"):
-        Desk("127.0.0.1:1", "t").about()
+        DriverClient("127.0.0.1:1", "t").about()
     with pytest.raises(InputError, match="no column 'word'"):
         client.write("q", 0, 0, new_attempt(), [pa.record_batch({"text": ["a"]})])
-    facts = Desk(driver.address, driver.credentials).ask("about")
+    facts = DriverClient(driver.address, driver.credentials).ask("about")
     with pytest.raises(OperatorRefusedError, match="install the same ones"):
         type(client.about).parse({**facts, "versions": {**facts["versions"], "pyarrow": "1.2.3"}})
 

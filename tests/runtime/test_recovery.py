@@ -19,11 +19,11 @@ from runtime_operators import Countdown
 from meander.errors import CheckpointError
 from meander.operators import Aggregate, KeyedAggregate, WordCount
 from meander.protocol.records import Ref, file_of
-from meander.runtime.about import Desk
-from meander.runtime.driver import DeployError, Driver
-from meander.runtime.querying import QueryClient, new_attempt
-from meander.runtime.resume import newest
-from meander.runtime.store import FileStore
+from meander.runtime.clients.driver_client import DriverClient
+from meander.runtime.clients.query import QueryClient, new_attempt
+from meander.runtime.driver.driver import DeployError, Driver
+from meander.runtime.store.durable import FileStore
+from meander.runtime.store.resume import newest
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_a_micro_batch_is_durable_when_its_commit_returns(
         WordCount(), tasks=8, nodes=2, checkpoints=str(tmp_path), checkpoint_s=3600.0,
         launcher=launcher,
     ) as driver:  # fmt: skip
-        about = Desk(driver.address, driver.issue("query")).about()
+        about = DriverClient(driver.address, driver.issue("query")).about()
         with QueryClient(about, driver.address, driver.issue("query")) as client:
             for number in range(3):
                 batches = list(stream.batches(4))
@@ -130,7 +130,7 @@ import sys, time
 sys.path.insert(0, {here!r})
 from runtime_kit import Stream
 from meander.operators import WordCount
-from meander.runtime.driver import Driver
+from meander.runtime.driver.driver import Driver
 
 stream = Stream(9)
 with Driver(WordCount(), tasks=12, nodes=3, checkpoints={where!r}, checkpoint_s=0.1) as driver:

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from meander.errors import InputError
-from meander.runtime import sources
-from meander.runtime.generated import Tweets
-from meander.runtime.pacing import Piece, evenly, paced
-from meander.runtime.sources import BLOCK_ROWS, FileReplay, SocketLines
+from meander.sources import files as sources
+from meander.sources.files import BLOCK_ROWS, FileReplay, SocketLines
+from meander.sources.generated import Tweets
+from meander.sources.pacing import PacedPiece, evenly, paced
 
 HOUR = 3_600_000_000
 
@@ -38,7 +38,7 @@ def stamps(*micros: int | None) -> Any:
     return pa.array(micros, pa.timestamp("us"))
 
 
-def texts(pieces: list[Piece]) -> list[str]:
+def texts(pieces: list[PacedPiece]) -> list[str]:
     return [text for piece in pieces for text in piece.batch.column("text").to_pylist()]
 
 
@@ -197,7 +197,7 @@ def test_pieces_leave_when_they_are_due_and_lateness_is_never_forgiven() -> None
     """1. three pieces, a second apart  2. the first holds its taker up for 2.5 s  3. the others keep
     their due times and follow at once."""
     clock, left = Clock(), list[tuple[float, float | None]]()
-    pieces = [Piece(k, None, float(k)) for k in range(4)]
+    pieces = [PacedPiece(k, None, float(k)) for k in range(4)]
     for offset, _, due_s in paced(pieces, 101.0, clock=clock, sleep=clock.sleep):
         left.append((round(clock.now, 6), due_s))
         if offset == 0:
@@ -207,7 +207,7 @@ def test_pieces_leave_when_they_are_due_and_lateness_is_never_forgiven() -> None
 
 def test_a_stop_is_heard_while_waiting() -> None:
     clock = Clock()
-    pieces = [Piece(0, None, 0.0), Piece(1, None, 1000.0)]
+    pieces = [PacedPiece(0, None, 0.0), PacedPiece(1, None, 1000.0)]
     given = list(paced(pieces, 100.0, lambda: clock.now > 103, clock, clock.sleep))
     assert [piece.offset for piece in given] == [0]
     assert clock.now < 104

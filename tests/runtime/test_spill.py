@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meander.model import Epoch
+from meander.protocol.edges.server import StateServer
 from meander.protocol.messages import Drop, Fetch, Part, Put, PutDone
-from meander.protocol.server import StateServer
 from meander.protocol.settings import Settings
 from meander.protocol.state import checksum
-from meander.runtime.spill import BLOCK_BYTES, Spill
+from meander.runtime.store.spill import BLOCK_BYTES, DiskSpill
 
 T1, T2 = Epoch(1, 1), Epoch(1, 2)
 
@@ -35,13 +35,13 @@ def _is_deleted(fd: str) -> bool:
 )
 def test_a_blob_is_read_from_any_offset(length, offset, size):
     blob = bytes(range(256)) * (length // 256 + 1)
-    laid = Spill(2**30).lay_by(blob)
+    laid = DiskSpill(2**30).lay_by(blob)
     assert laid.read(offset, size) == blob[offset : offset + size]
     laid.drop()
 
 
 def test_files_have_no_names_and_are_gone_when_dropped(tmp_path: Path):
-    spill, before = Spill(2**20, str(tmp_path)), open_files()
+    spill, before = DiskSpill(2**20, str(tmp_path)), open_files()
     laid = [spill.lay_by(b"x" * 1000) for _ in range(3)]
     assert (list(tmp_path.iterdir()), open_files()) == ([], before + 3)
     for one in laid:
@@ -52,7 +52,7 @@ def test_files_have_no_names_and_are_gone_when_dropped(tmp_path: Path):
 
 
 def test_a_block_that_is_not_what_was_written_is_noticed():
-    laid = Spill(2**30).lay_by(bytes(3 * BLOCK_BYTES))
+    laid = DiskSpill(2**30).lay_by(bytes(3 * BLOCK_BYTES))
     os.pwrite(laid._file, b"!", BLOCK_BYTES + 5)
     assert laid.read(0, BLOCK_BYTES) == bytes(BLOCK_BYTES)
     assert laid.read(BLOCK_BYTES - 1, 2) is None
@@ -61,14 +61,14 @@ def test_a_block_that_is_not_what_was_written_is_noticed():
 
 
 def test_a_disk_that_takes_nothing_is_no_room(tmp_path: Path):
-    assert Spill(2**20, str(tmp_path / "nowhere")).lay_by(b"x") is None
+    assert DiskSpill(2**20, str(tmp_path / "nowhere")).lay_by(b"x") is None
 
 
 class Server:
     """A state server with 100 bytes of memory and 1000 on disk."""
 
     def __init__(self):
-        self.machine = StateServer("s", Settings(server_bytes_max=100), 1, "i", Spill(1000))
+        self.machine = StateServer("s", Settings(server_bytes_max=100), 1, "i", DiskSpill(1000))
         self.machine.incarnation = 1
         self.sent = []
         self.machine._send = lambda to, body, incarnation=0: self.sent.append((to, body))
@@ -138,6 +138,6 @@ def test_a_server_without_a_disk_refuses():
 
 @pytest.mark.parametrize("size", [0, 1])
 def test_a_blob_may_be_empty_or_tiny(size):
-    laid = Spill(10).lay_by(b"x" * size)
+    laid = DiskSpill(10).lay_by(b"x" * size)
     assert (len(laid), laid.read(0, 5)) == (size, b"x" * size)
     laid.drop()

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from meander.errors import CheckpointError
-from meander.protocol.master import Master
-from meander.protocol.membership import Status
-from meander.runtime.spec import ProcessExit, Reason
-from meander.runtime.staff import FAILED_STARTS_MAX, DeployError, Staff
+from meander.protocol.master.master import Master
+from meander.protocol.master.membership import Status
+from meander.runtime.driver.supervisor import FAILED_STARTS_MAX, DeployError, Supervisor
+from meander.runtime.process.spec import ProcessExit, Reason
 
 
 def master(up: bool, **peers: SimpleNamespace) -> Master:
@@ -19,7 +19,7 @@ def master(up: bool, **peers: SimpleNamespace) -> Master:
 def test_a_checkpoint_is_broken_if_a_node_says_so_that_was_not_replaced() -> None:
     """A node that stood still wakes up replaced, and finds the records gone that it wanted."""
     ended = ProcessExit("node", "n1", 1, Reason.CHECKPOINT_FAILED, "the file is missing")
-    staff = Staff(cast(Any, None))
+    staff = Supervisor(cast(Any, None))
     assert isinstance(staff.failure(ended, master(up=True)), CheckpointError)
     said = [staff.failure(ended, master(up=False)) for _ in range(FAILED_STARTS_MAX)]
     assert said[:-1] == [None] * (FAILED_STARTS_MAX - 1)
@@ -30,7 +30,7 @@ def test_a_checkpoint_is_broken_if_a_node_says_so_that_was_not_replaced() -> Non
 
 def test_processes_that_end_before_they_register_are_too_many_some_time() -> None:
     """Not those whose successor starts already: they were known, and their end is heard late."""
-    staff = Staff(cast(Any, None))
+    staff = Supervisor(cast(Any, None))
     starting = master(up=False, n1=SimpleNamespace(incarnation=2, status=Status.STARTING))
     former, present = (ProcessExit("node", "n1", i, Reason.KILLED, "it was killed") for i in (1, 2))
     assert [staff.failure(former, starting) for _ in range(9)] == [None] * 9

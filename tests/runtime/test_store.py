@@ -14,8 +14,8 @@ from pyarrow import fs
 from meander.errors import InputError
 from meander.protocol.messages import Load, Loaded, Store, Sweep
 from meander.protocol.records import Ref
-from meander.runtime.filesystem import ArrowFiles, Files, LocalFiles, open_files
-from meander.runtime.store import FileStore, StoreWorker
+from meander.runtime.store.durable import FileStore, StoreWorker
+from meander.runtime.store.filesystem import ArrowFiles, Files, LocalFiles, open_files
 
 
 def local(path: Path) -> Files:

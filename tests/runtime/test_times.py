@@ -17,14 +17,14 @@ from meander.operators.base import check_operator
 from meander.operators.timers import Timers
 from meander.protocol.messages import Chunk, Chunks, Envelope, Stage, Staged
 from meander.protocol.state import Emission
-from meander.runtime.about import Desk
-from meander.runtime.adapter import App, OperatorAdapter
-from meander.runtime.client import offer_of, word_of
-from meander.runtime.codec import decode, encode
-from meander.runtime.driver import Driver
-from meander.runtime.querying import QueryClient, new_attempt
-from meander.runtime.rows import Mark, Rows
-from meander.runtime.times import END, Herald, TaskTime, latest_us
+from meander.runtime.clients.driver_client import DriverClient
+from meander.runtime.clients.feeder import offer_of, word_of
+from meander.runtime.clients.query import QueryClient, new_attempt
+from meander.runtime.driver.driver import Driver
+from meander.runtime.process.adapter import AppState, OperatorAdapter
+from meander.runtime.process.watermarks import END, TaskTime, WatermarkEmitter, latest_us
+from meander.runtime.wire.codec import decode, encode
+from meander.runtime.wire.rows import Mark, Rows
 
 S = 1_000_000
 
@@ -40,7 +40,7 @@ class Place:
     def __init__(self, operator: Any) -> None:
         self.now = 0
         self.adapter = OperatorAdapter(operator, 1, lambda: self.now)
-        self.app: App = self.adapter.empty(0)
+        self.app: AppState = self.adapter.empty(0)
         self.offset = 0
 
     def give(self, batch: Any, word: float | None = None, feeder: str = "f") -> list[Emission]:
@@ -256,7 +256,7 @@ def test_an_event_time_that_cannot_be_is_refused(change: dict[str, Any], what: s
 
 
 def test_a_herald_speaks_now_and_then_and_when_it_must() -> None:
-    herald = Herald("at", every_s=1.0)
+    herald = WatermarkEmitter("at", every_s=1.0)
     assert herald.word(0.0, now=True) is None
     herald.see(clicks(("a", 5), ("b", 3)))
     assert herald.word(10.0) == 5 * S
@@ -378,7 +378,7 @@ def test_a_micro_batch_brings_the_watermark_to_every_task_and_a_replay_changes_n
     users = [f"user{i}" for i in range(100)]
     have: dict[int, int] = {}
     with Driver(Sessions(), tasks=16, nodes=2, launcher=launcher) as driver:
-        about = Desk(driver.address, driver.issue("query")).about()
+        about = DriverClient(driver.address, driver.issue("query")).about()
         with QueryClient(about, driver.address, driver.issue("query")) as client:
 
             def batch(number: int, *partitions: Any) -> None:

@@ -17,8 +17,8 @@ from runtime_kit import LOOPBACK, WORDS, listening, until
 
 from meander.model import Epoch
 from meander.protocol.messages import Bye, Chunk, Chunks, Envelope, Fetch, Part, PeerLost
-from meander.runtime.rows import Mark, Rows
-from meander.runtime.transport import Transport
+from meander.runtime.wire.rows import Mark, Rows
+from meander.runtime.wire.transport import Transport
 
 
 class End:
@@ -105,8 +105,8 @@ def test_another_run_and_other_versions_are_refused_with_the_reason(
     until(lambda: other.transport.refusals)
     assert "this is run r" in other.transport.refusals[b.address]
     other.transport.close()
-    from meander.runtime import transport
-    from meander.runtime.version import versions
+    from meander.runtime.wire import transport
+    from meander.runtime.wire.version import versions
 
     mine = versions()
     old = End("old")
@@ -173,7 +173,7 @@ def test_a_peer_that_cannot_be_reached_costs_nothing_but_its_messages(
 def test_a_full_queue_drops_and_does_not_wait(
     ends: tuple[End, End], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from meander.runtime import link
+    from meander.runtime.wire import link
 
     a, b = ends
     monkeypatch.setattr(link, "QUEUE_BYTES_MAX", 1_000_000)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meander.runtime import validation
-from meander.runtime.validation import ROWS_MAX, ROWS_MIN, validate
+from meander.runtime.wire import validation
+from meander.runtime.wire.validation import ROWS_MAX, ROWS_MIN, validate
 
 ROWS = ROWS_MIN + 7
 

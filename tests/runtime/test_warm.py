@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from meander.operators import WordCount
-from meander.runtime import driver
-from meander.runtime.launch import LocalLauncher
-from meander.runtime.memory import KEEP
-from meander.runtime.warm import Settled
+from meander.runtime.driver import driver
+from meander.runtime.driver.launch import LocalLauncher
+from meander.runtime.process.memory import KEEP
+from meander.runtime.process.warm import Settled
 
 
 @pytest.fixture(autouse=True)

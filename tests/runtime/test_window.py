@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from meander.errors import InputError
 from meander.operators import STOP_WORDS, PatternRules, generate
-from meander.runtime.generated import Tweets
-from meander.runtime.pacing import Piece
-from meander.runtime.pattern_source import Making, top_words, window_of, with_top_words
-from meander.runtime.sources import FileReplay, SocketLines
-from meander.runtime.window import GRAIN, Slice, Window
+from meander.sources.files import FileReplay, SocketLines
+from meander.sources.generated import Tweets
+from meander.sources.pacing import PacedPiece
+from meander.sources.patterns import Making, top_words, window_of, with_top_words
+from meander.sources.windows import GRAIN, Slice, Window
 
 S = 1_000_000
 
@@ -44,7 +44,7 @@ class Listed:
             names = [f"t{at + i}" for i in range(len(stamps))]
             ts = pa.array([None if s is None else s * S for s in stamps], pa.timestamp("us"))
             last = max((s for s in self.stamps[: at + self.size] if s is not None), default=0)
-            yield Piece(offset, pa.record_batch({"ts": ts, "text": names}), float(last))
+            yield PacedPiece(offset, pa.record_batch({"ts": ts, "text": names}), float(last))
 
 
 def told(slices: list[Slice]) -> list[tuple[int, int, list[str], float | None]]:

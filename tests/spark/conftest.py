@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from meander.spark.session import local
+from meander.spark.cluster.session import local
 
 DATA = Path(os.environ.get("MEANDER_DATA") or Path(__file__).parents[3] / "shared" / "data")
 

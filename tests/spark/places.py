@@ -29,11 +29,12 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 import meander
 from meander import processor
 from meander.operators import WordCount
-from meander.runtime.processes import SourceBatch
-from meander.spark import ground, ship
-from meander.spark.jobs import Ending, SparkJobs, pickled
-from meander.spark.session import local
-from meander.spark.standalone import cluster
+from meander.runtime.roles.entry import SourceBatch
+from meander.spark.cluster import session_check as ground
+from meander.spark.cluster import ship
+from meander.spark.cluster.session import local
+from meander.spark.deploy.jobs import Ending, SparkJobs, pickled
+from meander_lab.servers.standalone import cluster
 
 SMALL = {"spark.driver.memory": "512m", "spark.executor.memory": "512m"}
 BATCHES = 100

@@ -14,20 +14,20 @@ import pytest
 from pyspark.sql import SparkSession
 
 from meander.errors import InputError
-from meander.spark.bench_data import FILES, WARM_UP, Rows, files_of, tweets, wide
-from meander.spark.bench_rescale import excess
-from meander.spark.bench_sides import aggregate, drain, drop, sink
+from meander_lab.bench.spark_data import FILES, WARM_UP, StreamRows, files_of, tweets, wide
+from meander_lab.bench.spark_rescale import excess
+from meander_lab.bench.spark_sides import aggregate, drain, drop, sink
 
 
 @pytest.fixture
-def few(tmp_path: Path, spark: SparkSession) -> Rows:
+def few(tmp_path: Path, spark: SparkSession) -> StreamRows:
     """Two batches that warm up and two that count, of three tweets a file."""
     texts = [f"to be or  not {i}" for i in range(24)]
     pq.write_table(pa.table({"text": texts}), tmp_path / "all.parquet")
     return tweets(tmp_path / "all.parquet", batches=2, per_file=3, folder=tmp_path, spark=spark)
 
 
-def test_the_truth_is_that_of_the_texts(few: Rows) -> None:
+def test_the_truth_is_that_of_the_texts(few: StreamRows) -> None:
     assert few.batches == [5 * 3 * FILES] * (WARM_UP + 2)
     counts = dict(zip(*(few.counts[name].to_pylist() for name in ("word", "count")), strict=True))
     assert counts["to"] == counts["not"] == 24
@@ -36,7 +36,7 @@ def test_the_truth_is_that_of_the_texts(few: Rows) -> None:
 
 
 def test_all_sides_count_the_same_and_a_wrong_count_is_seen(
-    few: Rows, spark: SparkSession, tmp_path: Path
+    few: StreamRows, spark: SparkSession, tmp_path: Path
 ) -> None:
     noop = drop(spark, few, tmp_path / "noop")
     python = drain(spark, few, tmp_path / "drain")

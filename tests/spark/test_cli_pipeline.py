@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from meander.cli.main import main
-from meander.spark.profile import read_profile
-from meander.spark.trace import read_trace
+from meander.spark.pipeline.profile import read_profile
+from meander.spark.pipeline.trace import read_trace
 
 LOG = (
     "ts,text,user\n2020-03-01T00:10:00Z,to be or not to be,7\n2020-03-01T02:10:00Z,be,8\n,lost,9\n"

@@ -17,8 +17,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from meander.cli.main import main
-from meander.runtime.generated import Tweets
-from meander.spark.feeding import batch_counts, compare
+from meander.sources.generated import Tweets
+from meander.spark.pipeline.feeding import batch_counts, compare
 
 Call = Callable[..., tuple[int, str, str]]
 TEXTS = ["To be, or not to be", "Ärger über ½ Ärger", "that is the question", "", "be be be"]

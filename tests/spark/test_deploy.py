@@ -23,11 +23,12 @@ from pyspark.sql import DataFrame, SparkSession
 import meander
 from meander.errors import InputError, OperatorError
 from meander.operators import Context, Operator, WordCount
-from meander.runtime.client import FeederError
-from meander.runtime.driver import DeployError
-from meander.runtime.processes import SourceBatch
-from meander.spark import ground, watch
-from meander.spark.jobs import SparkJobs, pickled
+from meander.runtime.clients.feeder import FeederError
+from meander.runtime.driver.driver import DeployError
+from meander.runtime.roles.entry import SourceBatch
+from meander.spark.cluster import session_check as ground
+from meander.spark.deploy import watch
+from meander.spark.deploy.jobs import SparkJobs, pickled
 
 # Executors cannot import tests: operators and sources defined here are sent whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -255,7 +256,7 @@ def test_without_a_free_slot_the_time_out_explains_itself(
             jobs.start(f"g{i}", pickled(sleeper), lambda _: None)
         assert until(lambda: ground.in_use(spark.sparkContext) == (6, 6))
         # The probe for the package would wait for a slot as well.
-        monkeypatch.setattr("meander.spark.ship.equip", lambda _: False)
+        monkeypatch.setattr("meander.spark.cluster.ship.equip", lambda _: False)
         with pytest.raises(DeployError, match=r"n1 has waited \d+ s for a free slot: 6 of 6"):
             meander.deploy(spark, WordCount(), nodes=2, registration_s_max=4)
 

@@ -15,10 +15,10 @@ from meander.model import Assignment, Epoch, Run
 from meander.operators import WordCount
 from meander.protocol.messages import MASTER, Beat, Envelope, Grant
 from meander.protocol.table import Table
-from meander.runtime import bulletin
-from meander.runtime.bulletin import ZooKeeperBoard
-from meander.runtime.driver import Driver
-from meander.spark.zookeeper import server
+from meander.runtime.driver.driver import Driver
+from meander.runtime.wire import publisher as bulletin
+from meander.runtime.wire.publisher import ZooKeeperBoard
+from meander_lab.servers.zookeeper import server
 
 
 @pytest.fixture(scope="module")

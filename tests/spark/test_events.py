@@ -12,12 +12,20 @@ import pytest
 from pyspark.sql import SparkSession
 
 from meander.errors import InputError
-from meander.spark.events import Census, Source, check_census, read_events, take_census
+from meander.spark.pipeline.events import (
+    Census,
+    EventSource,
+    check_census,
+    read_events,
+    take_census,
+)
 
 FIRST = int(datetime(2020, 3, 1, tzinfo=UTC).timestamp()) // 3600
 
 
-def census_of(spark: SparkSession, source: Source, columns: tuple[str, ...] = ("text",)) -> Census:
+def census_of(
+    spark: SparkSession, source: EventSource, columns: tuple[str, ...] = ("text",)
+) -> Census:
     return take_census(read_events(spark, source, columns), 3600)
 
 
@@ -33,11 +41,13 @@ def test_csv_with_quotes_line_breaks_and_bad_rows(spark: SparkSession, tmp_path:
         "12:30,a time of no day\n"
         "2020-03-01T01:00:00Z,too,many,columns\n"
     )
-    found = census_of(spark, Source((str(path),)))
+    found = census_of(spark, EventSource((str(path),)))
     assert found.flaws == {"malformed": 1, "null_time": 1, "unparsable_time": 2}
     assert (found.rows, found.good, found.bad) == (7, 3, 4)
     assert (found.first, found.last) == (FIRST, FIRST + 2)
-    texts = read_events(spark, Source((str(path),)), ("text",)).where("_flaw is null").collect()
+    texts = (
+        read_events(spark, EventSource((str(path),)), ("text",)).where("_flaw is null").collect()
+    )
     assert sorted(row["text"] for row in texts)[-1] == "zones count"
     assert 'said "yes", then\nleft' in {row["text"] for row in texts}
 
@@ -50,11 +60,11 @@ def test_json_lines_with_numbers_and_broken_lines(spark: SparkSession, tmp_path:
         json.dumps({"ts": moment + 3_600_000, "text": None}),
     ]
     path.write_text("\n".join([*lines, "{broken", json.dumps({"text": "no time"})]) + "\n")
-    found = census_of(spark, Source((str(path),), ts_unit="ms"))
+    found = census_of(spark, EventSource((str(path),), ts_unit="ms"))
     assert found.flaws == {"malformed": 1, "null_time": 1}
     assert (found.good, found.first, found.last) == (2, FIRST, FIRST + 1)
     with pytest.raises(InputError, match="holds numbers: say --ts-unit"):
-        census_of(spark, Source((str(path),)))
+        census_of(spark, EventSource((str(path),)))
 
 
 def test_parquet_without_zone_is_utc_and_the_span_is_cut(
@@ -62,7 +72,7 @@ def test_parquet_without_zone_is_utc_and_the_span_is_cut(
 ) -> None:
     hours = [datetime(2020, 3, 1, hour) for hour in range(5)]
     path = rows_file(ts=pa.array([*hours, None], pa.timestamp("ms")))
-    source = Source(
+    source = EventSource(
         (path,),
         since=datetime(2020, 3, 1, 1, tzinfo=UTC),
         until=datetime(2020, 3, 1, 3, tzinfo=UTC),
@@ -78,32 +88,32 @@ def test_time_before_1970_falls_into_the_slot_that_holds_it(
     path = rows_file(
         ts=pa.array([datetime(1969, 12, 31, 23, 30, tzinfo=UTC)], pa.timestamp("us", "UTC"))
     )
-    assert census_of(spark, Source((path,)), ()).first == -1
+    assert census_of(spark, EventSource((path,)), ()).first == -1
 
 
 def test_what_cannot_be_read_says_why(
     spark: SparkSession, tmp_path: Path, rows_file: Callable[..., str]
 ) -> None:
     with pytest.raises(InputError, match=r"cannot read .*nowhere"):
-        read_events(spark, Source((str(tmp_path / "nowhere.parquet"),)))
+        read_events(spark, EventSource((str(tmp_path / "nowhere.parquet"),)))
     path = rows_file(time=[1], words=["a"])
     with pytest.raises(InputError, match=r"no column 'ts' \(it has time, words\)"):
-        read_events(spark, Source((path,)))
+        read_events(spark, EventSource((path,)))
     with pytest.raises(InputError, match="no column 'text'"):
-        read_events(spark, Source((path,), ts="time", ts_unit="s"), ("text",))
+        read_events(spark, EventSource((path,), ts="time", ts_unit="s"), ("text",))
     with pytest.raises(InputError, match="is array<bigint>, which is no time stamp"):
-        read_events(spark, Source((rows_file(ts=[[1]]),)))
+        read_events(spark, EventSource((rows_file(ts=[[1]]),)))
     (tmp_path / "not.parquet").write_text("hello")
     with pytest.raises(InputError, match="cannot read"):
-        read_events(spark, Source((str(tmp_path / "not.parquet"),)))
+        read_events(spark, EventSource((str(tmp_path / "not.parquet"),)))
     with pytest.raises(InputError, match="cannot tell the format"):
-        Source(("log.xyz",))
+        EventSource(("log.xyz",))
     with pytest.raises(InputError, match="format must be"):
-        Source(("log",), "avro")
+        EventSource(("log",), "avro")
 
 
 def test_no_usable_row_strictness_and_stray_times_are_errors() -> None:
-    source = Source(("log.csv",))
+    source = EventSource(("log.csv",))
     with pytest.raises(
         InputError, match=r"no row with a usable time stamp \(2 rows with null time"
     ):

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from meander.model import Workload
-from meander.planning.cvi import Effort
-from meander.planning.forecast import make_forecast
-from meander.planning.mdp import Model
-from meander.planning.mtm import mtm_from_trace
-from meander.planning.partitions import Family
-from meander.planning.pmc import Choices, Frontier, improve, solve
-from meander.spark import forecast as on_spark
-from meander.spark.forecast import Spread
+from meander.planning.ahead.cvi import Effort
+from meander.planning.ahead.forecast import make_forecast
+from meander.planning.ahead.mdp import Model
+from meander.planning.ahead.mtm import mtm_from_trace
+from meander.planning.ahead.pmc import Choices, Frontier, improve, solve
+from meander.planning.exact.partitions import Family
+from meander.spark.pipeline import forecast as on_spark
+from meander.spark.pipeline.forecast import Spread
 
 TRACE = [3, 4, 5, 6, 5, 4, 3, 4, 5, 6, 4, 3, 5, 6, 5, 3, 4, 6, 5, 4, 3]
 

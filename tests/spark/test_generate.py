@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import bit_xor, col, xxhash64
 
 from meander.errors import InputError
-from meander.spark import generate as module
-from meander.spark.generate import Stream, generate, hourly_rates, write_tweets
+from meander.spark.pipeline import generate as module
+from meander.spark.pipeline.generate import Stream, generate, hourly_rates, write_tweets
 
 SMALL = Stream(rows=4000, users=500, days=14)
 

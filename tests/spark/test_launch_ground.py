@@ -9,7 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from meander.errors import InputError
-from meander.spark import ground, ship
+from meander.spark.cluster import session_check as ground
+from meander.spark.cluster import ship
 
 
 def test_too_few_slots_are_counted(spark: SparkSession) -> None:
@@ -54,7 +55,7 @@ def test_a_session_of_the_user_is_told_once_what_it_lacks(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     (daemon, once) = ground.remarks({"spark.master": "local[4]"})
-    assert "spark.python.daemon.module=meander.spark.daemon" in daemon
+    assert "spark.python.daemon.module=meander.spark.cluster.daemon" in daemon
     assert "local[4,4]" in once
     for _ in range(2):
         ground._say("app-1", daemon)
@@ -88,7 +89,7 @@ def test_the_zip_of_the_package_can_be_imported_without_an_installation() -> Non
     archive = ship.zip_package()
     code = (
         f"import sys; sys.path = [p for p in sys.path if not p.endswith('src')]; "
-        f"sys.path.insert(0, {str(archive)!r}); import meander.spark.jobs; "
+        f"sys.path.insert(0, {str(archive)!r}); import meander.spark.deploy.jobs; "
         "import meander.operators as o; import pyarrow as pa; "
         "o.tokenise(pa.array(['a b'])); print(o.__file__)"
     )

@@ -15,8 +15,8 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from meander.errors import InputError
-from meander.spark import ground
-from meander.spark.jobs import Ending, SparkJobs, pickled
+from meander.spark.cluster import session_check as ground
+from meander.spark.deploy.jobs import Ending, SparkJobs, pickled
 
 
 @pytest.fixture

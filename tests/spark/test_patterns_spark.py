@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession, functions
 import meander
 from meander.cli.main import main
 from meander.operators import STOP_WORDS, FrequentPatterns, PatternRules, generate
-from meander.spark.maximal import batch_patterns, compare
-from meander.spark.patterns import pattern_words
+from meander.spark.pipeline.maximal import batch_patterns, compare
+from meander.spark.pipeline.patterns import pattern_words
 
 WORDS = ["storm", "apache", "Spark", "ärger", "of", "river", "state", "ω"]
 RULES = PatternRules(size_max=8, stop_words=STOP_WORDS)

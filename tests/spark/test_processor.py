@@ -18,11 +18,11 @@ from pyspark.sql.types import StructType
 
 import meander
 from meander.errors import InputError, OperatorError, StateError
-from meander.runtime.adapter import OperatorAdapter
-from meander.runtime.rows import Mark, Rows
-from meander.spark.processor import ProcessorOperator, processor
-from meander.spark.processor_state import ProcessorState
-from meander.spark.processor_values import row_fitter
+from meander.runtime.process.adapter import OperatorAdapter
+from meander.runtime.wire.rows import Mark, Rows
+from meander.spark.processor.operator import ProcessorOperator, processor
+from meander.spark.processor.state import ProcessorState
+from meander.spark.processor.values import row_fitter
 
 SCHEMA = "k string, at timestamp, n long"
 OUT = "k string, what string, n long"

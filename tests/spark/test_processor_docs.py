@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from meander.runtime.adapter import OperatorAdapter
-from meander.runtime.rows import Mark, Rows
+from meander.runtime.process.adapter import OperatorAdapter
+from meander.runtime.wire.rows import Mark, Rows
 
 DOCS = Path(__file__).parents[2] / "docs"
 S = 1_000_000

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StatefulProcessor
 
 import meander
-from meander.spark.processor import processor
+from meander.spark.processor.operator import processor
 
 cloudpickle.register_pickle_by_value(processors)  # workers cannot import the tests
 

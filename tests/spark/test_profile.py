@@ -16,11 +16,11 @@ from pyspark.sql.functions import col
 from twin import Cells, count_patterns, count_words, task_of, words, xxh64
 
 from meander.errors import InputError
-from meander.spark.events import Source
-from meander.spark.patterns import PatternRules
-from meander.spark.profile import Profile, read_profile, read_workload
-from meander.spark.profiling import Settings, profile
-from meander.spark.words import words as spark_words
+from meander.spark.pipeline.events import EventSource
+from meander.spark.pipeline.patterns import PatternRules
+from meander.spark.pipeline.profile import Profile, read_profile, read_workload
+from meander.spark.pipeline.profiling import ProfileSettings, profile
+from meander.spark.pipeline.words import words as spark_words
 
 ODD = [
     "Plain words, PLAIN words", None, "", "…!", "snake_case and 3.14 and ½ x²",
@@ -78,7 +78,9 @@ def test_word_count_equals_the_twin_in_every_cell_and_empty_slots_are_there(
     rows = some_rows(300, seed=1, span_s=3 * 3600)
     rows += [(second + 9 * 3600, text) for second, text in some_rows(100, seed=2, span_s=3600)]
     path = rows_file(**as_table(rows))
-    found = profile(spark, Source((path,)), str(tmp_path / "p"), Settings(tasks=16, slot_s=1800))
+    found = profile(
+        spark, EventSource((path,)), str(tmp_path / "p"), ProfileSettings(tasks=16, slot_s=1800)
+    )
     expected = count_words(rows, 1800, 16)
     assert cells_of(found) == expected
     assert (
@@ -94,7 +96,7 @@ def test_a_profile_is_read_back_as_workloads(
 ) -> None:
     rows = some_rows(200, seed=3, span_s=5 * 3600)
     out = str(tmp_path / "p")
-    profile(spark, Source((rows_file(**as_table(rows)),)), out, Settings(tasks=8))
+    profile(spark, EventSource((rows_file(**as_table(rows)),)), out, ProfileSettings(tasks=8))
     cells = count_words(rows, 3600, 8)
     slots = sorted({slot for slot, _ in cells})
     work = np.array([[cells[s, t][0] for t in range(8)] for s in slots])
@@ -111,12 +113,16 @@ def test_a_profile_is_read_back_as_workloads(
     with pytest.raises(InputError, match="has no slot at 2021-01-01T00:00:00Z"):
         read_workload(out, "2021-01-01")
     with pytest.raises(InputError, match="not empty"):
-        profile(spark, Source((rows_file(**as_table(rows)),)), out, Settings(tasks=8))
+        profile(spark, EventSource((rows_file(**as_table(rows)),)), out, ProfileSettings(tasks=8))
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "letters").touch()
     with pytest.raises(InputError, match="will not delete it"):
         profile(
-            spark, Source((out,), "parquet"), str(tmp_path / "precious"), Settings(), force=True
+            spark,
+            EventSource((out,), "parquet"),
+            str(tmp_path / "precious"),
+            ProfileSettings(),
+            force=True,
         )
     with pytest.raises(InputError, match="no profile, or was never completed"):
         read_profile(tmp_path)
@@ -126,7 +132,7 @@ def test_texts_without_words_give_a_profile_of_zeros(
     spark: SparkSession, rows_file: Callable[..., str], tmp_path: Path
 ) -> None:
     path = rows_file(**as_table([(int(START.timestamp()), "")]))
-    found = profile(spark, Source((path,)), str(tmp_path / "p"), Settings(tasks=2))
+    found = profile(spark, EventSource((path,)), str(tmp_path / "p"), ProfileSettings(tasks=2))
     assert list(cells_of(found).values()) == [(0, 0, 0)] * 2
     assert found.facts["summary"]["keys"] == 0
 
@@ -138,8 +144,8 @@ def test_patterns_equal_a_replay_of_every_event(
     rows = some_rows(60, seed=window_s, span_s=2400)
     rows[0] = (int(START.timestamp()) + 600 - 90, "leaves exactly at a boundary")
     rules = PatternRules(window_s, size_max=3, words_max=4)
-    wanted = Settings("frequent-patterns", tasks=4, slot_s=slot_s, rules=rules)
-    found = profile(spark, Source((rows_file(**as_table(rows)),)), str(tmp_path / "p"), wanted)
+    wanted = ProfileSettings("frequent-patterns", tasks=4, slot_s=slot_s, rules=rules)
+    found = profile(spark, EventSource((rows_file(**as_table(rows)),)), str(tmp_path / "p"), wanted)
     assert cells_of(found) == count_patterns(rows, slot_s, 4, window_s, 3, 4)
 
 
@@ -148,8 +154,8 @@ def test_stop_words_and_dictionary_choose_the_words_of_patterns(
 ) -> None:
     rows = [(int(START.timestamp()), "the storm the apache storm is")]
     rules = PatternRules(3600, 2, 20, frozenset({"the"}), frozenset({"the", "storm", "apache"}))
-    wanted = Settings("frequent-patterns", tasks=4, rules=rules)
-    found = profile(spark, Source((rows_file(**as_table(rows)),)), str(tmp_path / "p"), wanted)
+    wanted = ProfileSettings("frequent-patterns", tasks=4, rules=rules)
+    found = profile(spark, EventSource((rows_file(**as_table(rows)),)), str(tmp_path / "p"), wanted)
     alive = read_workload(tmp_path / "p", "last").size
     expected = [0] * 4
     for pattern in ("apache", "storm", "apache storm"):
@@ -165,8 +171,8 @@ def test_any_key_columns_count_events_and_distinct_keys(
         ts=pa.array([START] * 5, pa.timestamp("us", "UTC")),
         **{"slot.no": pa.array(["ann", "bob", "ann", None, None]), "flaw": pa.array([1, 2, 1, 7, 8])},
     )  # fmt: skip
-    wanted = Settings("key", tasks=1, keys=("slot.no", "flaw"))
-    found = profile(spark, Source((path,)), str(tmp_path / "p"), wanted)
+    wanted = ProfileSettings("key", tasks=1, keys=("slot.no", "flaw"))
+    found = profile(spark, EventSource((path,)), str(tmp_path / "p"), wanted)
     assert list(cells_of(found).values()) == [(5, 27 + 27 + 24 + 24, 4)]
     assert found.facts["summary"]["top"][0] == {"key": "ann, 1", "count": 2, "share": 0.4}
 
@@ -183,7 +189,7 @@ def test_any_key_columns_count_events_and_distinct_keys(
 )
 def test_wrong_settings_are_refused(change: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Settings(**change)
+        ProfileSettings(**change)
 
 
 def test_too_many_patterns_are_refused_before_any_work() -> None:

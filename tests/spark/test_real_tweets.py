@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from test_profile import cells_of
 from twin import count_words
 
-from meander.spark import generate
-from meander.spark.events import Source
-from meander.spark.profiling import Settings, profile
+from meander.spark.pipeline import generate
+from meander.spark.pipeline.events import EventSource
+from meander.spark.pipeline.profiling import ProfileSettings, profile
 
 
 def rows_of(path: Path, since: datetime, until: datetime) -> list[tuple[int, str | None]]:
@@ -43,8 +43,8 @@ def test_every_cell_of_the_real_tweets_equals_a_count_in_plain_python(
     until: datetime,
 ) -> None:
     path = real("tweets.parquet")
-    source = Source((str(path),), since=since, until=until)
-    found = profile(spark, source, str(tmp_path / "p"), Settings(tasks=64))
+    source = EventSource((str(path),), since=since, until=until)
+    found = profile(spark, source, str(tmp_path / "p"), ProfileSettings(tasks=64))
     assert cells_of(found) == count_words(rows_of(path, since, until), 3600, 64)
 
 
@@ -53,7 +53,7 @@ def test_the_generators_constants_are_those_of_the_real_tweets(
     spark: SparkSession, real: Callable[[str], Path], tmp_path: Path
 ) -> None:
     path = real("tweets.parquet")
-    keys = profile(spark, Source((str(path),)), str(tmp_path / "p"), Settings(tasks=1))
+    keys = profile(spark, EventSource((str(path),)), str(tmp_path / "p"), ProfileSettings(tasks=1))
     shares = keys.facts["summary"]["top_share"]
     assert abs(shares["1"] - generate.VOCABULARY[0]) < 1e-4
     assert generate.VOCABULARY[9] < shares["1000"] < generate.VOCABULARY[10]

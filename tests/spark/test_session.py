@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from meander.errors import InputError
-from meander.runtime.memory import KEEP
-from meander.spark import java
-from meander.spark.session import classic, explained, local, settings
+from meander.runtime.process.memory import KEEP
+from meander.spark.cluster import java
+from meander.spark.cluster.session import classic, explained, local, settings
 
 
 def test_a_running_session_is_used(spark: SparkSession) -> None:

@@ -23,9 +23,9 @@ from word_counts import counted
 
 import meander
 from meander.operators import WordCount
-from meander.runtime import reception
-from meander.runtime.version import versions
-from meander.spark.deploy import ElasticOperator
+from meander.runtime.driver import service as reception
+from meander.runtime.wire.version import versions
+from meander.spark.deploy.deploy import ElasticOperator
 
 TASKS = 32
 

@@ -18,8 +18,8 @@ from pyspark.sql import functions as F  # noqa: N812
 import meander
 from meander.errors import InputError
 from meander.operators import WordCount
-from meander.runtime.credentials import Credentials
-from meander.spark.deploy import ElasticOperator
+from meander.runtime.wire.credentials import Credentials
+from meander.spark.deploy.deploy import ElasticOperator
 
 TASKS = 16
 

@@ -7,20 +7,20 @@ from pathlib import Path
 import numpy as np
 from pyspark.sql import SparkSession
 
-from meander.lab.ground import Ground
-from meander.lab.registry import experiment
-from meander.lab.runner import run
-from meander.lab.tables import Table
+from meander_lab.experiments.ground import ExperimentGround
+from meander_lab.experiments.registry import experiment
+from meander_lab.experiments.runner import run
+from meander_lab.experiments.tables import ResultTable
 
 
 def test_figure_14_on_generated_tweets(spark: SparkSession, tmp_path: Path) -> None:
-    ground = Ground("toy", None, tmp_path)
+    ground = ExperimentGround("toy", None, tmp_path)
     assert ground.data.startswith("generated")
     assert run([experiment("fig14")], ground, tmp_path, lambda _: None) == []
-    rows = Table(tmp_path, "fig14").read()
+    rows = ResultTable(tmp_path, "fig14").read()
     assert rows.names("method") == ["exact", "candidates"]
     exact = rows.where(method="exact")[0]
     assert exact["partitions"] == exact["states"]
     assert exact["seconds"] > 0
-    again = Ground("toy", None, tmp_path)
+    again = ExperimentGround("toy", None, tmp_path)
     assert np.array_equal(again.trace.nodes, ground.trace.nodes)

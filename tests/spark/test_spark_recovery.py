@@ -25,8 +25,8 @@ from word_counts import counted
 import meander
 from meander.errors import CheckpointError
 from meander.operators import WordCount
-from meander.runtime.processes import SourceBatch
-from meander.spark.deploy import ElasticOperator
+from meander.runtime.roles.entry import SourceBatch
+from meander.spark.deploy.deploy import ElasticOperator
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from meander.errors import InputError
-from meander.spark.events import Source
-from meander.spark.trace import Scaling, make_trace, read_trace, write_trace
-from meander.spark.volumes import volumes_of_events, volumes_of_series
+from meander.spark.pipeline.events import EventSource
+from meander.spark.pipeline.trace import Scaling, make_trace, read_trace, write_trace
+from meander.spark.pipeline.volumes import volumes_of_events, volumes_of_series
 
 
 def hours(count: int) -> np.ndarray:
@@ -132,24 +132,24 @@ def test_events_are_counted_per_slot_and_a_series_is_summed(
         "series": ["a", "a", "a"],
     }
     path = rows_file(**columns)
-    events = volumes_of_events(spark, Source((path,)), 3600)
+    events = volumes_of_events(spark, EventSource((path,)), 3600)
     assert events.volume.tolist() == [2, 0, 0, 1]
     assert not events.missing.any()
-    series = volumes_of_series(spark, Source((path,)), 3600, series="a")
+    series = volumes_of_series(spark, EventSource((path,)), 3600, series="a")
     assert series.volume.tolist() == [7, 0, 0, 5]
     assert series.missing.tolist() == [False, True, True, False]
     columns["count"] = pa.array([3, -4, None])
-    odd = volumes_of_series(spark, Source((rows_file(**columns),)), 3600)
+    odd = volumes_of_series(spark, EventSource((rows_file(**columns),)), 3600)
     assert (odd.volume.tolist(), odd.census.flaws) == ([3], {"bad_count": 2})
     with pytest.raises(InputError, match="no series 'b': there are a"):
-        volumes_of_series(spark, Source((path,)), 3600, series="b")
+        volumes_of_series(spark, EventSource((path,)), 3600, series="b")
 
 
 def test_the_known_gaps_of_a_real_series_are_found(
     spark: SparkSession, real: Callable[[str], Path]
 ) -> None:
     path = str(real("volumes.parquet"))
-    found = volumes_of_series(spark, Source((path,)), 3600, series="congress_hour")
+    found = volumes_of_series(spark, EventSource((path,)), 3600, series="congress_hour")
     assert int(found.volume.sum()) == 5_059_274
     trace = make_trace(found.slots, found.volume, Scaling(), missing=found.missing, gaps="hold")
     assert [(str(gap.start)[:10], gap.slots) for gap in trace.gaps] == [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from meander.spark.deploy import ElasticOperator
+from meander.spark.deploy.deploy import ElasticOperator
 
 
 def counted(operator: ElasticOperator) -> Counter[str]:

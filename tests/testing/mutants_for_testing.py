@@ -1,6 +1,6 @@
 """A broken machine that fails often, to try the kit itself on."""
 
-from meander.protocol.node import Node
+from meander.protocol.node.node import Node
 from meander.testing.process import Classes
 
 

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from meander.model import TaskId
-from meander.protocol.state import Emission, Operator
+from meander.protocol.state import Emission, OperatorPort
 from meander.testing.alarms import SET, Alarms, AlarmTrial
 from meander.testing.faults import FAULTS, generate
 from meander.testing.simulate import Outcome, run
@@ -37,7 +37,7 @@ def test_an_alarm_that_goes_off_twice_is_noticed() -> None:
             return emissions
 
     class Trial(AlarmTrial):
-        def operator(self, notice: Callable[[TaskId, str], None]) -> Operator:
+        def operator(self, notice: Callable[[TaskId, str], None]) -> OperatorPort:
             return Again(self.tasks, self._padding, notice)
 
     assert any("alarms" in text for text in simulate(1, Trial).violations)

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from meander.errors import InputError
-from meander.protocol.feeder import Feeder
+from meander.protocol.edges.feeder import Feeder
+from meander.protocol.edges.server import StateServer
 from meander.protocol.messages import MASTER
-from meander.protocol.node import Node
-from meander.protocol.server import StateServer
+from meander.protocol.node.node import Node
 from meander.testing.cluster import Cluster
 from meander.testing.faults import COMMANDS, FAULTS, Incident, Schedule, generate, parse_faults
 from meander.testing.injector import Injector

@@ -10,8 +10,8 @@ from typing import Any
 
 from meander.errors import DeadlockError, InfeasibleError
 from meander.model import Assignment, Move, Plan, Round
-from meander.planning.phases import makespan
-from meander.planning.rounds import Pause
+from meander.planning.exact.phases import makespan
+from meander.planning.exact.rounds import PauseBudget
 
 
 def to_line(answer: dict[str, Any]) -> str:
@@ -19,7 +19,9 @@ def to_line(answer: dict[str, Any]) -> str:
     return json.dumps(answer, ensure_ascii=False, allow_nan=False)
 
 
-def of_plan(plan: Plan, rounds: Sequence[Round], pause: Pause | None = None) -> dict[str, Any]:
+def of_plan(
+    plan: Plan, rounds: Sequence[Round], pause: PauseBudget | None = None
+) -> dict[str, Any]:
     """Describe a plan and how it is carried out."""
     return {
         "feasible": True,
@@ -62,7 +64,7 @@ def _of_move(move: Move) -> dict[str, Any]:
     return {"task": move.task, "from": move.source, "to": move.target, "size": move.size}
 
 
-def _of_round(round_: Round, pause: Pause | None) -> dict[str, Any]:
+def _of_round(round_: Round, pause: PauseBudget | None) -> dict[str, Any]:
     """Describe a round; `makespan` is what its busiest link passes."""
     longest = makespan(round_.moves)
     return {

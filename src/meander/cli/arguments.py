@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from meander.errors import InputError
-from meander.planning.rounds import Limits, Pause
+from meander.planning.exact.rounds import PauseBudget, RoundLimits
 
 UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
@@ -33,14 +33,14 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def limits_of(args: argparse.Namespace) -> Limits:
+def limits_of(args: argparse.Namespace) -> RoundLimits:
     """Make limits of the arguments."""
     if (args.rounds_pause_ms is None) != (args.bandwidth is None):
         raise InputError("--rounds-pause-ms and --bandwidth belong together: give both or none")
     pause = None
     if args.rounds_pause_ms is not None:
-        pause = Pause(args.rounds_pause_ms, args.bandwidth, args.overhead_ms)
-    return Limits(args.rounds_tasks, args.rounds_bytes, pause)
+        pause = PauseBudget(args.rounds_pause_ms, args.bandwidth, args.overhead_ms)
+    return RoundLimits(args.rounds_tasks, args.rounds_bytes, pause)
 
 
 def positive(text: str) -> int:

@@ -11,7 +11,7 @@ from meander.cli.main import OK, WRONG, complain
 from meander.errors import MeanderError
 
 if TYPE_CHECKING:
-    from meander.runtime.inspect import Checkpoint
+    from meander.runtime.clients.checkpoint_reader import CheckpointReader
 
 BROKEN = 1
 """Exit code when something that the manifest names is missing or damaged."""
@@ -35,25 +35,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Look and print."""
-    from meander.runtime.inspect import Checkpoint
+    from meander.runtime.clients.checkpoint_reader import CheckpointReader
 
     try:
-        checkpoint = Checkpoint(args.where)
+        checkpoint = CheckpointReader(args.where)
         return int({"ls": _ls, "verify": _verify, "show": _show}[args.what](checkpoint, args))
     except (MeanderError, OSError) as error:
         complain(str(error))
         return WRONG
 
 
-def _ls(checkpoint: Checkpoint, args: argparse.Namespace) -> int:
-    from meander.runtime.inspect import lines_of
+def _ls(checkpoint: CheckpointReader, args: argparse.Namespace) -> int:
+    from meander.runtime.clients.checkpoint_reader import lines_of
 
     found = checkpoint.listing()
     print(to_line(found) if args.json else "\n".join(lines_of(found)))
     return OK
 
 
-def _verify(checkpoint: Checkpoint, args: argparse.Namespace) -> int:
+def _verify(checkpoint: CheckpointReader, args: argparse.Namespace) -> int:
     faults = checkpoint.verify()
     records = sum(len(kept.chain) for kept in checkpoint.manifest.records.values())
     if args.json:
@@ -66,7 +66,7 @@ def _verify(checkpoint: Checkpoint, args: argparse.Namespace) -> int:
     return BROKEN if faults else OK
 
 
-def _show(checkpoint: Checkpoint, args: argparse.Namespace) -> int:
+def _show(checkpoint: CheckpointReader, args: argparse.Namespace) -> int:
     facts, table = checkpoint.show(args.task)
     count = 0 if table is None else table.num_rows
     shown = [] if table is None else table.slice(0, max(0, args.rows)).to_pylist()

@@ -11,14 +11,14 @@ from rich.table import Table
 
 from meander.cli.answers import to_line
 from meander.cli.arguments import add_problem
-from meander.cli.bench import median_s
 from meander.cli.main import OK
-from meander.cli.picture import amount
-from meander.cli.plots import plot_comparison, plot_path
 from meander.cli.reading import read_one
 from meander.errors import InfeasibleError, InputError, TooLargeError
 from meander.model import Plan, Problem
 from meander.planning import POLICIES, plan
+from meander.show.picture import amount
+from meander.show.plots import plot_comparison, plot_path
+from meander_lab.cli.bench import median_s
 
 RING = "hash ring to ring"
 RING_TASKS_MAX = 10**5
@@ -72,7 +72,7 @@ def _row(problem: Problem, policy: str) -> dict[str, Any]:
 
 
 def _ring_row(problem: Problem) -> dict[str, Any]:
-    from meander.planning.hashing import ring_history
+    from meander.planning.rivals.hashing import ring_history
 
     before = max(1, len(problem.current.nodes))
     plans = ring_history(problem.workload, (before, problem.nodes), str(problem.tau))

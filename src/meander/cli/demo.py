@@ -40,15 +40,15 @@ def run(args: argparse.Namespace) -> int:
 
 def stream(output: Path | None) -> int:
     """Count generated tweets on Spark, from 4 nodes to 6 and back to 3 while they flow."""
-    from meander.cli.live_loop import Rescale, Wish
     from meander.cli.run import live
-    from meander.runtime.generated import Tweets
+    from meander.run.loop import RunOptions, ScriptedRescale
+    from meander.sources.generated import Tweets
 
     _announce()
     where = output or Path(tempfile.mkdtemp(prefix="meander-demo-"))
-    wish = Wish(
+    wish = RunOptions(
         Tweets(STREAM_S, TWEETS_S), where, nodes=4, tasks=64,
-        rescales=tuple(Rescale(*r) for r in RESCALES), pause_ms=100.0, verify=True,
+        rescales=tuple(ScriptedRescale(*r) for r in RESCALES), pause_ms=100.0, verify=True,
     )  # fmt: skip
     print(
         f"Word count of {wish.source.describe()}, on nodes that live in Spark tasks: 4 nodes, then "
@@ -61,15 +61,16 @@ def stream(output: Path | None) -> int:
 def explain() -> int:
     """Plan a small rescale and explain every part of it."""
     _announce()
-    from meander.cli import compare, picture
+    from meander.cli import compare
     from meander.cli.instances import instance
     from meander.planning import plan
-    from meander.planning.rounds import Limits, Pause, rounds
+    from meander.planning.exact.rounds import PauseBudget, RoundLimits, rounds
+    from meander.show import picture
 
     problem = instance(64, 6, 8, "0.2")
     found = plan(problem)
-    pause = Pause(PAUSE_MS, BANDWIDTH, OVERHEAD_MS)
-    steps = rounds(found, Limits(pause=pause))
+    pause = PauseBudget(PAUSE_MS, BANDWIDTH, OVERHEAD_MS)
+    steps = rounds(found, RoundLimits(pause=pause))
     console = Console(highlight=False)
     _say(
         console, "1. What to move",
@@ -115,7 +116,7 @@ def _say(console: Console, title: str, text: str) -> None:
 
 
 def _show_phases(console: Console, steps: tuple[Round, ...]) -> None:
-    from meander.planning.phases import check_phases, makespan, phases
+    from meander.planning.exact.phases import check_phases, makespan, phases
 
     largest = max(steps, key=lambda round_: len({m[1:3] for m in round_.moves}))
     schedule = phases(largest.moves)
@@ -130,7 +131,7 @@ def _show_phases(console: Console, steps: tuple[Round, ...]) -> None:
 
 
 def _phase_table(schedule: tuple[Phase, ...]) -> Table:
-    from meander.cli.picture import amount
+    from meander.show.picture import amount
 
     table = Table(box=None, pad_edge=False)
     for column in ("phase", "bytes each"):

@@ -15,16 +15,16 @@ from rich.table import Table
 from rich.text import Text
 
 from meander.cli.arguments import positive
-from meander.cli.evaluation import Lab, Span
 from meander.cli.main import OK
-from meander.cli.plots import new_figure, plot_path, save
 from meander.errors import InputError
-from meander.lab.palette import INK, POLICY_COLOR
 from meander.model import exact_tau
 from meander.planning import POLICIES
-from meander.planning.evaluate import Replay, summary
-from meander.planning.mdp import check_gamma
-from meander.planning.mtm import KINDS
+from meander.planning.ahead.evaluate import Replay, summary
+from meander.planning.ahead.mdp import check_gamma
+from meander.planning.ahead.mtm import KINDS
+from meander.show.palette import INK, POLICY_COLOR
+from meander.show.plots import new_figure, plot_path, save
+from meander.spark.pipeline.evaluation import Evaluation, TestSpan
 
 DEFAULT = "storm,flink,consistent-hash,redist,ssm,mtm:n,mtm:direction,mtm:slot,oms"
 FIRST = ("ssm",)
@@ -77,11 +77,11 @@ def run(args: argparse.Namespace) -> int:
     """Evaluate and report."""
     check_gamma(args.gamma)
     tau, names = exact_tau(args.tau), _policies(args.policies)
-    from meander.spark.profile import read_profile
-    from meander.spark.trace import read_trace
+    from meander.spark.pipeline.profile import read_profile
+    from meander.spark.pipeline.trace import read_trace
 
-    span = Span(read_trace(args.trace), read_profile(args.profile), args)
-    lab = Lab(span, args)
+    span = TestSpan(read_trace(args.trace), read_profile(args.profile), args)
+    lab = Evaluation(span, args)
     for name in names:
         lab.replay(name)
     answer = {
@@ -119,7 +119,7 @@ def _policies(text: str) -> list[str]:
     return [*first, *inner, *(name for name in LAST if name in names)]
 
 
-def write_csv(path: Path, span: Span, replays: dict[str, Replay]) -> None:
+def write_csv(path: Path, span: TestSpan, replays: dict[str, Replay]) -> None:
     """Write one row per migration and policy."""
     try:
         with path.open("w", newline="") as out:

@@ -22,16 +22,16 @@ from meander.cli.arguments import positive
 from meander.cli.main import OK
 from meander.cli.mtm import read_mtm
 from meander.errors import InfeasibleError, InputError
-from meander.lab.provenance import commit
 from meander.model import Plan, Problem, Workload, exact_tau
-from meander.planning.ahead import mtm_plan, tried
-from meander.planning.cvi import Round
-from meander.planning.forecast import Forecast, digest, make_forecast
+from meander.planning.ahead.cvi import CandidateRound
+from meander.planning.ahead.forecast import Forecast, digest, make_forecast
+from meander.planning.ahead.mdp import check_gamma
+from meander.planning.ahead.mtm import Mtm
+from meander.planning.ahead.pmc import Choices, Improve, SweepProgress, improve
+from meander.planning.ahead.policy import mtm_plan, tried
+from meander.planning.exact.partitions import STATES_MAX, Ends, count_partitions, effective_tau
 from meander.planning.kernels.types import Floats
-from meander.planning.mdp import check_gamma
-from meander.planning.mtm import Mtm
-from meander.planning.partitions import STATES_MAX, Ends, count_partitions, effective_tau
-from meander.planning.pmc import Choices, Improve, Progress, improve
+from meander.show.provenance import commit
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,17 +70,17 @@ def run(args: argparse.Namespace) -> int:
     tell(f"{sum(counts.values()):.4g} feasible partitions: "
          + ", ".join(f"{count:.3g} for {n}" for n, count in counts.items()))  # fmt: skip
     began = time.perf_counter()
-    keeper = Checkpoint(
+    keeper = SweepCheckpoint(
         args.out.with_name(args.out.name + ".checkpoint"), _identity(args, mtm, load)
     )
     clock = Eta(began, 1e-6)
     start, pool = keeper.read() if args.resume else (None, None)
 
-    def on_sweep(progress: Progress, value: Floats, choices: Choices) -> None:
+    def on_sweep(progress: SweepProgress, value: Floats, choices: Choices) -> None:
         clock.sweep(progress)
         keeper.keep_sweep(value, choices)
 
-    def on_round(done: Round, ends: Mapping[int, Ends]) -> None:
+    def on_round(done: CandidateRound, ends: Mapping[int, Ends]) -> None:
         clock.round(done)
         keeper.keep_round(done, ends)
 
@@ -129,7 +129,7 @@ def report(
 def workload_of(args: argparse.Namespace) -> Workload:
     """Read the weights from a profile or a JSON file."""
     if args.profile:
-        from meander.spark.profile import read_workload
+        from meander.spark.pipeline.profile import read_workload
 
         return read_workload(args.profile, args.slot)
     try:
@@ -173,8 +173,8 @@ def sweeper(args: argparse.Namespace) -> Iterator[Improve]:
     if args.here:
         yield improve
         return
-    from meander.spark.forecast import Spread
-    from meander.spark.session import local
+    from meander.spark.cluster.session import local
+    from meander.spark.pipeline.forecast import Spread
 
     spread = Spread(local(args.master))
     try:
@@ -208,7 +208,7 @@ class Eta:
         self.began, self.tol = began, tol
         self.last, self.error = began, inf
 
-    def sweep(self, progress: Progress) -> None:
+    def sweep(self, progress: SweepProgress) -> None:
         """Tell of a sweep. The error falls ever faster, so the estimate is an upper one."""
         now = time.perf_counter()
         text = f"sweep {progress.sweeps}: within {progress.error:.1e} of the fixed point"
@@ -218,7 +218,7 @@ class Eta:
         tell(f"{text} ({now - self.began:.1f} s, {progress.looked_at:.3g} looked at)")
         self.last, self.error = now, progress.error
 
-    def round(self, done: Round) -> None:
+    def round(self, done: CandidateRound) -> None:
         """Tell of a round of candidates."""
         now = time.perf_counter()
         text = (
@@ -236,7 +236,7 @@ def tell(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-class Checkpoint:
+class SweepCheckpoint:
     """What a run has reached, in one file beside the result; replaced whole, removed at the end."""
 
     def __init__(self, path: Path, identity: str) -> None:
@@ -246,7 +246,7 @@ class Checkpoint:
         """Keep an exact iteration."""
         self._write(value=value, cost=choices.cost, choice=choices.choice, floor=choices.floor)
 
-    def keep_round(self, done: Round, pool: Mapping[int, Ends]) -> None:
+    def keep_round(self, done: CandidateRound, pool: Mapping[int, Ends]) -> None:
         """Keep the candidates of a round."""
         rows: dict[str, Any] = {f"ends_{n}": ends for n, ends in pool.items()}
         self._write(round=np.array(done.number), **rows)

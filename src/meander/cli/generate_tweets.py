@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Generate, and say how long it took."""
-    from meander.spark.generate import Stream, write_tweets
+    from meander.spark.pipeline.generate import Stream, write_tweets
 
     stream = Stream(args.rows, args.users, args.days, args.seed, args.start)
     spark = session_of(args)

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from meander.model import Assignment, Ints, Problem, Workload
-from meander.planning.feasible import smallest_tau
+from meander.planning.exact.feasible import smallest_tau
 
 SEEDS_MAX = 500
 TIGHTEST = Fraction(1, 10)

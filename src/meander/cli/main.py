@@ -21,7 +21,7 @@ from importlib import import_module
 from typing import Final, NamedTuple, NoReturn
 
 from meander import __version__
-from meander.runtime.memory import keep_arrow
+from meander.runtime.process.memory import keep_arrow
 
 OK: Final = 0
 INEXACT: Final = 1
@@ -42,17 +42,19 @@ class Command(NamedTuple):
 COMMANDS: Final = (
     Command("plan", "decide which tasks move, for one problem or many", "meander.cli.plan"),
     Command("compare", "all policies on one problem, side by side", "meander.cli.compare"),
-    Command("bench", "measure the planners and the router on this machine", "meander.cli.bench"),
+    Command(
+        "bench", "measure the planners and the router on this machine", "meander_lab.cli.bench"
+    ),
     Command("profile", "raw events to work and state per slot and task", "meander.cli.profile"),
     Command("trace", "volumes per slot to nodes and migrations", "meander.cli.trace"),
     Command("mtm", "a trace to the matrix of where n goes next", "meander.cli.mtm"),
     Command("forecast", "project migration costs into a file", "meander.cli.forecast"),
     Command("evaluate", "replay a trace with every policy", "meander.cli.evaluate"),
-    Command("experiment", "the paper's experiments, with verdicts", "meander.cli.experiment"),
+    Command("experiment", "the paper's experiments, with verdicts", "meander_lab.cli.experiment"),
     Command("generate", "made-up streams of any size", "meander.cli.generate"),
     Command("sim", "the migration protocol under faults, by seeds", "meander.cli.sim"),
-    Command("chaos", "kill, stop and cut off real processes; compare", "meander.cli.chaos"),
-    Command("soak", "rescale for a long time; what has grown?", "meander.cli.soak"),
+    Command("chaos", "kill, stop and cut off real processes; compare", "meander_lab.cli.chaos"),
+    Command("soak", "rescale for a long time; what has grown?", "meander_lab.cli.soak"),
     Command("run", "an operator on a stream, rescaled while it flows", "meander.cli.run"),
     Command("checkpoint", "look into a checkpoint: ls, verify, show", "meander.cli.checkpoint"),
     Command("demo", "a stream on Spark, rescaled while it flows", "meander.cli.demo"),

@@ -12,13 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from meander.cli.main import OK
-from meander.cli.plots import new_figure, plot_path, save
 from meander.errors import InputError
-from meander.lab.palette import INK
-from meander.planning.mtm import KINDS, Label, Mtm, mtm_from_trace, sequence_probability
+from meander.planning.ahead.mtm import KINDS, Label, Mtm, mtm_from_trace, sequence_probability
+from meander.show.palette import INK
+from meander.show.plots import new_figure, plot_path, save
 
 if TYPE_CHECKING:
-    from meander.spark.trace import Trace
+    from meander.spark.pipeline.trace import Trace
 
 SHOWN_MAX = 24
 """Labels of a matrix that a terminal can show; a larger one goes to --plot."""
@@ -54,7 +54,7 @@ def add_span(parser: argparse.ArgumentParser) -> None:
 
 def span_of(args: argparse.Namespace) -> Trace:
     """Read the trace and cut it as asked."""
-    from meander.spark.trace import read_trace
+    from meander.spark.pipeline.trace import read_trace
 
     trace = read_trace(args.trace)
     if args.since is None and args.until is None:

@@ -10,7 +10,7 @@ from meander.cli.sources import length
 from meander.errors import InputError
 
 if TYPE_CHECKING:
-    from meander.cli.live_apps import FindPatterns
+    from meander.run.apps import FindPatterns
 
 TOP = "top:"
 DEFAULTS: dict[str, Any] = {
@@ -68,8 +68,8 @@ def patterns_of(args: argparse.Namespace) -> FindPatterns:
     Raises:
         InputError: for a list of words that cannot be read, or too many patterns of a tweet.
     """
-    from meander.cli.live_apps import FindPatterns
-    from meander.operators.pattern_rules import STOP_WORDS, PatternRules, read_words
+    from meander.operators.patterns.rules import STOP_WORDS, PatternRules, read_words
+    from meander.run.apps import FindPatterns
 
     given = {
         name: default if getattr(args, name) is None else getattr(args, name)

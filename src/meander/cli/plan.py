@@ -11,11 +11,11 @@ from rich.console import Console
 from meander.cli import answers, reading
 from meander.cli.arguments import add_limits, add_problem, limits_of
 from meander.cli.main import INFEASIBLE, OK, WRONG, complain
-from meander.cli.plots import plot_front, plot_path, plot_plan
 from meander.errors import DeadlockError, InfeasibleError, InputError, TooLargeError
 from meander.model import Plan, Problem
 from meander.planning import POLICIES, plan
-from meander.planning.rounds import Limits, rounds
+from meander.planning.exact.rounds import RoundLimits, rounds
+from meander.show.plots import plot_front, plot_path, plot_plan
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     limits = limits_of(args)
     if args.pareto and args.policy != "ssm":
         raise InputError("--pareto is the front of ssm: it goes with no other --policy")
-    entries: Iterable[reading.Entry] = reading.read(args.file)
+    entries: Iterable[reading.ProblemEntry] = reading.read(args.file)
     if args.plot:
         entries = _exactly_one(entries)
     count, wrong, code = 0, list[str](), OK
@@ -71,14 +71,14 @@ def run(args: argparse.Namespace) -> int:
     return code if count == 1 else OK
 
 
-def _exactly_one(entries: Iterable[reading.Entry]) -> list[reading.Entry]:
+def _exactly_one(entries: Iterable[reading.ProblemEntry]) -> list[reading.ProblemEntry]:
     found = list(entries)
     if len(found) != 1:
         raise InputError(f"--plot draws one problem, but the input holds {len(found)}")
     return found
 
 
-def answer(problem: Problem, args: argparse.Namespace, limits: Limits) -> int:
+def answer(problem: Problem, args: argparse.Namespace, limits: RoundLimits) -> int:
     """Answer one problem on standard output."""
     try:
         if args.pareto:
@@ -92,7 +92,7 @@ def answer(problem: Problem, args: argparse.Namespace, limits: Limits) -> int:
     if args.json:
         say(answers.of_plan(found, steps, limits.pause), "", True)
     else:
-        from meander.cli.picture import show_plan
+        from meander.show.picture import show_plan
 
         show_plan(Console(highlight=False), found, steps, limits.pause)
     if args.plot:
@@ -111,7 +111,7 @@ def find(problem: Problem, args: argparse.Namespace) -> Plan:
 
 def show_front(problem: Problem, args: argparse.Namespace) -> None:
     """Print, and plot, the least cost for every τ."""
-    from meander.planning.pareto import pareto
+    from meander.planning.exact.pareto import pareto
 
     total = problem.workload.total_size
     points: list[dict[str, Any]] = [
@@ -127,7 +127,7 @@ def show_front(problem: Problem, args: argparse.Namespace) -> None:
     if args.json:
         say({"feasible": True, "pareto": points}, "", True)
     else:
-        from meander.cli.picture import front_table
+        from meander.show.picture import front_table
 
         Console(highlight=False).print(front_table(points, problem))
     if args.plot:

@@ -12,14 +12,14 @@ from rich.table import Table
 from meander.cli.answers import to_line
 from meander.cli.arguments import positive
 from meander.cli.main import OK, complain
-from meander.cli.plots import plot_path
 from meander.cli.sources import add_session, add_source, length, session_of, source_of
-from meander.spark import skew
-from meander.spark.slots import length_text
+from meander.show.plots import plot_path
+from meander.spark.pipeline import skew
+from meander.spark.pipeline.slots import length_text
 
 if TYPE_CHECKING:
-    from meander.spark.profile import Profile
-    from meander.spark.profiling import Settings
+    from meander.spark.pipeline.profile import Profile
+    from meander.spark.pipeline.profiling import ProfileSettings
 
 KEY_WIDTH_MAX = 40
 BAD = ("malformed", "null_time", "unparsable_time")
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Profile and show what was found."""
     wanted, source = _settings(args), source_of(args)
-    from meander.spark.profiling import profile
+    from meander.spark.pipeline.profiling import profile
 
     found = profile(session_of(args), source, args.output, wanted, force=args.force)
     load = found.workload("total")
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
             share = 100 * count / found.facts["rows"]
             complain(f"{count} rows ({share:.2g} %) are in no slot: {flaw.replace('_', ' ')}")
     if args.plot:
-        from meander.cli.pipeline_plots import plot_profile
+        from meander.show.pipeline_plots import plot_profile
 
         plot_profile(found, args.plot)
     if args.json:
@@ -79,15 +79,15 @@ def run(args: argparse.Namespace) -> int:
     return OK
 
 
-def _settings(args: argparse.Namespace) -> Settings:
-    from meander.operators.pattern_rules import PatternRules, read_words
-    from meander.spark.profiling import Settings
+def _settings(args: argparse.Namespace) -> ProfileSettings:
+    from meander.operators.patterns.rules import PatternRules, read_words
+    from meander.spark.pipeline.profiling import ProfileSettings
 
     listed = [frozenset[str]() if p is None else read_words(p)
               for p in (args.stop_words, args.dictionary)]  # fmt: skip
     rules = PatternRules(args.window, args.pattern_size, args.words_max, *listed)
     app = "key" if args.key and args.app == "word-count" else args.app
-    return Settings(app, args.tasks, args.slot, args.text, tuple(args.key), rules, args.top,
+    return ProfileSettings(app, args.tasks, args.slot, args.text, tuple(args.key), rules, args.top,
                     args.strict)  # fmt: skip
 
 

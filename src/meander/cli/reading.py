@@ -28,7 +28,7 @@ NODES_MAX = 10**6
 """Most nodes asked for: names are made for all that join."""
 
 
-class Entry(NamedTuple):
+class ProblemEntry(NamedTuple):
     """One problem of the input, or what is wrong with it."""
 
     line: int
@@ -50,7 +50,7 @@ def read_one(path: str) -> Problem:
     return entries[0].problem
 
 
-def read(path: str) -> Iterator[Entry]:
+def read(path: str) -> Iterator[ProblemEntry]:
     """Read problems one by one; `-` is standard input.
 
     Raises:
@@ -66,7 +66,7 @@ def read(path: str) -> Iterator[Entry]:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
 
 
-def _entries(file: BinaryIO, name: str) -> Iterator[Entry]:
+def _entries(file: BinaryIO, name: str) -> Iterator[ProblemEntry]:
     numbered = ((k, line) for k, line in enumerate(file, 1) if line.strip())
     first = next(numbered, None)
     if first is None:
@@ -83,16 +83,16 @@ def _entries(file: BinaryIO, name: str) -> Iterator[Entry]:
             return
         raise InputError(f"{name}: {error}") from None
     try:
-        yield Entry(first[0], to_problem(data))
+        yield ProblemEntry(first[0], to_problem(data))
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
 
 
-def _entry(number: int, line: bytes) -> Entry:
+def _entry(number: int, line: bytes) -> ProblemEntry:
     try:
-        return Entry(number, to_problem(_parse(line)))
+        return ProblemEntry(number, to_problem(_parse(line)))
     except InputError as error:
-        return Entry(number, None, str(error))
+        return ProblemEntry(number, None, str(error))
 
 
 def _stands_alone(line: bytes) -> bool:

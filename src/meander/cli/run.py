@@ -16,9 +16,9 @@ from meander.cli.patterns import add_patterns, patterns_of, refuse_patterns
 from meander.errors import InputError
 
 if TYPE_CHECKING:
-    from meander.cli.live_apps import Application
-    from meander.cli.live_loop import Rescale, Wish
-    from meander.runtime.sources import TextSource
+    from meander.run.apps import Application
+    from meander.run.loop import RunOptions, ScriptedRescale
+    from meander.sources.files import TextSource
 
 DIFFERENT = 1
 """Exit code when the counts are not those of a batch count."""
@@ -82,20 +82,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     stream.add_argument("--ts-unit", default="", help="s, ms or us, for numbers since 1970")
 
 
-def rescale(text: str) -> Rescale:
+def rescale(text: str) -> ScriptedRescale:
     """Read `6@20s`.
 
     >>> rescale("6@20s"), rescale("3@1.5")
     (Rescale(nodes=6, at_s=20.0), Rescale(nodes=3, at_s=1.5))
     """
-    from meander.cli.live_loop import Rescale
+    from meander.run.loop import ScriptedRescale
 
     found = re.fullmatch(r"(\d{1,4})@(\d{1,7}(?:\.\d{1,6})?)s?", text)
     if found is None or int(found[1]) < 1:
         raise argparse.ArgumentTypeError(
             f"{text!r} is no rescale: write NODES@SECONDS, for example 6@20s"
         )
-    return Rescale(int(found[1]), float(found[2]))
+    return ScriptedRescale(int(found[1]), float(found[2]))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -104,14 +104,14 @@ def run(args: argparse.Namespace) -> int:
     return live(wish, f"meander run {args.operator}", json_only=args.json)
 
 
-def wish_of(args: argparse.Namespace) -> Wish:
+def wish_of(args: argparse.Namespace) -> RunOptions:
     """Make a wish of the arguments.
 
     Raises:
         InputError: saying which argument cannot be.
     """
-    from meander.cli.live_loop import Wish
-    from meander.planning.forecast import Forecast
+    from meander.planning.ahead.forecast import Forecast
+    from meander.run.loop import RunOptions
     from meander.wiring import Planners
 
     if args.operator not in OPERATORS:
@@ -132,7 +132,7 @@ def wish_of(args: argparse.Namespace) -> Wish:
     source = source_of(args)
     if args.force:
         clear(args.output)
-    return Wish(
+    return RunOptions(
         source, args.output, args.nodes, args.tasks, tuple(args.rescale), args.pause_ms or None,
         args.policy, args.feeders, args.verify, args.master, args.checkpoint,
         doors_of(args), app_of(args), forecast,
@@ -141,7 +141,7 @@ def wish_of(args: argparse.Namespace) -> Wish:
 
 def app_of(args: argparse.Namespace) -> Application:
     """Make the application of the arguments."""
-    from meander.cli.live_apps import CountWords
+    from meander.run.apps import CountWords
 
     if args.operator == "frequent-patterns":
         return patterns_of(args)
@@ -151,8 +151,8 @@ def app_of(args: argparse.Namespace) -> Application:
 
 def source_of(args: argparse.Namespace) -> TextSource:
     """Make a source of the arguments."""
-    from meander.runtime.generated import Tweets
-    from meander.runtime.sources import FileReplay, SocketLines
+    from meander.sources.files import FileReplay, SocketLines
+    from meander.sources.generated import Tweets
 
     if args.seconds is not None and not (math.isfinite(args.seconds) and args.seconds > 0):
         raise InputError(f"--seconds must be a positive number, not {args.seconds}")
@@ -187,12 +187,12 @@ def clear(output: Path) -> None:
     shutil.rmtree(output)
 
 
-def live(wish: Wish, title: str, *, json_only: bool = False) -> int:
+def live(wish: RunOptions, title: str, *, json_only: bool = False) -> int:
     """Carry a wish out with a picture; print the results and give the exit code."""
     from meander.cli.answers import to_line
-    from meander.cli.live_run import carry_out
-    from meander.cli.live_view import View
-    from meander.cli.report import write
+    from meander.run.run import carry_out
+    from meander.show.html_report import write
+    from meander.show.live_view import View
 
     with View(title, quiet=json_only) as view:
         report = carry_out(wish, view.show, view.say)
@@ -210,7 +210,7 @@ def summarise(report: dict[str, Any], page: Path) -> None:
     """Print tables, the verdict and where things are."""
     from rich.console import Console
 
-    from meander.cli.report import (
+    from meander.show.html_report import (
         latency_rows,
         migration_rows,
         rich_table,

@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from meander.errors import InputError
-from meander.spark.slots import parse_length, parse_moment
+from meander.spark.pipeline.slots import parse_length, parse_moment
 
 if TYPE_CHECKING:
-    from meander.spark.events import Census, Source
-    from meander.spark.session import Session
+    from meander.spark.cluster.session import Session
+    from meander.spark.pipeline.events import Census, EventSource
 
 
 def add_source(parser: argparse.ArgumentParser) -> None:
@@ -38,16 +38,18 @@ def add_session(parser: argparse.ArgumentParser) -> None:
 
 def session_of(args: argparse.Namespace) -> Session:
     """Start the session, or give the running one."""
-    from meander.spark.session import local
+    from meander.spark.cluster.session import local
 
     return local(args.master, ui=args.spark_ui)
 
 
-def source_of(args: argparse.Namespace) -> Source:
+def source_of(args: argparse.Namespace) -> EventSource:
     """Make a source of the arguments."""
-    from meander.spark.events import Source
+    from meander.spark.pipeline.events import EventSource
 
-    return Source(tuple(args.input), args.format, args.ts, args.ts_unit, args.since, args.until)
+    return EventSource(
+        tuple(args.input), args.format, args.ts, args.ts_unit, args.since, args.until
+    )
 
 
 def bad_rows(census: Census) -> str:

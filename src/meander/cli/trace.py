@@ -12,13 +12,13 @@ from rich.table import Table
 from meander.cli.answers import to_line
 from meander.cli.arguments import positive
 from meander.cli.main import OK, complain
-from meander.cli.plots import plot_path
 from meander.cli.sources import add_session, add_source, bad_rows, length, session_of, source_of
-from meander.spark.slots import iso, length_text
+from meander.show.plots import plot_path
+from meander.spark.pipeline.slots import iso, length_text
 
 if TYPE_CHECKING:
-    from meander.spark.trace import Trace
-    from meander.spark.volumes import Volumes
+    from meander.spark.pipeline.trace import Trace
+    from meander.spark.pipeline.volumes import Volumes
 
 GAPS_SHOWN = 10
 
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Make the trace and show it."""
-    from meander.spark.trace import Scaling, make_trace, write_trace
+    from meander.spark.pipeline.trace import Scaling, make_trace, write_trace
 
     scaling = Scaling(args.min, args.max, args.hysteresis, args.low, args.high, args.high_quantile)
     found = _volumes(args)
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output:
         write_trace(trace, args.output)
     if args.plot:
-        from meander.cli.pipeline_plots import plot_trace
+        from meander.show.pipeline_plots import plot_trace
 
         plot_trace(trace, args.plot)
     if args.json:
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _volumes(args: argparse.Namespace) -> Volumes:
-    from meander.spark.volumes import volumes_of_events, volumes_of_series
+    from meander.spark.pipeline.volumes import volumes_of_events, volumes_of_series
 
     source, spark = source_of(args), session_of(args)
     if args.series is None:

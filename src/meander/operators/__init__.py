@@ -20,9 +20,9 @@ from meander.operators.base import Context, Operator
 from meander.operators.hashing import hash_columns, tasks_of
 from meander.operators.keyed import KeyedAggregate, WordCount
 from meander.operators.layout import Layout
-from meander.operators.pattern_rules import STOP_WORDS, PatternRules
-from meander.operators.pattern_texts import generate
-from meander.operators.patterns import FrequentPatterns
+from meander.operators.patterns.detector import FrequentPatterns
+from meander.operators.patterns.rules import STOP_WORDS, PatternRules
+from meander.operators.patterns.texts import generate
 from meander.operators.split import Split, split
 from meander.operators.table import KeyedTable
 from meander.operators.tasks import TaskStates

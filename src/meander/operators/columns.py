@@ -56,7 +56,7 @@ class Bytes(NamedTuple):
     owner: Owner
 
 
-class Words(NamedTuple):
+class NumberColumn(NamedTuple):
     """A column of numbers as int64: integers as they are, floats as their bits."""
 
     values: Ints
@@ -144,7 +144,7 @@ def check_offsets(view: Bytes) -> None:
         raise InputError(f"row {row} of a column of strings has offsets outside its data")
 
 
-def words_of(array: Any) -> Words:
+def words_of(array: Any) -> NumberColumn:
     """See a plain array of numbers, times or booleans as int64.
 
     >>> words_of(pa.array([True, False])).values.tolist()
@@ -175,7 +175,7 @@ def words_of(array: Any) -> Words:
         values = np.ascontiguousarray(_numpy(array, np.int64, words=2)[::2])
     else:
         raise InputError(f"a column of type {kind} cannot be a key: {_advice(kind)}")
-    return Words(values, validity_of(array), array)
+    return NumberColumn(values, validity_of(array), array)
 
 
 def from_words(values: Ints, kind: Any, valid: npt.NDArray[np.bool_] | None = None) -> Any:

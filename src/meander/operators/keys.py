@@ -20,8 +20,8 @@ import pyarrow as pa
 from meander.errors import InputError
 from meander.operators.columns import (
     Bytes,
+    NumberColumn,
     Validity,
-    Words,
     bytes_of,
     from_words,
     is_bytes,
@@ -110,7 +110,7 @@ def _encode_words(column: Any) -> Bytes:
     )  # fmt: skip
 
 
-def _encode_rows(columns: Sequence[Bytes | Words]) -> Bytes:
+def _encode_rows(columns: Sequence[Bytes | NumberColumn]) -> Bytes:
     """Add up the sizes, then write column by column, each row at its own cursor."""
     offsets = np.zeros(columns[0].length + 1, dtype=np.int64)
     sizes = offsets[1:]

@@ -30,15 +30,15 @@ class Planner(Protocol):
 
 POLICIES: Final[Mapping[str, tuple[str, str]]] = {
     # policy            (module,                       function)
-    "ssm": ("meander.planning.ssm", "ssm"),
-    "ssm-paper": ("meander.planning.paper", "ssm_paper"),
-    "simple-ssm": ("meander.planning.paper", "simple_ssm"),
-    "storm": ("meander.planning.baselines", "storm"),
-    "storm-matched": ("meander.planning.baselines", "storm_matched"),
-    "consistent-hash": ("meander.planning.hashing", "consistent_hash"),
-    "bounded-hash": ("meander.planning.hashing", "bounded_hash"),
-    "redist": ("meander.planning.redist", "redist"),
-    "flink": ("meander.planning.baselines", "flink"),
+    "ssm": ("meander.planning.exact.ssm", "ssm"),
+    "ssm-paper": ("meander.planning.rivals.paper", "ssm_paper"),
+    "simple-ssm": ("meander.planning.rivals.paper", "simple_ssm"),
+    "storm": ("meander.planning.rivals.schedulers", "storm"),
+    "storm-matched": ("meander.planning.rivals.schedulers", "storm_matched"),
+    "consistent-hash": ("meander.planning.rivals.hashing", "consistent_hash"),
+    "bounded-hash": ("meander.planning.rivals.hashing", "bounded_hash"),
+    "redist": ("meander.planning.rivals.redist", "redist"),
+    "flink": ("meander.planning.rivals.schedulers", "flink"),
 }
 """Every policy by the name it has in the command line, the API and the reports."""
 

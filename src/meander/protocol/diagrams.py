@@ -14,9 +14,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
-from meander.protocol.membership import STATUS
-from meander.protocol.migration import STAGES
-from meander.protocol.slot import TRANSITIONS
+from meander.protocol.master.membership import STATUS
+from meander.protocol.master.migration import STAGES
+from meander.protocol.node.slot import TRANSITIONS
 
 TABLES: Final[Mapping[str, Mapping[tuple[Any, Any], Any]]] = {
     "phases": TRANSITIONS,
@@ -28,7 +28,7 @@ TABLES: Final[Mapping[str, Mapping[tuple[Any, Any], Any]]] = {
 def mermaid(table: Mapping[tuple[Enum, Enum], Enum]) -> str:
     """Draw one table.
 
-    >>> from meander.protocol.slot import Cause, Phase
+    >>> from meander.protocol.node.slot import Cause, Phase
     >>> print(mermaid({(Phase.ABSENT, Cause.GAIN): Phase.AWAITING}))
     stateDiagram-v2
         [*] --> absent

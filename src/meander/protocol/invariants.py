@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from meander.protocol.feeder import Feeder
+from meander.protocol.edges.feeder import Feeder
+from meander.protocol.edges.server import StateServer
 from meander.protocol.machine import Machine
-from meander.protocol.master import Master
-from meander.protocol.membership import Status
-from meander.protocol.node import Node
+from meander.protocol.master.master import Master
+from meander.protocol.master.membership import Status
+from meander.protocol.node.node import Node
+from meander.protocol.node.slot import Slot, TaskPhase
 from meander.protocol.outbox import Outbox
-from meander.protocol.server import StateServer
-from meander.protocol.slot import Phase, Slot
 from meander.protocol.state import TaskState
 
-OWNED = (Phase.SERVING, Phase.AWAITING)
+OWNED = (TaskPhase.SERVING, TaskPhase.AWAITING)
 
 
 def check(machine: Machine) -> None:
@@ -78,7 +78,7 @@ def check_node(node: Node) -> None:
             _demand(False, node, f"task {slot.task}, {slot.phase.value}: {fault}")
         if slot.state is not None:
             _check_state(slot, slot.state, node)
-    awaiting = {t for t, slot in node.slots.items() if slot.phase is Phase.AWAITING}
+    awaiting = {t for t, slot in node.slots.items() if slot.phase is TaskPhase.AWAITING}
     _demand(node.retriever.awaited.keys() == awaiting, node, "the retriever's queue is another")
     current = node.retriever.current
     fetched = current is None or current.task in awaiting
@@ -87,27 +87,27 @@ def check_node(node: Node) -> None:
     _demand(parked <= node.settings.parked_messages_max, node, f"{parked} messages are parked")
     for task, item in node.manager.unconfirmed.items():
         slot = node.slots[task]
-        serves = slot.phase is Phase.SERVING and slot.tenure == item.tenure
+        serves = slot.phase is TaskPhase.SERVING and slot.tenure == item.tenure
         _demand(serves, node, f"reports task {task} as installed, which it does not serve")
     if node.table is not None and not node.ended:
         _check_against_table(node)
 
 
 def _faults_of(slot: Slot, node: Node) -> Iterator[str]:
-    if (slot.state is not None) != (slot.phase is Phase.SERVING):
+    if (slot.state is not None) != (slot.phase is TaskPhase.SERVING):
         yield "it has a state if and only if it serves"
     kept = sum(len(lane) for lane in slot.pending.values())
     if kept != slot.pending_chunks or kept > node.settings.waiting_chunks_max:
         yield f"it keeps {kept} chunks and counts {slot.pending_chunks}"
     if slot.phase not in OWNED and (kept or slot.orders):
         yield "chunks or orders wait at a node that does not own the task"
-    if slot.orders and slot.phase is Phase.SERVING:
+    if slot.orders and slot.phase is TaskPhase.SERVING:
         yield "orders wait though it serves"
     for feeder, lane in slot.pending.items():
         odd = [n for n, c in lane.items() if (c.feeder, c.task, c.number) != (feeder, slot.task, n)]
         if odd or len({c.incarnation for c in lane.values()}) > 1:
             yield f"the buffer of {feeder} mixes chunks: {list(lane.values())}"
-    if slot.phase is Phase.AWAITING and not 0 <= slot.link < len(slot.chain):
+    if slot.phase is TaskPhase.AWAITING and not 0 <= slot.link < len(slot.chain):
         yield f"it asks link {slot.link} of {slot.chain}"
     if slot.record is not None and slot.state is None:
         yield "a record is under way of a state that is not here"
@@ -153,7 +153,7 @@ def _check_against_table(node: Node) -> None:
     copies = manager.copies.keys()
     _demand(copies <= named, node, f"copies that no chain names: {copies - named}")
     _demand(manager.puts.keys() == named, node, f"chains name {named}, puts are {manager.puts}")
-    departing = {t for t, slot in node.slots.items() if slot.phase is Phase.DEPARTING}
+    departing = {t for t, slot in node.slots.items() if slot.phase is TaskPhase.DEPARTING}
     kept = {task for task, _ in copies}
     _demand(departing <= kept, node, f"no frozen copy of {departing - kept}, which are departing")
 

@@ -49,7 +49,7 @@ def loop_task(feeder: FeederId) -> TaskId | None:
 # --------------------------------------------------------------------------- what is published
 
 
-class Link(NamedTuple):
+class TenureLink(NamedTuple):
     """One tenure of a chain."""
 
     node: NodeId
@@ -66,7 +66,7 @@ class Incoming(NamedTuple):
     lb: int
     ub: int
     tenure: Epoch
-    chain: tuple[Link, ...]
+    chain: tuple[TenureLink, ...]
     """Newest last. The state is at the last link whose node ever installed its tenure."""
     rank: int = 0
     """Place in the round's phase schedule: lower ranks are fetched first."""
@@ -189,7 +189,7 @@ class Commit(NamedTuple):
     reply_to: PeerId
 
 
-class Outcome(NamedTuple):
+class CommitOutcome(NamedTuple):
     """What became of a commit order at its task."""
 
     task: TaskId
@@ -205,7 +205,7 @@ class Committed(NamedTuple):
 
     query: str
     batch: int
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[CommitOutcome, ...]
 
 
 # --------------------------------------------------------------------------- state messages
@@ -382,7 +382,7 @@ class Installed(NamedTuple):
     items: tuple[Install, ...]
 
 
-class Checkpoint(NamedTuple):
+class RecordNote(NamedTuple):
     """One task's record in the durable store."""
 
     task: TaskId
@@ -398,7 +398,7 @@ class Checkpoint(NamedTuple):
 class Checkpointed(NamedTuple):
     """These records are written; they count when the master says so."""
 
-    items: tuple[Checkpoint, ...]
+    items: tuple[RecordNote, ...]
 
 
 class Accepted(NamedTuple):

@@ -29,7 +29,7 @@ from meander.errors import MalformedMessage
 from meander.model import Epoch, TaskId
 from meander.protocol.messages import Extent
 from meander.protocol.outbox import Lane
-from meander.protocol.state import UNREADABLE, Operator, Position, TaskState, counts
+from meander.protocol.state import UNREADABLE, OperatorPort, Position, TaskState, counts
 
 MAGIC: Final = b"MEANDER1"
 """How a file of records begins."""
@@ -146,7 +146,7 @@ def lanes_of(state: TaskState) -> dict[TaskId, LaneMark]:
     return {t: (lane.term, lane.durable, lane.last) for t, lane in state.outbox.lanes.items()}
 
 
-def write(task: TaskId, state: TaskState, operator: Operator, base: Base | None) -> Part:
+def write(task: TaskId, state: TaskState, operator: OperatorPort, base: Base | None) -> Part:
     """Write a task's record: what has changed since `base`, or everything.
 
     The function that is given back may be called later, by another thread.
@@ -183,7 +183,7 @@ def write(task: TaskId, state: TaskState, operator: Operator, base: Base | None)
     return part
 
 
-def _app(operator: Operator, app: Any, since: Any) -> Part:
+def _app(operator: OperatorPort, app: Any, since: Any) -> Part:
     record = getattr(operator, "record", None)
     if record is not None:
         found: Part = record(app, since)
@@ -192,13 +192,13 @@ def _app(operator: Operator, app: Any, since: Any) -> Part:
     return lambda: (blob,)
 
 
-def seal(operator: Operator, app: Any) -> Any:
+def seal(operator: OperatorPort, app: Any) -> Any:
     """End a version of a state, and give its mark; falsy: the operator keeps no versions."""
     end = getattr(operator, "seal", None)
     return None if end is None else end(app)
 
 
-def accepted(operator: Operator, app: Any, mark: Any) -> None:
+def accepted(operator: OperatorPort, app: Any, mark: Any) -> None:
     """Tell the operator that the record with this mark is durable."""
     hear = getattr(operator, "accepted", None)
     if hear is not None:
@@ -232,7 +232,7 @@ def chain_of(blob: bytes) -> tuple[str, ...]:
         raise MalformedMessage(f"a record cannot be read: {error!r}") from error
 
 
-def restore(task: TaskId, blobs: Sequence[bytes], operator: Operator) -> TaskState:
+def restore(task: TaskId, blobs: Sequence[bytes], operator: OperatorPort) -> TaskState:
     """Make a task from a snapshot and the deltas after it.
 
     Everything in it is durable, so it counts as that, and what was emitted may leave.
@@ -256,7 +256,7 @@ def restore(task: TaskId, blobs: Sequence[bytes], operator: Operator) -> TaskSta
 class _Reading:
     """A chain that is being read."""
 
-    def __init__(self, task: TaskId, operator: Operator) -> None:
+    def __init__(self, task: TaskId, operator: OperatorPort) -> None:
         self.task, self.operator = task, operator
         self.app: Any = None
         self.head: dict[str, Any] = {}

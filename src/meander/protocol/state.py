@@ -37,7 +37,7 @@ class Emission(NamedTuple):
     size: int
 
 
-class Operator(Protocol):
+class OperatorPort(Protocol):
     """What the protocol needs to know of an operator: pure computation on opaque values.
 
     One that keeps versions of its states has four methods more (`Versioned`); without them every
@@ -68,7 +68,7 @@ class Operator(Protocol):
         """Give a state's size in bytes."""
 
 
-class Gathering(Operator, Protocol):
+class Gathering(OperatorPort, Protocol):
     """An operator that would rather take many chunks at once. Not every operator does."""
 
     def gather(self) -> None:
@@ -78,7 +78,7 @@ class Gathering(Operator, Protocol):
         """Do what was put off; give what tasks feed, each with the task that does."""
 
 
-class Versioned(Operator, Protocol):
+class Versioned(OperatorPort, Protocol):
     """An operator whose records can be changes of the records before."""
 
     def seal(self, app: Any) -> Any:
@@ -98,7 +98,7 @@ class Versioned(Operator, Protocol):
         """Hear that the record with this mark is durable."""
 
 
-class Copying(Operator, Protocol):
+class CopyingOperator(OperatorPort, Protocol):
     """An operator whose states can be copied ahead, while they change."""
 
     def ahead(self, app: Any, since: Any, size: int) -> tuple[Any, Iterator[bytes]] | None:
@@ -167,12 +167,12 @@ class TaskState:
                     del positions[feeder]
 
 
-def as_gathering(operator: Operator) -> Gathering | None:
+def as_gathering(operator: OperatorPort) -> Gathering | None:
     """Give the operator if it gathers."""
     return cast(Gathering, operator) if hasattr(operator, "gather") else None
 
 
-def encode(state: TaskState, operator: Operator, app: bytes | None = None) -> bytes:
+def encode(state: TaskState, operator: OperatorPort, app: bytes | None = None) -> bytes:
     """Write a task's state as one blob: length of the header, header (JSON), payloads.
 
     With `app`, that stands for the operator's part: what a copy of it lacks.
@@ -205,7 +205,7 @@ def encode(state: TaskState, operator: Operator, app: bytes | None = None) -> by
 
 
 def decode(
-    task: TaskId, blob: bytes, operator: Operator, *, gated: bool, load: Loader | None = None
+    task: TaskId, blob: bytes, operator: OperatorPort, *, gated: bool, load: Loader | None = None
 ) -> TaskState:
     """Read what `encode` wrote; `load` reads the operator's part, if not the operator alone.
 
@@ -218,7 +218,9 @@ def decode(
         raise MalformedMessage(f"the state of task {task} cannot be read: {error!r}") from error
 
 
-def _decode(task: TaskId, blob: bytes, operator: Operator, gated: bool, load: Loader) -> TaskState:
+def _decode(
+    task: TaskId, blob: bytes, operator: OperatorPort, gated: bool, load: Loader
+) -> TaskState:
     at = 4 + int.from_bytes(blob[:4], "little")
     head = json.loads(blob[4:at])
 

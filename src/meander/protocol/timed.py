@@ -7,10 +7,10 @@ from typing import Any, Protocol, cast
 
 from meander.model import TaskId
 from meander.protocol.messages import FeederId
-from meander.protocol.state import Emission, Operator
+from meander.protocol.state import Emission, OperatorPort
 
 
-class Timed(Operator, Protocol):
+class Timed(OperatorPort, Protocol):
     """An operator that hears of time."""
 
     timed: bool
@@ -28,6 +28,6 @@ class Timed(Operator, Protocol):
         """
 
 
-def as_timed(operator: Operator) -> Timed | None:
+def as_timed(operator: OperatorPort) -> Timed | None:
     """Give the operator if it hears of time."""
     return cast(Timed, operator) if getattr(operator, "timed", False) else None

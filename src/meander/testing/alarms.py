@@ -14,7 +14,7 @@ from typing import Any
 
 from meander.model import TaskId
 from meander.protocol.messages import FeederId
-from meander.protocol.state import Emission, Operator
+from meander.protocol.state import Emission, OperatorPort
 from meander.testing.tally import MASK, Tally, TallyTrial, fed_to, mix
 from meander.testing.trial import Verdict
 
@@ -83,7 +83,7 @@ class AlarmTrial(TallyTrial):
     words = True
     """Feeders say words."""
 
-    def operator(self, notice: Callable[[TaskId, str], None]) -> Operator:
+    def operator(self, notice: Callable[[TaskId, str], None]) -> OperatorPort:
         """Make the operator of one node."""
         return Alarms(self.tasks, self._padding, notice)
 

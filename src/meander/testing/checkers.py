@@ -18,11 +18,12 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from meander.model import Epoch, TaskId
+from meander.protocol.edges.server import StateServer
 from meander.protocol.invariants import check
-from meander.protocol.ledger import Kept
-from meander.protocol.manifest import MANIFEST_KEY, Manifest
-from meander.protocol.master import Master
-from meander.protocol.membership import Status
+from meander.protocol.master.ledger import Kept
+from meander.protocol.master.manifest import MANIFEST_KEY, Manifest
+from meander.protocol.master.master import Master
+from meander.protocol.master.membership import Status
 from meander.protocol.messages import (
     Acks,
     Action,
@@ -37,10 +38,9 @@ from meander.protocol.messages import (
     Stage,
     loop_task,
 )
-from meander.protocol.node import Node
+from meander.protocol.node.node import Node
+from meander.protocol.node.slot import Slot, TaskPhase
 from meander.protocol.records import Ref, chain_of, file_of
-from meander.protocol.server import StateServer
-from meander.protocol.slot import Phase, Slot
 from meander.protocol.state import TaskState
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class Checkers:
         assert isinstance(node, Node)
         for ack in body.acks:
             slot = node.slots.get(ack.task)
-            if slot is None or slot.phase is not Phase.SERVING:
+            if slot is None or slot.phase is not TaskPhase.SERVING:
                 self.violated(f"{node.me} acknowledges task {ack.task} without serving it")
 
     # ------------------------------------------------------------------ before and after an event
@@ -314,7 +314,7 @@ class Checkers:
                     kept = sum(len(lane) for lane in slot.pending.values())
                     if kept != slot.pending_chunks:
                         self.violated(f"{machine.me}: task {slot.task} miscounts {kept} chunks")
-                    if (slot.state is not None) != (slot.phase is Phase.SERVING):
+                    if (slot.state is not None) != (slot.phase is TaskPhase.SERVING):
                         self.violated(f"{machine.me}: task {slot.task} is {slot.phase.value}")
 
     def final(self) -> int:

@@ -16,10 +16,10 @@ from zlib import crc32
 from meander.errors import MalformedMessage, ProtocolError, StaleMessage
 from meander.model import NodeId, TaskId
 from meander.protocol.client import Client
-from meander.protocol.feeder import Feeder
+from meander.protocol.edges.feeder import Feeder
 from meander.protocol.machine import Machine
-from meander.protocol.manifest import CLAIM_KEY, MANIFEST_KEY
-from meander.protocol.master import Master
+from meander.protocol.master.manifest import CLAIM_KEY, MANIFEST_KEY
+from meander.protocol.master.master import Master
 from meander.protocol.messages import (
     MASTER,
     Abort,
@@ -45,9 +45,9 @@ from meander.protocol.messages import (
     Tell,
     Tick,
 )
-from meander.protocol.node import Node
+from meander.protocol.node.node import Node
+from meander.protocol.node.retriever import UNUSABLE
 from meander.protocol.records import Ref, assemble, cut
-from meander.protocol.retriever import UNUSABLE
 from meander.protocol.settings import Settings
 from meander.protocol.state import checksum
 from meander.testing.cellar import Cellar
@@ -56,7 +56,7 @@ from meander.testing.faults import LOSES_MEMORY, Schedule
 from meander.testing.injector import Injector
 from meander.testing.network import Network
 from meander.testing.process import Classes, Process
-from meander.testing.sources import QueryDriver, Source
+from meander.testing.sources import QueryDriver, SimSource
 from meander.testing.tally import TallyTrial
 from meander.testing.timeline import Timeline
 from meander.testing.trial import QUERY, Trial, Watched
@@ -125,7 +125,7 @@ class Cluster:
         self._start_master(1)
         for server in self.servers:
             self._start_server(server)
-        self.sources = [Source(self, *feeder, random) for feeder in self.trial.feeders.items()]
+        self.sources = [SimSource(self, *feeder, random) for feeder in self.trial.feeders.items()]
         for source in self.sources:
             self._start_feeder(source.name)
         self.query = QueryDriver(self, self.trial.batches, random)

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from meander.protocol.feeder import Feeder
+from meander.protocol.edges.feeder import Feeder
+from meander.protocol.edges.query import Query
+from meander.protocol.edges.server import StateServer
 from meander.protocol.machine import Machine
-from meander.protocol.master import Master
+from meander.protocol.master.master import Master
 from meander.protocol.messages import MASTER, Abort, Event, PeerLost, Rescale, Resume, RollBack
-from meander.protocol.node import Node
-from meander.protocol.query import Query
-from meander.protocol.server import StateServer
+from meander.protocol.node.node import Node
 from meander.testing.cellar import Cellar
 from meander.testing.faults import Incident
 from meander.testing.process import Process

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from meander.protocol.client import Client
-from meander.protocol.feeder import Feeder
+from meander.protocol.edges.feeder import Feeder
+from meander.protocol.edges.query import Query
+from meander.protocol.edges.server import StateServer
 from meander.protocol.machine import Machine
-from meander.protocol.master import Master
+from meander.protocol.master.master import Master
 from meander.protocol.messages import Event
-from meander.protocol.node import Node
-from meander.protocol.query import Query
-from meander.protocol.server import StateServer
+from meander.protocol.node.node import Node
 
 
 class Process:

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from meander.protocol.master.migration import ENDED
 from meander.protocol.messages import MASTER, Rescale
-from meander.protocol.migration import ENDED
-from meander.protocol.node import Node
+from meander.protocol.node.node import Node
 from meander.protocol.settings import Settings
 from meander.testing.cluster import Cluster
 from meander.testing.faults import Schedule

@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from meander.protocol.master import Master
-from meander.protocol.node import Node
-from meander.protocol.server import StateServer
+from meander.protocol.edges.server import StateServer
+from meander.protocol.master.master import Master
+from meander.protocol.node.node import Node
 from meander.testing.cellar import Cellar
 from meander.testing.cluster import Cluster
 from meander.testing.faults import FAULTS, Schedule

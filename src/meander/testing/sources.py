@@ -6,9 +6,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from meander.model import TaskId
-from meander.protocol.feeder import Feeder
+from meander.protocol.edges.feeder import Feeder
+from meander.protocol.edges.query import Query
 from meander.protocol.messages import Abandon, FeederId, Finish, Offer, Seal, Write
-from meander.protocol.query import Query
 from meander.testing.trial import QUERY
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ WORD_SHARE = 0.2
 """How often a source says a word before it goes on, if it does."""
 
 
-class Source:
+class SimSource:
     """A replayable source of one feeder: row `offset` is always the same."""
 
     def __init__(self, cluster: Cluster, name: FeederId, rows: int, random: Random) -> None:

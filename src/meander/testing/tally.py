@@ -15,7 +15,7 @@ from typing import Any
 
 from meander.model import TaskId
 from meander.protocol.messages import FeederId
-from meander.protocol.state import Emission, Operator
+from meander.protocol.state import Emission, OperatorPort
 from meander.testing.trial import QUERY, Verdict
 
 MASK = (1 << 61) - 1
@@ -215,7 +215,7 @@ class TallyTrial:
         """From two to eight."""
         return self._batches
 
-    def operator(self, notice: Callable[[TaskId, str], None]) -> Operator:
+    def operator(self, notice: Callable[[TaskId, str], None]) -> OperatorPort:
         """Make the operator of one node."""
         return Tally(self.tasks, self._padding, notice)
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, cast
 from meander.errors import InputError
 from meander.model import TaskId
 from meander.protocol.messages import FeederId, loop_feeder
-from meander.protocol.state import Emission, Operator
+from meander.protocol.state import Emission, OperatorPort
 from meander.protocol.timed import Timed, as_timed
 
 QUERY = "query0"
@@ -44,7 +44,7 @@ class Trial(Protocol):
     def batches(self) -> int:
         """How many micro-batches the query has."""
 
-    def operator(self, notice: Callable[[TaskId, str], None]) -> Operator:
+    def operator(self, notice: Callable[[TaskId, str], None]) -> OperatorPort:
         """Make the operator of one node; `notice` takes what must never happen."""
 
     def rows(self, feeder: FeederId, first: int, last: int) -> Iterable[tuple[TaskId, int, Any]]:
@@ -74,7 +74,7 @@ class OperatorTrial:
 
     def __init__(
         self,
-        make: Callable[[], Operator],
+        make: Callable[[], OperatorPort],
         tasks: int,
         feeds: Mapping[FeederId, Sequence[tuple[TaskId, Any]]],
         batches: Sequence[Sequence[tuple[TaskId, Any]]] = (),
@@ -100,7 +100,7 @@ class OperatorTrial:
         """How many micro-batches there are."""
         return len(self._batches)
 
-    def operator(self, notice: Callable[[TaskId, str], None]) -> Operator:
+    def operator(self, notice: Callable[[TaskId, str], None]) -> OperatorPort:
         """Make an operator; what it raises is a finding."""
         return self.make()
 
@@ -151,7 +151,7 @@ class OperatorTrial:
 class Watched:
     """An operator that tells whenever rows are applied to a task."""
 
-    def __init__(self, operator: Operator, watch: Callable[[TaskId], None]) -> None:
+    def __init__(self, operator: OperatorPort, watch: Callable[[TaskId], None]) -> None:
         self.operator = operator
         self.watch = watch
         self.empty = operator.empty

@@ -1,4 +1,4 @@
-"""The loops of Figure 7, repaired and compiled. `meander.planning.paper` has the story.
+"""The loops of Figure 7, repaired and compiled. `meander.planning.rivals.paper` has the story.
 
 Everything is half-open and counted from 0: tasks `0 … m-1`, boundaries `0 … m`, old intervals
 `0 … k-1` with `bounds[z] … bounds[z+1]` (none empty). A gain of -1 stands for "not possible".

@@ -1,4 +1,4 @@
-"""The inner loop of `meander.planning.phases`: one perfect matching after the other."""
+"""The inner loop of `meander.planning.exact.phases`: one perfect matching after the other."""
 
 from __future__ import annotations
 

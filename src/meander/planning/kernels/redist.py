@@ -1,6 +1,6 @@
 """The loop of Redist: which tracked task to place next, and where.
 
-The formulas and their source are in `meander.planning.redist`.
+The formulas and their source are in `meander.planning.rivals.redist`.
 """
 
 from __future__ import annotations

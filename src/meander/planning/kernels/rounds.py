@@ -1,4 +1,4 @@
-"""The inner loop of `meander.planning.rounds`: which of the waiting moves enter this round."""
+"""The inner loop of `meander.planning.exact.rounds`: which of the waiting moves enter this round."""
 
 from __future__ import annotations
 

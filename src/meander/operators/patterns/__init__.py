@@ -1,0 +1,1 @@
+"""Maximal frequent patterns, the paper's second application: generator, detector, state."""

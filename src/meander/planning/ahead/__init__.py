@@ -1,0 +1,1 @@
+"""Plans that look ahead: the matrix of migrations, projected costs, forecasts, and their evaluation."""

@@ -1,0 +1,1 @@
+"""What stands around the nodes: feeders, queries and state servers."""

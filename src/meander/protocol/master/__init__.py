@@ -1,0 +1,1 @@
+"""The master: epochs, migrations, losses, leases, the pause budget, what is durable."""

@@ -1,0 +1,241 @@
+"""The master's part that knows what is durable: takes records in, writes the manifest, lets files go.
+
+    Checkpointed ──► it counts? ──► ledger.record ──► Store(manifest) ──► Stored ──► Accepted
+                                                                                └──► Discard, Sweep
+
+Rules of the file
+  1. A record counts if the task's owner made it under its present tenure (or the oldest link of its
+     chain did), and if it builds on what the ledger has for that task. Else it is as if it never was.
+  2. One manifest is written at a time; what comes meanwhile goes into the next. Nobody is told that a
+     record is durable before the manifest that names it is written.
+  3. A file is let go only when neither the last manifests nor the next one name it, and nobody
+     restores from it. What crashed writers left without a word is swept: files of past generations
+     after the first manifest of this one, those of a lost node after its loss.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from meander.errors import InputError
+from meander.model import Epoch, TaskId
+from meander.protocol.master.ledger import Kept
+from meander.protocol.master.manifest import CLAIM_KEY, MANIFEST_KEY, Manifest
+from meander.protocol.messages import (
+    Accepted,
+    Checkpointed,
+    Discard,
+    Envelope,
+    Load,
+    PeerId,
+    RecordNote,
+    Store,
+    Stored,
+    Sweep,
+)
+from meander.protocol.records import file_of
+
+if TYPE_CHECKING:
+    from meander.protocol.master.master import Master
+
+MANIFESTS_KEPT = 2
+"""The newest, and the one before it: whoever reads it just now shall find its files."""
+LOG = "log/"
+
+
+class Archive:
+    """Part of the master."""
+
+    def __init__(self, master: Master, about: Mapping[str, Any]) -> None:
+        self.master = master
+        self.about = dict(about)
+        """What the manifest says of the operator."""
+        self.claimed = False
+        """Whether the store has granted this generation: then the manifest is being read."""
+        self.unsaved = False
+        self._writing = False
+        """Whether a manifest (or the claim) is on its way to the store."""
+        self._write_at = 0.0
+        self._accepting: list[tuple[PeerId, int, RecordNote]] = []
+        """Records that the next manifest will hold: (node, incarnation, record)."""
+        self._written: list[tuple[PeerId, int, RecordNote]] = []
+        """Those in the manifest that is being written, as far as somebody waits for them."""
+        self._writing_records: dict[TaskId, Kept] = {}
+        """All that it holds."""
+        self._named: deque[frozenset[str]] = deque(maxlen=MANIFESTS_KEPT)
+        """The files that the last manifests name."""
+        self._files: set[str] = set()
+        """Files that are known and were not let go."""
+        self._sweeps: list[Sweep] = []
+        """Where drivers before us and lost nodes may have left files."""
+        self._clean_at = 0.0
+
+    # ------------------------------------------------------------------ the beginning
+
+    def claim(self) -> None:
+        """Make sure that no earlier master can write any more. A claim is granted only once."""
+        if not self._writing and not self.claimed:
+            self._writing = True
+            generation = self.master.epoch.generation
+            self._do(Store(CLAIM_KEY, str(generation).encode(), fence=generation))
+
+    def read(self, data: bytes | None, fault: str) -> None:
+        """Take over what the last master left.
+
+        Raises:
+            InputError: if it cannot be used.
+        """
+        if data is None and fault:
+            raise InputError(fault)
+        ledger, found = self.master.ledger, dict[TaskId, Kept]()
+        if data is not None:
+            manifest = Manifest.load(data)
+            if manifest.tasks != ledger.tasks:
+                raise InputError(
+                    f"it has {manifest.tasks} tasks and the operator is deployed with "
+                    f"{ledger.tasks}: the number of tasks cannot change, deploy with "
+                    f"tasks={manifest.tasks}"
+                )
+            found = manifest.records
+            self.master.offsets = dict(manifest.offsets)
+        ledger.record, ledger.durable = dict(found), found
+        self._files = set(_files(found))
+        self._named.append(frozenset(self._files))
+        self._sweeps.append(Sweep(LOG, (), f"{LOG}{self.master.epoch.generation}/"))
+        self.unsaved = True  # the first manifest of this generation hides all that come too late
+
+    # ------------------------------------------------------------------ records
+
+    def checkpointed(self, env: Envelope, body: Checkpointed) -> None:
+        """Take in what a node has stored."""
+        master, again = self.master, list[tuple[TaskId, Epoch, int]]()
+        for item in body.items:
+            if not master._counts(env, item):
+                continue
+            known = master.ledger.record.get(item.task)
+            if known is not None and (item.tenure, item.number) <= known[:2]:
+                if not self._pending(item):
+                    again.append((item.task, item.tenure, item.number))
+                continue
+            chain = self.chain(known, item)
+            if not chain:
+                continue
+            if master.ledger.installed(item.task, item.tenure, env.sender):
+                master.settled = True
+                master.conductor.settled(item.task)
+            self._files.add(file_of(item.key))
+            master.ledger.record[item.task] = Kept(item.tenure, item.number, chain)
+            self._accepting.append((env.sender, env.incarnation, item))
+            self.unsaved = True
+        if again:
+            master._send(env.sender, Accepted(tuple(again)), env.incarnation)
+        self.save()
+
+    @staticmethod
+    def chain(known: Kept | None, item: RecordNote) -> tuple[str, ...]:
+        """Give the chain that a record ends; empty: what it builds on is not there."""
+        if not item.parent:
+            return (item.key,)
+        if known is None or known.chain[-1] != item.parent:
+            return ()
+        return (*known.chain, item.key)
+
+    def _pending(self, item: RecordNote) -> bool:
+        return any(p[2].key == item.key for p in (*self._accepting, *self._written))
+
+    def lost(self, node: PeerId, incarnation: int) -> None:
+        """A node is gone: what it wrote and could not report is swept."""
+        prefix = f"{LOG}{self.master.epoch.generation}/{node}.{incarnation}/"
+        self._sweeps.append(Sweep(prefix, ()))
+        self.unsaved = True  # and with the next manifest
+
+    # ------------------------------------------------------------------ the manifest
+
+    def save(self) -> None:
+        """Write the manifest if it changed; one write at a time."""
+        master = self.master
+        if self._writing or not self.unsaved:
+            return
+        if master._now < self._write_at and not self._accepting:
+            return  # offsets alone are not urgent
+        self._writing, self.unsaved = True, False
+        self._write_at = master._now + master.settings.checkpoint_s
+        self._written, self._accepting = self._accepting, []
+        self._writing_records = dict(master.ledger.record)
+        manifest = Manifest(
+            master.epoch.generation,
+            master.ledger.tasks,
+            tuple(master.membership.nodes() or master.first_nodes),
+            self._writing_records,
+            dict(master.offsets),
+            self.about,
+        )
+        self._do(Store(MANIFEST_KEY, manifest.dump(), fence=master.epoch.generation))
+
+    def stored(self, event: Stored) -> None:
+        """The store answers about the claim or a manifest."""
+        if not self._writing or event.key != (MANIFEST_KEY if self.master.started else CLAIM_KEY):
+            return
+        self._writing = False
+        if event.fenced:
+            self.master._tell("fenced", generation=self.master.epoch.generation)
+            self.master._exit("a later generation has taken over")
+        elif not self.master.started:
+            self.claimed = event.done
+            if event.done:  # what the manifest says now is final
+                self._do(Load(MANIFEST_KEY))
+        elif event.done:
+            self._accept_written()
+            self._let_go()
+        else:
+            self._accepting = self._written + self._accepting
+            self.unsaved = True
+
+    def _accept_written(self) -> None:
+        master, held = self.master, self._writing_records
+        master.ledger.durable = held
+        self._named.append(frozenset(_files(held)))
+        by_node: dict[tuple[PeerId, int], list[tuple[TaskId, Epoch, int]]] = {}
+        for node, incarnation, item in self._written:
+            if item.task in held and item.key in held[item.task].chain:
+                told = by_node.setdefault((node, incarnation), [])
+                told.append((item.task, item.tenure, item.number))
+        self._written = []
+        for (node, incarnation), items in by_node.items():
+            if master.membership.up(node, incarnation):  # else its tasks went on from older records
+                master._send(node, Accepted(tuple(items)), incarnation)
+
+    # ------------------------------------------------------------------ letting go
+
+    def live(self) -> set[str]:
+        """Name the files that somebody may still need."""
+        ledger = self.master.ledger
+        live = set(_files(ledger.record)).union(*self._named)
+        for task, chain in ledger.chain.items():
+            if chain[0].key and task in ledger.restoring:  # with all that it builds on
+                live.update(map(file_of, ledger.restoring[task]))
+        return live
+
+    def _let_go(self) -> None:
+        master = self.master
+        if master._now < self._clean_at:
+            return
+        self._clean_at = master._now + master.settings.checkpoint_s
+        live = self.live()
+        done = self._files - live
+        if done:
+            self._files &= live
+            self._do(Discard(tuple(sorted(done))))
+        for sweep in self._sweeps:
+            keep = sorted(f for f in live if f.startswith(sweep.prefix))
+            self._do(sweep._replace(keep=tuple(keep)))
+        self._sweeps.clear()
+
+    def _do(self, action: Store | Load | Discard | Sweep) -> None:
+        self.master._out.append(action)
+
+
+def _files(records: Mapping[TaskId, Kept]) -> Iterable[str]:
+    return (file_of(name) for kept in records.values() for name in kept.chain)

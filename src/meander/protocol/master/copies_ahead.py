@@ -1,0 +1,92 @@
+"""The copies that a round waits for: which are asked for, which are ready.
+
+A round whose tasks are large is not published at once. First the old owners are asked to copy the
+states to their next owners, a few of every host at a time (`copies_max`), while they serve on. When all
+of them are there, every copy catches up once more, all at a time, and then the table goes out: what is
+left to move while tuples wait is what has changed in that last moment. If a copy does not come, the
+round goes on without it after `copy_s_max`: its task moves whole.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from meander.model import Epoch, NodeId, TaskId
+from meander.protocol.master.migration import CarriedRound
+from meander.protocol.messages import Prepare
+
+if TYPE_CHECKING:
+    from meander.protocol.master.master import Master
+
+TURNS = 2
+"""The whole state, then what has changed meanwhile."""
+
+
+class Ahead:
+    """Part of the master: the round that comes next, and its copies."""
+
+    def __init__(self, master: Master, found: CarriedRound) -> None:
+        self.master, self.round = master, found
+        ledger, least = master.ledger, master.settings.copy_bytes_min
+        self.tenures: dict[TaskId, Epoch] = {t: ledger.tenure[t] for t, _ in found.moves}
+        """Of all tasks of the round: if one changes, the round is cut anew."""
+        self.wanted: dict[TaskId, NodeId] = {
+            task: to
+            for task, to in found.moves
+            if task not in ledger.chain and ledger.size[task] >= least
+        }
+        self.done: dict[TaskId, int] = dict.fromkeys(self.wanted, 0)
+        """Turns that are done, of every task that is copied."""
+        self.began = self.moved_on = master._now
+        self._asked: dict[TaskId, float] = {}
+        """When a turn was asked for that is not done."""
+
+    @property
+    def stale(self) -> bool:
+        """Whether a task has moved since, or a next owner is gone."""
+        ledger, up = self.master.ledger, self.master.membership.up
+        return any(ledger.tenure[t] != tenure for t, tenure in self.tenures.items()) or any(
+            not up(to) for _, to in self.round.moves
+        )
+
+    def ready(self) -> bool:
+        """Ask for what is missing; say whether the round need not wait any longer."""
+        now, settings = self.master._now, self.master.settings
+        turn = min(self.done.values(), default=TURNS) + 1
+        if turn > TURNS or now - self.moved_on > settings.copy_s_max:
+            return True
+        open_ = [task for task, done in self.done.items() if done < turn]
+        if turn == 1:
+            open_ = self._few(open_, settings.copies_max)
+        late = [t for t in open_ if now - self._asked.get(t, -1e9) > 4 * settings.retry_s]
+        for task in late:
+            self._asked[task] = now
+        self._ask(late, turn)
+        return False
+
+    def _few(self, tasks: list[TaskId], most: int) -> list[TaskId]:
+        """Choose so many of every host (a state server is one): its nodes share what it can do."""
+        peers, owner = self.master.membership.peers, self.master.ledger.owner
+        chosen: defaultdict[str, list[TaskId]] = defaultdict(list)
+        for task in tasks:
+            host = chosen[peers[owner[task]].server]
+            if len(host) < most:
+                host.append(task)
+        return [task for host in chosen.values() for task in host]
+
+    def _ask(self, tasks: list[TaskId], turn: int) -> None:
+        ledger = self.master.ledger
+        by_owner: defaultdict[NodeId, list[tuple[TaskId, Epoch, NodeId, int]]] = defaultdict(list)
+        for task in tasks:
+            item = task, self.tenures[task], self.wanted[task], turn
+            by_owner[ledger.owner[task]].append(item)
+        for owner, items in by_owner.items():
+            self.master._send(owner, Prepare(tuple(items)))
+
+    def prepared(self, task: TaskId, tenure: Epoch, turn: int) -> None:
+        """A copy is up to date, or cannot be made."""
+        if task in self.done and self.tenures[task] == tenure and turn > self.done[task]:
+            self.done[task] = turn
+            self.moved_on = self.master._now
+            self._asked.pop(task, None)

@@ -1,0 +1,407 @@
+"""The master: who is a member, which epoch holds, what is durable. One per deployment, in the driver.
+
+Rules of the file
+  1. The master alone issues incarnations, epochs and the manifest.
+  2. Every change ends in one newly published table; `_after` publishes once per event.
+  3. What others have been told is never taken back, only followed by a newer epoch.
+
+How a migration goes on and what a loss leads to is in `conductor`, what is durable in `archive`; the
+books are `ledger` (tasks) and `membership` (processes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, ClassVar
+
+from meander.errors import InputError
+from meander.model import TOTAL_MAX, Epoch, NodeId, TaskId
+from meander.protocol.machine import Machine
+from meander.protocol.master.archive import Archive
+from meander.protocol.master.conductor import Conductor
+from meander.protocol.master.ledger import Ledger
+from meander.protocol.master.manifest import MANIFEST_KEY
+from meander.protocol.master.membership import Change, Membership, Peer, Status
+from meander.protocol.master.migration import Carrier, PlanFunction
+from meander.protocol.messages import (
+    MASTER,
+    STORE,
+    Abort,
+    Action,
+    Beat,
+    Bye,
+    Checkpointed,
+    Dismiss,
+    Envelope,
+    Event,
+    FeederId,
+    Fence,
+    Grant,
+    Hello,
+    Installed,
+    Launch,
+    Loaded,
+    PeerLost,
+    Prepared,
+    RecordNote,
+    Rescale,
+    Resume,
+    RollBack,
+    Stored,
+    Tick,
+    Welcome,
+)
+from meander.protocol.settings import Settings
+from meander.protocol.table import Table
+
+KINDS = ("node", "server", "feeder", "query")
+
+
+class Master(Machine):
+    """The master of one operator."""
+
+    accepts: ClassVar[tuple[type, ...]] = (
+        Tick, PeerLost, Stored, Loaded, Rescale, Abort, Resume, RollBack, Hello, Beat, Installed,
+        Checkpointed, Bye, Prepared,
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        settings: Settings,
+        tasks: int,
+        nodes: tuple[NodeId, ...],
+        planner: PlanFunction,
+        carrier: Carrier,
+        *,
+        tau: Fraction = Fraction(1, 5),
+        generation: int = 1,
+        about: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(MASTER, 1, settings)
+        self.epoch = Epoch(generation, 0)
+        self.ledger = Ledger(tasks, [nodes[task * len(nodes) // tasks] for task in range(tasks)])
+        self.membership = Membership(self.epoch.generation)
+        self.conductor = Conductor(self, planner, carrier, tau)
+        self.archive = Archive(self, about or {})
+        self.table: Table | None = None
+        self.checkpointing = settings.checkpoint_s > 0
+        self.first_nodes = nodes
+        self.offsets: dict[FeederId, int] = {}
+        self.closed: dict[FeederId, tuple[int, float]] = {}
+        """Feeders that left for good: under which incarnation, and until when that is remembered."""
+        self.changed = False
+        """Whether the event has changed what is published."""
+        self.settled = False
+        """Whether tasks were installed since the last table."""
+        self.joined = False
+        """Whether processes have registered since the last table."""
+        self.published_at = 0.0
+        self.started = False
+
+    # ------------------------------------------------------------------ the door
+
+    def handle(self, event: Event, now: float) -> list[Action]:
+        """Take one event; whatever it changed is published at its end."""
+        actions = super().handle(event, now)
+        if self.started and not self.ended:
+            self._after()
+        return actions
+
+    def _check_envelope(self, env: Envelope, *, known: bool) -> None:
+        super()._check_envelope(env, known=known)
+        if env.epoch > self.epoch:
+            raise self._malformed(f"{env.sender} speaks of epoch {env.epoch}, which never was")
+        peer = self.membership.peers.get(env.sender)
+        if env.incarnation > (self.membership.forgotten if peer is None else peer.incarnation):
+            raise self._malformed(f"{env.sender} was never given incarnation {env.incarnation}")
+        if type(env.body) is not Hello:
+            return
+        if env.sender in ("", MASTER, STORE) or (peer and peer.kind != env.body.kind):
+            raise self._malformed(f"{env.sender!r} cannot be a {env.body.kind}")
+
+    def _after(self) -> None:
+        self.conductor.advance()
+        if self.joined or self.settled:
+            age_s, pause_s = self._now - self.published_at, self._pause_s()
+            if self.settled and (not self.ledger.chain or age_s > max(1.0, pause_s)):
+                self.changed = True
+            if self.joined and age_s > pause_s:
+                self.changed = True
+        if self.changed:
+            self._publish()
+
+    def _pause_s(self) -> float:
+        """Say how long to gather what is not urgent: a table goes to everybody over one link."""
+        size = 0 if self.table is None else self.table.size
+        sent_s = size * len(self.membership.peers) / self.settings.publish_bytes_s
+        return max(self.settings.gather_s, sent_s)
+
+    @property
+    def upcoming(self) -> Epoch:
+        """The epoch that this event's changes will have."""
+        return self.epoch.next()
+
+    def _publish(self) -> None:
+        self.epoch, self.changed, self.settled = self.upcoming, False, False
+        self.joined = False
+        self.published_at = self._now
+        members = self.membership
+        self.table = Table(
+            self.ledger.assignment(members.nodes(), self.epoch),
+            self.ledger.incoming(),
+            self.ledger.terms(),
+            members.members(),
+            members.servers(),
+            tuple((feeder, incarnation) for feeder, (incarnation, _) in self.closed.items()),
+            members.addresses(),
+        )
+        news = Grant(-1.0, 0.0, self.table)
+        for peer in members.peers.values():
+            if peer.status in (Status.UP, Status.LEAVING):
+                self._send(peer.id, news, peer.incarnation)
+
+    # ------------------------------------------------------------------ start and time
+
+    def _on_loaded(self, event: Loaded) -> None:
+        if self.started or event.key != MANIFEST_KEY:
+            return
+        try:
+            self.archive.read(event.data, event.fault)
+        except InputError as error:
+            self._tell("refused", why=str(error))
+            self._exit(f"the checkpoint cannot be used: {error}")
+            return
+        self._start()
+
+    def _start(self) -> None:
+        self.started = True
+        for node in self.first_nodes:
+            peer = self.membership.add(node, "node", self._now)
+            self._out.append(Launch(node, peer.incarnation))
+        for task in range(self.ledger.tasks):
+            self.ledger.restore(task, self.ledger.owner[task], self.upcoming)
+        self.changed = True
+
+    def _on_tick(self, _: Tick) -> None:
+        if not self.started:
+            if self.checkpointing:
+                self.archive.claim()
+            else:
+                self._start()
+            return
+        for feeder, (_incarnation, until) in list(self.closed.items()):
+            if until < self._now:
+                del self.closed[feeder]
+                self.changed = True
+        self._watch()
+        if self.checkpointing:
+            self.archive.save()
+
+    def _watch(self) -> None:
+        """Look for processes that are silent."""
+        for peer in list(self.membership.peers.values()):
+            silent = peer.lease_until < self._now
+            if peer.kind == "node":
+                if peer.status is Status.STARTING:
+                    if self._now - peer.since > self.settings.launch_s_max:
+                        self.conductor.never_came(peer)
+                elif peer.status is not Status.GONE and silent:
+                    self.conductor.lost(peer)
+            elif peer.kind == "query" and peer.status is Status.GONE:
+                # Whoever bore that name has ended by itself: workers come and go, each under a name
+                # of its own, and the book must not grow with them.
+                if self._now > peer.lease_until + 4 * self._lease():
+                    self.membership.forget(peer)
+            elif peer.status is Status.UP and silent:
+                peer.go(Change.LOST)  # if it comes again, then as another
+                peer.past.add(peer.instance)
+                if peer.kind == "server":
+                    self.changed = True
+
+    def _on_peer_lost(self, event: PeerLost) -> None:
+        peer = self.membership.peers.get(event.peer)
+        if peer is None or peer.incarnation != event.incarnation or peer.kind != "node":
+            return  # the others register again, as another instance
+        if peer.status is not Status.GONE:
+            self.conductor.lost(peer)
+
+    # ------------------------------------------------------------------ registration and leases
+
+    def _check_hello(self, body: Hello) -> str | None:
+        return None if body.kind in KINDS else f"unknown kind {body.kind!r}"
+
+    def _on_hello(self, env: Envelope, body: Hello) -> None:
+        if not self.started:
+            return
+        if body.kind == "node":
+            self._node_hello(env, body)
+        else:
+            self._other_hello(env, body)
+
+    def _node_hello(self, env: Envelope, body: Hello) -> None:
+        peer = self.membership.peers.get(env.sender)
+        stale = peer is None or peer.status is Status.GONE or env.incarnation < peer.incarnation
+        if stale or peer is None:
+            self._send(env.sender, Fence(), env.incarnation)
+            return
+        if peer.status is Status.STARTING:
+            peer.go(Change.HELLO)
+            peer.instance, peer.server, peer.address = body.instance, body.server, body.address
+            self.joined = True
+        self._welcome(peer)
+
+    def _other_hello(self, env: Envelope, body: Hello) -> None:
+        peer = self.membership.peers.get(env.sender)
+        if peer is not None and body.instance in peer.past:
+            self._send(env.sender, Fence(body.instance))
+            return
+        if peer is None or peer.instance != body.instance:
+            peer = self.membership.add(env.sender, body.kind, self._now)
+            peer.instance, peer.address = body.instance, body.address
+            peer.go(Change.HELLO)
+            if body.kind == "server" or body.address:
+                self.joined = True
+        self._welcome(peer)
+
+    def _welcome(self, peer: Peer) -> None:
+        peer.lease_until = max(peer.lease_until, self._now + self._lease())
+        if self.table is not None:
+            offset = self.offsets.get(peer.id, -1)
+            grant = Grant(-1.0, 0.0, self.table)
+            to = peer.incarnation if peer.kind == "node" else 0
+            self._send(peer.id, Welcome(peer.incarnation, offset, grant, peer.instance), to)
+
+    def _lease(self) -> float:
+        return self.settings.lease_s * self.settings.lease_margin
+
+    def _check_beat(self, body: Beat) -> str | None:
+        most = TOTAL_MAX // self.ledger.tasks - 1
+        for task, work, size in body.stats:
+            if not (0 <= task < self.ledger.tasks and 0 <= work <= most and 0 <= size <= most):
+                return f"statistics of task {task} are impossible"
+        return None if body.offset >= -1 else "an offset counts from -1"
+
+    def _on_beat(self, env: Envelope, body: Beat) -> None:
+        peer = self.membership.peers.get(env.sender)
+        if peer is None or peer.status is Status.GONE or env.incarnation != peer.incarnation:
+            self._send(env.sender, Fence(), env.incarnation)
+            return
+        if peer.status is Status.STARTING:
+            return
+        peer.acked = max(peer.acked, env.epoch)
+        peer.lease_until = self._now + self._lease()
+        for task, work, size in body.stats:
+            self.ledger.work[task] = work
+            self.ledger.size[task] = size
+        if peer.kind == "feeder" and body.offset > self.offsets.get(peer.id, -1):
+            self.offsets[peer.id] = body.offset
+            self.archive.unsaved = True
+        lacks = env.epoch < self.epoch or body.missing
+        grant = Grant(body.sent, self.settings.lease_s, self.table if lacks else None)
+        self._send(peer.id, grant, peer.incarnation)
+
+    def _on_bye(self, env: Envelope, body: Bye) -> None:
+        peer = self.membership.peers.get(env.sender)
+        if peer is None or peer.incarnation != env.incarnation:
+            return
+        if peer.kind == "feeder":
+            if peer.status is not Status.GONE:
+                peer.go(Change.LOST)
+                peer.past.add(peer.instance)
+                self.closed[peer.id] = peer.incarnation, self._now + self.settings.closed_s
+                self.offsets[peer.id] = max(body.offset, self.offsets.get(peer.id, -1))
+                self.archive.unsaved = self.changed = True
+            self._send(peer.id, Dismiss(), peer.incarnation)
+        elif peer.kind == "node" and peer.dismissing and peer.status is Status.LEAVING:
+            peer.go(Change.DISMISSED)
+            self.changed = True
+
+    # ------------------------------------------------------------------ installs and commands
+
+    def _check_installed(self, body: Installed) -> str | None:
+        for item in body.items:
+            if (
+                not 0 <= item.task < self.ledger.tasks
+                or min(item.size, item.pause_s, item.transfer_s) < 0
+            ):
+                return f"install of task {item.task} is impossible"
+            if item.tenure > self.epoch:
+                return f"nobody has tenure {item.tenure} yet"
+        return None
+
+    def _on_installed(self, env: Envelope, body: Installed) -> None:
+        if self.membership.up(env.sender, env.incarnation):
+            for item in body.items:
+                if self.ledger.installed(item.task, item.tenure, env.sender):
+                    self.settled = True
+                    self.conductor.installed(item)
+
+    def _check_prepared(self, body: Prepared) -> str | None:
+        if any(not 0 <= task < self.ledger.tasks for task, _, _ in body.items):
+            return "there is no such task"
+        return None
+
+    def _on_prepared(self, env: Envelope, body: Prepared) -> None:
+        migration = self.conductor.migration
+        if migration is None or migration.ahead is None:
+            return
+        if self.membership.up(env.sender, env.incarnation):
+            for item in body.items:
+                migration.ahead.prepared(*item)
+
+    def _on_rescale(self, event: Rescale) -> None:
+        self.conductor.rescale(event)
+
+    def _check_rescale(self, event: Rescale) -> str | None:
+        if not 1 <= event.nodes <= self.ledger.tasks:
+            return f"nodes must be from 1 to the number of tasks ({self.ledger.tasks})"
+        if any(limit is not None and limit <= 0 for limit in event[1:]):
+            return "a pause budget and the limits of a round are greater than 0"
+        return None if self.started else "the master has not started"
+
+    def _on_abort(self, _: Abort) -> None:
+        self.conductor.abort()
+
+    def _on_resume(self, _: Resume) -> None:
+        self.conductor.resume()
+
+    def _on_roll_back(self, _: RollBack) -> None:
+        self.conductor.roll_back()
+
+    # ------------------------------------------------------------------ what is durable
+
+    def _check_checkpointed(self, body: Checkpointed) -> str | None:
+        for item in body.items:
+            if not 0 <= item.task < self.ledger.tasks or item.number < 1 or not item.key:
+                return f"record of task {item.task} is impossible"
+        return None
+
+    def _on_checkpointed(self, env: Envelope, body: Checkpointed) -> None:
+        if self.membership.up(env.sender, env.incarnation):
+            self.archive.checkpointed(env, body)
+
+    def _counts(self, env: Envelope, item: RecordNote) -> bool:
+        """Whether a record was made by the owner, or by the oldest link of the chain."""
+        task: TaskId = item.task
+        if self.ledger.owner[task] == env.sender and self.ledger.tenure[task] == item.tenure:
+            return True
+        chain = self.ledger.chain.get(task)
+        if not chain:
+            return False
+        return (env.sender, env.incarnation, item.tenure) == chain[0][:3]
+
+    def _on_stored(self, event: Stored) -> None:
+        self.archive.stored(event)
+
+    # ------------------------------------------------------------------ for people
+
+    def status(self) -> dict[str, Any]:
+        """Tell where things stand."""
+        migration = self.conductor.migration
+        return {
+            "epoch": str(self.epoch),
+            "nodes": {p.id: p.status.value for p in self.membership.peers.values()},
+            "under way": len(self.ledger.chain),
+            "migration": None if migration is None else migration.report(self._now),
+        }

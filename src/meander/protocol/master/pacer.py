@@ -1,0 +1,130 @@
+"""The pause budget: how much may move at once so that no tuple waits longer than the caller said.
+
+A node installs states one after another, so the last tuple of a round waits for all of them:
+
+    pause = overhead + Σ over the tasks of the busiest link (task_s + share · bytes / bandwidth)
+
+The share is what is left of a state when it was copied ahead (`ahead`); 1 if it was not. It is
+learned from what was moved, the cost of a task and the bandwidth are fitted to every fetch, the
+overhead (hearing of the round, freezing) to what a whole round took beyond that. A task weighs
+`share · bytes + toll`, the toll being its cost in bytes of the link; rounds are sized and predicted in
+such bytes. A round that took longer than the
+budget halves the next one; two in a row, and rounds shrink to a single task until one fits again.
+The first round of all is a single task, too: what the links can do is not guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+GAIN = 0.3
+"""How much of a new round enters the estimate of the overhead."""
+FADE = 0.05
+"""How much of what was learned from installs each new one replaces."""
+
+
+class PaceLimits(NamedTuple):
+    """What one round may hold; None: no limit."""
+
+    tasks_max: int | None = None
+    bytes_max: int | None = None
+    link_bytes_max: int | None = None
+    """Over the busiest link: what the pause budget leaves room for."""
+
+
+class RoundReport(NamedTuple):
+    """One round, predicted and measured."""
+
+    epoch: str
+    tasks: int
+    bytes: int
+    predicted_s: float
+    measured_s: float
+    """The longest that a tuple had to wait for its task's state; 0 if none did."""
+    duration_s: float
+    copy_s: float = 0.0
+    """Before that, how long its tasks were copied ahead, while they were served."""
+
+
+class Pacer:
+    """Sizes the rounds of one migration."""
+
+    def __init__(self, bandwidth_bytes_s: float, overhead_s: float, task_s: float = 0.002) -> None:
+        self.bandwidth_bytes_s = bandwidth_bytes_s
+        self.overhead_s = overhead_s
+        self.task_s = task_s
+        self.budget_s: float | None = None
+        self._wish = PaceLimits()
+        self._shrink = 1.0
+        self._exceeded = 0
+        """Rounds in a row that took longer than the budget."""
+        self.share = 1.0
+        """How much of a state moves while tuples wait: all of it, if it was not copied ahead."""
+        self._shares = 0
+        """How often that was seen."""
+        self._sums = (0.0, 0.0, 0.0, 0.0, 0.0)
+        """Of installs, older ones fading: count, bytes, seconds, bytes², bytes·seconds."""
+
+    def start(self, budget_s: float | None, wish: PaceLimits) -> None:
+        """Begin a migration with what its caller wants."""
+        self.budget_s, self._wish, self._shrink, self._exceeded = budget_s, wish, 1.0, 0
+
+    def limits(self) -> PaceLimits:
+        """Size the next round, its link in bytes with tolls."""
+        if self.budget_s is None:
+            return self._wish
+        if self._exceeded >= 2 or not (
+            self._sums[0] or self._shares
+        ):  # nothing measured: try one task first
+            return PaceLimits(tasks_max=1)
+        room = max(0.0, self.budget_s - self.overhead_s) * self.bandwidth_bytes_s * self._shrink
+        return self._wish._replace(link_bytes_max=max(1, int(room)))
+
+    def weights(self, sizes: Sequence[int]) -> list[int]:
+        """Give what every task weighs: its bytes and its toll."""
+        toll = int(self.task_s * self.bandwidth_bytes_s)
+        return [int(size * self.share) + toll for size in sizes]
+
+    def predict(self, weight: int) -> float:
+        """Predict the pause of a round whose busiest link carries so much."""
+        return self.overhead_s + weight / self.bandwidth_bytes_s
+
+    def observe_share(self, moved: int, size: int) -> None:
+        """Learn how much of a state had to move when its tuples waited."""
+        if size > 0:
+            seen = min(1.0, moved / size)
+            self.share = seen if self._shares == 0 else self.share + GAIN * (seen - self.share)
+            self._shares += 1
+
+    def observe_install(self, size: int, transfer_s: float) -> None:
+        """Learn from one task's transfer: a line through what was seen lately."""
+        if transfer_s <= 0 or size <= 0:
+            return
+        x, y, keep = float(size), transfer_s, 1 - FADE
+        seen = (1.0, x, y, x * x, x * y)
+        self._sums = n, sx, sy, sxx, sxy = tuple(  # type: ignore[assignment]
+            keep * old + new for old, new in zip(self._sums, seen, strict=True)
+        )
+        mean_x, mean_y = sx / n, sy / n
+        spread = sxx / n - mean_x * mean_x
+        slope = (sxy / n - mean_x * mean_y) / spread if spread > (0.1 * mean_x) ** 2 else 0.0
+        if slope > 0 and n > 4:
+            self.bandwidth_bytes_s = 1 / slope
+        elif mean_x / self.bandwidth_bytes_s > mean_y:  # faster than was thought possible
+            self.bandwidth_bytes_s = mean_x / mean_y
+        self.task_s = max(0.0, mean_y - mean_x / self.bandwidth_bytes_s)
+
+    def observe_round(self, measured_s: float, weight: int = 0) -> None:
+        """Compare a finished round with its prediction and with the budget."""
+        if measured_s > 0 and weight:
+            rest = max(1e-4, measured_s - weight / self.bandwidth_bytes_s)
+            self.overhead_s += GAIN * (rest - self.overhead_s)
+        if self.budget_s is None:
+            return
+        if measured_s > self.budget_s:
+            self._exceeded += 1
+            self._shrink = max(0.01, self._shrink / 2)
+        else:
+            self._exceeded = 0
+            self._shrink = min(1.0, self._shrink * 1.25)

@@ -1,0 +1,298 @@
+"""The retriever: fetches the states of tasks that are awaited, one after another, and installs them.
+
+What tuples already wait for comes first; then the order of the round's phase schedule, in which no
+sender is asked by two at a time. A state comes in parts and is resumed where it stopped; it counts
+when length and checksum are right. The chain is asked from its newest link back: a link that was
+never installed answers so, and then the one before it has the state.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from meander.errors import MalformedMessage
+from meander.model import TaskId
+from meander.protocol import records
+from meander.protocol.edges.feeder import restored
+from meander.protocol.messages import NEVER, NOT_YET, STORE, Drop, Fetch, Load, Loaded, Part
+from meander.protocol.node.slot import Cause, Slot, TaskPhase
+from meander.protocol.records import Base
+from meander.protocol.state import Loader, TaskState, checksum, decode
+
+if TYPE_CHECKING:
+    from meander.protocol.node.node import Node
+
+
+UNUSABLE = "the checkpoint cannot be used"
+ASKS_MAX = 4
+"""A server that is silent that often has to wait until the others have been asked."""
+
+
+class Retriever:
+    """Part of a node."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.awaited: dict[TaskId, Slot] = {}
+        self._loading: dict[str, TaskId] = {}
+        """What the durable store was asked for."""
+        self.current: Slot | None = None
+        """The one that is being fetched from a state server."""
+        self._parts: list[bytes] = []
+        self._got = 0
+        self._began = 0.0
+        self._asked_at = 0.0
+        self._asks = 0
+        """How often, since it last answered."""
+        self.bad_blobs = 0
+        """States refused for a wrong length or checksum, for the metrics."""
+        self.deltas = 0
+        """Changes that were applied to snapshots, for the metrics."""
+
+    def await_(self, slot: Slot) -> None:
+        """Take a task into the queue (again): its tenure is new."""
+        self.forget(slot)
+        slot.records = {}
+        self.awaited[slot.task] = slot
+
+    def forget(self, slot: Slot) -> None:
+        """A task need not be fetched any more."""
+        self.awaited.pop(slot.task, None)
+        if self.current is slot:
+            self.current = None
+
+    def wanted(self, slot: Slot) -> None:
+        """Tuples wait for this one now: if nothing is under way, it goes first."""
+        if self.current is None:
+            self.pump()
+
+    def pump(self) -> None:
+        """Ask for the next state, or again for the one that does not come."""
+        now, node = self.node._now, self.node
+        if not node.leased:  # the answer would not be taken; the next tick under a lease asks
+            return
+        if self.current is not None:
+            if now - self._asked_at <= node.settings.retry_s:
+                return
+            if self._asks < ASKS_MAX:
+                self._ask()
+                return
+            self._later(self.current)  # silent: others shall not wait for it
+        self._from_copies()
+        for slot in self._queue(now):
+            link = slot.chain[slot.link]
+            if link.node == STORE:
+                self._from_store(slot)
+            elif link.node == node.me and link.incarnation == node.incarnation:
+                self._from_own_copy(slot)
+            else:
+                self.current, self._parts, self._got, self._began = slot, [], 0, now
+                self._asks = 0
+                self._ask()
+                return
+
+    def _from_copies(self) -> None:
+        """Install what was copied ahead and is whole; give the rest of others time to come."""
+        copies = self.node.copies
+        if not copies.arriving:
+            return
+        for slot in list(self.awaited.values()):
+            found = copies.rest_for(slot)
+            if found is None:
+                continue
+            if found.rest is None:
+                slot.retry_at = max(slot.retry_at, slot.since + 2 * self.node.settings.retry_s)
+                continue
+            copies.forget(slot.task)
+            self._install_blob(slot, found.rest.data, 0.0, load=copies.loader(found))
+            copies.completed += slot.phase is TaskPhase.SERVING
+
+    def _queue(self, now: float) -> list[Slot]:
+        ready = [s for s in self.awaited.values() if s.retry_at <= now]
+        ready.sort(key=lambda s: (s.waiting_since is None, s.rank, s.task))
+        return ready
+
+    def _ask(self) -> None:
+        slot, table = self.current, self.node.table
+        assert slot is not None
+        assert table is not None
+        link = slot.chain[slot.link]
+        member = table.members.get(link.node)
+        self._asked_at = self.node._now
+        self._asks += 1
+        if member is None:  # it is gone; the master will say where the state is to come from
+            self._later(slot)
+            return
+        self.node._send(member.server, Fetch(slot.task, link.tenure, self._got))
+
+    def _later(self, slot: Slot) -> None:
+        slot.retry_at = self.node._now + self.node.settings.retry_s
+        if self.current is slot:
+            self.current = None
+
+    # ------------------------------------------------------------------ where states come from
+
+    def _from_store(self, slot: Slot) -> None:
+        key = slot.chain[slot.link].key
+        if key:
+            slot.retry_at = self.node._now + 4 * self.node.settings.retry_s
+            for name in self._lacking(slot):
+                self._loading[name] = slot.task
+                self.node._out.append(Load(name))
+        else:
+            app = self.node.operator.empty(slot.task)
+            self._install(slot, TaskState(slot.task, app, gated=self.node.gated), 0, 0.0)
+
+    def _lacking(self, slot: Slot) -> list[str]:
+        """Name what must still be read to restore a task: its last record tells of the others."""
+        key = slot.chain[slot.link].key
+        last = slot.records.get(key)
+        if last is None:
+            return [key]
+        return [name for name in records.chain_of(last) if name not in slot.records]
+
+    def loaded(self, event: Loaded) -> None:
+        """The durable store answers."""
+        slot = self.awaited.get(self._loading.pop(event.key, -1))
+        if slot is None:
+            return
+        key = slot.chain[slot.link].key
+        if "#" not in key:  # a whole state, left behind by another node
+            if key == event.key and event.data is not None:
+                self._install_blob(slot, event.data, self.node._now - slot.since, restored=True)
+            return
+        if event.data is None:
+            self._unusable(slot, event.fault or f"{event.key} is missing")
+            return
+        slot.records[event.key] = event.data
+        try:
+            lacking = self._lacking(slot) if key in slot.records else [key]
+            if not lacking:
+                self._from_records(slot, (*records.chain_of(slot.records[key]), key))
+            elif event.key == key:  # now the others are known
+                self._from_store(slot)
+        except MalformedMessage as error:
+            self._unusable(slot, str(error.args[0]))
+
+    def _from_records(self, slot: Slot, chain: tuple[str, ...]) -> None:
+        node, blobs = self.node, [slot.records[name] for name in chain]
+        state = records.restore(slot.task, blobs, node.operator)
+        self.deltas += len(blobs) - 1
+        mark = records.seal(node.operator, state.app)
+        records.accepted(node.operator, state.app, mark)
+        size, transfer_s = sum(map(len, blobs)), node._now - slot.since
+        self._install(slot, state, size, transfer_s, Base(chain, mark, records.lanes_of(state)))
+
+    def _unusable(self, slot: Slot, why: str) -> None:
+        """End: there is nothing to go on from, and nothing may take its place unsaid."""
+        self.node._exit(f"{UNUSABLE}: task {slot.task}: {why}")
+
+    def _from_own_copy(self, slot: Slot) -> None:
+        frozen = self.node.manager.copies.get((slot.task, slot.chain[slot.link].tenure))
+        if frozen is None:
+            self._never(slot)
+        else:
+            self._install_blob(slot, frozen.blob, 0.0)
+
+    def check_part(self, body: Part) -> str | None:
+        """Find what is wrong with a part as such."""
+        if body.task < 0 or body.offset < 0 or body.total < NOT_YET:
+            return "a task, an offset or a length is negative"
+        if body.total >= 0 and body.offset + len(body.data) > body.total:
+            return "it runs past the end of the state"
+        return None
+
+    def part(self, body: Part) -> None:
+        """A state server answers, perhaps later than it was asked."""
+        slot = self.awaited.get(body.task)
+        if slot is None or slot.chain[slot.link].tenure != body.tenure:
+            return
+        if slot is not self.current:
+            if body.total != NOT_YET:  # it is there now: its turn comes
+                slot.retry_at = 0.0
+                self.pump()
+            return
+        if body.total == NEVER:
+            self._never(slot)
+        elif body.total == NOT_YET:
+            self._later(slot)
+        elif body.offset == self._got:
+            self._parts.append(body.data)
+            self._got += len(body.data)
+            self._asks = 0
+            if self._got < body.total:
+                self._ask()
+                return
+            blob = b"".join(self._parts)
+            self.current = None
+            if checksum(blob) == body.checksum:
+                self._install_blob(slot, blob, self.node._now - self._began)
+            else:
+                self.bad_blobs += 1
+                self._later(slot)
+        else:
+            return
+        self.pump()
+
+    def _never(self, slot: Slot) -> None:
+        """That link never had the state: ask the one before it."""
+        if self.current is slot:
+            self.current = None
+        if slot.link > 0:
+            slot.link -= 1
+        else:
+            slot.link = len(slot.chain) - 1
+            self._later(slot)
+
+    # ------------------------------------------------------------------ install
+
+    def _install_blob(
+        self, slot: Slot, blob: bytes, transfer_s: float, *,
+        restored: bool = False, load: Loader | None = None,
+    ) -> None:  # fmt: skip
+        try:
+            state = decode(slot.task, blob, self.node.operator, gated=self.node.gated, load=load)
+        except MalformedMessage as error:
+            self.bad_blobs += 1
+            self.node._tell("state refused", task=slot.task, why=str(error))
+            self._later(slot)
+            return
+        if restored:  # the record is durable, and so is what it holds
+            state.durable = dict(state.positions)
+            state.durable_batches = dict(state.batches)
+            for lane in state.outbox.lanes.values():
+                lane.released = lane.last
+        self._install(slot, state, len(blob), transfer_s)
+
+    def _release(self, slot: Slot) -> None:
+        """Let the state server make room; the frozen copy stays until the master knows."""
+        assert self.node.table is not None
+        link = slot.chain[slot.link]
+        member = self.node.table.members.get(link.node)
+        if member is not None and link.node != self.node.me:
+            self.node._send(member.server, Drop(((slot.task, link.tenure, slot.tenure),)))
+
+    def _install(
+        self, slot: Slot, state: TaskState, size: int, transfer_s: float, base: Base | None = None
+    ) -> None:
+        """Serve: first what waited, in order, then what comes. `base`: the records it came from."""
+        node = self.node
+        self.forget(slot)
+        node.copies.forget(slot.task)
+        slot.go(Cause.WHOLE)
+        assert slot.phase is TaskPhase.SERVING
+        slot.state, slot.dirty, slot.record, slot.record_number = state, base is None, None, 0
+        slot.base, slot.urgent, slot.records = base, False, {}
+        node.manager.installed(slot, size, transfer_s)
+        self._release(slot)
+        slot.waiting_since = None
+        assert node.table is not None
+        state.retire(node.table.closed)
+        restored(state.outbox, None, node.table)
+        if state.outbox.active:
+            node._loops.add(slot.task)
+        node.drain_all(slot)
+        orders, slot.orders = slot.orders, []
+        for item, reply_to in orders:
+            node.staging.take_again(item, node.epoch, reply_to)
+        node.acknowledge(slot)

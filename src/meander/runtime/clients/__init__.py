@@ -1,0 +1,1 @@
+"""For those who come from outside: feeders, queries, readers."""

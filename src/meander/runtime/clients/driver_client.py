@@ -1,0 +1,290 @@
+"""What a deployment tells those who come with nothing but its address: readers, writers of queries.
+
+    desk = Desk("127.0.0.1:40112", credentials)
+    desk.about()                      # operator, columns, tasks: all that a writer must know
+    desk.ask("owners")                # which node has which task, now
+
+Everything here is cheap to import: Spark plans every query in Python processes of its own, which
+start cold. What is asked is answered by the driver (`reception`).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import threading
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import flight
+
+from meander.errors import InputError, MeanderError
+from meander.model import TaskId
+from meander.protocol.settings import Settings
+from meander.runtime.wire.credentials import Credentials
+from meander.runtime.wire.version import versions
+
+ASK_S = 20.0
+"""How long a question may take that the driver answers by itself."""
+ONCE = "write/"
+"""So begin the names of queries with one batch only: backfills that were given no name."""
+REQUEST_BYTES_MAX = 2**20
+"""What a request may have (`transport`)."""
+PARTS_BYTES_MAX = 64 * 2**20
+"""What the parts of one micro-batch may unpack to."""
+
+
+class OperatorGoneError(MeanderError):
+    """Nobody answers at an operator's address."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        super().__init__(
+            f"no operator answers at {address}: it was stopped, or its driver has ended. Deploy it "
+            "again, and start the query from its checkpoint with the new op.address"
+        )
+
+
+class OperatorRefusedError(MeanderError):
+    """The operator is there and does not want to speak with us: a wrong token, other versions."""
+
+
+@dataclass(frozen=True)
+class DeploymentInfo:
+    """One deployment, as its driver describes it."""
+
+    operator: str
+    """The operator's name."""
+    run: str
+    lineage: str
+    """The same for deployments that go on from one checkpoint directory; else the run."""
+    generation: int
+    tasks: int
+    keys: tuple[str, ...]
+    schema: Any
+    """Of the rows that come in."""
+    event_time: str | None
+    """The column that says when a row happened; None: the operator has no event time."""
+    output_schema: Any
+    """Of what it emits; None: it does not say."""
+    state_schema: Any
+    """Of what `show` gives; None: it is known when there is a state."""
+    settings: Settings
+    durable: bool
+    """Whether there are checkpoints."""
+    zookeeper: str
+    versions: Mapping[str, str]
+
+    def json(self) -> dict[str, Any]:
+        """Write it for the wire."""
+        schemas = ("schema", "output_schema", "state_schema")
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        packed = {name: pack_schema(plain[name]) for name in schemas}
+        return {**plain, **packed, "settings": asdict(self.settings)}
+
+    @classmethod
+    def parse(cls, fields: Mapping[str, Any]) -> DeploymentInfo:
+        """Read what `json` wrote.
+
+        Raises:
+            OperatorRefusedError: if the other side runs other versions.
+        """
+        theirs, mine = dict(fields.get("versions", {})), versions()
+        wrong = [
+            f"{k} {theirs.get(k)} there, {v} here" for k, v in mine.items() if theirs.get(k) != v
+        ]
+        if wrong:
+            raise OperatorRefusedError(
+                f"the operator runs other versions than this process ({'; '.join(wrong)}): "
+                "install the same ones on all hosts"
+            )
+        schemas = {name: unpack_schema(fields[name]) for name in fields if name.endswith("schema")}
+        settings = Settings(**fields["settings"])
+        return cls(**{**fields, **schemas, "keys": tuple(fields["keys"]), "settings": settings})
+
+
+def pack_schema(schema: Any) -> str | None:
+    """Write a schema as text."""
+    return None if schema is None else base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
+def unpack_schema(text: str | None) -> Any:
+    """Read what `pack_schema` wrote.
+
+    >>> unpack_schema(pack_schema(pa.schema({"word": pa.string()}))).names
+    ['word']
+    """
+    return None if text is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+
+
+def free(name: str, taken: Sequence[str]) -> str:
+    """Give a name for a column that we add to a user's.
+
+    >>> free("task", ["word", "count"]), free("task", ["task", "load"])
+    ('task', 'task_')
+    """
+    return free(f"{name}_", taken) if name in taken else name
+
+
+Part: TypeAlias = tuple[int, int, tuple[tuple[TaskId, int], ...]]
+"""(piece, attempt, ((task, rows), …)): what a writer of a micro-batch hands to its committer."""
+
+
+def pack(parts: Sequence[Part]) -> str:
+    """Write what was staged, for a request: a few bytes per partition and task.
+
+    Raises:
+        InputError: if there is more than a request can hold.
+    """
+    head = json.dumps([[piece, attempt, len(counts)] for piece, attempt, counts in parts]).encode()
+    pairs = np.array([pair for *_, counts in parts for pair in counts], np.int64).reshape(-1, 2)
+    steps = np.diff(pairs[:, 0], prepend=0)  # tasks ascend: most steps are alike
+    raw = b"".join([len(head).to_bytes(4, "little"), head, _bytes(steps), _bytes(pairs[:, 1])])
+    text = base64.b64encode(zlib.compress(raw, 1)).decode()
+    if len(text) > REQUEST_BYTES_MAX - 2**12:
+        raise InputError(
+            f"a batch of {len(parts)} partitions for {len(pairs)} places is too much for one commit: "
+            "write fewer, larger partitions (coalesce)"
+        )
+    return text
+
+
+def _bytes(numbers: Any) -> bytes:
+    """Lay numbers out byte by byte: the high ones are zeros, and vanish when compressed."""
+    return bytes(numbers.astype("<i8").view(np.uint8).reshape(-1, 8).T.tobytes())
+
+
+def unpack(text: str) -> tuple[Part, ...]:
+    """Read what `pack` wrote.
+
+    Raises:
+        ValueError: if it is something else.
+
+    >>> unpack(pack([(0, 7, ((3, 100), (5, 1))), (1, 9, ())]))
+    ((0, 7, ((3, 100), (5, 1))), (1, 9, ()))
+    """
+    try:
+        return _unpack(zlib.decompressobj().decompress(base64.b64decode(text), PARTS_BYTES_MAX))
+    except (zlib.error, ValueError, TypeError) as error:
+        raise ValueError(f"the parts of a batch cannot be read: {error}") from None
+
+
+def _unpack(raw: bytes) -> tuple[Part, ...]:
+    at = 4 + int.from_bytes(raw[:4], "little")
+    head = [[int(number) for number in part] for part in json.loads(raw[4:at])]
+    places = sum(count for _, _, count in head)
+    if len(raw) != at + 16 * places or min((count for _, _, count in head), default=0) < 0:
+        raise ValueError("they are cut short")
+    numbers = np.frombuffer(raw, np.uint8, offset=at).reshape(2, 8, places)
+    steps, rows = (np.ascontiguousarray(half.T).view("<i8").ravel() for half in numbers)
+    pairs = list(zip(np.cumsum(steps).tolist(), rows.tolist(), strict=True))
+    found, start = [], 0
+    for piece, attempt, count in head:
+        found.append((piece, attempt, tuple(pairs[start : start + count])))
+        start += count
+    return tuple(found)
+
+
+class DriverClient:
+    """Asks one driver, or one node, over a connection that is kept."""
+
+    def __init__(self, address: str, credentials: Credentials | str) -> None:
+        """Dial nothing yet.
+
+        Raises:
+            InputError: if that is no address.
+        """
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal():
+            raise InputError(
+                f"{address!r} is no address of an operator: give op.address, host:port"
+            )
+        self.address, self.credentials = address, Credentials.of(credentials)
+        self._client: Any = None
+        self._about: DeploymentInfo | None = None
+        self._lock = threading.Lock()
+
+    def ask(
+        self, what: str, fields: Mapping[str, Any] | None = None, timeout_s: float = ASK_S
+    ) -> Any:
+        """Ask for facts.
+
+        Raises:
+            OperatorGoneError: if nobody answers.
+            OperatorRefusedError: if the answer is a refusal; it says why.
+        """
+        action = flight.Action(what, json.dumps(fields or {}).encode())
+        with self._explained():
+            (answer,) = self._connection().do_action(action, self.credentials.call(timeout_s))
+        return json.loads(answer.body.to_pybytes())
+
+    def fetch(self, fields: Mapping[str, Any], timeout_s: float = 60.0) -> Any:
+        """Ask for rows, as a table; errors as for `ask`."""
+        ticket = flight.Ticket(json.dumps(fields).encode())
+        with self._explained():
+            table = self._connection().do_get(ticket, self.credentials.call(timeout_s)).read_all()
+        table.validate(full=True)
+        return table
+
+    def about(self) -> DeploymentInfo:
+        """Tell what is deployed there; asked for once per connection."""
+        if self._about is None:
+            self._about = DeploymentInfo.parse(self.ask("about"))
+        return self._about
+
+    def close(self) -> None:
+        """Hang up."""
+        with self._lock:
+            client, self._client, self._about = self._client, None, None
+        if client is not None:
+            client.close()
+
+    def _connection(self) -> Any:
+        with self._lock:
+            if self._client is None:
+                self._client = self.credentials.connect(self.address)
+            return self._client
+
+    def _explained(self) -> _Explained:
+        return _Explained(self)
+
+
+class _Explained:
+    """Turns what Flight raises into what it means here."""
+
+    def __init__(self, desk: DriverClient) -> None:
+        self.desk = desk
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if not isinstance(error, pa.ArrowException):
+            return
+        self.desk.close()
+        address, text = self.desk.address, str(error).split(". Detail:", maxsplit=1)[0]
+        if isinstance(error, flight.FlightUnauthenticatedError):
+            raise OperatorRefusedError(
+                f"the operator at {address} refused the token: use the session that deployed it, or "
+                'give op.credentials with .option("token", …)'
+            ) from None
+        if isinstance(error, flight.FlightServerError):
+            raise OperatorRefusedError(f"the operator at {address}: {text}") from None
+        raise OperatorGoneError(address) from None
+
+
+_DESKS: dict[tuple[int, str, str], DriverClient] = {}
+"""By process, address and token: Spark uses its Python workers again."""
+
+
+def desk_of(address: str, credentials: Credentials | str) -> DriverClient:
+    """Give the desk at an address, the same one in every call of this process."""
+    key = os.getpid(), address, Credentials.of(credentials).token
+    if key not in _DESKS:
+        _DESKS[key] = DriverClient(address, credentials)
+    return _DESKS[key]

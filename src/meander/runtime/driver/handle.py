@@ -1,0 +1,163 @@
+"""A rescale from the outside: before it (a preview), and while it goes (a handle)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from meander.errors import MeanderError
+from meander.model import Move, Plan, Problem, TaskId, Workload
+from meander.protocol.master.master import Master
+from meander.protocol.master.migration import PlanFunction
+from meander.protocol.master.pacer import PaceLimits, Pacer
+from meander.protocol.messages import Abort, Resume, RollBack
+from meander.runtime.process.metrics import MigrationReport
+from meander.wiring import carrier
+
+if TYPE_CHECKING:
+    from meander.runtime.driver.driver import Driver
+
+ENDS = frozenset({"completed", "rolled back", "superseded"})
+
+
+class MigrationError(MeanderError):
+    """A migration did not come to the end that was wanted."""
+
+
+class RescaleHandle:
+    """A migration under way."""
+
+    def __init__(self, driver: Driver, nodes: int, before: Mapping[str, int]) -> None:
+        self.number = 0
+        self.nodes = nodes
+        self.ended = threading.Event()
+        self.stage = "launching"
+        self._driver, self._before = driver, before
+        self._facts: Mapping[str, Any] | None = None
+        self._error: Exception | None = None
+
+    def tell(self, what: str, facts: Mapping[str, Any]) -> None:
+        """Hear what the master tells of this migration."""
+        self.stage, self._facts = what, facts
+        if what in ENDS:
+            self.ended.set()
+
+    def fail(self, error: Exception) -> None:
+        """The deployment has failed."""
+        self._error = error
+        self.ended.set()
+
+    def progress(self) -> dict[str, Any]:
+        """Tell how far it is: stage, tasks moved and still to move, rounds done."""
+
+        def look(master: Any) -> dict[str, Any]:
+            migration = master.conductor.migration
+            if migration is None or migration.number != self.number:
+                return {"stage": self.stage}
+            target = migration.target.owners()
+            names = migration.target.nodes
+            left = sum(
+                1
+                for task, owner in enumerate(master.ledger.owner)
+                if owner != names[int(target[task])] or task in master.ledger.chain
+            )
+            return {
+                "stage": migration.stage.value,
+                "moved": migration.moved,
+                "left": left,
+                "rounds": len(migration.reports),
+            }
+
+        return self._driver.shell.call(look).result(10.0)
+
+    def wait(self, timeout_s: float | None = None) -> MigrationReport:
+        """Wait for the end, and report.
+
+        Raises:
+            MigrationError: if it was superseded or rolled back, or the time is over.
+        """
+        if not self.ended.wait(timeout_s):
+            raise MigrationError(f"the migration is not done: {self.progress()}")
+        if self._error is not None:
+            raise self._error
+        if self.stage != "completed":
+            raise MigrationError(f"migration {self.number} was {self.stage}")
+        return self.report()
+
+    def report(self) -> MigrationReport:
+        """Tell what happened, predicted and measured."""
+        if self._facts is None:
+            raise MigrationError("there is nothing to report yet")
+        now = self._driver.counters()
+        more = {name: max(0, count - self._before[name]) for name, count in now.items()}
+        return MigrationReport.of(self._facts, **more)
+
+    def abort(self) -> None:
+        """Stop here; tasks under way return to whoever holds their state."""
+        self._driver.command(Abort())
+
+    def resume(self) -> None:
+        """Carry on after an abort."""
+        self._driver.command(Resume())
+
+    def roll_back(self) -> None:
+        """Go back to where it began."""
+        self._driver.command(RollBack())
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a rescale would do, as things stand."""
+
+    plan: Plan
+    moves: tuple[Move, ...]
+    bytes_moved: int
+    rounds: int
+    pause_s: float
+    """Predicted, of the longest round."""
+    duration_s: float
+    """Predicted, of all rounds; without the start of new processes."""
+    too_large: tuple[TaskId, ...]
+    """Tasks that alone take longer than the pause budget, unless most of each can be copied ahead: what
+    share can, is known when a migration has moved some."""
+
+
+def preview(problem: Problem, pacer: Pacer, find: PlanFunction, pause_ms: float | None) -> Preview:
+    """Plan, and go through the rounds on paper."""
+    found = find(problem)
+    budget = None if pause_ms is None else pause_ms / 1000
+    pacer.start(budget, PaceLimits())
+    sizes = problem.workload.size.tolist()
+    pauses, current = list[float](), problem.current
+    weights = pacer.weights(sizes)
+    while (step := carrier(current, found.target, weights, pacer.limits())) is not None:
+        pauses.append(pacer.predict(step.busiest_bytes))
+        current = _moved(current, found.target, dict(step.moves))
+    moving = {move.task for move in found.moves}
+    large = [t for t in moving if budget is not None and pacer.predict(weights[t]) > budget]
+    return Preview(
+        found, found.moves, sum(sizes[t] for t in moving), len(pauses), max(pauses, default=0.0),
+        sum(pauses), tuple(sorted(large)),
+    )  # fmt: skip
+
+
+def _moved(current: Any, target: Any, moves: Mapping[TaskId, str]) -> Any:
+    import numpy as np
+
+    nodes = list(dict.fromkeys([*current.nodes, *target.nodes]))
+    index = {node: i for i, node in enumerate(nodes)}
+    owners = [index[moves.get(t, current.owner(t))] for t in range(current.tasks)]
+    return type(current).from_owners(np.array(owners), nodes, current.epoch)
+
+
+def snapshot(master: Master, nodes: int, tau: Fraction) -> tuple[Problem, Pacer]:
+    """Take what a preview needs from the master's books: the pacer is a copy."""
+    ledger, conductor = master.ledger, master.conductor
+    current = conductor._current()
+    workload = Workload([w + 1 for w in ledger.work], list(ledger.size))
+    fresh = [f"new{i}" for i in range(1, nodes + 1)]
+    return Problem(workload, current, nodes, tau, new_nodes=fresh), copy(conductor.pacer)

@@ -1,0 +1,121 @@
+"""The processes of a deployment: which run, which have ended and why, which must be started again."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from meander.errors import CheckpointError, MeanderError, OperatorError
+from meander.protocol.master.master import Master
+from meander.protocol.master.membership import Status
+from meander.runtime.driver.launch import Launcher
+from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
+
+log = logging.getLogger(__name__)
+
+FAILED_STARTS_MAX = 5
+"""Launches in a row that end before they register: then something is wrong for good."""
+SERVER_S_MIN = 1.0
+"""Between two launches of one state server."""
+
+
+class DeployError(MeanderError):
+    """A deployment cannot start, or cannot go on. The message says what the processes said."""
+
+
+class OperatorFailedError(OperatorError):
+    """An operator failed at a node; the deployment cannot go on."""
+
+    def __init__(self, ended: ProcessExit) -> None:
+        self.operator, self.task, self.rows = "", -1, (0, 0)
+        self.node, self.trace = ended.name, ended.trace
+        Exception.__init__(self, f"{ended.name}: {ended.detail}")
+
+
+class Supervisor:
+    """The book of processes. Safe to use from any thread."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        self.exits: list[ProcessExit] = []
+        self._launcher = launcher
+        self._running: set[tuple[str, int]] = set()
+        """(name, incarnation) of what was launched and has not ended."""
+        self._servers: dict[str, tuple[int, float]] = {}
+        """State servers: how often launched, and when last."""
+        self._changed = threading.Condition()
+        self._failed_starts = self._failed_restores = 0
+
+    def start(self, spec: ProcessSpec) -> None:
+        """Launch a process."""
+        with self._changed:
+            self._running.add((spec.name, spec.incarnation))
+        self._launcher.launch(spec)
+
+    def note(self, ended: ProcessExit) -> None:
+        """Enter the end of a process."""
+        log.info("%s %s/%d: %s", ended.reason.value, ended.name, ended.incarnation, ended.detail)
+        with self._changed:
+            self.exits.append(ended)
+            self._running.discard((ended.name, ended.incarnation))
+            self._changed.notify_all()
+
+    def wait_until(self, true: Callable[[set[tuple[str, int]]], bool], timeout_s: float) -> bool:
+        """Wait until something holds of the processes that run."""
+        with self._changed:
+            return self._changed.wait_for(lambda: true(self._running), timeout_s)
+
+    # ------------------------------------------------------------------ state servers
+
+    def missing_servers(self, master: Master) -> list[str]:
+        """Name the state servers that nodes want and that do not run; count their next launch."""
+        found, now = [], time.monotonic()
+        for peer in master.membership.peers.values():
+            if peer.kind == "node" and peer.status in (Status.UP, Status.LEAVING) and peer.server:
+                launches, at = self._servers.get(peer.server, (0, -SERVER_S_MIN))
+                if (peer.server, launches) in self._running or now - at < SERVER_S_MIN:
+                    continue
+                self._servers[peer.server] = launches + 1, now
+                found.append(peer.server)
+        return found
+
+    def number(self, server: str) -> int:
+        """Tell how often a state server was launched."""
+        return self._servers[server][0]
+
+    # ------------------------------------------------------------------ what an end means
+
+    def failure(self, ended: ProcessExit, master: Master) -> Exception | None:
+        """Tell why a deployment cannot go on after this end; None: it can."""
+        if ended.reason is Reason.OPERATOR_FAILED:
+            return OperatorFailedError(ended)
+        if ended.reason is Reason.CHECKPOINT_FAILED:
+            return self._broken_checkpoint(ended, master)
+        if ended.reason is Reason.REFUSED and "refused:" in ended.detail:
+            return DeployError(f"{ended.name} cannot join: {ended.detail}")
+        if ended.clean:
+            self._failed_restores = 0
+            return None
+        peer = master.membership.peers.get(ended.name)
+        if peer is not None and peer.incarnation != ended.incarnation:
+            return None  # its successor is starting already: it was known, and seen to be lost
+        if peer is not None and peer.status is not Status.STARTING:
+            self._failed_starts = 0
+            return None
+        self._failed_starts += 1
+        if self._failed_starts < FAILED_STARTS_MAX:
+            return None
+        return DeployError(f"processes end before they register: {ended.detail}\n{ended.trace}")
+
+    def _broken_checkpoint(self, ended: ProcessExit, master: Master) -> Exception | None:
+        """Believe a node that the master counts on.
+
+        One that was replaced may have looked for records that nobody needs any more. But not time and
+        again, with no process that ended well in between: it may have been replaced for this very end.
+        """
+        if not master.membership.up(ended.name, ended.incarnation):
+            self._failed_restores += 1
+            if self._failed_restores < FAILED_STARTS_MAX:
+                return None
+        return CheckpointError(f"{ended.name}: {ended.detail}")

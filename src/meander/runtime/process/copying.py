@@ -1,0 +1,88 @@
+"""The operator's part of a copy ahead: pieces while a task is served, and the rest when it is frozen.
+
+The first piece is `Operator.dump`, later ones are `Operator.changes`, for `load` and `apply_changes`.
+Where an operator says that its state is `divisible` they are cut by rows, so that neither node is kept
+from its other tasks for long; then all are for `apply_changes`. They hold the state alone. What
+a task knows of time, and its outputs, come with the rest: a record of the changes (`recording`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from meander.errors import OperatorError, StateError
+from meander.model import TaskId
+from meander.operators.tasks import NAME, VERSION, TaskStates
+from meander.runtime.process.recording import Recording, Sealed, read_streams, write_streams
+
+if TYPE_CHECKING:
+    from meander.runtime.process.adapter import AppState
+
+
+class Copying(Recording):
+    """Part of an `OperatorAdapter`."""
+
+    def empty(self, task: TaskId) -> AppState:
+        """Make the state of a task that has seen nothing."""
+        raise NotImplementedError
+
+    def ahead(
+        self, app: AppState, since: Sealed | None, size: int
+    ) -> tuple[Any, Iterator[bytes]] | None:
+        """Write what has changed in a state after a mark (None: everything), in pieces."""
+        self.settle()
+        mark = self.seal(app)
+        if mark.version is None:
+            return None
+        if since is None or since.version is None:
+            batches = self.operator.dump(app.state)
+        else:
+            batches = self.operator.changes(app.state, since.version)
+        marks = {NAME: self.operator.name.encode(), VERSION: b"%d" % self.operator.state_version}
+        marked = [
+            b.replace_schema_metadata({**(b.schema.metadata or {}), **marks}) for b in batches
+        ]
+        if self.operator.divisible:
+            return mark, _pieces(marked, size)
+        changed = since is None or any(batch.num_rows for batch in marked)
+        return mark, iter([write_streams(marked).to_pybytes()] if changed else [])
+
+    def catch_up(self, task: TaskId, app: AppState | None, piece: bytes) -> AppState:
+        """Bring a copy up to date with a piece.
+
+        Raises:
+            ValueError: if it cannot be read, or is of another operator or version.
+        """
+        copy = self.empty(task) if app is None else app
+        states: TaskStates[Any] = TaskStates(self.operator, self.tasks)
+        try:
+            batches = read_streams(pa.py_buffer(piece))
+            if app is None and not self.operator.divisible:
+                states.load(task, batches)
+            else:
+                states.take(task, copy.state)
+                states.apply_changes(task, batches)
+        except (StateError, OperatorError, pa.ArrowException, TypeError) as error:
+            raise ValueError(str(error)) from error
+        copy.state = states.drop(task)
+        return copy
+
+    def rest(self, app: AppState, since: Sealed) -> bytes:
+        """Write all that a copy of this version lacks: changes, time, and every output."""
+        return b"".join(self.record(app, since._replace(outputs=0))())
+
+    def complete(self, task: TaskId, app: AppState | None, blob: bytes) -> AppState:
+        """Make a state of a copy and what `rest` wrote."""
+        return self.revise(task, self.empty(task) if app is None else app, blob)
+
+
+def _pieces(batches: list[Any], size: int) -> Iterator[bytes]:
+    """Cut batches by rows into pieces of about so many bytes, each written when it is asked for."""
+    for batch in batches:
+        if batch.num_rows:
+            rows = max(1, size * batch.num_rows // max(1, batch.nbytes))
+            for at in range(0, batch.num_rows, rows):
+                yield write_streams([batch.slice(at, rows)]).to_pybytes()

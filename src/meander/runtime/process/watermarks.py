@@ -1,0 +1,197 @@
+"""Event time between feeders and tasks: words, and the watermark that follows from them.
+
+A feeder says how far it is *in its own stream*: a **word** is a mark without rows at the end of a chunk
+(`rows.Mark`), numbered and delivered exactly once like all else. It stands in the lane of every task,
+also of those that get no rows, so all of them learn of it, in order with the rows, across moves and
+crashes, and no message of the protocol knows of it.
+
+    feeder   Herald: the latest event time of what was sent; a word now and then, and at every flush
+    task     TaskTime: per feeder its last word; the watermark is the least of them, less the delay
+
+A feeder's last word is `END`, and takes it out of the minimum; one that is silent for `idle_s` is left
+out until it speaks again. The watermark never goes back. All of it is part of the task's state, but for
+when a feeder was last heard: a task that has just arrived gives every feeder its full time anew.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow.compute as pc
+
+from meander.operators.base import Operator
+from meander.operators.timers import Timers
+from meander.protocol.messages import FeederId
+from meander.protocol.settings import Settings
+
+END: Final = 2**62
+"""The word of a feeder that leaves: later than every time."""
+WORD_S = 0.1
+"""A feeder speaks at most so often, unless it is flushed."""
+WORDS_PER_S = 2000
+"""Most words a feeder says in a second, to all tasks together."""
+WORDS_PER_CHECKPOINT = 2
+"""To each task between two checkpoints: chunks are kept until they are durable, also those without
+rows, and a feeder keeps only so many."""
+LOOK_US = 250_000
+"""How often a task looks for feeders that have fallen silent."""
+
+
+class TaskTime:
+    """What a task knows of time: feeders' words, the watermark, timers.
+
+    >>> import pyarrow as pa
+    >>> class Clicks(Operator):
+    ...     schema, keys = pa.schema({"user": pa.string(), "at": pa.timestamp("us")}), ("user",)
+    ...     event_time, delay_s, idle_s = "at", 1.0, 30.0
+    ...     create = process = dump = load = size = None
+    >>> time = TaskTime(Clicks())
+    >>> time.hear("a", 10_000_000, now_us=0), time.watermark_us
+    (True, 9000000)
+    >>> time.hear("b", 5_000_000, now_us=0), time.watermark_us      # it never goes back
+    (False, 9000000)
+    >>> time.hear("a", 20_000_000, now_us=0), time.watermark_us     # b holds it
+    (False, 9000000)
+    >>> time.hear("b", END, now_us=0), time.watermark_us            # b has left
+    (True, 19000000)
+    """
+
+    __slots__ = (
+        "_delay_us", "_ended", "_heard_us", "_idle_us", "_look_us", "_min", "event_timers", "started",
+        "timers", "watermark_us", "words",
+    )  # fmt: skip
+
+    def __init__(self, operator: Operator[Any]) -> None:
+        self.words: dict[FeederId, int] = {}
+        """The latest event time that each feeder has sent, in microseconds since 1970."""
+        self.watermark_us = 0
+        self.started = False
+        """Whether as many feeders have been heard as there must be."""
+        self.timers, self.event_timers = Timers(), Timers()
+        self._ended = 0
+        """Feeders that were heard and have left, as long as it has not started."""
+        self._heard_us: dict[FeederId, int] = {}
+        self._look_us = 0
+        self._delay_us, self._idle_us = round(operator.delay_s * 1e6), round(operator.idle_s * 1e6)
+        self._min = operator.feeders_min
+
+    def hear(self, feeder: FeederId, word_us: int, now_us: int) -> bool:
+        """Take a feeder's word; say whether the watermark has risen."""
+        if word_us == END:
+            if self.words.pop(feeder, None) is not None:
+                self._ended += 1
+            self._heard_us.pop(feeder, None)
+        else:
+            self.words[feeder] = max(word_us, self.words.get(feeder, 0))
+            self._heard_us[feeder] = now_us
+        return self.look(now_us)
+
+    def look(self, now_us: int) -> bool:
+        """Set the watermark by those who are not silent; say whether it has risen."""
+        self._look_us = now_us + LOOK_US
+        if not self.started and len(self.words) + self._ended < self._min:
+            first = min(self._heard_us.values(), default=now_us)
+            if now_us - first <= self._idle_us:
+                return False
+        self.started = True
+        since = now_us - self._idle_us
+        told = [word for feeder, word in self.words.items() if self._heard_us[feeder] >= since]
+        mark = min(told, default=0) - self._delay_us
+        if mark <= self.watermark_us:
+            return False
+        self.watermark_us = mark
+        return True
+
+    def due(self, now_us: int) -> bool:
+        """Whether a timer is due, or it is time to look for silent feeders."""
+        at, event_at = self.timers.next_us, self.event_timers.next_us
+        return (
+            (at is not None and at <= now_us)
+            or (event_at is not None and event_at <= self.watermark_us)
+            or (now_us >= self._look_us and (len(self.words) > 1 or not self.started))
+        )
+
+    @property
+    def size(self) -> int:
+        """Give about how many bytes it is."""
+        return 32 * (len(self.timers) + len(self.event_timers))
+
+    # ------------------------------------------------------------------ dumps
+
+    def dump(self, fields: list[Any]) -> tuple[list[Any], list[Any]]:
+        """Write the timers as batches, and the facts; `fields` are the key's."""
+        both = [self.timers, self.event_timers]
+        batches = [timers.dump(fields) for timers in both] if any(both) else []
+        return batches, [self.watermark_us, self.started, self._ended, self.words]
+
+    @classmethod
+    def load(
+        cls, operator: Operator[Any], batches: list[Any], facts: list[Any], now_us: int
+    ) -> TaskTime:
+        """Read what `dump` wrote.
+
+        Raises:
+            ValueError: if that is not what it is.
+        """
+        result = cls(operator)
+        result.watermark_us, result.started, result._ended, result.words = facts
+        numbers = [result.watermark_us, result._ended, *result.words.values()]
+        if not all(type(n) is int and 0 <= n < END for n in numbers):
+            raise ValueError("the watermark or a word is no number")
+        result._heard_us = dict.fromkeys(result.words, now_us)
+        if batches:
+            fields = [operator.schema.field(key) for key in operator.keys]
+            result.timers, result.event_timers = (Timers.load(b, fields) for b in batches)
+        return result
+
+
+class WatermarkEmitter:
+    """What a feeder says of its event time, and when."""
+
+    def __init__(self, column: str, every_s: float = WORD_S) -> None:
+        self.column, self.every_s = column, every_s
+        self.word_us: int | None = None
+        """The latest event time of all rows so far."""
+        self.owed = False
+        """Whether rows were sent after the last word."""
+        self._spoke_s = float("-inf")
+
+    @classmethod
+    def of(cls, operator: Operator[Any], tasks: int, settings: Settings) -> WatermarkEmitter | None:
+        """Make one for a feeder of an operator; None if that has no event time."""
+        if operator.event_time is None:
+            return None
+        kept_s = settings.checkpoint_s / WORDS_PER_CHECKPOINT
+        return cls(operator.event_time, max(WORD_S, tasks / WORDS_PER_S, kept_s))
+
+    def see(self, batch: Any) -> None:
+        """Look at rows that are being sent."""
+        latest = latest_us(batch.column(self.column))
+        if latest is not None:
+            self.word_us = latest if self.word_us is None else max(self.word_us, latest)
+        self.owed = self.word_us is not None
+
+    def due_s(self) -> float:
+        """Tell when a word that is owed must go out."""
+        return self._spoke_s + self.every_s
+
+    def word(self, now_s: float, *, now: bool = False) -> int | None:
+        """Give the word to say; None if there is none, or it is not time (unless it must be now)."""
+        if not self.owed or (now_s < self.due_s() and not now):
+            return None
+        self.owed, self._spoke_s = False, now_s
+        return self.word_us
+
+
+def latest_us(column: Any) -> int | None:
+    """Give the latest of a column of timestamps, in microseconds since 1970; None if all are null.
+
+    >>> import pyarrow as pa
+    >>> latest_us(pa.array([1_500, None, 900], pa.timestamp("ms")))
+    1500000
+    """
+    latest = pc.max(column)
+    if not latest.is_valid:
+        return None
+    scale = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[latest.type.unit]
+    return max(0, int(latest.value) * scale // 1000)

@@ -1,0 +1,1 @@
+"""What a launched process is: a node, a state server, a feeder."""

@@ -1,0 +1,225 @@
+"""What runs inside a launched process: a node, a state server, a feeder.
+
+Each entry point takes a spec and gives a `ProcessExit`; it raises nothing for what the world can do
+(no master, a wrong token, an operator that fails), so that whoever launched it need not tell a
+failure of the machine room from one of the program. In order:
+
+  1. warm up: imports and kernels, so that no tuple pays for them;
+  2. find the own address (that of a connection to the master), listen, keep the socket;
+  3. register, serve, until the machine ends, the driver is gone, or somebody says stop.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import socket
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from meander.errors import OperatorError
+from meander.operators.base import Operator, check_operator
+from meander.protocol.edges.server import StateServer
+from meander.protocol.messages import Beat
+from meander.protocol.node.node import Node
+from meander.protocol.node.slot import TaskPhase
+from meander.runtime.clients.feeder import FeederClient
+from meander.runtime.process.adapter import OperatorAdapter
+from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
+from meander.runtime.process.stopwatch import TimedCheckpointer
+from meander.runtime.process.warm import settle_heap, warm_up
+from meander.runtime.roles.host import EndedError, ProcessHost
+from meander.runtime.roles.node_service import NodeService
+from meander.runtime.store.durable import DurableStore, FileStore, NoStore, StoreWorker
+from meander.runtime.store.spill import DiskSpill
+from meander.runtime.wire.credentials import LOOPBACK
+from meander_lab.baselines.restart import Vault, VaultStore
+
+log = logging.getLogger(__name__)
+
+STATS_S = 1.0
+"""How often a node tells its tasks' load."""
+SERVER_IDLE_S = 10.0
+"""How long a state server stays that nobody needs."""
+TRACE_CHARS_MAX = 8000
+
+
+class SourceBatch(NamedTuple):
+    """What a feeder's source gives."""
+
+    offset: int
+    """Ascends; the same batch has the same offset whenever the source is read."""
+    batch: Any
+    due_s: float | None = None
+    """When its rows are due, in seconds since 1970; None: now."""
+
+
+class LiveNode(Node):
+    """A node that tells the master its load in rows per second, once a second."""
+
+    _told_at: float | None = None
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.checkpointer: TimedCheckpointer = TimedCheckpointer(self)
+
+    def _beat_body(self) -> Beat:
+        self._work.clear()
+        since = STATS_S if self._told_at is None else self._now - self._told_at
+        if since < STATS_S:
+            return Beat(self._now, missing=self.behind)
+        self._told_at = self._now
+        adapter, stats = self.operator, []
+        assert isinstance(adapter, OperatorAdapter)
+        for task, slot in self.slots.items():
+            if slot.phase is TaskPhase.SERVING and slot.state is not None:
+                work = adapter.rate(task, since)
+                stats.append((task, work, adapter.size(slot.state.app)))
+        return Beat(self._now, tuple(stats), missing=self.behind)
+
+
+# --------------------------------------------------------------------------- entry points
+
+
+def run_node(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> ProcessExit:
+    """Be a node until dismissed; `gone` says that whoever launched us is no more."""
+
+    def body() -> tuple[Reason, str]:
+        operator = load_operator(spec.operator)
+        host = local_host(spec)
+        server = spec.server or f"server@{host}"
+        adapter = OperatorAdapter(operator, spec.tasks)
+        adapter.output_rows_max = spec.output_rows_max
+        node = LiveNode(
+            spec.name, spec.incarnation, spec.settings, spec.generation, server, adapter
+        )
+        place = ProcessHost(spec, node, host, operator.schema, adapter)
+        place.open(StoreWorker(VaultStore(_store(spec), spec.credentials)))
+        NodeService(place, node, adapter)
+        try:
+            return place.serve(gone)
+        finally:
+            facts.update(waits=node.waits, reroutes=node.rerouter.rerouted)
+            if adapter.trace.chunks_max:
+                facts.update(adapter.trace.last_words())
+
+    facts = dict[str, Any]()
+    return _guarded(spec, body, facts)
+
+
+def run_server(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> ProcessExit:
+    """Be the state server of a host until nobody needs it."""
+
+    def body() -> tuple[Reason, str]:
+        host = local_host(spec)
+        spill = DiskSpill(spec.settings.spill_bytes_max)
+        server = StateServer(spec.name, spec.settings, spec.generation, instance(spec), spill)
+        place = ProcessHost(spec, server, host)
+        place.open(StoreWorker(NoStore()))
+        assert place.transport is not None
+        vault = Vault()
+        place.transport.answers["vault"] = vault.give
+        place.transport.puts = vault.take
+        place.transport.actions["clear vault"] = vault.clear
+        needed_at = time.monotonic()
+
+        def idle() -> bool:
+            nonlocal needed_at
+            table = server.table
+            needed = table is None or any(m.server == spec.name for m in table.members.values())
+            if needed or server.held or vault.blobs:
+                needed_at = time.monotonic()
+            return time.monotonic() - needed_at > SERVER_IDLE_S
+
+        return place.serve(gone, idle)
+
+    return _guarded(spec, body)
+
+
+def run_feeder(
+    spec: ProcessSpec,
+    source: Callable[[int], Iterable[SourceBatch]],
+    gone: Callable[[], bool] = lambda: False,
+    **options: Any,
+) -> ProcessExit:
+    """Feed a source to its end. `source(offset)` gives the batches after an offset, -1: all."""
+
+    def body() -> tuple[Reason, str]:
+        operator = load_operator(spec.operator)
+        feeder = FeederClient.from_spec(spec, operator, host=local_host(spec), **options)
+        try:
+            for offset, batch, due_s in source(feeder.wait_ready()):
+                if gone():
+                    return Reason.DRIVER_LOST, "whoever launched this feeder is gone"
+                feeder.feed(batch, offset=offset, due_s=due_s)
+            feeder.close()
+        finally:
+            feeder.abandon()
+        return Reason.FINISHED, f"fed {feeder.rows} rows"
+
+    return _guarded(spec, body)
+
+
+def _guarded(
+    spec: ProcessSpec,
+    body: Callable[[], tuple[Reason, str]],
+    facts: Mapping[str, Any] | None = None,
+) -> ProcessExit:
+    """Turn whatever happens into an exit; `facts` are read at the end."""
+    trace = ""
+    try:
+        warm_up()
+        settle_heap()
+        reason, detail = body()
+    except OperatorError as error:
+        reason, detail, trace = Reason.OPERATOR_FAILED, str(error), traceback.format_exc()
+    except EndedError as ended:
+        reason, detail, trace = ended.reason, ended.detail, ended.trace
+    except ConnectionError as error:
+        reason, detail = Reason.DRIVER_LOST, str(error)
+    except Exception as error:
+        reason, detail = Reason.CRASHED, f"{type(error).__name__}: {error}"
+        trace = traceback.format_exc()
+    return ProcessExit(
+        spec.kind, spec.name, spec.incarnation, reason, detail, trace[-TRACE_CHARS_MAX:],
+        {"pid": os.getpid(), **(facts or {})},
+    )  # fmt: skip
+
+
+def load_operator(pickled: bytes) -> Operator[Any]:
+    """Unpickle an operator that came on a trusted channel, and prepare it.
+
+    Raises:
+        OperatorError: saying what is wrong with it.
+    """
+    try:
+        operator = pickle.loads(pickled)
+        check_operator(operator)
+        operator.open()
+    except Exception as error:
+        why = f"it cannot be made in this process: {type(error).__name__}: {error}"
+        raise OperatorError("the operator", 0, (0, 1), why) from error
+    return operator  # type: ignore[no-any-return]
+
+
+def instance(spec: ProcessSpec) -> str:
+    """Name a process unlike any other."""
+    return f"{spec.name}/{spec.generation}/{spec.incarnation}/{os.getpid()}/{time.time_ns()}"
+
+
+def local_host(spec: ProcessSpec) -> str:
+    """Tell which address to listen on: the one from which the master is reached."""
+    if spec.host:
+        return spec.host
+    host, port = spec.master.rsplit(":", 1)
+    if host in (LOOPBACK, "localhost"):
+        return LOOPBACK
+    with socket.create_connection((host, int(port)), timeout=10.0) as connection:
+        return str(connection.getsockname()[0])
+
+
+def _store(spec: ProcessSpec) -> DurableStore:
+    return FileStore(spec.store) if spec.store else NoStore()

@@ -1,0 +1,178 @@
+"""What a node answers outside the protocol: its state, its outputs, its metrics.
+
+Every answer that touches the machine is made on the machine's thread, task by task: no question holds
+up the rows for longer than one task's answer takes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import flight
+
+from meander.model import TaskId
+from meander.protocol.node.node import Node
+from meander.protocol.node.slot import Slot, TaskPhase
+from meander.runtime.clients.driver_client import ONCE, free
+from meander.runtime.clients.reader import NOTHING
+from meander.runtime.process import loop_drain as quiet
+from meander.runtime.process.adapter import OperatorAdapter
+from meander.runtime.process.shell import Shell
+from meander.runtime.process.stopwatch import TimedCheckpointer
+from meander.runtime.roles.host import ProcessHost
+from meander.runtime.roles.output_service import OutputService
+from meander.runtime.wire.transport import Transport
+from meander_lab.baselines.restart import bequeath
+
+
+def moment(slot: Slot) -> str:
+    """Say at which moment a task is: what it has taken in of each query and of each feeder."""
+    assert slot.state is not None
+    queries = {q: b for q, b in slot.state.batches.items() if not q.startswith(ONCE)}
+    feeders = {name: at.offset for name, at in slot.state.positions.items()}
+    told = {"epoch": str(slot.tenure), "queries": queries, "feeders": feeders}
+    return json.dumps({name: fact for name, fact in told.items() if fact}, sort_keys=True)
+
+
+CALL_S_MAX = 30.0
+"""How long a request from outside waits for the machine."""
+
+
+class NodeService:
+    """Answers questions from outside the protocol: state, outputs, metrics."""
+
+    def __init__(self, place: ProcessHost, node: Node, adapter: OperatorAdapter) -> None:
+        self.node, self.adapter = node, adapter
+        self.credentials = place.spec.credentials
+        assert place.shell is not None
+        assert place.transport is not None
+        self.shell: Shell = place.shell
+        self.transport: Transport = place.transport
+        OutputService(self.shell, self.transport)
+        self.transport.answers["state"] = self.state
+        self.transport.answers["outputs"] = self.outputs
+        self.transport.answers["trace"] = self.trace
+        self.transport.actions["bequeath"] = self.bequeath
+        self.transport.actions["metrics"] = self.metrics
+        self.transport.actions["loop"] = self.loop
+
+    def _serving(self) -> list[TaskId]:
+        def find(node: Node) -> list[TaskId]:
+            return [t for t, s in node.slots.items() if s.state is not None]
+
+        return self.shell.call(find).result(CALL_S_MAX)
+
+    def state(self, fields: Mapping[str, Any]) -> Any:
+        """Give the state of tasks served here, task by task, so that none waits for all."""
+        wanted = {int(task) for task in fields["tasks"]} if "tasks" in fields else None
+        only_columns = bool(fields.get("columns"))
+        tables, told = [], []
+        for task in self._serving():
+            if wanted is None or task in wanted:
+                served, table = self._show(task)
+                told += [task] if served else []
+                tables += [table] if table is not None else []
+                if only_columns and tables:
+                    tables = [tables[0].slice(0, 0)]
+                    break
+        found = pa.concat_tables(tables).unify_dictionaries() if tables else NOTHING
+        marked = found.replace_schema_metadata({b"tasks": json.dumps(told).encode()})
+        return flight.RecordBatchStream(marked)
+
+    def _show(self, task: TaskId) -> tuple[bool, Any]:
+        """Say whether a task is served here, and give its rows if it has any."""
+
+        def show(node: Node) -> tuple[bool, Any, str]:
+            slot = node.slots.get(task)
+            if slot is None or slot.state is None or slot.phase is not TaskPhase.SERVING:
+                return False, None, ""
+            return True, self.adapter.show(slot.state.app), moment(slot)
+
+        served, table, when = self.shell.call(show).result(CALL_S_MAX)
+        if table is None:
+            return served, None
+        rows, taken = table.num_rows, table.schema.names
+        table = table.append_column(free("task", taken), pa.array([task] * rows, pa.int32()))
+        node = pa.array([self.node.me] * rows, pa.string())
+        table = table.append_column(free("node", taken), node)
+        # The same for all rows of a task: said once on the wire.
+        codes = pa.array([0] * rows, pa.int32())
+        when = pa.DictionaryArray.from_arrays(codes, [when])
+        return served, table.append_column(free("as_of", taken), when)
+
+    def bequeath(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Write every task's state into a state server's vault, for the restart baseline."""
+        return bequeath(self.shell, self._serving(), str(fields["server"]), self.credentials)
+
+    def loop(self, fields: Mapping[str, Any]) -> dict[TaskId, tuple[int, int]]:
+        """Tell how much each task has put into its loop and taken out of it."""
+        return self.shell.call(quiet.counts).result(CALL_S_MAX)
+
+    def outputs(self, fields: Mapping[str, Any]) -> Any:
+        """Give outputs not yet fetched; `release` says what the caller has: {task: number}."""
+        given = {int(t): int(n) for t, n in dict(fields.get("release", {})).items()}
+
+        def collect(node: Node) -> list[tuple[int, int, Any]]:
+            found = []
+            for task, slot in node.slots.items():
+                if slot.state is not None:
+                    outputs = slot.state.app.outputs
+                    outputs.release(given.get(task, 0))
+                    upto = outputs.durable if node.gated else None
+                    found += [(task, n, b) for n, b in outputs.after(given.get(task, 0), upto)]
+            return found
+
+        found = self.shell.call(collect).result(CALL_S_MAX)
+        tables = [
+            pa.Table.from_batches([batch])
+            .append_column("task", pa.array([task] * batch.num_rows, pa.int32()))
+            .append_column("number", pa.array([number] * batch.num_rows, pa.int64()))
+            for task, number, batch in found
+        ]
+        empty = pa.table({"task": pa.array([], pa.int32()), "number": pa.array([], pa.int64())})
+        return flight.RecordBatchStream(pa.concat_tables(tables) if tables else empty)
+
+    def trace(self, fields: Mapping[str, Any]) -> Any:
+        """Give the chunks that follow the first `after`, which are forgotten."""
+        after = int(fields.get("after", 0))
+        found = self.shell.call(lambda _: self.adapter.trace.take(after)).result(CALL_S_MAX)
+        return flight.RecordBatchStream(found)
+
+    def metrics(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Tell what this node has measured."""
+        return self.shell.call(self._metrics).result(CALL_S_MAX)
+
+    @staticmethod
+    def _checkpoint(node: Node) -> dict[str, Any]:
+        found = node.checkpointer
+        return found.told() if isinstance(found, TimedCheckpointer) else {}
+
+    def _metrics(self, node: Node) -> dict[str, Any]:
+        adapter, tasks, staged = self.adapter, dict[int, Any](), 0
+        for task, slot in node.slots.items():
+            if slot.state is not None:
+                load = adapter.loads.get(task)
+                size = adapter.size(slot.state.app)
+                staged += sum(item.tally for item in slot.state.staged.values())
+                tasks[task] = [load.rows, load.busy_s, size] if load is not None else [0, 0.0, size]
+        return {
+            "node": node.me,
+            "rows": adapter.rows,
+            "busy_s": adapter.busy_s,
+            "chunks": node.applied_chunks,
+            "waits": node.waits,
+            "reroutes": node.rerouter.rerouted,
+            "dropped": self.transport.dropped,
+            "malformed": self.transport.malformed,
+            "refused": self.shell.counts["refused"],
+            "stale": self.shell.counts["stale"],
+            "staged_rows": staged,
+            "late_rows": adapter.operator.late_rows,
+            "latency": adapter.latency.dump(),
+            "waited": adapter.waited.dump(),
+            "checkpoint": self._checkpoint(node),
+            "tasks": tasks,
+        }

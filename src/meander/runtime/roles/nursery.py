@@ -1,0 +1,160 @@
+"""The nursery: one warm process that forks the others. `python -m meander.runtime.roles.nursery`.
+
+It imports and compiles once, and starts neither gRPC nor a thread, so a child is ready in
+milliseconds and shares its memory. It takes orders on its standard input, one JSON object a line,
+and answers on its standard output:
+
+    {"launch": spec}            → {"started": [kind, name, incarnation, pid]} … {"ended": exit}
+    {"cancel": [name, incarnation]}
+
+At the end of its input, which is also what the death of its parent looks like, it kills its children
+and ends. A child holds the reading end of a pipe whose writing end only the nursery has: when the
+nursery dies, for any reason, the child hears it and ends. So no process outlives the driver.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pickle
+import selectors
+import signal
+import sys
+import threading
+from contextlib import suppress
+from typing import Any
+
+from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
+from meander.runtime.process.warm import settle_heap, warm_up
+
+
+class Child:
+    """A process that was forked."""
+
+    def __init__(self, spec: ProcessSpec, pid: int, words: int) -> None:
+        self.spec, self.pid, self.words = spec, pid, words
+        self.heard = b""
+
+
+class Nursery:
+    """Forks children and watches them."""
+
+    def __init__(self) -> None:
+        self.children: dict[int, Child] = {}
+        """By the file descriptor of their last words."""
+        self.selector = selectors.DefaultSelector()
+        self.life_read, self.life_write = os.pipe()
+        self._input = b""
+
+    def run(self) -> None:
+        """Serve until the input ends."""
+        warm_up()
+        settle_heap()
+        self.say({"ready": os.getpid()})
+        self.selector.register(0, selectors.EVENT_READ)
+        try:
+            while self._turn():
+                pass
+        finally:
+            for child in self.children.values():
+                _kill(child.pid)
+            for child in self.children.values():
+                os.waitpid(child.pid, 0)
+
+    def say(self, what: dict[str, Any]) -> None:
+        """Write one answer."""
+        os.write(1, json.dumps(what).encode() + b"\n")
+
+    def _turn(self) -> bool:
+        for key, _ in self.selector.select():
+            if key.fd == 0:
+                data = os.read(0, 1 << 20)
+                if not data:
+                    return False
+                *lines, self._input = (self._input + data).split(b"\n")
+                for line in lines:
+                    self._order(json.loads(line))
+            else:
+                self._hear(self.children[key.fd])
+        return True
+
+    def _order(self, order: dict[str, Any]) -> None:
+        if "launch" in order:
+            self._fork(ProcessSpec.parse(order["launch"]))
+        elif "cancel" in order:
+            for child in self.children.values():
+                if [child.spec.name, child.spec.incarnation] == order["cancel"]:
+                    _kill(child.pid)
+
+    def _fork(self, spec: ProcessSpec) -> None:
+        read, write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(read)
+            self._be(spec, write)
+        os.close(write)
+        self.children[read] = Child(spec, pid, read)
+        self.selector.register(read, selectors.EVENT_READ)
+        self.say({"started": [spec.kind, spec.name, spec.incarnation, pid]})
+
+    def _be(self, spec: ProcessSpec, words: int) -> None:
+        """Be the child; never returns."""
+        try:
+            self.selector.close()
+            os.close(self.life_write)
+            for fd in self.children:
+                os.close(fd)
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, 0)
+            os.dup2(2, 1)
+            threading.Thread(target=self._watch, daemon=True).start()
+            os.write(words, run(spec).json().encode())
+        finally:
+            os._exit(0)
+
+    def _watch(self) -> None:
+        os.read(self.life_read, 1)
+        os._exit(3)
+
+    def _hear(self, child: Child) -> None:
+        data = os.read(child.words, 1 << 16)
+        child.heard += data
+        if data:
+            return
+        self.selector.unregister(child.words)
+        os.close(child.words)
+        del self.children[child.words]
+        _, status = os.waitpid(child.pid, 0)
+        self.say({"ended": child.heard.decode() or _silent(child, status).json()})
+
+
+def run(spec: ProcessSpec) -> ProcessExit:
+    """Be what a spec says."""
+    from meander.runtime.roles.entry import run_feeder, run_node, run_server
+
+    if spec.kind == "feeder":
+        return run_feeder(spec, pickle.loads(spec.source))
+    return (run_node if spec.kind == "node" else run_server)(spec)
+
+
+def _silent(child: Child, status: int) -> ProcessExit:
+    spec, code = child.spec, os.waitstatus_to_exitcode(status)
+    how = f"killed by signal {-code}" if code < 0 else f"ended with code {code}"
+    return ProcessExit(
+        spec.kind, spec.name, spec.incarnation, Reason.KILLED, how, facts={"pid": child.pid}
+    )
+
+
+def _kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(
+        level=os.environ.get("MEANDER_LOG", "WARNING"),
+        format="%(asctime)s %(process)d %(name)s %(levelname)s %(message)s",
+        stream=sys.stderr,
+    )
+    Nursery().run()

@@ -1,0 +1,1 @@
+"""What is durable, on any file system; and what is laid out on this machine's disk."""

@@ -1,0 +1,261 @@
+"""The few things that the durable store needs of a file system, on any that Arrow knows.
+
+    write     a file of its own name, never written twice; it counts when a manifest names it
+    publish   a small file that others see whole or not at all
+    create    a small file that only one of many can make; None where a file system cannot promise that
+    read, list, delete
+
+What is relied upon: whoever has written a file finds it, whole, in every read and list that begins
+later, from any host. POSIX file systems, HDFS, S3, GCS and Azure promise that; nothing here needs a
+rename of something large, a lock or a conditional write.
+
+On a local disk what is written is also synced, file and folder. Other file systems have it in their
+own hands when a file is closed.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+from pyarrow import fs
+
+from meander.errors import InputError
+
+RENAMES = frozenset({"local", "hdfs", "mock"})
+"""File systems that show a file while it is being written, and rename at once."""
+FLAT = frozenset({"s3", "gcs", "abfs"})
+"""Object stores: there are no folders to make."""
+
+
+class FileEntry(NamedTuple):
+    """A file."""
+
+    path: str
+    """From the root, with `/`."""
+    size: int
+    written_s: float
+    """Seconds since 1970."""
+
+
+class Files(Protocol):
+    """A tree of files. Methods raise OSError for what the file system cannot do."""
+
+    uri: str
+
+    def write(self, path: str, pieces: Iterable[Any]) -> None:
+        """Write a file; after it has failed, the name is not used again."""
+
+    def publish(self, path: str, data: bytes) -> None:
+        """Write a file that appears whole."""
+
+    def create(self, path: str, data: bytes) -> bool | None:
+        """Write a file unless it is there; None: whether it is cannot be known in time."""
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes | None:
+        """Read a file, or a part of it; None if it is not there."""
+
+    def list(self, folder: str) -> list[FileEntry]:
+        """List all files in a folder and below, by name."""
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete files; what is not there is no error."""
+
+
+def open_files(where: str | Path) -> Files:
+    """Give the files under a path or a URI (`file:`, `hdfs:`, `s3:`, `gs:`, …).
+
+    Raises:
+        InputError: for a URI that Arrow cannot make sense of.
+    """
+    text = str(where)
+    parts = urlsplit(text)
+    if len(parts.scheme) < 2:
+        return LocalFiles(Path(text))
+    if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+            raise InputError(f"{text!r} is no local path: write file:///folder")
+        return LocalFiles(Path(unquote(parts.path)))
+    try:
+        system, root = fs.FileSystem.from_uri(text)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InputError(f"{text!r} cannot be opened as a file system: {error}") from None
+    return ArrowFiles(system, root, text)
+
+
+class LocalFiles:
+    """A folder on a disk of this machine, or on one that is mounted like it."""
+
+    def __init__(self, root: Path, *, sync: bool = True) -> None:
+        """Use a folder, made if need be; `sync`: wait until the disk has what is written."""
+        self.root, self.sync = Path(root).absolute(), sync
+        self.uri = self.root.as_uri()
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{self.root} cannot be a folder for checkpoints: {error}") from None
+
+    def write(self, path: str, pieces: Iterable[Any]) -> None:
+        """Write and sync."""
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._fill(file, pieces)
+        except OSError:
+            with suppress(OSError):
+                file.unlink()
+            raise
+        self._sync_folder(file.parent)
+
+    def publish(self, path: str, data: bytes) -> None:
+        """Write beside, sync, rename."""
+        file = self.root / path
+        beside = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        self._fill(beside, [data])
+        os.replace(beside, file)
+        self._sync_folder(file.parent)
+
+    def create(self, path: str, data: bytes) -> bool | None:
+        """Write beside, then link: of many one succeeds, and nobody sees it half written."""
+        file = self.root / path
+        beside = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        self._fill(beside, [data])
+        try:
+            os.link(beside, file)
+        except FileExistsError:
+            return False
+        finally:
+            beside.unlink()
+        self._sync_folder(file.parent)
+        return True
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes | None:
+        """Read."""
+        try:
+            with open(self.root / path, "rb") as file:
+                file.seek(offset)
+                return file.read(-1 if length is None else length)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def list(self, folder: str) -> list[FileEntry]:
+        """List; a file that is being published is not there yet."""
+        found = []
+        for where, folders, names in os.walk(self.root / folder):
+            folders.sort()
+            for name in names:
+                if not name.startswith("."):
+                    with suppress(FileNotFoundError):
+                        file = Path(where, name)
+                        facts = file.stat()
+                        path = file.relative_to(self.root).as_posix()
+                        found.append(FileEntry(path, facts.st_size, facts.st_mtime))
+        return sorted(found)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete, and folders that become empty with it."""
+        folders = set()
+        for path in paths:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                (self.root / path).unlink()
+            folders.add((self.root / path).parent)
+        for folder in folders:
+            with suppress(OSError):
+                folder.rmdir()
+
+    def _fill(self, file: Path, pieces: Iterable[Any]) -> None:
+        with open(file, "wb") as out:
+            for piece in pieces:
+                out.write(piece)
+            if self.sync:
+                out.flush()
+                os.fsync(out.fileno())
+
+    def _sync_folder(self, folder: Path) -> None:
+        if self.sync:
+            handle = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
+
+class ArrowFiles:
+    """A folder or bucket on a file system of Arrow's."""
+
+    def __init__(self, system: Any, root: str, uri: str = "") -> None:
+        self.system, self.root = system, root.rstrip("/")
+        self.uri = uri or f"{system.type_name}:{root}"
+        base = system
+        while base.type_name == "subtree":
+            base = base.base_fs
+        self._kind = base.type_name
+
+    def _at(self, path: str) -> str:
+        return f"{self.root}/{path}" if self.root else path
+
+    def _make_room(self, path: str) -> str:
+        full = self._at(path)
+        if self._kind not in FLAT and "/" in full:
+            self.system.create_dir(full.rpartition("/")[0], recursive=True)
+        return full
+
+    def write(self, path: str, pieces: Iterable[Any]) -> None:
+        """Write; where it fails nothing is left to be named."""
+        with self.system.open_output_stream(self._make_room(path), compression=None) as out:
+            for piece in pieces:
+                out.write(piece)
+
+    def publish(self, path: str, data: bytes) -> None:
+        """Write; where that could be seen half done, beside it, and rename."""
+        if self._kind in RENAMES:
+            folder, _, name = path.rpartition("/")
+            beside = f"{folder}/.{name}.{os.getpid()}.{threading.get_ident()}"
+            self.write(beside, [data])
+            self.system.move(self._at(beside), self._at(path))
+        else:
+            self.write(path, [data])
+
+    def create(self, path: str, data: bytes) -> bool | None:
+        """Arrow has no such thing."""
+        return None
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes | None:
+        """Read."""
+        try:
+            with self.system.open_input_file(self._at(path)) as file:
+                size = file.size()
+                end = size if length is None else min(size, offset + length)
+                data: bytes = file.read_at(max(0, end - offset), offset)
+                return data
+        except FileNotFoundError:
+            return None
+
+    def list(self, folder: str) -> list[FileEntry]:
+        """List; a file that is being published is not there yet."""
+        selector = fs.FileSelector(self._at(folder), recursive=True, allow_not_found=True)
+        try:
+            infos = self.system.get_file_info(selector)
+        except FileNotFoundError:  # the folder was made between Arrow's look and its excuse
+            infos = self.system.get_file_info(selector)
+        found = []
+        for info in infos:
+            if info.type == fs.FileType.File and not info.base_name.startswith("."):
+                path = info.path[len(self.root) + 1 :] if self.root else info.path
+                written = info.mtime.timestamp() if info.mtime is not None else 0.0
+                found.append(FileEntry(path, info.size, written))
+        return sorted(found)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete."""
+        for path in paths:
+            with suppress(FileNotFoundError):
+                self.system.delete_file(self._at(path))

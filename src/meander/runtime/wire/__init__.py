@@ -1,0 +1,1 @@
+"""Between processes: messages as bytes, connections, and who is let in."""

@@ -1,0 +1,155 @@
+"""Who is let in, and what is said of those who are not.
+
+Every call shows the token. It is compared before anything of the call is looked at; the handler then
+refuses, because only there Flight tells who called. What is refused is counted, and logged once per
+peer: again only after a while, with how often it came meanwhile. Somebody who knocks all day cannot
+fill a disk.
+
+A TLS handshake that fails is refused by gRPC, below all of this: there is no call and no caller.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pyarrow import flight
+
+from meander.protocol.messages import MASTER
+from meander.runtime.wire.credentials import TOKEN_HEADER, Credentials, may_speak_as
+
+log = logging.getLogger(__name__)
+
+ORDERS: Final = frozenset({"stop", "bequeath", "clear vault"})
+"""Requests that change something."""
+QUIET_S: Final = 60.0
+"""Between two lines about one peer."""
+PEERS_MAX: Final = 256
+"""So many are told apart; all others share a line."""
+OTHERS: Final = "others"
+
+
+class Refusals:
+    """Counts refusals and logs them with a limit. For any thread.
+
+    >>> refusals = Refusals("n1", quiet_s=60.0)
+    >>> [refusals.due("10.0.0.9", now) for now in (0.0, 1.0, 2.0, 61.0)]
+    [0, None, None, 2]
+    """
+
+    def __init__(self, me: str, quiet_s: float = QUIET_S) -> None:
+        self.me, self.count = me, 0
+        self._quiet_s = quiet_s
+        self._lines: dict[str, tuple[float, int]] = {}
+        """By peer: when the last line was written, and how many refusals since."""
+        self._lock = threading.Lock()
+
+    def note(self, peer: str, why: str, level: int = logging.WARNING) -> None:
+        """Take note of a refusal."""
+        silent = self.due(peer, time.monotonic())
+        if silent is not None:
+            more = f" ({silent} more since the last line)" if silent else ""
+            log.log(level, "%s refused %s: %s%s", self.me, peer, why[:500], more)
+
+    def due(self, peer: str, now: float) -> int | None:
+        """Tell how many refusals a line would stand for besides this one; None: no line is due."""
+        with self._lock:
+            self.count += 1
+            if peer not in self._lines and len(self._lines) >= PEERS_MAX:
+                peer = OTHERS
+            at, silent = self._lines.get(peer, (now - self._quiet_s, 0))
+            if now - at < self._quiet_s:
+                self._lines[peer] = at, silent + 1
+                return None
+            self._lines[peer] = now, 0
+            return silent
+
+
+class Shown(flight.ServerMiddleware):  # type: ignore[misc]
+    """Whether a call has shown the token."""
+
+    def __init__(self, right: bool) -> None:
+        self.right = right
+
+
+class Tokens(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Looks at the token of every call; in constant time, whatever was shown."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token.encode()
+
+    def start_call(self, info: Any, headers: Mapping[str, list[str]]) -> Shown:
+        """Compare; a call that no handler of ours will see is refused here."""
+        given = headers.get(TOKEN_HEADER) or [""]
+        shown = given[0].encode("utf-8", "surrogateescape")
+        right = len(given) == 1 and hmac.compare_digest(shown, self._token)
+        if not right and info.method not in _HANDLED:
+            raise flight.FlightUnauthenticatedError(WRONG_TOKEN)
+        return Shown(right)
+
+
+_HANDLED: Final = frozenset(
+    {flight.FlightMethod.DO_PUT, flight.FlightMethod.DO_GET, flight.FlightMethod.DO_ACTION}
+)
+WRONG_TOKEN: Final = "the token is wrong or missing"
+
+
+class Door:
+    """Stands at one port."""
+
+    def __init__(self, credentials: Credentials, run: str, me: str) -> None:
+        self.refusals = Refusals(me)
+        self._secure, self._run = credentials.secure, run
+        self.middleware: dict[str, Any] = {"token": Tokens(credentials.token)}
+
+    def admit(self, context: Any) -> str:
+        """Let a call in, and give the host it comes from.
+
+        Raises:
+            FlightUnauthenticatedError: if it has not shown the token.
+        """
+        caller = host_of(context.peer())
+        if not context.get_middleware("token").right:
+            self.refusals.note(caller, WRONG_TOKEN)
+            raise flight.FlightUnauthenticatedError(WRONG_TOKEN)
+        return caller
+
+    def check_order(self, context: Any, kind: str) -> None:
+        """Take orders from the master alone; questions from everybody.
+
+        Raises:
+            FlightUnauthorizedError: if somebody else gives one.
+        """
+        if kind in ORDERS:
+            try:
+                self.check_name(context, MASTER)
+            except flight.FlightUnauthorizedError as error:
+                self.refusals.note(host_of(context.peer()), str(error))
+                raise
+
+    def check_name(self, context: Any, peer: str) -> None:
+        """Let a peer bear no name but its certificate's.
+
+        Raises:
+            FlightUnauthorizedError: if it is another's.
+        """
+        if not self._secure:
+            return
+        identity = context.peer_identity().decode("utf-8", "replace")
+        if not may_speak_as(identity, self._run, peer):
+            raise flight.FlightUnauthorizedError(
+                f"refused: a certificate for {identity} does not stand for {peer!r}"
+            )
+
+
+def host_of(peer: str) -> str:
+    """Take the port off an address as gRPC writes it: each connection has another.
+
+    >>> host_of("ipv4:10.0.0.7:40112"), host_of("ipv6:%5B::1%5D:40112")
+    ('10.0.0.7', '%5B::1%5D')
+    """
+    return peer.removeprefix("ipv4:").removeprefix("ipv6:").rpartition(":")[0] or peer

@@ -1,0 +1,162 @@
+"""The way to one peer: a bounded queue, and a thread that writes it out."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyarrow import flight
+
+from meander.protocol.messages import Envelope
+from meander.runtime.wire.codec import BLOB, encode
+
+if TYPE_CHECKING:
+    from meander.runtime.wire.transport import Transport
+
+QUEUE_BYTES_MAX = 256 * 2**20
+"""Outgoing, per peer. A single larger message is taken when nothing else waits."""
+QUEUE_MESSAGES_MAX = 20_000
+RETRY_S = 0.1
+"""Between attempts to reach a peer."""
+
+
+class PeerLink:
+    """The way to one address: a bounded queue, and a thread that writes it out."""
+
+    def __init__(self, transport: Transport, address: str) -> None:
+        self.address = address
+        self.failures = 0
+        """Attempts in a row that did not reach the peer."""
+        self._transport = transport
+        self._queue: deque[tuple[Envelope, int]] = deque()
+        self._bytes = 0
+        self._wake = threading.Condition()
+        self._leaving = False
+        self._client: Any = None
+        self._streams: dict[Any, Any] = {}
+        """By schema: (writer, reader)."""
+        self.thread = threading.Thread(target=self._run, name=f"to {address}", daemon=True)
+        self.thread.start()
+
+    def put(self, envelope: Envelope) -> bool:
+        """Queue an envelope; False if there is no room."""
+        size = weight(envelope)
+        with self._wake:
+            full = self._queue and self._bytes + size > QUEUE_BYTES_MAX
+            if full or len(self._queue) >= QUEUE_MESSAGES_MAX:
+                return False
+            self._leaving = False
+            self._queue.append((envelope, size))
+            self._bytes += size
+            self._wake.notify()
+        return True
+
+    def leave(self) -> None:
+        """End when the queue is empty."""
+        with self._wake:
+            self._leaving = True
+            self._wake.notify()
+
+    def cut(self) -> None:
+        """End now."""
+        with self._wake:
+            self._queue.clear()
+            self._leaving = True
+            self._wake.notify()
+
+    def _run(self) -> None:
+        try:
+            self._open(BLOB)
+            while (envelope := self._next()) is not None:
+                self._write(envelope)
+        finally:
+            self._hang_up()
+            self._transport.forget(self)
+
+    def _next(self) -> Envelope | None:
+        with self._wake:
+            while not self._queue:
+                if self._leaving:
+                    return None
+                self._wake.wait()
+            envelope, size = self._queue.popleft()
+            self._bytes -= size
+            return envelope
+
+    def _write(self, envelope: Envelope) -> None:
+        """Write one envelope; one that cannot be written is dropped, and the next dials again."""
+        wire = encode(envelope)
+        writer = self._open(BLOB if wire.batch is None else wire.batch.schema)
+        if writer is None:
+            self._transport.dropped += 1
+            return
+        try:
+            if wire.batch is None:
+                writer.write_metadata(wire.header)
+            else:
+                writer.write_with_metadata(wire.batch, wire.header)
+        except pa.ArrowException as error:
+            self._failed(error)
+
+    def _open(self, schema: Any) -> Any:
+        """Give the writer of a schema; dial if need be. None: the peer cannot be reached."""
+        found = self._streams.get(schema)
+        if found is not None:
+            return found[0]
+        transport = self._transport
+        try:
+            if self._client is None:
+                self._client = transport.credentials.connect(self.address, generic_options=_CHANNEL)
+            descriptor = flight.FlightDescriptor.for_command(transport.identity.hello())
+            pair = self._client.do_put(descriptor, schema, transport.credentials.call())
+            if pair[1].read() is None:
+                pair[0].close()  # raises what the peer says
+                raise flight.FlightUnavailableError("the peer hung up")
+            self._streams[schema] = pair
+            self.failures = 0
+            return pair[0]
+        except pa.ArrowException as error:
+            self._failed(error)
+            return None
+
+    def _failed(self, error: Exception) -> None:
+        self._transport.dropped += 1
+        self.failures += 1
+        text = str(error)
+        if "refused: " in text or isinstance(error, flight.FlightUnauthenticatedError):
+            self._transport.refusals[self.address] = text.split(". Detail:", maxsplit=1)[0]
+        self._hang_up()
+        with self._wake:
+            if not self._leaving:
+                self._wake.wait_for(lambda: self._leaving, RETRY_S)
+
+    def _hang_up(self) -> None:
+        streams, self._streams = self._streams, {}
+        for writer, _ in streams.values():
+            with suppress(pa.ArrowException, OSError):
+                writer.close()
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+
+_CHANNEL: Final = [
+    ("grpc.enable_http_proxy", 0),  # an environment's proxy is for the world, not for peers
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+
+def weight(envelope: Envelope) -> int:
+    """Tell about how many bytes an envelope has, before it is written."""
+    body: Any = envelope.body
+    chunks = getattr(body, "chunks", None) or getattr(body, "items", None)
+    if chunks and hasattr(chunks[0], "size"):
+        return 200 + sum(int(chunk.size) for chunk in chunks)
+    blob = getattr(body, "blob", None) or getattr(body, "data", None)
+    return 200 + (len(blob) if blob else 0)

@@ -1,0 +1,314 @@
+"""Arrow Flight between processes: everybody listens once, and dials whoever it has to speak to.
+
+    machine ──post──► queue ──writer thread──► DoPut stream ──reader thread──► inbox ──► machine
+          (never waits)  one per peer     one per peer and schema    (of the peer's server)
+
+Rules of the file
+  1. A stream begins with who opens it: run, process, incarnation, address, versions. The token is in
+     the call's headers and is checked before anything else is read (`doors`); with TLS the name must
+     be that of the certificate.
+  2. A queue is bounded by bytes and messages; what does not fit is dropped and counted. So is what
+     was under way on a stream that broke. The protocol asks again for all that matters.
+  3. The end of a stream that somebody opened to us is an event, `PeerLost`: sockets of a dead process
+     are closed by its kernel, so it comes within milliseconds.
+  4. The reader of a stream waits while the inbox is full; Flight's flow control then holds the writer,
+     and no other stream.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import pyarrow as pa
+from pyarrow import flight
+
+from meander.errors import MalformedMessage, MeanderError
+from meander.protocol.messages import Envelope, Event, PeerId, PeerLost
+from meander.runtime.wire.auth import Door, host_of
+from meander.runtime.wire.codec import HEADER_BYTES_MAX, decode
+from meander.runtime.wire.credentials import LOOPBACK, Credentials
+from meander.runtime.wire.link import PeerLink
+from meander.runtime.wire.publisher import TablePublisher
+from meander.runtime.wire.typed import NAME_CHARS_MAX
+from meander.runtime.wire.version import versions
+
+WELCOME: Final = b"welcome"
+"""What a stream is answered that is taken: whoever opened it knows at once if it was not."""
+PEERS_MAX: Final = 20_000
+"""Whose addresses are remembered; the simulator's largest cluster has half as many."""
+REQUEST_BYTES_MAX: Final = 16 * 2**20
+"""Of a question from outside the protocol; one that names a million tasks has about 10 MiB."""
+
+Answer: TypeAlias = Callable[[Mapping[str, Any]], Any]
+"""Serves a request from outside the protocol: takes its fields, gives a batch reader or a table."""
+
+
+class Identity(NamedTuple):
+    """Who a process is to those it dials."""
+
+    run: str
+    peer: PeerId
+    incarnation: int
+    """0 for whoever is given one by the master."""
+    address: str
+
+    def hello(self) -> bytes:
+        """Write the beginning of a stream."""
+        facts = {**self._asdict(), "versions": versions()}
+        return json.dumps(facts, separators=(",", ":")).encode()
+
+
+class RefusedError(MeanderError):
+    """A peer does not want to speak with us, and says why; asking again does not help."""
+
+
+class Server(flight.FlightServerBase):  # type: ignore[misc]
+    """What a process listens with. Every handler asks the door first."""
+
+    def __init__(self, transport: Transport, host: str, credentials: Credentials) -> None:
+        self._transport = transport
+        super().__init__(
+            credentials.location(f"{host}:0"),
+            middleware=transport.door.middleware,
+            **credentials.server_options(),
+        )
+
+    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """Take a peer's stream until it ends."""
+        self._transport.door.admit(context)
+        self._transport.receive(context, descriptor.command, reader, writer)
+
+    def do_get(self, context: Any, ticket: Any) -> Any:
+        """Answer a request for rows."""
+        self._transport.door.admit(context)
+        return self._transport.answer(ticket.ticket)
+
+    def do_action(self, context: Any, action: Any) -> Any:
+        """Answer a request for facts, as JSON."""
+        self._transport.door.admit(context)
+        self._transport.door.check_order(context, action.type)
+        return [json.dumps(self._transport.facts(action.type, action.body)).encode()]
+
+
+class Transport:
+    """One process's end of all its connections."""
+
+    def __init__(
+        self,
+        deliver: Callable[[Event], None],
+        *,
+        run: str,
+        peer: PeerId,
+        credentials: Credentials | str,
+        incarnation: int = 0,
+        host: str = LOOPBACK,
+        schema: Any = None,
+        full: Callable[[], bool] = lambda: False,
+        board: TablePublisher | None = None,
+    ) -> None:
+        """Listen, on a port of the system's choice.
+
+        Args:
+            deliver: takes events, from any thread.
+            run: names the deployment; peers of another are refused.
+            peer: this process.
+            credentials: what every connection must present; a bare token: there is no TLS.
+            incarnation: this process's, where it is known from the start.
+            host: the address to listen on.
+            schema: of rows that may come.
+            full: whether readers shall wait before they take more.
+            board: where tables are put up; None: they are sent like everything else.
+        """
+        self._deliver, self._schema, self._full = deliver, schema, full
+        self.credentials = Credentials.of(credentials)
+        self.door = Door(self.credentials, run, peer)
+        self.server = Server(self, host, self.credentials)
+        self.identity = Identity(run, peer, incarnation, f"{host}:{self.server.port}")
+        self.answers: dict[str, Answer] = {}
+        """Who serves which kind of DoGet ticket."""
+        self.actions: dict[str, Answer] = {}
+        self.dropped = 0
+        """Messages that found no room or no way."""
+        self.malformed = 0
+        self.refusals: dict[str, str] = {}
+        """Why a peer will never speak with us, by its address."""
+        self.puts: Callable[[Mapping[str, Any], Any], None] | None = None
+        """Takes streams that are no peer's: a DoPut whose beginning has a `kind`."""
+        self._links: dict[str, PeerLink] = {}
+        self._lock = threading.Lock()
+        self._met: dict[PeerId, tuple[int, str]] = {}
+        """Whoever dialled us: incarnation and address, the newest of each id."""
+        self._stopping = threading.Event()
+        self.board = board
+
+    @property
+    def address(self) -> str:
+        """Where this process listens."""
+        return self.identity.address
+
+    # ------------------------------------------------------------------ sending
+
+    def post(self, address: str | None, envelope: Envelope) -> None:
+        """Send an envelope; never waits. Without an address, to whoever dialled us as that peer."""
+        if self.board is not None and self.board.publish(envelope):
+            return
+        if address is None:
+            address = self._met.get(envelope.to, (0, None))[1]
+        if address is None or self._stopping.is_set():
+            self.dropped += 1
+            return
+        if not self.link(address).put(envelope):
+            self.dropped += 1
+
+    def link(self, address: str) -> PeerLink:
+        """Give the connection to an address; dial it if there is none."""
+        found = self._links.get(address)
+        if found is None:
+            with self._lock:
+                found = self._links.get(address)
+                if found is None:
+                    found = self._links[address] = PeerLink(self, address)
+        return found
+
+    def keep(self, addresses: set[str]) -> None:
+        """Dial these in advance; hang up on others that have nothing to send."""
+        for address in addresses:
+            self.link(address)
+        for address in [a for a in self._links if a not in addresses]:
+            self._links[address].leave()
+
+    def forget(self, link: PeerLink) -> None:
+        """A connection has ended."""
+        with self._lock:
+            if self._links.get(link.address) is link:
+                del self._links[link.address]
+
+    # ------------------------------------------------------------------ receiving
+
+    def receive(self, context: Any, hello: bytes, reader: Any, writer: Any) -> None:
+        """Take what comes on one stream, until it ends."""
+        if self.puts is not None and b'"kind"' in hello:
+            self.puts(_fields(hello), reader)
+            return
+        try:
+            peer, incarnation, address = self._greet(hello)
+            self.door.check_name(context, peer)
+            self._meet(peer, incarnation, address)
+        except flight.FlightError as error:
+            self.door.refusals.note(host_of(context.peer()), str(error))
+            raise
+        writer.write(WELCOME)
+        try:
+            while not self._stopping.is_set():
+                while self._full() and not self._stopping.is_set():
+                    self._stopping.wait(0.001)
+                chunk = reader.read_chunk()
+                self._take(peer, chunk)
+        except (StopIteration, pa.ArrowException):
+            pass
+        finally:
+            if not self._stopping.is_set():
+                self._deliver(PeerLost(peer, incarnation))
+
+    def _take(self, peer: PeerId, chunk: Any) -> None:
+        header = chunk.app_metadata or b""
+        try:
+            envelope = decode(header, chunk.data, self._schema)
+            if envelope.sender != peer:
+                raise MalformedMessage(f"it says that {envelope.sender} sent it")
+            self._deliver(envelope)
+        except MalformedMessage as error:
+            self.malformed += 1
+            self.door.refusals.note(peer, f"a message: {error.args[0]}")
+
+    def _greet(self, hello: bytes) -> tuple[PeerId, int, str]:
+        try:
+            if len(hello) > HEADER_BYTES_MAX // 64:
+                raise ValueError("it is too long")
+            facts = json.loads(hello)
+            peer, incarnation, address = facts["peer"], facts["incarnation"], facts["address"]
+            for text in (peer, address):
+                if type(text) is not str or len(text) > NAME_CHARS_MAX:
+                    raise ValueError("a name is not well formed")
+            if type(incarnation) is not int or incarnation < 0:
+                raise ValueError("an incarnation is not well formed")
+            theirs = dict(facts["versions"])
+            run = facts["run"]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise flight.FlightServerError(f"refused: no greeting of Meander ({error})") from None
+        if run != self.identity.run:
+            raise flight.FlightServerError(f"refused: this is run {self.identity.run}, not {run}")
+        mine = versions()
+        wrong = [
+            f"{k} {theirs.get(k)} there, {v} here" for k, v in mine.items() if theirs.get(k) != v
+        ]
+        if wrong:
+            raise flight.FlightServerError(
+                f"refused: {peer} runs other versions than {self.identity.peer} "
+                f"({'; '.join(wrong)}): install the same ones on all hosts"
+            )
+        return peer, incarnation, address
+
+    def _meet(self, peer: PeerId, incarnation: int, address: str) -> None:
+        """Remember where a peer listens; one that was replaced does not come back."""
+        with self._lock:
+            newest = self._met.get(peer, (0, ""))[0]
+            if incarnation < newest:
+                # Not final to the dialler: it hears from the master that it was replaced.
+                raise flight.FlightServerError(
+                    f"stale: {peer} incarnation {incarnation} was replaced by {newest}"
+                )
+            self._met[peer] = incarnation, address
+            while len(self._met) > PEERS_MAX:  # the oldest go: sinks come under new names for ever
+                del self._met[next(iter(self._met))]
+
+    # ------------------------------------------------------------------ requests
+
+    def answer(self, ticket: bytes) -> Any:
+        """Serve a DoGet."""
+        fields = _fields(ticket)
+        serve = self.answers.get(str(fields.get("kind")))
+        if serve is None:
+            raise flight.FlightServerError(f"{self.identity.peer} has no {fields.get('kind')!r}")
+        return serve(fields)
+
+    def facts(self, kind: str, body: Any) -> Any:
+        """Serve a DoAction."""
+        serve = self.actions.get(kind)
+        if serve is None:
+            raise flight.FlightServerError(f"{self.identity.peer} knows no {kind!r}")
+        return serve(_fields(body.to_pybytes() if body is not None else b""))
+
+    # ------------------------------------------------------------------ the end
+
+    def close(self, patience_s: float = 0.5) -> None:
+        """Write what is queued for a moment, then hang up."""
+        if self.board is not None:
+            self.board.close()
+        links = list(self._links.values())
+        for link in links:
+            link.leave()
+        for link in links:
+            link.thread.join(patience_s)
+        self._stopping.set()
+        for link in links:
+            link.cut()
+        # Flight waits for open streams to end; peers that live on end theirs when they hear of it.
+        stopper = threading.Thread(target=self.server.shutdown, name="shutdown", daemon=True)
+        stopper.start()
+        stopper.join(patience_s / 2)
+
+
+def _fields(raw: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(raw or b"{}") if len(raw) <= REQUEST_BYTES_MAX else None
+    except (ValueError, RecursionError):
+        fields = None
+    if type(fields) is not dict:
+        raise flight.FlightServerError(
+            f"a request is a JSON object of at most {REQUEST_BYTES_MAX} bytes"
+        )
+    return fields

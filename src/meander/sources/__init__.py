@@ -1,0 +1,1 @@
+"""Streams of texts: files, sockets, generated ones; paced, in windows, cut into words or patterns."""

@@ -1,0 +1,1 @@
+"""The Spark session, its Java, its executors: found, looked at, equipped."""

@@ -1,0 +1,1 @@
+"""`format("meander")`: micro-batches in, outputs and state out."""

@@ -1,0 +1,234 @@
+"""Rows from Spark into an operator: micro-batches, and backfills from a batch DataFrame.
+
+    write    in every task, in parallel: rows are staged at the nodes of their tasks, not applied
+    commit   once, in a process of Spark's driver: all that the winning attempts staged is applied
+
+A micro-batch is named by the id of its query, which stays the same across restarts from the checkpoint,
+and its number. Spark hands neither to `write`; both are local properties of the task. If a batch is
+replayed, in whatever order and partitioning, tasks that have it skip it. Attempts are drawn by lot, so
+nothing that a killed worker or an earlier run has staged can be taken for rows of the present one.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from meander.errors import InputError, MeanderError
+from meander.runtime.clients.driver_client import (
+    ONCE,
+    DriverClient,
+    OperatorGoneError,
+    Part,
+    desk_of,
+    pack,
+)
+from meander.runtime.process.warm import settle_worker
+from meander.spark.datasource.sink_rows import CUTS, NULL_KEYS, check_words, with_keys, words_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from meander.spark.datasource.format import MeanderSource
+
+QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
+"""Local properties of a task of a streaming query."""
+COMMIT_S = 600.0
+"""How long a commit may take before the query fails: a node may have to be restored meanwhile."""
+ASK_S = 30.0
+
+
+class SinkError(MeanderError):
+    """A batch could not be written or committed. Nothing of it was applied half."""
+
+
+@dataclass
+class StagedRows(WriterCommitMessage):
+    """What one task has staged."""
+
+    query: str
+    batch: int
+    parts: tuple[Part, ...]
+
+
+class Sink:
+    """What both writers share. Travels to executors, so it holds only plain values."""
+
+    def __init__(self, source: MeanderSource, schema: StructType, overwrite: bool) -> None:
+        """Check everything that can be known before the first row.
+
+        Raises:
+            InputError: for columns that do not fit, or options that cannot be.
+            OperatorGoneError: if the operator is not there.
+        """
+        self.address, self.credentials = source.address, source.credentials
+        self.null_keys = str(source.options.get("nullKeys", NULL_KEYS[0])).lower()
+        if self.null_keys not in NULL_KEYS:
+            raise InputError(f"nullKeys is one of {', '.join(NULL_KEYS)}, not {self.null_keys!r}")
+        self.commit_s = seconds(source.options.get("commitTimeout"), "commitTimeout", COMMIT_S)
+        about = source.desk().about()
+        settle_worker()
+        self.keys = about.keys
+        self.words, cut = source.options.get("words"), source.options.get("cut")
+        self.cut = str(cut or CUTS[0]).lower()
+        if self.words is not None:
+            check_words(self.words, self.cut, schema, about)
+            return
+        if cut is not None:
+            raise InputError('the option cut says how the column of the option "words" is cut')
+        missing = [name for name in about.schema.names if name not in schema.fieldNames()]
+        if missing:
+            what = "key column" if missing[0] in about.keys else "column"
+            raise InputError(
+                f"the rows have no {what} {missing[0]!r}, which {about.operator} needs: they have "
+                f"{', '.join(schema.fieldNames()) or 'none'}. Rename or select columns before writing"
+            )
+
+    def desk(self) -> DriverClient:
+        """Give the connection to the operator's driver."""
+        return desk_of(self.address, self.credentials)
+
+    def stage(self, query: str, batch: int, rows: Iterator[Any]) -> StagedRows:
+        """Stage the rows of one task, in an executor."""
+        from meander.runtime.clients.query import client_of, new_attempt
+
+        context = TaskContext.get()
+        partition = 0 if context is None else context.partitionId()
+        client = client_of(self.address, self.credentials)
+        if self.words is not None:
+            rows = words_of(rows, self.words, self.keys[0], self.cut)
+        checked = with_keys(rows, self.keys, self.null_keys)
+        parts = client.write(query, batch, partition, new_attempt(), checked)
+        settle_worker()
+        return StagedRows(query, batch, parts)
+
+    def apply(self, messages: Sequence[Any], batch: int | None = None) -> None:
+        """Commit what was staged; wait until it is durable.
+
+        Raises:
+            SinkError: if rows were lost, or it takes too long.
+        """
+        query, number, parts = gathered(messages)
+        if not parts:
+            return  # an empty batch changes nothing
+        assert batch in (None, number), "the tasks of a batch know its number"
+        request = {"query": query, "batch": number, "parts": pack(parts)}
+        end, answer = time.monotonic() + self.commit_s, dict[str, Any]()
+        while time.monotonic() < end:
+            answer = self.desk().ask("commit", request, ASK_S)
+            if answer.get("done"):
+                settle_worker()
+                return
+            if "lost" in answer:
+                raise SinkError(answer["lost"])
+        raise SinkError(
+            f"batch {number} was not applied within {self.commit_s:.0f} s (option commitTimeout): "
+            f"{answer.get('why') or 'nodes are busy or being restored, see op.status()'}. It may still "
+            "be; started again, the query writes it again, and it counts once"
+        )
+
+    def give_up(self, messages: Sequence[Any]) -> None:
+        """Have what was staged forgotten; where that fails it is forgotten in time."""
+        query, batch, parts = gathered(messages)
+        if parts:
+            try:
+                self.desk().ask("abandon", {"query": query, "batch": batch, "parts": pack(parts)})
+            except (OperatorGoneError, MeanderError):
+                return
+
+
+class StreamWriter(Sink, DataSourceStreamArrowWriter):
+    """Writes micro-batches: each counts once."""
+
+    def __init__(self, source: MeanderSource, schema: StructType, overwrite: bool) -> None:
+        super().__init__(source, schema, overwrite)
+        if overwrite:
+            raise InputError(
+                "an operator cannot be overwritten: use outputMode('append') or outputMode('update')"
+            )
+
+    def write(self, iterator: Iterator[Any]) -> StagedRows:
+        """Stage the rows of one partition."""
+        context = TaskContext.get()
+        query = None if context is None else context.getLocalProperty(QUERY)
+        batch = None if context is None else context.getLocalProperty(BATCH)
+        if query is None or batch is None:
+            raise SinkError(
+                f"this Spark does not tell its tasks which micro-batch they write ({QUERY}, {BATCH}): "
+                "use foreachBatch with df.write.format('meander') and the options query and batch"
+            )
+        return self.stage(query, int(batch), iterator)
+
+    def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+        """Apply a micro-batch."""
+        self.apply(messages, batchId)
+
+    def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+        """Give a micro-batch up: Spark will write it again."""
+        self.give_up(messages)
+
+
+class BatchWriter(Sink, DataSourceArrowWriter):
+    """Writes a batch DataFrame, all of it or nothing.
+
+    Every write counts, unless it is named: with the options `query` and `batch`, a batch that was
+    written before, or a lower number, is skipped. That makes `foreachBatch` exact.
+    """
+
+    def __init__(self, source: MeanderSource, schema: StructType, overwrite: bool) -> None:
+        super().__init__(source, schema, overwrite)
+        if overwrite:
+            raise InputError("an operator cannot be overwritten: use mode('append')")
+        query, batch = source.options.get("query"), source.options.get("batch")
+        if (query is None) != (batch is None) or (batch is not None and not batch.isdecimal()):
+            raise InputError(
+                "the options query and batch go together, and batch is a number from 0"
+            )
+        self.query, self.batch = query or f"{ONCE}{uuid.uuid4()}", int(batch or 0)
+
+    def write(self, iterator: Iterator[Any]) -> StagedRows:
+        """Stage the rows of one partition."""
+        return self.stage(self.query, self.batch, iterator)
+
+    def commit(self, messages: list[Any]) -> None:
+        """Apply all that was staged."""
+        self.apply(messages)
+
+    def abort(self, messages: list[Any]) -> None:
+        """Give it up."""
+        self.give_up(messages)
+
+
+def gathered(messages: Sequence[Any]) -> tuple[str, int, list[Part]]:
+    """Put together what all tasks have staged; those that failed say nothing."""
+    told = [message for message in messages if isinstance(message, StagedRows)]
+    if not told:
+        return "", 0, []
+    return told[0].query, told[0].batch, [part for message in told for part in message.parts]
+
+
+def seconds(text: str | None, name: str, default: float) -> float:
+    """Read an option in seconds, as `90` or `90s`.
+
+    >>> seconds("90s", "commitTimeout", 1.0), seconds(None, "commitTimeout", 1.0)
+    (90.0, 1.0)
+    """
+    if text is None:
+        return default
+    try:
+        number = float(text.strip().removesuffix("s"))
+    except ValueError:
+        number = 0.0
+    if number <= 0:
+        raise InputError(f"{name} is a number of seconds above 0, not {text!r}")
+    return number

@@ -1,0 +1,1 @@
+"""`meander.deploy`: nodes as long-lived Spark tasks."""

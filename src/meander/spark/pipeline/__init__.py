@@ -1,0 +1,1 @@
+"""From raw logs to profiles, traces and forecasts, on Spark."""

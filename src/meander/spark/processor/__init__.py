@@ -1,0 +1,1 @@
+"""Classes written for `transformWithState`, as operators."""

@@ -1,0 +1,1 @@
+"""What measures Meander and is no part of it: experiments, benchmarks, chaos, baselines, servers."""

@@ -1,0 +1,1 @@
+"""What Meander is compared with: a restart, and a node that cannot migrate."""

@@ -1,0 +1,317 @@
+"""What checkpoints cost, and what they give back: what `meander bench checkpoint` measures.
+
+Two deployments stand side by side with the same keys, one with checkpoints and one without. The load
+goes to one at a time, in turns, so that a noisy moment of the machine falls on both alike; the other
+has nothing to do, and so nothing to write.
+
+    saturation   as fast as there is room, turn by turn: rows a second       → throughput_share
+                 and time on the processor, which other work does not change → cpu_share
+    steady load  60 % of that, open-loop (`pacing`): latencies               → p99_ratio
+    one node of those with checkpoints is killed while the load flows       → recovery_s, recovered_mb
+    everything is killed, and a new driver goes on with the same checkpoint  → restart_s
+
+In the end every count is compared with what was sent, computed by NumPy.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from meander.errors import InputError, MeanderError
+from meander.operators import WordCount
+from meander.protocol.settings import Settings
+from meander.runtime.clients.feeder import FeederClient
+from meander.runtime.driver.driver import Driver
+from meander.runtime.driver.launch import LocalLauncher
+from meander.runtime.driver.monitor import TRACE_CHUNKS_MAX, Monitor, Samples
+from meander.runtime.process.metrics import Histogram
+from meander.runtime.process.spec import live_settings
+from meander.sources.pacing import evenly, paced
+from meander_lab.bench.live import DIGITS, PIECE_S, LiveSetting, OpenLoad, fill
+
+LOAD_SHARE = 0.6
+"""Of what the machine can sustain."""
+SATURATION_ROWS = 4096
+VICTIM = "n2"
+WAIT_S_MAX = 600.0
+PATIENCE_S = 120.0
+"""Leases and launches: deaths are seen by their sockets, so this delays nothing that is measured."""
+
+
+@dataclass(frozen=True)
+class BenchPlan:
+    """How much of what."""
+
+    setting: LiveSetting
+    turns: int = 3
+    turn_s: float = 5.0
+    checkpoint_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.turns < 1 or self.turn_s <= 0 or self.checkpoint_s <= 0:
+            raise InputError("turns, their seconds and the period are positive numbers")
+        if self.setting.nodes < 2:
+            raise InputError("one node is killed: there must be two at least")
+
+    def settings(self, *, durable: bool) -> Settings:
+        """Give the protocol's settings: a machine that others load must not cost leases."""
+        period = self.checkpoint_s if durable else 0.0
+        return live_settings(
+            self.setting.tasks, checkpoint_s=period, lease_s=PATIENCE_S, launch_s_max=PATIENCE_S
+        )
+
+
+class Side:
+    """A deployment with its stream."""
+
+    def __init__(self, plan: BenchPlan, where: Path | None) -> None:
+        operator = WordCount()
+        operator.trace_chunks_max = TRACE_CHUNKS_MAX
+        self.plan = plan
+        self.driver = Driver(
+            operator, tasks=plan.setting.tasks, nodes=plan.setting.nodes,
+            checkpoints=None if where is None else str(where),
+            settings=plan.settings(durable=where is not None),
+        )  # fmt: skip
+        self.driver.start()
+        self.feeder: FeederClient = self.driver.feeder("load")
+        self.loads: list[OpenLoad] = []
+        self.durable = where is not None
+        self.rows_s: list[float] = []
+        self.row_cpu_us: list[float] = []
+        self.p99_ms: list[float] = []
+
+    def close(self) -> None:
+        """End it."""
+        self.feeder.abandon()
+        self.driver.stop()
+
+    def load(self, rows: int) -> OpenLoad:
+        """Make a stream that is counted."""
+        self.loads.append(OpenLoad(self.plan.setting, rows))
+        return self.loads[-1]
+
+    def saturate(self) -> None:
+        """Feed as fast as there is room, for one turn."""
+        load = self.loads[0] if self.loads else self.load(SATURATION_ROWS)
+        cpu_s, began, rows = self.cpu_s(), time.perf_counter(), self.feeder.rows
+        for k in count():
+            load.feed(self.feeder, k)
+            if time.perf_counter() - began >= self.plan.turn_s:
+                break
+        self.feeder.flush(timeout_s=WAIT_S_MAX)
+        rows = self.feeder.rows - rows
+        self.rows_s.append(rows / (time.perf_counter() - began))
+        if self.durable:
+            self.feeder.flush(durable=True, timeout_s=WAIT_S_MAX)
+        self.row_cpu_us.append((self.cpu_s() - cpu_s) * 1e6 / rows)
+
+    def cpu_s(self) -> float:
+        """Give the time on the processor of this process and all of this side."""
+        launcher, ticks = self.driver.launcher, 0
+        assert isinstance(launcher, LocalLauncher)
+        for pid in list(launcher.pids.values()):
+            with suppress(OSError):
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                ticks += int(fields[11]) + int(fields[12])
+        return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
+
+    def flow(self, load: OpenLoad, rate: float, seconds: float) -> Histogram:
+        """Let the stream flow at a rate; give the latencies of its rows."""
+        before = self.driver.metrics()["latency"]
+        for k, _, due_s in paced(evenly(load, rate, seconds), time.time() + 0.1):
+            load.feed(self.feeder, k, due_s)
+        self.feeder.flush(timeout_s=WAIT_S_MAX)
+        found: Histogram = self.driver.metrics()["latency"].since(before)
+        return found
+
+    def check(self, driver: Driver | None = None) -> bool:
+        """Compare every count with what was sent."""
+        setting = self.plan.setting
+        table = (driver or self.driver).state(timeout_s=WAIT_S_MAX)
+        ids = pc.utf8_slice_codeunits(table["word"], start=setting.key_bytes - DIGITS)
+        numbers = ids.cast(pa.int64()).to_numpy()
+        expected = np.ones(setting.keys, dtype=np.int64)
+        for load in self.loads:
+            expected += load.counts(setting.keys)
+        if len(numbers) != setting.keys or len(np.unique(numbers)) != setting.keys:
+            return False
+        return bool((table["count"].to_numpy() == expected[numbers]).all())
+
+
+def measure(plan: BenchPlan, where: Path, say: Callable[[str], None]) -> dict[str, Any]:
+    """Do it all; `where` is an empty folder for the checkpoint."""
+    setting = plan.setting
+    say(f"{setting.nodes} nodes without and with checkpoints, {setting.keys:,} keys each …")
+    plain, durable = Side(plan, None), None
+    try:
+        durable = Side(plan, where)
+        for side in (plain, durable):
+            fill(side.feeder, setting)
+        durable.feeder.flush(durable=True, timeout_s=WAIT_S_MAX)
+        say(f"saturation, {plan.turns} turns of {plan.turn_s:.0f} s each …")
+        _in_turns(plan, plain, durable, Side.saturate)
+        rate = LOAD_SHARE * min(_median(plain.rows_s), _median(durable.rows_s))
+        say(f"steady load of {rate:,.0f} rows a second, in turns …")
+        rows = max(1, round(rate * PIECE_S))
+        for side in (plain, durable):
+            side.load(rows)
+        _in_turns(plan, plain, durable, lambda side: _steady(side, rate))
+        exact = plain.check()
+        plain.close()
+        costs = _costs(plain, durable)
+        say("one node is killed while the load flows …")
+        recovery = _recovery(durable, rate)
+        exact = exact and durable.check()
+        say("everything is killed, and a new driver goes on …")
+        restart = _restart(plan, durable, where)
+        return {
+            **costs, **recovery, **restart, "exact": exact and restart["exact"],
+            "rate_rows_s": rate, "state_mb": setting.state_mb, "nodes": setting.nodes,
+            "tasks": setting.tasks, "checkpoint_s": plan.checkpoint_s,
+        }  # fmt: skip
+    finally:
+        plain.close()
+        if durable is not None:
+            durable.close()
+
+
+def _in_turns(plan: BenchPlan, plain: Side, durable: Side, do: Callable[[Side], None]) -> None:
+    """Give both their turns; each begins as often as the other. The first turn of each warms up."""
+    for side in (plain, durable):
+        do(side)
+        for figures in (side.p99_ms,) if side.p99_ms else (side.rows_s, side.row_cpu_us):
+            figures.clear()
+    for turn in range(plan.turns):
+        for side in (plain, durable) if turn % 2 else (durable, plain):
+            do(side)
+
+
+def _steady(side: Side, rate: float) -> None:
+    found = side.flow(side.loads[-1], rate, side.plan.turn_s)
+    side.p99_ms.append(found.percentile(0.99) / 1000)
+
+
+def _median(values: list[float]) -> float:
+    return statistics.median(values)
+
+
+def _costs(plain: Side, durable: Side) -> dict[str, Any]:
+    told = durable.driver.metrics()["checkpoint"]
+    return {
+        "throughput_share": _median(durable.rows_s) / _median(plain.rows_s),
+        "cpu_share": _median(plain.row_cpu_us) / _median(durable.row_cpu_us),
+        "p99_ratio": _median(durable.p99_ms) / max(_median(plain.p99_ms), 1e-6),
+        "rows_s": {"without": plain.rows_s, "with": durable.rows_s},
+        "row_cpu_us": {"without": plain.row_cpu_us, "with": durable.row_cpu_us},
+        "p99_ms": {"without": plain.p99_ms, "with": durable.p99_ms},
+        "pause_p99_ms": told["pause"].percentile(0.99) / 1000,
+        "pause_max_ms": told["pause"].max_us / 1000,
+        "durable_p50_ms": told["durable"].percentile(0.5) / 1000,
+        "snapshots": told["snapshots"], "deltas": told["deltas"], "files": told["files"],
+        "written_mb": told["bytes"] / 2**20,
+    }  # fmt: skip
+
+
+# --------------------------------------------------------------------------- recovery
+
+
+def _recovery(side: Side, rate: float) -> dict[str, Any]:
+    """Kill one node under load; measure until its tasks serve again, and what others felt of it."""
+    driver, load = side.driver, side.loads[-1]
+    owners = driver.shell.call(lambda m: list(m.ledger.owner)).result(10.0)
+    mine = [task for task, owner in enumerate(owners) if owner == VICTIM]
+    sizes = driver.metrics()["tasks"]
+    trouble, over = list[BaseException](), threading.Event()
+
+    def feed() -> None:
+        try:
+            pieces = evenly(load, rate, WAIT_S_MAX)
+            for k, _, due_s in paced(pieces, time.time() + 0.1, stop=over.is_set):
+                load.feed(side.feeder, k, due_s)
+        except BaseException as error:  # raised again in the thread that waits
+            trouble.append(error)
+
+    with Monitor(driver, poll_s=0.5) as monitor:
+        stream = threading.Thread(target=feed, name="stream")
+        stream.start()
+        time.sleep(side.plan.turn_s)
+        began, lost = time.time(), _losses(driver)
+        kill(driver, VICTIM)
+        driver.wait_for(lambda: _losses(driver) > lost, WAIT_S_MAX, "word of the loss")
+        noticed = time.time()
+        driver.wait_for(driver.serving, WAIT_S_MAX, "the tasks of the lost node")
+        ended = time.time()
+        time.sleep(min(2.0, side.plan.turn_s))
+        over.set()
+        stream.join()
+        if trouble:
+            raise trouble[0]
+        side.feeder.flush(timeout_s=WAIT_S_MAX)
+    others = [task for task in range(len(owners)) if task not in mine]
+    samples: Samples = monitor.samples().of_tasks(others)
+    before, during = samples.due(began - side.plan.turn_s, began), samples.due(began, ended)
+    return {
+        "recovery_s": ended - began, "noticed_s": noticed - began,
+        "recovered_mb": sum(sizes[task][2] for task in mine) / 2**20,
+        "recovered_tasks": len(mine),
+        "others_p99_before_ms": before.summary()["p99_ms"],
+        "others_p99_during_ms": during.summary()["p99_ms"],
+        "others_max_during_ms": during.summary()["max_ms"],
+    }  # fmt: skip
+
+
+def _losses(driver: Driver) -> int:
+    return sum(1 for _, what, _ in driver.events if what == "lost")
+
+
+def kill(driver: Driver, *names: str) -> None:
+    """Kill the newest processes of these names, or all there are."""
+    launcher = driver.launcher
+    if not isinstance(launcher, LocalLauncher):
+        raise MeanderError("only processes of this machine can be killed here")
+    for (name, _), pid in list(launcher.pids.items()):
+        if not names or name in names:
+            os.kill(pid, signal.SIGKILL)
+
+
+def _restart(plan: BenchPlan, side: Side, where: Path) -> dict[str, Any]:
+    """Kill all processes, and measure until another driver serves everything and takes rows."""
+    side.feeder.flush(durable=True, timeout_s=WAIT_S_MAX)
+    size = sum(task[2] for task in side.driver.metrics()["tasks"].values())
+    side.feeder.abandon()
+    side.driver._stopping = True  # its end is not to be tidied up
+    kill(side.driver)
+    began = time.monotonic()
+    setting = plan.setting
+    with Driver(
+        WordCount(), tasks=setting.tasks, nodes=setting.nodes, checkpoints=str(where),
+        settings=plan.settings(durable=True),
+    ) as driver:  # fmt: skip
+        served = time.monotonic()
+        feeder = driver.feeder("more")
+        for k in range(10):
+            side.loads[-1].feed(feeder, k)
+        feeder.flush(timeout_s=WAIT_S_MAX)
+        ended = time.monotonic()
+        exact = side.check(driver)
+        feeder.abandon()
+    side.driver._stopping = False
+    return {
+        "restart_s": ended - began, "restart_served_s": served - began,
+        "restarted_mb": size / 2**20, "exact": exact,
+    }  # fmt: skip

@@ -1,0 +1,71 @@
+"""Chaos on this machine: nodes, state servers and feeders as children of a nursery."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from meander.runtime.driver.driver import Driver
+from meander.runtime.driver.launch import LocalLauncher
+from meander.runtime.process.spec import Reason, live_settings
+from meander_lab.chaos.havoc import Disk
+from meander_lab.chaos.load import ChaosApp, ChaosSource
+
+TASKS = 24
+START_S = 1.0
+"""From the order to start the feeders until the stream begins."""
+CHECKPOINT_S = 0.3
+
+
+class LocalGround:
+    """A driver with feeders in processes of their own."""
+
+    senders = "feeder"
+
+    def __init__(self, driver: Driver, app: ChaosApp) -> None:
+        self.driver, self.app, self.restarts = driver, app, 0
+        self._launched: dict[str, int] = {}
+        """By feeder: how often it was started."""
+        self._ended = 0
+        """Exits that were looked at."""
+        self._finished: set[str] = set()
+        self._start_s = 0.0
+
+    def start_feeders(self) -> None:
+        """Begin the stream."""
+        self._start_s = time.time() + START_S
+        for number in range(self.app.shape.feeders):
+            self._start(f"f{number}")
+
+    def tend(self) -> int:
+        """Start feeders again that have died."""
+        exits = self.driver.exits
+        while self._ended < len(exits):
+            ended = exits[self._ended]
+            self._ended += 1
+            if ended.kind == "feeder" and ended.incarnation == self._launched[ended.name]:
+                if ended.reason is Reason.FINISHED:
+                    self._finished.add(ended.name)
+                else:
+                    self.restarts += 1
+                    self._start(ended.name)
+        return self.app.shape.feeders - len(self._finished)
+
+    def _start(self, name: str) -> None:
+        self._launched[name] = self._launched.get(name, 0) + 1
+        source = ChaosSource(self.app, int(name[1:]), self._start_s)
+        spec = self.driver.spec("feeder", name, self._launched[name], source=pickle.dumps(source))
+        self.driver.staff.start(spec)
+
+
+@contextmanager
+def local_ground(app: ChaosApp, disk: Disk, nodes: int) -> Iterator[LocalGround]:
+    """Deploy on this machine, with checkpoints on a disk."""
+    settings = live_settings(TASKS, checkpoint_s=CHECKPOINT_S)
+    with Driver(
+        app.operator(), tasks=TASKS, nodes=nodes, launcher=LocalLauncher(), settings=settings,
+        checkpoints=str(disk.path / "checkpoints"),
+    ) as driver:  # fmt: skip
+        yield LocalGround(driver, app)

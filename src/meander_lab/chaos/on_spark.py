@@ -1,0 +1,89 @@
+"""Chaos on Spark: nodes, state servers and feeders in Spark tasks, on executors that can be killed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from meander.runtime.process.spec import live_settings
+from meander_lab.chaos.havoc import Disk
+from meander_lab.chaos.load import ChaosApp, ChaosSource
+from meander_lab.chaos.local import CHECKPOINT_S, START_S, TASKS
+
+if TYPE_CHECKING:
+    from meander.spark.cluster.session import Session
+    from meander.spark.deploy.deploy import ElasticOperator
+    from meander.spark.deploy.launch import SourceTask
+
+STANDALONE = "standalone"
+"""As a master: a Standalone cluster of our own, on this machine."""
+WORKERS, CORES = 2, 6
+RETRIES = {"spark.deploy.maxExecutorRetries": "-1"}
+"""Spark would give an application up after ten executors that died."""
+
+
+class SparkGround:
+    """A deployment on Spark with feeders in Spark tasks."""
+
+    senders = "feeder"
+
+    def __init__(self, operator: ElasticOperator, app: ChaosApp) -> None:
+        self.driver, self.app, self.restarts = operator.driver, app, 0
+        self._operator = operator
+        self._feeders: dict[int, SourceTask] = {}
+        self._start_s = 0.0
+
+    def start_feeders(self) -> None:
+        """Begin the stream."""
+        self._start_s = time.time() + START_S
+        for number in range(self.app.shape.feeders):
+            self._start(number)
+
+    def tend(self) -> int:
+        """Start feeders again that have died."""
+        unfinished = 0
+        for number, task in list(self._feeders.items()):
+            ended = task.ended
+            if ended is None or not ended.clean:
+                unfinished += 1
+            if ended is not None and not ended.clean:
+                self.restarts += 1
+                self._start(number)
+        return unfinished
+
+    def _start(self, number: int) -> None:
+        source = ChaosSource(self.app, number, self._start_s)
+        self._feeders[number] = self._operator.source(f"f{number}", source)
+
+
+@contextmanager
+def spark_ground(master: str, app: ChaosApp, disk: Disk, nodes_max: int) -> Iterator[SparkGround]:
+    """Deploy on Spark, with feeders in Spark tasks."""
+    with deployed(master, app, disk, nodes_max) as (_, operator):
+        yield SparkGround(operator, app)
+
+
+@contextmanager
+def deployed(
+    master: str, app: ChaosApp, disk: Disk, nodes_max: int
+) -> Iterator[tuple[Session, ElasticOperator]]:
+    """Start a session and deploy, with checkpoints on a disk that this machine's executors share."""
+    import meander
+    from meander.spark.cluster.session import local
+    from meander_lab.servers.standalone import cluster
+
+    settings = live_settings(TASKS, checkpoint_s=CHECKPOINT_S)
+    with ExitStack() as stack:
+        if master == STANDALONE:
+            master = stack.enter_context(cluster(WORKERS, CORES)).master
+        spark = local(master, nodes=nodes_max + app.shape.feeders, extra=RETRIES)
+        stack.callback(spark.stop)
+        operator = stack.enter_context(
+            meander.deploy(
+                spark, app.operator(), TASKS, min(3, nodes_max), nodes_max=nodes_max,
+                checkpoint=str(disk.path / "checkpoints"), settings=settings,
+            )
+        )  # fmt: skip
+        yield spark, operator

@@ -1,0 +1,119 @@
+"""`meander chaos`: real processes under load are killed, stopped and cut off; is every count right?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from meander.cli.arguments import positive
+from meander.cli.main import INEXACT, OK
+from meander.errors import InputError
+
+if TYPE_CHECKING:
+    from meander_lab.chaos.campaign import ChaosGround
+    from meander_lab.chaos.havoc import Disk
+    from meander_lab.chaos.load import ChaosApp
+
+BATCH_S = 0.05
+ROWS = {"word-count": 500, "frequent-patterns": 15}
+"""In a batch: words, or texts."""
+DISK_MB = 1024
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--app", default="word-count", help="word-count or frequent-patterns")
+    parser.add_argument("--seconds", type=float, default=120.0, help="of chaos (default: 120)")
+    parser.add_argument("--seed", type=int, default=7, help="what is done, in which order")
+    parser.add_argument("--nodes", type=positive, default=5, help="at most (default: 5)")
+    parser.add_argument("--feeders", type=positive, default=3, help="processes that feed")
+    parser.add_argument(
+        "--master",
+        metavar="MASTER",
+        help="on Spark: local[9,4], local-cluster[2,6,1024], spark://…, or `standalone` for a cluster "
+        "of its own on this machine (default: without Spark)",
+    )
+    parser.add_argument(
+        "--sink", action="store_true",
+        help="on Spark: rows come through a Structured Streaming query (word-count)",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry it out; exit code 1 if a count is wrong."""
+    from meander_lab.chaos.campaign import Campaign, ChaosOptions
+    from meander_lab.chaos.havoc import disk
+    from meander_lab.chaos.load import Shape, app_of
+
+    if not 1 <= args.seconds <= 86_400:
+        raise InputError(f"--seconds must be from 1 to 86400, not {args.seconds}")
+    if args.sink and args.app != "word-count":
+        raise InputError("--sink feeds word-count: a window needs its rows in order")
+    rows = ROWS.get(args.app, 1)
+    app = app_of(
+        args.app, Shape(args.seed, args.feeders, int(args.seconds / BATCH_S), BATCH_S, rows)
+    )
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        if not args.json:
+            print(f"{time.monotonic() - began:7.1f} s  {text}", flush=True)
+
+    say(f"{args.app}, seed {args.seed}: starting …")
+    executors = (args.master or "").startswith(("local-cluster", "spark://", "standalone"))
+    wish = ChaosOptions(args.seconds, args.seed, args.nodes, executors)
+    with (
+        tempfile.TemporaryDirectory(prefix="meander-chaos-") as folder,
+        disk(Path(folder) / "disk", DISK_MB) as store,
+        _ground(args, app, store) as ground,
+    ):
+        found = Campaign(ground, app, store, wish, say).run()
+    report = {"app": args.app, **found}
+    print(json.dumps(report) if args.json else _text(report))
+    if not report["exact"]:
+        print(f"seed {args.seed} failed: run it again with --seed {args.seed}", file=sys.stderr)
+    return OK if report["exact"] else INEXACT
+
+
+def _ground(
+    args: argparse.Namespace, app: ChaosApp, store: Disk
+) -> AbstractContextManager[ChaosGround]:
+    if args.sink:
+        from meander_lab.chaos.on_stream import stream_ground
+
+        return stream_ground(args.master or "local[12,4]", app, store, args.nodes)
+    if args.master:
+        from meander_lab.chaos.on_spark import spark_ground
+
+        return spark_ground(args.master, app, store, args.nodes)
+    from meander_lab.chaos.local import local_ground
+
+    return local_ground(app, store, min(3, args.nodes))
+
+
+def _text(report: dict[str, Any]) -> str:
+    """Say it in a few lines."""
+    verdict = "every count is right" if report["exact"] else "WRONG"
+    lines = [
+        f"{verdict}: {report['rows']:,} rows, {report['lost']} lost, "
+        f"{report['duplicated']} duplicated",
+        f"{report['kills']} kills, {report['stops']} stops, {report['cuts']} cuts, "
+        f"{report['disk_full']} times a full disk, {report['rescales']} rescales "
+        f"in {report['seconds']} s",
+        *(f"  {count:5d} {name}" for name, count in report["details"].items()),
+    ]
+    if report["recovery_s_max"] is not None:
+        lines.append(
+            f"recovered {report['recoveries']} times: half of them within "
+            f"{report['recovery_s_p50']} s, all within {report['recovery_s_max']} s"
+        )
+    if report["trouble"]:
+        lines.append(report["trouble"])
+    return "\n".join(lines)

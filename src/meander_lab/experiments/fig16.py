@@ -1,0 +1,66 @@
+"""Figure 16: response time of frequent patterns against the window, method by method, on the runtime.
+
+Each method keeps its own kind of assignment: it settles there before the stream begins. When the window
+is full, migrations of the test follow one another; the delay of every row due within `after_s` of a
+start counts.
+"""
+
+from __future__ import annotations
+
+from meander_lab.experiments.ground import ExperimentGround
+from meander_lab.experiments.live import Deployment, LiveMigration, distribution, response, run
+from meander_lab.experiments.parameters import Parameters
+from meander_lab.experiments.policies import forecast_of
+from meander_lab.experiments.stream import PatternStream
+from meander_lab.experiments.tables import Cell, Row
+
+APPLICATION = "frequent-patterns"
+MTM = "mtm:"
+
+
+def cells(wanted: Parameters) -> list[Cell]:
+    """List the cells; a restart is measured with the smallest windows only."""
+    return [
+        {"method": method, "window_s": window}
+        for number, window in enumerate(sorted(wanted.windows_s))
+        for method in wanted.methods
+        if method != "restart" or number < wanted.restart_windows
+    ]
+
+
+def measure(cell: Cell, wanted: Parameters, ground: ExperimentGround) -> list[Row]:
+    """Let the window fill, then migrate again and again."""
+    method, window = cell["method"], cell["window_s"]
+    nodes = [int(ground.trace.nodes[k]) for k in ground.test[: wanted.migrations]]
+    before = int(ground.trace.nodes[ground.test[0] - 1])
+    forecast = None
+    if method.startswith(MTM):
+        load = ground.workload(APPLICATION, wanted.tasks, wanted.planned_window_s)
+        forecast, _ = forecast_of(
+            load, ground.mtm(method[4:]), wanted.tau, wanted.gamma, wanted.effort, ground.seed
+        )
+    policy = {"restart": "storm"}.get(method, "mtm" if method.startswith(MTM) else method)
+    mode = "restart" if method == "restart" else "live"
+    begin = window + FULL_S
+    script = [
+        LiveMigration(begin + k * wanted.after_s, to, mode, policy) for k, to in enumerate(nodes)
+    ]
+    seconds = begin + len(nodes) * wanted.after_s
+    settle = None if mode == "restart" else LiveMigration(0.0, before, policy=policy)
+    where = Deployment(before, wanted.tasks, wanted.tau, forecast, settle=settle)
+    found = run(PatternStream(ground, wanted.tweets_s, seconds, window), where, script, seconds)
+    rows = []
+    for number, facts in enumerate(found.migrations):
+        near = found.samples.due(facts["began_s"], facts["began_s"] + wanted.after_s)
+        rows.append({
+            "migration": number + 1, "nodes": nodes[number], **response(near),
+            "quantiles_ms": distribution(near), "seconds": facts["seconds"],
+            "bytes_moved": facts["bytes_moved"], "moved": len(facts["moved"]),
+            "exact": found.exact, "state_bytes": found.state_bytes,
+            "trusted": forecast and forecast.trusted,
+        })  # fmt: skip
+    return rows
+
+
+FULL_S = 1.0
+"""So long after the first tweets leave the window the first migration begins."""

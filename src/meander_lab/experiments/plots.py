@@ -1,0 +1,155 @@
+"""The figures of the planning experiments. They only read tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from meander.show.palette import Theme, name_of
+from meander_lab.experiments.canvas import dress, lines, new_figure, plain_numbers
+from meander_lab.experiments.tables import TableRows
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def fig12(rows: TableRows, theme: Theme) -> Figure:
+    """Cost against τ, a panel per application."""
+    applications = rows.names("application")
+    figure, axes = new_figure(theme, len(applications), height=4.2)
+    for ax, application in zip(axes, applications, strict=True):
+        some = rows.where(application=application)
+        ax.set(
+            title=application, xlabel="τ: how much busier than the mean a node may be",
+            ylabel="state that moves in a migration, %", yscale="log",
+        )  # fmt: skip
+        lines(ax, some, theme, "tau", "cost_pct", low="cost_low", high="cost_high")
+    return figure
+
+
+def fig13(rows: TableRows, theme: Theme) -> Figure:
+    """Time of a plan against τ."""
+    applications = rows.names("application")
+    figure, axes = new_figure(theme, len(applications))
+    for ax, application in zip(axes, applications, strict=True):
+        ax.set(title=application, xlabel="τ", ylabel="time of one plan, µs", yscale="log")
+        ax.axhline(2000, color=theme.ink, ls="--", lw=0.8)
+        ax.annotate(
+            "2 ms", (0, 2000), xycoords=("axes fraction", "data"), xytext=(3, 3),
+            textcoords="offset points", color=theme.ink, fontsize=8,
+        )  # fmt: skip
+        some = rows.where(application=application)
+        lines(ax, some, theme, "tau", "plan_us", low="plan_low", high="plan_high")
+    return figure
+
+
+def fig14(rows: TableRows, theme: Theme) -> Figure:
+    """Time of the pre-computation, and the number of partitions, against τ."""
+    figure, (left, right) = new_figure(theme, 2)
+    left.set(xlabel="τ", ylabel="pre-computation on Spark, s", yscale="log", title="time")
+    lines(left, rows, theme, "tau", "seconds")
+    right.set(xlabel="τ", ylabel="feasible partitions", yscale="log", title="partitions")
+    xs, ys = rows.line("tau", "states")
+    right.plot(xs, ys, color=theme.ink, marker="o", ms=3.5)
+    plain_numbers(right)
+    return figure
+
+
+def fig15(rows: TableRows, theme: Theme) -> Figure:
+    """Cost and time against m."""
+    applications = rows.names("application")
+    figure, axes = new_figure(theme, 2 * len(applications))
+    for k, application in enumerate(applications):
+        some = rows.where(application=application)
+        cost, spent = axes[2 * k : 2 * k + 2]
+        cost.set(title=f"{application}: cost", xlabel="tasks m", xscale="log",
+                 ylabel="state that moves in a migration, %")  # fmt: skip
+        lines(cost, some, theme, "tasks", "cost_pct", low="cost_low", high="cost_high", zero=True)
+        spent.set(title=f"{application}: time", xlabel="tasks m", xscale="log", yscale="log",
+                  ylabel="time of one plan, µs")  # fmt: skip
+        lines(spent, some, theme, "tasks", "plan_us", low="plan_low", high="plan_high")
+    return figure
+
+
+def fig17(rows: TableRows, theme: Theme) -> Figure:
+    """Cost and pre-computation against γ."""
+    applications = rows.names("application")
+    figure, axes = new_figure(theme, 2 * len(applications))
+    for k, application in enumerate(applications):
+        some = rows.where(application=application)
+        cost, spent = axes[2 * k : 2 * k + 2]
+        cost.set(
+            title=f"{application}: cost", xlabel="γ", ylabel="state that moves in a migration, %"
+        )
+        costs = some.where(lambda row: row.get("cost_pct") is not None)
+        lines(cost, costs, theme, "gamma", "cost_pct", low="cost_low", high="cost_high", zero=True)
+        spent.set(
+            title=f"{application}: pre-computation", xlabel="γ", ylabel="seconds", yscale="log"
+        )
+        times = some.where(lambda row: row["method"] != "ssm")
+        lines(spent, times, theme, "gamma", "precompute_s")
+    return figure
+
+
+def drift(rows: TableRows, theme: Theme) -> Figure:
+    """Cost of every method, as weights drift more and more."""
+    drifts = rows.names("drift")
+    figure, (ax,) = new_figure(theme, height=4.0)
+    series = [
+        (method, refresh)
+        for method in rows.names("method")
+        for refresh in rows.where(method=method).values("refresh")
+    ]
+    width = 0.8 / max(1, len(series))
+    for k, (method, refresh) in enumerate(series):
+        some = [rows.where(method=method, refresh=refresh, drift=d) for d in drifts]
+        xs = [i - 0.4 + (k + 0.5) * width for i in range(len(drifts))]
+        ys = [part.mean("cost_pct") for part in some]
+        spread = [[y - part.mean("cost_low") for y, part in zip(ys, some, strict=True)],
+                  [part.mean("cost_high") - y for y, part in zip(ys, some, strict=True)]]  # fmt: skip
+        label = name_of(method) + (f", refreshed every {refresh}" if refresh else "")
+        ax.bar(
+            xs, ys, width * 0.92, color=theme.color(method), alpha=0.6 if refresh else 1.0,
+            yerr=[[max(0.0, v) for v in side] for side in spread], ecolor=theme.ink, label=label,
+            error_kw={"elinewidth": 0.8},
+        )  # fmt: skip
+    ax.set_xticks(range(len(drifts)), [d if d == "recorded" else f"σ = {d}" for d in drifts])
+    ax.set(ylabel="state that moves in a migration, %", xlabel="how weights drift")
+    ax.legend(frameon=False, labelcolor=theme.ink, fontsize=8, loc="upper left")
+    return figure
+
+
+def table3(rows: TableRows, theme: Theme) -> Figure:
+    """Both steps of every sequence, stacked."""
+    figure, (ax,) = new_figure(theme, height=3.2)
+    dress(ax, theme)
+    names = rows.column("method")
+    first, second = rows.column("first"), rows.column("second")
+    ax.barh(names, first, color=theme.color("ssm"), label="2 → 3 nodes")
+    ax.barh(names, second, left=first, color=theme.color("storm"), label="3 → 4 nodes")
+    for k, total in enumerate(rows.column("total")):
+        ax.annotate(f"{total}", (total, k), xytext=(4, 0), textcoords="offset points", va="center",
+                    color=theme.ink)  # fmt: skip
+    ax.invert_yaxis()
+    ax.grid(False)
+    ax.set(xlabel="tasks that move")
+    ax.legend(frameon=False, labelcolor=theme.ink, fontsize=8)
+    return figure
+
+
+def appendix_a(rows: TableRows, theme: Theme) -> Figure:
+    """What a third node makes move."""
+    sizes = rows.names("sizes")
+    figure, axes = new_figure(theme, len(sizes), height=2.6)
+    for ax, size in zip(axes, sizes, strict=True):
+        some = rows.where(sizes=size)
+        names = [name_of(m) for m in some.column("method")]
+        ax.barh(
+            names, some.column("cost"), color=[theme.color(_kind(m)) for m in some.column("method")]
+        )
+        ax.invert_yaxis()
+        ax.set(xlabel="state that moves", title=f"states {size}")
+    return figure
+
+
+def _kind(method: str) -> str:
+    return "ssm" if method.startswith("single-step") else method

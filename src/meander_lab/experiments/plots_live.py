@@ -1,0 +1,128 @@
+"""The figures of the live experiments. They only read tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from meander.show.palette import Theme
+from meander_lab.experiments.canvas import label_ends, lines, new_figure, plain_numbers
+from meander_lab.experiments.tables import TableRows
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def fig11(rows: TableRows, theme: Theme) -> Figure:
+    """Mean response time per interval, a panel per application."""
+    applications = rows.names("application")
+    figure, axes = new_figure(theme, len(applications))
+    for ax, application in zip(axes, applications, strict=True):
+        some = rows.where(application=application)
+        ax.set(title=application, xlabel="interval", ylabel="mean response time, ms", yscale="log")
+        for interval in some.where(migrating=True).values("interval"):
+            ax.axvline(interval, color=theme.faint, lw=6, zorder=0)
+        lines(ax, some, theme, "interval", "mean_ms", by="mode")
+    return figure
+
+
+def fig16(rows: TableRows, theme: Theme) -> Figure:
+    """Mean response time against the window, and its distribution at one window."""
+    figure, (left, right) = new_figure(theme, 2)
+    left.set(xlabel="window, s", ylabel="mean response time, ms", yscale="log",
+             title="after a migration")  # fmt: skip
+    lines(left, _with_spread(rows), theme, "window_s", "mean_ms", low="mean_low", high="mean_high")
+    window = _middle(rows)
+    right.set(xlabel="response time, ms", ylabel="share of all rows, %", xscale="log",
+              title=f"distribution, window {window:g} s")  # fmt: skip
+    ends = list[tuple[float, float, str]]()
+    for method in rows.names("method"):
+        some = rows.where(method=method, window_s=window)
+        if not len(some):
+            continue
+        values = np.sort(np.concatenate([row["quantiles_ms"] for row in some]))
+        share = np.linspace(0, 100, len(values))
+        right.plot(np.maximum(values, 0.1), share, color=theme.color(method), lw=1.6)
+        ends.append((float(values[-1]), 100 * (0.25 + 0.12 * len(ends)), method))
+    label_ends(right, theme, ends)
+    return figure
+
+
+def _middle(rows: TableRows) -> float:
+    windows = rows.where(lambda row: row["method"] != "restart").values("window_s")
+    return float(windows[len(windows) // 2])
+
+
+def _with_spread(rows: TableRows) -> TableRows:
+    """Add the least and the largest mean over the migrations of a cell."""
+    out = []
+    for row in rows:
+        same = rows.where(method=row["method"], window_s=row["window_s"]).column("mean_ms")
+        out.append({**row, "mean_low": min(same, default=0.0), "mean_high": max(same, default=0.0)})
+    return TableRows(out)
+
+
+def state(rows: TableRows, theme: Theme) -> Figure:
+    """Duration and worst response time against the size of the state."""
+    figure, (left, right) = new_figure(theme, 2)
+    for ax, y, text in (
+        (left, "seconds", "duration of the migration, s"),
+        (right, "worst_ms", "worst response time meanwhile, ms"),
+    ):
+        ax.set(xlabel="state, MiB", ylabel=text, xscale="log", yscale="log")
+        lines(ax, rows, theme, "state_mb", y, by="mode")
+    return figure
+
+
+def rounds(rows: TableRows, theme: Theme) -> Figure:
+    """Worst response time against duration: a point per limit of a round."""
+    figure, (ax,) = new_figure(theme, height=3.8)
+    color = {"tasks": theme.color("ssm"), "bytes": theme.color("storm"),
+             "pause": theme.color("consistent-hash"), "none": theme.color("restart")}  # fmt: skip
+    for limit in rows.names("limit"):
+        some = rows.where(limit=limit)
+        x, y = some.mean("seconds"), some.mean("worst_ms")
+        ax.plot([x], [y], "o", color=color[some[0]["kind"]])
+        ax.annotate(LIMIT_TEXT[some[0]["kind"]].format(some[0]["amount"]), (x, y), xytext=(6, 3),
+                    textcoords="offset points", fontsize=8, color=color[some[0]["kind"]])  # fmt: skip
+    ax.set(xlabel="duration of the migration, s", ylabel="worst response time meanwhile, ms",
+           xscale="log", yscale="log")  # fmt: skip
+    ax.margins(0.18)
+    plain_numbers(ax)
+    return figure
+
+
+LIMIT_TEXT = {
+    "tasks": "tasks a round: {:.0f}",
+    "bytes": "{:.0f} MiB a round",
+    "pause": "pause ≤ {:.0f} ms",
+    "none": "all at once",
+}
+
+
+def scale(rows: TableRows, theme: Theme) -> Figure:
+    """Simulated time and the master's bytes against nodes; the real runtime beside the simulator."""
+    figure, (left, right) = new_figure(theme, 2)
+    simulated, compared = (rows.where(part=part) for part in ("simulated", "compared"))
+    xs, ys = simulated.line("nodes", "virtual_s")
+    left.plot(xs, ys, color=theme.color("ssm"), marker="o", ms=3.5)
+    xs, ys = compared.line("nodes", "virtual_s")
+    left.plot(xs, ys, color=theme.color("ssm"), marker="x", ls=":")
+    left.annotate("simulated, one in four leaves", (xs[-1], ys[-1]), xytext=(6, 2), fontsize=8,
+                  textcoords="offset points", color=theme.color("ssm"))  # fmt: skip
+    xs, ys = compared.line("nodes", "measured_s")
+    left.plot(xs, ys, color=theme.color("storm"), marker="x", ls=":")
+    left.annotate("the same on the runtime", (xs[-1], ys[-1]), xytext=(6, 2), fontsize=8,
+                  textcoords="offset points", color=theme.color("storm"))  # fmt: skip
+    left.set(xlabel="nodes", ylabel="one rescale, s", xscale="log", yscale="log")
+    plain_numbers(left)
+    for y, text in (("master_bytes", "master"), ("node_bytes", "busiest node"),
+                    ("server_bytes", "busiest state server")):  # fmt: skip
+        xs, ys = simulated.line("nodes", y)
+        right.plot(xs, [v / 2**20 for v in ys], color=theme.ink, marker="o", ms=3)
+        right.annotate(text, (xs[-1], ys[-1] / 2**20), xytext=(6, 0), textcoords="offset points",
+                       va="center", fontsize=8, color=theme.ink, annotation_clip=False)  # fmt: skip
+    right.set(xlabel="nodes", ylabel="sent and received, MiB", xscale="log", yscale="log")
+    plain_numbers(right)
+    return figure

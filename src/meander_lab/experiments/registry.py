@@ -1,0 +1,67 @@
+"""The experiments by name. A module has `cells(wanted)` and `measure(cell, wanted, ground)`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Final, NamedTuple, Protocol, cast
+
+from meander.errors import InputError
+from meander_lab.experiments.ground import ExperimentGround
+from meander_lab.experiments.parameters import Parameters
+from meander_lab.experiments.tables import Cell, Row
+
+
+class Measures(Protocol):
+    """What the module of an experiment offers."""
+
+    def cells(self, wanted: Parameters) -> Sequence[Cell]:
+        """List what is to be measured, cell by cell."""
+
+    def measure(self, cell: Cell, wanted: Parameters, ground: ExperimentGround) -> list[Row]:
+        """Measure one cell."""
+
+
+class Experiment(NamedTuple):
+    """One row of the registry."""
+
+    name: str
+    title: str
+    module: str
+    live: bool
+    """Whether it runs nodes as processes, and so wants a quiet machine."""
+
+    def load(self) -> Measures:
+        """Import its module."""
+        return cast(Measures, import_module(f"meander_lab.experiments.{self.module}"))
+
+
+EXPERIMENTS: Final = (
+    Experiment("table3", "Table 3: cheapest steps, dear sequences", "table3", False),
+    Experiment("appendix-a", "Appendix A: what consistent hashing misses", "appendix_a", False),
+    Experiment("fig12", "Figure 12: migration cost against τ", "fig12", False),
+    Experiment("fig13", "Figure 13: time of a plan against τ", "fig13", False),
+    Experiment("fig14", "Figure 14: time of the pre-computation against τ", "fig14", False),
+    Experiment("fig15", "Figure 15: cost and time against the number of tasks", "fig15", False),
+    Experiment("fig17", "Figure 17: cost and pre-computation against γ", "fig17", False),
+    Experiment("drift", "Beyond: weights that drift", "drift", False),
+    Experiment("scale", "Beyond: up to 1,000 nodes, simulated", "scale", True),
+    Experiment("fig11", "Figure 11: response time around a migration", "fig11", True),
+    Experiment("fig16", "Figure 16: response time against the window", "fig16", True),
+    Experiment("state", "Beyond: from 1 MiB to 1 GiB of state", "state", True),
+    Experiment("rounds", "Beyond: all at once, or one task at a time", "rounds", True),
+)
+"""In the order in which `all` runs them."""
+
+
+def experiment(name: str) -> Experiment:
+    """Find an experiment.
+
+    Raises:
+        InputError: for a name that is none.
+    """
+    for found in EXPERIMENTS:
+        if found.name == name:
+            return found
+    known = ", ".join(one.name for one in EXPERIMENTS)
+    raise InputError(f"there is no experiment {name!r}: choose from {known}, or all")
