@@ -20,6 +20,7 @@ from meander.errors import CheckpointError
 from meander.operators import Aggregate, KeyedAggregate, WordCount
 from meander.protocol.records import Ref, file_of
 from meander.runtime.clients.driver_client import DriverClient
+from meander.runtime.clients.feeder import FeederError
 from meander.runtime.clients.query import QueryClient, new_attempt
 from meander.runtime.driver.driver import DeployError, Driver
 from meander.runtime.store.durable import FileStore
@@ -252,3 +253,60 @@ def test_an_operator_goes_on_if_its_state_is_of_the_same_kind(
         Driver(WordCount(), tasks=4, launcher=launcher, **settings) as broken,  # type: ignore[arg-type]
     ):
         until(broken.check)  # raises as soon as a node has read it
+
+
+def test_a_store_that_takes_nothing_is_told_and_all_goes_on_when_it_does_again(
+    tmp_path: Path, launcher: SharedLauncher, caplog: pytest.LogCaptureFixture
+) -> None:
+    """1. nodes cannot write their records any more  2. `status` says so and what to do, a feeder that
+    waits says what for, now and then  3. the store takes them again: everything is durable, and every
+    count is right."""
+    stream = Stream(8)
+    log, away = tmp_path / "log", tmp_path / "away"
+    with Driver(
+        WordCount(), tasks=4, nodes=2, checkpoints=str(tmp_path), checkpoint_s=0.1,
+        launcher=launcher,
+    ) as driver:  # fmt: skip
+        feeder = driver.feeder("words")
+        feeder.feed(stream.batch())
+        feeder.flush(durable=True)
+        assert driver.status()["store"] is None
+        log.rename(away)
+        log.write_text("no folder: as good as a full disk")
+        feeder.feed(stream.batch())
+        until(lambda: driver.status()["store"])
+        told = driver.status()["store"]
+        assert "the durable store fails n" in told
+        assert "make room" in told
+        until(lambda: feeder.machine.trouble)
+        with pytest.raises(FeederError, match="the durable store fails n"):
+            feeder.flush(durable=True, timeout_s=1.0)
+        said = [r.getMessage() for r in caplog.records if "words is held up" in r.getMessage()]
+        assert 1 <= len(said) <= 3
+        log.unlink()
+        away.rename(log)
+        feeder.feed(stream.batch())
+        feeder.close()
+        assert counted(driver) == stream.counts
+        until(lambda: driver.status()["store"] is None)
+    with Driver(
+        WordCount(), tasks=4, nodes=1, checkpoints=str(tmp_path), launcher=launcher
+    ) as again:
+        assert counted(again) == stream.counts
+
+
+def test_a_start_that_the_store_fails_says_so(
+    tmp_path: Path, launcher: SharedLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: FileStore, generation: int) -> bool:
+        raise OSError("Input/output error")
+
+    monkeypatch.setattr(FileStore, "_claim", refuse)
+    with (
+        pytest.raises(DeployError, match="the durable store fails master: Input/output error"),
+        Driver(
+            WordCount(), tasks=4, nodes=1, checkpoints=str(tmp_path), launcher=launcher,
+            registration_s_max=1.0,
+        ),
+    ):  # fmt: skip
+        pass

@@ -416,6 +416,9 @@ class Node(Client):
                     state.emit(emission)
                 self.touched(slot, state)
 
+    def _store_trouble(self) -> str:
+        return self.checkpointer.trouble or self.retriever.trouble
+
     def _beat_body(self) -> Beat:
         stats = []
         for task, work in self._work.items():
@@ -503,8 +506,8 @@ class Node(Client):
         return None if event.key else "a record has a key"
 
     def _on_loaded(self, event: Loaded) -> None:
+        self.retriever.loaded(event)  # with or without a lease: the store answers once
         if self.leased:
-            self.retriever.loaded(event)
             self.flush()
 
     def _check_stored(self, event: Stored) -> str | None:
