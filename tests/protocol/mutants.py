@@ -347,7 +347,7 @@ class Unclaimed(Archive):
 class StartsUnclaimed(Master):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self.archive = Unclaimed(self, {}, "")
+        self.archive = Unclaimed(self, {})
 
 
 class IgnoresTerms(Feeder):

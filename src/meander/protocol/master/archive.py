@@ -53,7 +53,7 @@ ADVICE = "Until it works, nothing becomes durable and nothing is lost: make room
 class Archive:
     """Part of the master."""
 
-    def __init__(self, master: Master, about: Mapping[str, Any], lineage: str) -> None:
+    def __init__(self, master: Master, about: Mapping[str, Any], lineage: str = "") -> None:
         self.master = master
         self.about = dict(about)
         """What the manifest says of the operator."""
