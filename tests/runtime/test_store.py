@@ -132,6 +132,31 @@ def test_a_folder_that_is_made_while_it_is_listed_is_no_error(tmp_path: Path) ->
     assert [entry.path for entry in files.list("claim")] == ["claim/1"]
 
 
+def test_a_folder_that_cannot_be_reached_is_not_taken_for_one_that_is_not_there() -> None:
+    """Arrow, told to excuse what is not there, excuses on HDFS whatever goes wrong."""
+
+    class Unreachable:
+        type_name = "hdfs"
+
+        def get_file_info(self, selector: fs.FileSelector) -> Any:
+            if selector.allow_not_found:
+                return []
+            raise OSError("HDFS list directory failed, errno: 255")
+
+    store = FileStore(ArrowFiles(Unreachable(), "root"))
+    with pytest.raises(OSError, match="HDFS list directory failed"):
+        store.read("manifest")
+    with pytest.raises(OSError, match="HDFS list directory failed"):
+        claim(store, 1)
+
+
+@pytest.mark.parametrize("make", [local, subtree, objects])
+def test_a_folder_that_is_not_there_has_no_files(
+    make: Callable[[Path], Files], tmp_path: Path
+) -> None:
+    assert make(tmp_path).list("never") == []
+
+
 class Steps:
     """A file system whose every call waits for its turn: all interleavings of two drivers."""
 

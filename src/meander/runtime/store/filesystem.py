@@ -266,18 +266,27 @@ class ArrowFiles:
 
     def list(self, folder: str) -> list[FileEntry]:
         """List; a file that is being published is not there yet."""
-        selector = fs.FileSelector(self._at(folder), recursive=True, allow_not_found=True)
-        try:
-            infos = self.system.get_file_info(selector)
-        except FileNotFoundError:  # the folder was made between Arrow's look and its excuse
-            infos = self.system.get_file_info(selector)
         found = []
-        for info in infos:
+        for info in self._infos(folder):
             if info.type == fs.FileType.File and not info.base_name.startswith("."):
                 path = info.path[len(self.root) + 1 :] if self.root else info.path
                 written = info.mtime.timestamp() if info.mtime is not None else 0.0
                 found.append(FileEntry(path, info.size, written))
         return sorted(found)
+
+    def _infos(self, folder: str) -> list[Any]:
+        """Look twice, since a folder below may go meanwhile; what is not there then has no files.
+
+        Arrow is not asked to excuse a folder that is not there: on HDFS it excuses one that cannot be
+        reached as well.
+        """
+        selector = fs.FileSelector(self._at(folder), recursive=True)
+        for _ in range(2):
+            try:
+                return list(self.system.get_file_info(selector))
+            except FileNotFoundError:
+                continue
+        return []
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete."""
