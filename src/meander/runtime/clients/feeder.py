@@ -201,7 +201,6 @@ class FeederClient:
                 )
             self._complain()
             time.sleep(0.002)
-        self._complaint.over()
 
     def pause(self, *, durable: bool = False, timeout_s: float = 60.0) -> None:
         """Take no more rows, and wait until those taken are applied, or durable."""
@@ -257,9 +256,11 @@ class FeederClient:
             raise FeederError(f"{self.name}: {refusal}")
 
     def _complain(self) -> None:
-        """Say now and then what the caller waits for, if it is known."""
+        """Say now and then what the caller waits for, if it is known, and that it is over."""
         if self.machine.trouble:
             self._complaint.say(self.machine.trouble)
+        else:
+            self._complaint.over()
 
     def _why(self) -> str:
         lost = "if a node was lost, its tasks wait for it or are gone (see status())"

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -274,7 +274,7 @@ class ArrowFiles:
                 found.append(FileEntry(path, info.size, written))
         return sorted(found)
 
-    def _infos(self, folder: str) -> list[Any]:
+    def _infos(self, folder: str) -> Sequence[Any]:
         """Look twice, since a folder below may go meanwhile; what is not there then has no files.
 
         Arrow is not asked to excuse a folder that is not there: on HDFS it excuses one that cannot be
@@ -283,7 +283,8 @@ class ArrowFiles:
         selector = fs.FileSelector(self._at(folder), recursive=True)
         for _ in range(2):
             try:
-                return list(self.system.get_file_info(selector))
+                infos: Sequence[Any] = self.system.get_file_info(selector)
+                return infos
             except FileNotFoundError:
                 continue
         return []
