@@ -141,6 +141,26 @@ def test_a_node_whose_files_are_refused_tries_less_and_less_often():
     assert books.machines["a"]._store_trouble() == ""
 
 
+def test_a_trouble_ends_with_the_tasks_that_it_kept_waiting():
+    """1. the store fails what a writes and what b reads  2. their tasks move on to c  3. nobody at a or
+    b waits for the store any more: there is nothing to tell."""
+    books = Books("abc", CHECKPOINTS)
+    a, b = books.machines["a"], books.machines["b"]
+    books.tick(2.0, "a")
+    (name, file), *_ = books.stores
+    books.give(name, Stored(file.key, done=False, fault="no space left"))
+    books.ledger.durable[1] = Kept(Epoch(1, 1), 1, ("log/1/x.1/1#8-3-00000000",))
+    books.ledger.restore(1, "b", books.epoch.next())
+    books.publish()
+    ((name, load),) = books.loads
+    books.give(name, Loaded(load.key, None, "EIO", again=True))
+    assert (a._store_trouble(), b._store_trouble()) == ("no space left", "EIO")
+    books.move(0, "c")
+    books.ledger.restore(1, "c", books.epoch.next())
+    books.publish()
+    assert (a._store_trouble(), b._store_trouble()) == ("", "")
+
+
 def failing(town, seconds, fault="[Errno 28] no space left"):
     """Let time pass while the store fails the master; give its attempts."""
     tries = []
@@ -212,7 +232,9 @@ def test_whoever_waits_is_told_why_nothing_becomes_durable():
     town = Town(settings=TOWN)
     feeder = town.feeder()
     town.settle(1.0)
-    town.machines["n1"].checkpointer.trouble = "no space left"
+    n1 = town.machines["n1"]
+    n1.checkpointer.trouble = "no space left"
+    next(iter(n1.slots.values())).dirty = True
     town.tick(1.0)
     town.run()
     town.tick(1.0)

@@ -417,7 +417,11 @@ class Node(Client):
                 self.touched(slot, state)
 
     def _store_trouble(self) -> str:
-        return self.checkpointer.trouble or self.retriever.trouble
+        """Tell what the store could not do, as long as something here waits for it."""
+        unwritten = (s for s in self.slots.values() if s.state and (s.dirty or s.record))
+        if self.checkpointer.trouble and any(unwritten):
+            return self.checkpointer.trouble
+        return self.retriever.trouble if self.retriever.awaited else ""
 
     def _beat_body(self) -> Beat:
         stats = []
