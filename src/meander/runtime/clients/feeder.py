@@ -27,7 +27,7 @@ from meander.operators.split import group_rows
 from meander.protocol.edges.feeder import Feeder
 from meander.protocol.messages import Finish, Offer
 from meander.protocol.settings import Settings
-from meander.runtime.complaint import Complaint
+from meander.runtime.process.complaint import Complaint
 from meander.runtime.process.shell import Shell
 from meander.runtime.process.spec import ProcessSpec
 from meander.runtime.process.warm import warm_up
