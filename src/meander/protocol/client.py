@@ -31,6 +31,8 @@ from meander.protocol.table import Table
 
 FROM_MASTER: Final = frozenset({Welcome, Grant, Fence, Accepted, Dismiss, Prepare})
 """What the master says to the others, and nobody else does."""
+SILENT: Final = "the driver is silent"
+"""Why a process ends that gets no lease any more."""
 
 
 class Client(Machine):
@@ -84,7 +86,7 @@ class Client(Machine):
         if self._now >= self._beat_at:
             self._beat()
         if self.table is not None and self._now > self.lease_until + 2 * self.settings.lease_s:
-            self._exit("the driver is silent")
+            self._exit(SILENT)
             return
         self._every_tick()
 
