@@ -352,6 +352,8 @@ class Beat(NamedTuple):
     """A feeder's last source offset that needs no replay."""
     missing: bool = False
     """I have heard of an epoch that I do not have: send me the table."""
+    counts: tuple[tuple[str, float], ...] = ()
+    """What I have counted so far, for people; the master looks at none of it."""
 
 
 class Grant(NamedTuple):
