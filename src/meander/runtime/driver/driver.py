@@ -440,11 +440,8 @@ class Driver:
             InputError: if one of that name is open here: each would take the other's place.
         """
         self.check()
+        self.check_feeder(name)
         self.feeders = [f for f in self.feeders if f.open]
-        if any(f.name == name for f in self.feeders):
-            raise InputError(
-                f"there is an open feeder {name!r}: close it, or give this one a name of its own"
-            )
         feeder = FeederClient(
             name, self.operator, run=self.run, master=self.address, credentials=self.issue(name),
             tasks=self.tasks, settings=self.settings, generation=self.generation,
@@ -452,6 +449,17 @@ class Driver:
         )  # fmt: skip
         self.feeders.append(feeder)
         return feeder
+
+    def check_feeder(self, name: str) -> None:
+        """See that no feeder of a name is open in this process.
+
+        Raises:
+            InputError: if one is.
+        """
+        if any(f.name == name and f.open for f in self.feeders):
+            raise InputError(
+                f"there is an open feeder {name!r}: close it, or give this one a name of its own"
+            )
 
     def issue(self, name: str) -> Credentials:
         """Make the credentials of a feeder: it may call itself so, or anything below `<name>/`."""
