@@ -249,6 +249,22 @@ def test_a_name_belongs_to_one_open_feeder(calm: Driver) -> None:
         pass
 
 
+def test_a_feeder_hears_at_once_that_another_took_its_place(
+    calm: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One in another process, say: the master knows of two, and the later one counts."""
+    first = calm.feeder("place")
+    first.wait_ready()
+    monkeypatch.setattr(calm, "check_feeder", lambda _: None)
+    second = calm.feeder("place")
+    second.wait_ready()
+    assert first.shell.ended.wait(calm.settings.lease_s)  # without a word it goes on for twice that
+    with pytest.raises(FeederError, match="another feeder 'place' took its place"):
+        first.feed([{"word": "a"}])
+    first.abandon()
+    second.close()
+
+
 def test_nothing_can_be_called_after_the_stop(launcher: SharedLauncher) -> None:
     with Driver(WordCount(), tasks=4, nodes=1, launcher=launcher) as driver:
         feeder = driver.feeder("words")

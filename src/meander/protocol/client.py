@@ -31,8 +31,8 @@ from meander.protocol.table import Table
 
 FROM_MASTER: Final = frozenset({Welcome, Grant, Fence, Accepted, Dismiss, Prepare})
 """What the master says to the others, and nobody else does."""
-SILENT: Final = "the driver is silent"
-"""Why a process ends that gets no lease any more."""
+REPLACED: Final = "replaced by the master"
+"""Why a process ends whose id another bears now."""
 
 
 class Client(Machine):
@@ -86,7 +86,7 @@ class Client(Machine):
         if self._now >= self._beat_at:
             self._beat()
         if self.table is not None and self._now > self.lease_until + 2 * self.settings.lease_s:
-            self._exit(SILENT)
+            self._exit("the driver is silent")
             return
         self._every_tick()
 
@@ -174,4 +174,4 @@ class Client(Machine):
 
     def _on_fence(self, env: Envelope, body: Fence) -> None:
         if body.instance in ("", self.instance):
-            self._exit("replaced by the master")
+            self._exit(REPLACED)

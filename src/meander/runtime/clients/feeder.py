@@ -24,7 +24,7 @@ from meander.errors import InputError, MeanderError
 from meander.operators.base import Operator
 from meander.operators.hashing import hash_columns, tasks_of
 from meander.operators.split import group_rows
-from meander.protocol.client import SILENT
+from meander.protocol.client import REPLACED
 from meander.protocol.edges.feeder import Feeder
 from meander.protocol.messages import Finish, Offer
 from meander.protocol.settings import Settings
@@ -293,8 +293,9 @@ class FeederClient:
             raise self.failure
         if self.shell.ended.is_set() or self._closed:
             why = self.shell.reason or "it was closed"
-            hint = f", or another feeder {self.name!r} took its place" if why == SILENT else ""
-            raise FeederError(f"{self.name} has ended: {why}{hint}") from self.shell.error
+            if why == REPLACED:
+                why = f"another feeder {self.name!r} took its place; give each a name of its own"
+            raise FeederError(f"{self.name} has ended: {why}") from self.shell.error
         if (refusal := self.transport.refusals.get(self._master)) is not None:
             raise FeederError(f"{self.name}: {refusal}")
 
