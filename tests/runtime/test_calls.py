@@ -129,7 +129,7 @@ def test_totals_survive_the_loss_of_a_node(launcher: SharedLauncher) -> None:
         os.kill(pid_of(driver, "n1"), signal.SIGKILL)
         until(lambda: driver.lost_tasks)
         until(lambda: [e for e in driver.exits if e.name == "n1"])
-        assert driver.metrics()["rows"] == fed
+        assert repr(driver.metrics()["rows"]) == str(fed)
         feeder.abandon()
 
 
@@ -184,6 +184,26 @@ def test_rows_too_many_for_one_batch_are_refused_whole(
         for batch in table.slice(0, 120).to_batches():
             feeder.feed(batch)
         assert feeder.rows == 120
+
+
+def test_rows_that_cannot_be_sent_end_their_feeder(
+    calm: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever cuts them, the caller hears of it: what was taken is never left out in silence."""
+
+    def broken(*_: object) -> None:
+        raise OverflowError("too large")
+
+    monkeypatch.setattr(client, "offer_of", broken)
+    for linger_ms in (1.0, 60_000.0):  # cut by the lingering thread, and by the caller's
+        feeder = calm.feeder("broken", linger_ms=linger_ms)
+        feeder.feed([{"word": "a"}])
+        if linger_ms == 1.0:
+            until(lambda feeder=feeder: feeder.failure)
+        for _ in range(2):
+            with pytest.raises(FeederError, match="broken: OverflowError: too large"):
+                feeder.flush()
+        feeder.abandon()
 
 
 @pytest.mark.parametrize(

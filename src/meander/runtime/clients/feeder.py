@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from math import inf
 from typing import Any
 
@@ -52,6 +53,10 @@ LINGER_MS = 5.0
 """No row waits longer for others."""
 OFFERS_MAX = 4
 """Sorted and not yet taken by the machine."""
+
+
+OPTIONS = ("gather_rows", "linger_ms", "null_keys")
+"""Of a feeder, as its maker may give them."""
 
 
 class FeederError(MeanderError):
@@ -233,6 +238,7 @@ class FeederClient:
         Raises:
             FeederError: if that does not happen in time.
         """
+        self._check()
         self._cut(say=True)
         end = time.monotonic() + timeout_s
         while not self.shell.call(lambda _: self._settled(durable)).result(timeout_s):
@@ -318,11 +324,8 @@ class FeederClient:
                 if wait > 0:
                     self._lock.wait(wait)
                     continue
-            try:
+            with suppress(FeederError):  # it is the caller's to hear
                 self._cut()
-            except Exception as error:  # rows were taken and cannot be sent: the caller is told
-                self.fail(FeederError(f"{self.name}: {type(error).__name__}: {error}"))
-                return
 
     def _cut_at(self) -> float:
         """Tell when what was gathered, or a word that is owed, must go out; infinity: nothing must."""
@@ -340,19 +343,28 @@ class FeederClient:
         with self._cutting:
             with self._lock:
                 gathered, self._open, self._open_rows, self._open_bytes = self._open, [], 0, 0
-            word = self._word(gathered, say=say) if self._herald is not None else None
-            if gathered:
-                self._adapt()
-                offer = offer_of(gathered, self.keys, self.tasks, word)
-                self._cut_offset = offer.last
-            elif word is not None:
-                offer = word_of(self.schema, self._cut_offset, self.tasks, word)
-            else:
+            try:
+                offer = self._offer(gathered, say=say)
+            except Exception as error:  # these rows cannot be sent, and none may be left out
+                self.fail(FeederError(f"{self.name}: {type(error).__name__}: {error}"))
+                raise FeederError(f"{self.name}: {type(error).__name__}: {error}") from error
+            if offer is None:
                 return
             with self._lock:
                 self._offers.append(offer)
         if not self.shell.ended.is_set():
             self.shell.nudge()
+
+    def _offer(self, gathered: list[tuple[int, int, Any]], *, say: bool) -> Offer | None:
+        word = self._word(gathered, say=say) if self._herald is not None else None
+        if gathered:
+            self._adapt()
+            offer = offer_of(gathered, self.keys, self.tasks, word)
+            self._cut_offset = offer.last
+            return offer
+        if word is None:
+            return None
+        return word_of(self.schema, self._cut_offset, self.tasks, word)
 
     def _word(self, gathered: list[tuple[int, int, Any]], *, say: bool) -> int | None:
         """Look at what goes out, and give the word that goes with it."""

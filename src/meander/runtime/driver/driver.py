@@ -403,7 +403,8 @@ class Driver:
         if type(event) is not Envelope or type(event.body) is not Beat or not event.body.counts:
             return
         if self.master.membership.up(event.sender, event.incarnation):
-            self.totals.hear(event.sender, event.incarnation, dict(event.body.counts))
+            counts = {n: int(c) if c == int(c) else c for n, c in event.body.counts}
+            self.totals.hear(event.sender, event.incarnation, counts)
 
     def _hear(self, tell: Tell) -> None:
         now = time.monotonic()

@@ -20,7 +20,7 @@ from meander.model import TaskId
 from meander.operators.base import Operator, check_operator
 from meander.planning.ahead.forecast import Forecast
 from meander.protocol.settings import Settings
-from meander.runtime.clients.feeder import FeederClient
+from meander.runtime.clients.feeder import OPTIONS, FeederClient
 from meander.runtime.clients.query import PEERS
 from meander.runtime.driver.driver import DeployError, Driver
 from meander.runtime.driver.handle import Preview, RescaleHandle, check_whole, wish
@@ -104,6 +104,8 @@ def deploy(
     check_operator(operator)
     check_whole("tasks", tasks)
     check_whole("nodes", nodes, tasks)
+    if nodes_max is not None:
+        check_whole("nodes_max", nodes_max, tasks)
     pickled = dumps(operator, f"the operator {operator.name}")
     ground.check(classic(spark), max(nodes, nodes_max or nodes))
     with looking(spark.sparkContext):
@@ -223,6 +225,8 @@ class ElasticOperator:
             DeployError: if the operator was stopped.
         """
         self.driver.check()
+        if unknown := [option for option in options if option not in OPTIONS]:
+            raise InputError(f"a feeder has the options {', '.join(OPTIONS)}, not {unknown[0]!r}")
         self._check_source(name)
         self.driver.check_feeder(name)
         task = self._launcher.feed(self.driver.spec("feeder", name, 0), source, options)
