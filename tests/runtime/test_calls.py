@@ -31,7 +31,7 @@ def launcher() -> Iterator[SharedLauncher]:
 
 
 @pytest.fixture(scope="module")
-def calm(launcher: SharedLauncher) -> Iterator[Driver]:
+def calm() -> Iterator[Driver]:
     """A deployment for tests that change nothing in it but words."""
     own = SharedLauncher()
     with Driver(WordCount(), tasks=8, nodes=2, launcher=own) as driver:

@@ -346,8 +346,9 @@ class FeederClient:
             try:
                 offer = self._offer(gathered, say=say)
             except Exception as error:  # these rows cannot be sent, and none may be left out
-                self.fail(FeederError(f"{self.name}: {type(error).__name__}: {error}"))
-                raise FeederError(f"{self.name}: {type(error).__name__}: {error}") from error
+                failure = FeederError(f"{self.name}: {type(error).__name__}: {error}")
+                self.fail(failure)
+                raise failure from error
             if offer is None:
                 return
             with self._lock:
