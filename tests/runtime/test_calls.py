@@ -18,9 +18,9 @@ from meander.errors import InputError
 from meander.operators import WordCount
 from meander.runtime.clients import feeder as client
 from meander.runtime.clients.feeder import FeederError
+from meander.runtime.clients.given import conform
 from meander.runtime.clients.reader import Reader
 from meander.runtime.driver.driver import DeployError, Driver
-from meander.runtime.given import conform
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ from meander.protocol.client import REPLACED
 from meander.protocol.edges.feeder import Feeder
 from meander.protocol.messages import Finish, Offer
 from meander.protocol.settings import Settings
-from meander.runtime.given import NULL_KEYS, check_null_keys, conform, keyed
+from meander.runtime.clients.given import NULL_KEYS, check_null_keys, conform, keyed
 from meander.runtime.process.shell import Shell
 from meander.runtime.process.spec import ProcessSpec
 from meander.runtime.process.warm import warm_up

@@ -56,6 +56,7 @@ from meander.runtime.driver.handle import (
 from meander.runtime.driver.launch import Launcher, LocalLauncher
 from meander.runtime.driver.service import DriverService
 from meander.runtime.driver.supervisor import DeployError, Supervisor
+from meander.runtime.driver.totals import COUNTS, Totals, summed_up
 from meander.runtime.process import loop_drain as quiet
 from meander.runtime.process.outputs import ROWS_MAX
 from meander.runtime.process.shell import Shell
@@ -63,7 +64,6 @@ from meander.runtime.process.spec import ProcessExit, ProcessSpec, live_settings
 from meander.runtime.process.warm import HEAP
 from meander.runtime.store.durable import FileStore, NoStore, StoreWorker
 from meander.runtime.store.resume import check_resumable, describe
-from meander.runtime.totals import COUNTS, Totals, summed_up
 from meander.runtime.wire.authority import Guard
 from meander.runtime.wire.credentials import LOOPBACK, Credentials
 from meander.runtime.wire.publisher import board

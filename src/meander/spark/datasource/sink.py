@@ -33,7 +33,7 @@ from meander.runtime.clients.driver_client import (
     desk_of,
     pack,
 )
-from meander.runtime.given import NULL_KEYS
+from meander.runtime.clients.given import NULL_KEYS
 from meander.runtime.process.warm import settle_worker
 from meander.spark.datasource.sink_rows import CUTS, check_words, with_keys, words_of
 

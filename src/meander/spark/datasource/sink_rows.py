@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from meander.errors import InputError
-from meander.runtime.given import valid_keys
+from meander.runtime.clients.given import valid_keys
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
