@@ -13,7 +13,7 @@ from rich.text import Text
 
 from meander.cli.main import OK
 from meander.errors import InputError
-from meander.planning.ahead.mtm import KINDS, Label, Mtm, mtm_from_trace, sequence_probability
+from meander.planning.ahead.mtm import KINDS, Mtm, mtm_from_trace, sequence_probability
 from meander.show.palette import INK
 from meander.show.plots import new_figure, plot_path, save
 
@@ -172,11 +172,3 @@ def plot_heat_map(mtm: Mtm, path: Path) -> None:
     ax.tick_params(colors=INK)
     figure.colorbar(image, label="probability", shrink=0.8)
     save(figure, path)
-
-
-def label_of(text: str) -> Label:
-    """Read a label given on the command line."""
-    try:
-        return Label.parse(text)
-    except InputError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None

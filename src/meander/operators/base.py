@@ -20,7 +20,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import pyarrow as pa
 
@@ -234,6 +234,9 @@ def check_operator(operator: Operator[Any]) -> None:
     Raises:
         InputError: naming what is missing.
     """
+    if not isinstance(cast(object, operator), Operator):
+        given = f"the class {operator.__name__}" if isinstance(operator, type) else repr(operator)
+        raise InputError(f"an operator is an instance of a subclass of Operator, not {given:.80}")
     for attribute in ("schema", "keys"):
         if not hasattr(operator, attribute):
             raise InputError(f"{operator.name} must have the attribute {attribute!r}")

@@ -354,6 +354,8 @@ class Beat(NamedTuple):
     """I have heard of an epoch that I do not have: send me the table."""
     trouble: str = ""
     """What the durable store could not do for me when I last asked; empty: all is well."""
+    counts: tuple[tuple[str, float], ...] = ()
+    """What I have counted so far, for people; the master looks at none of it."""
 
 
 class Grant(NamedTuple):

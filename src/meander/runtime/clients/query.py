@@ -57,10 +57,6 @@ class RowsLostError(QueryError):
     """Staged rows were lost with a node before they were applied: the batch must be written again."""
 
 
-class NullKeyError(QueryError, ValueError):
-    """Rows have no key."""
-
-
 def new_attempt() -> int:
     """Draw the number of an attempt."""
     return secrets.randbits(ATTEMPT_BITS)

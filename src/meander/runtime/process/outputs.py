@@ -29,14 +29,12 @@ class Outputs:
     []
     """
 
-    __slots__ = ("_batches", "bytes", "durable", "last", "lost_rows", "marked", "rows")
+    __slots__ = ("_batches", "bytes", "durable", "last", "lost_rows", "rows")
 
     def __init__(self) -> None:
         self._batches: deque[tuple[int, Any]] = deque()
         self.last = 0
         """The number of the newest batch."""
-        self.marked = 0
-        """The newest batch in the record that was written last."""
         self.durable = 0
         """The newest batch in a record that is durable."""
         self.rows = 0
@@ -93,7 +91,6 @@ class Outputs:
 
     def dump(self) -> tuple[list[bytes], list[Any]]:
         """Write payloads, and the facts that tell how to read them."""
-        self.marked = self.last
         payloads = [_write(batch) for _, batch in self._batches]
         sizes = [[n, len(p)] for (n, _), p in zip(self._batches, payloads, strict=True)]
         return payloads, [self.last, self.lost_rows, self.durable, sizes]
@@ -112,7 +109,7 @@ class Outputs:
             result.bytes += batch.nbytes
         if at != len(blob):
             raise ValueError("there is more than the header tells")
-        result.last = result.marked = last
+        result.last = last
         return result
 
 

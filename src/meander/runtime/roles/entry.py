@@ -61,6 +61,8 @@ class LiveNode(Node):
     """A node that tells the master its load in rows per second, once a second."""
 
     _told_at: float | None = None
+    counted: Callable[[], Mapping[str, float]] = staticmethod(dict)
+    """Gives what beats tell for people."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -78,7 +80,8 @@ class LiveNode(Node):
             if slot.phase is TaskPhase.SERVING and slot.state is not None:
                 work = adapter.rate(task, since)
                 stats.append((task, work, adapter.size(slot.state.app)))
-        return Beat(self._now, tuple(stats), missing=self.behind)
+        counts = tuple(self.counted().items())
+        return Beat(self._now, tuple(stats), missing=self.behind, counts=counts)
 
 
 # --------------------------------------------------------------------------- entry points
@@ -98,11 +101,12 @@ def run_node(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> Pro
         )
         place = ProcessHost(spec, node, host, operator.schema, adapter)
         place.open(StoreWorker(VaultStore(_store(spec), spec.credentials)))
-        NodeService(place, node, adapter)
+        desk = NodeService(place, node, adapter)
+        node.counted = desk.counts
         try:
             return place.serve(gone)
         finally:
-            facts.update(waits=node.waits, reroutes=node.rerouter.rerouted)
+            facts.update(metrics=desk.measured())
             if adapter.trace.chunks_max:
                 facts.update(adapter.trace.last_words())
 

@@ -160,6 +160,25 @@ class NodeService:
                 tasks[task] = [load.rows, load.busy_s, size] if load is not None else [0, 0.0, size]
         return {
             "node": node.me,
+            "incarnation": node.incarnation,
+            **self.measured(),
+            "staged_rows": staged,
+            "tasks": tasks,
+        }
+
+    def measured(self) -> dict[str, Any]:
+        """Give what is added up over nodes (`totals`); on the machine's thread, or after its end."""
+        return {
+            **self.counts(),
+            "latency": self.adapter.latency.dump(),
+            "waited": self.adapter.waited.dump(),
+            "checkpoint": self._checkpoint(self.node),
+        }
+
+    def counts(self) -> dict[str, float]:
+        """Give what beats tell of it."""
+        adapter, node = self.adapter, self.node
+        return {
             "rows": adapter.rows,
             "busy_s": adapter.busy_s,
             "chunks": node.applied_chunks,
@@ -169,10 +188,5 @@ class NodeService:
             "malformed": self.transport.malformed,
             "refused": self.shell.counts["refused"],
             "stale": self.shell.counts["stale"],
-            "staged_rows": staged,
             "late_rows": adapter.operator.late_rows,
-            "latency": adapter.latency.dump(),
-            "waited": adapter.waited.dump(),
-            "checkpoint": self._checkpoint(node),
-            "tasks": tasks,
         }

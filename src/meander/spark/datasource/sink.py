@@ -33,8 +33,9 @@ from meander.runtime.clients.driver_client import (
     desk_of,
     pack,
 )
+from meander.runtime.clients.given import NULL_KEYS
 from meander.runtime.process.warm import settle_worker
-from meander.spark.datasource.sink_rows import CUTS, NULL_KEYS, check_words, with_keys, words_of
+from meander.spark.datasource.sink_rows import CUTS, check_words, with_keys, words_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
