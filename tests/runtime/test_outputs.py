@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from meander.runtime.process.adapter import read_batches
+from meander.operators import WordCount
+from meander.runtime.process.adapter import OperatorAdapter, read_batches
 from meander.runtime.process.outputs import Outputs
 
 
@@ -23,8 +24,12 @@ def test_what_is_durable_is_still_known_after_a_move() -> None:
 
 
 def test_what_a_record_holds_is_durable() -> None:
-    outputs = Outputs()
-    outputs.revise(last=4, lost_rows=0, first=3, new=[(3, some(1)), (4, some(1))])
+    adapter = OperatorAdapter(WordCount(), 1)
+    app = adapter.empty(0)
+    for _ in range(4):
+        app.outputs.add(some(1))
+    app.outputs.release(2)
+    outputs = adapter.revise(0, None, b"".join(adapter.record(app, None)())).outputs
     assert (outputs.first, outputs.last, outputs.durable) == (3, 4, 4)
 
 

@@ -29,14 +29,12 @@ class Outputs:
     []
     """
 
-    __slots__ = ("_batches", "bytes", "durable", "last", "lost_rows", "marked", "rows")
+    __slots__ = ("_batches", "bytes", "durable", "last", "lost_rows", "rows")
 
     def __init__(self) -> None:
         self._batches: deque[tuple[int, Any]] = deque()
         self.last = 0
         """The number of the newest batch."""
-        self.marked = 0
-        """The newest batch in the record that was written last."""
         self.durable = 0
         """The newest batch in a record that is durable."""
         self.rows = 0
@@ -66,16 +64,13 @@ class Outputs:
         return self._batches[0][0] if self._batches else self.last + 1
 
     def revise(self, last: int, lost_rows: int, first: int, new: list[tuple[int, Any]]) -> None:
-        """Take over what a record says: batches before `first` are gone, new ones have come.
-
-        Whoever reads a record reads one that counts: what it holds is durable.
-        """
+        """Take over what a record says: batches before `first` are gone, new ones have come."""
         self.release(first - 1)
         for number, batch in new:
             self._batches.append((number, batch))
             self.rows += batch.num_rows
             self.bytes += batch.nbytes
-        self.last = self.durable = last
+        self.last = last
         self.lost_rows = lost_rows
         if [number for number, _ in self._batches] != list(range(first, last + 1)):
             raise ValueError("outputs are missing")
@@ -93,7 +88,6 @@ class Outputs:
 
     def dump(self) -> tuple[list[bytes], list[Any]]:
         """Write payloads, and the facts that tell how to read them."""
-        self.marked = self.last
         payloads = [_write(batch) for _, batch in self._batches]
         sizes = [[n, len(p)] for (n, _), p in zip(self._batches, payloads, strict=True)]
         return payloads, [self.last, self.lost_rows, self.durable, sizes]
@@ -112,7 +106,7 @@ class Outputs:
             result.bytes += batch.nbytes
         if at != len(blob):
             raise ValueError("there is more than the header tells")
-        result.last = result.marked = last
+        result.last = last
         return result
 
 

@@ -93,6 +93,16 @@ class Recording:
         return pieces
 
     def revise(self, task: TaskId, app: AppState | None, blob: bytes) -> AppState:
+        """Read a record that counts: what it holds is durable.
+
+        Raises:
+            ValueError: if it cannot be read, or is of another operator or version.
+        """
+        found = self.read_record(task, app, blob)
+        found.outputs.durable = found.outputs.last
+        return found
+
+    def read_record(self, task: TaskId, app: AppState | None, blob: bytes) -> AppState:
         """Read what `record` wrote: of a task (None) the whole, else its changes.
 
         Raises:
