@@ -36,7 +36,7 @@ from meander.protocol.state import Emission
 from meander.runtime.process.chunk_trace import ChunkTrace
 from meander.runtime.process.copying import Copying
 from meander.runtime.process.metrics import Histogram
-from meander.runtime.process.outputs import ROWS_MAX, Outputs
+from meander.runtime.process.outputs import Outputs
 from meander.runtime.process.timing import Timing
 from meander.runtime.process.watermarks import TaskTime
 from meander.runtime.wire.rows import Mark, Marks, Rows, ends_of, joined
@@ -105,8 +105,6 @@ class OperatorAdapter(Timing, Copying):
         """From when rows were due until they were applied."""
         self.waited = Histogram()
         """The same, of rows that were kept back: their task's state, or a chunk before, was missing."""
-        self.output_rows_max = ROWS_MAX
-        """Rows of outputs that a task keeps for whoever reads them."""
         self.trace = ChunkTrace(operator.trace_chunks_max)
         """Chunk by chunk, if the operator wants that."""
         self.loads: dict[TaskId, TaskLoad] = {}
@@ -246,8 +244,7 @@ class OperatorAdapter(Timing, Copying):
         except Exception as error:
             raise self._failure(group, starts, contexts, error) from error
         for app, context in zip(apps, contexts, strict=True):
-            for emitted in context.emitted:
-                app.outputs.add(emitted, self.output_rows_max)
+            self.keep(app, context.emitted)
             if self.timed:
                 self._fire(app, context)
         self._count(group, batch.num_rows, time.perf_counter() - began)

@@ -93,6 +93,7 @@ def run_node(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> Pro
         server = spec.server or f"server@{host}"
         adapter = OperatorAdapter(operator, spec.tasks)
         adapter.output_rows_max = spec.output_rows_max
+        adapter.gated = spec.settings.checkpoint_s > 0
         node = LiveNode(
             spec.name, spec.incarnation, spec.settings, spec.generation, server, adapter
         )

@@ -20,6 +20,7 @@ from meander.runtime.clients.driver_client import ONCE, free
 from meander.runtime.clients.reader import NOTHING
 from meander.runtime.process import loop_drain as quiet
 from meander.runtime.process.adapter import OperatorAdapter
+from meander.runtime.process.outputs import nothing, with_place
 from meander.runtime.process.shell import Shell
 from meander.runtime.process.stopwatch import TimedCheckpointer
 from meander.runtime.roles.host import ProcessHost
@@ -126,14 +127,8 @@ class NodeService:
             return found
 
         found = self.shell.call(collect).result(CALL_S_MAX)
-        tables = [
-            pa.Table.from_batches([batch])
-            .append_column("task", pa.array([task] * batch.num_rows, pa.int32()))
-            .append_column("number", pa.array([number] * batch.num_rows, pa.int64()))
-            for task, number, batch in found
-        ]
-        empty = pa.table({"task": pa.array([], pa.int32()), "number": pa.array([], pa.int64())})
-        return flight.RecordBatchStream(pa.concat_tables(tables) if tables else empty)
+        tables = [with_place(batch, task, number) for task, number, batch in found]
+        return flight.RecordBatchStream(pa.concat_tables(tables) if tables else nothing())
 
     def trace(self, fields: Mapping[str, Any]) -> Any:
         """Give the chunks that follow the first `after`, which are forgotten."""
