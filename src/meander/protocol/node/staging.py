@@ -4,6 +4,10 @@ Attempts at a partition may come twice, in another order or partitioning, so not
 chunk numbers here: a task keeps one number per query, the last batch applied, and applies a batch
 whole or not at all. Staged rows are part of the task's state and move with it.
 
+A write that was given no query is one of its own, with one batch (`ONCE`). Its number is asked for
+until its writer has heard that it is durable. So only the newest of those are remembered, and all
+that are not durable.
+
 They go when their query commits that batch, writes a later one, or gives the attempt up. An attempt
 whose writer was killed and whose query never comes back is dropped in time (`staged_s_max`). That is
 always safe: a commit that finds rows missing applies nothing, and the batch is written again.
@@ -17,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from meander.model import Epoch
 from meander.protocol.messages import (
+    ONCE,
     Commit,
     CommitOutcome,
     CommitTask,
@@ -28,10 +33,14 @@ from meander.protocol.messages import (
     Unstage,
 )
 from meander.protocol.node.slot import Slot, TaskPhase
-from meander.protocol.state import Emission, StageKey
+from meander.protocol.state import Emission, StageKey, TaskState
 
 if TYPE_CHECKING:
     from meander.protocol.node.node import Node
+
+ONCE_MAX = 128
+"""Writes without a query that a task remembers: so many may follow one before its writer has an answer.
+Each is in every record, with 30 bytes."""
 
 
 class Staging:
@@ -160,9 +169,19 @@ class Staging:
         for emission in self._emissions(slot, state.app, item.query, [r.rows for r in rows]):
             state.emit(emission)
         state.batches[item.query] = item.batch
+        if item.query.startswith(ONCE):
+            self._forget(state)
         for key in [k for k in state.staged if k[0] == item.query and k[1] <= item.batch]:
             del state.staged[key]
         self.node.touched(slot, state)
+
+    def _forget(self, state: TaskState) -> None:
+        """Of writes without a query, forget those that nobody asks for any more."""
+        once = [query for query in state.batches if query.startswith(ONCE)]
+        for query in once[:-ONCE_MAX]:
+            if not self.node.gated or query in state.durable_batches:
+                del state.batches[query]
+                state.durable_batches.pop(query, None)
 
     def _emissions(self, slot: Slot, app: Any, query: str, parts: list[Any]) -> Iterator[Emission]:
         """Give a batch to the operator: to one that hears of time as a whole, else part by part."""

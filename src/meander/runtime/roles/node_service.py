@@ -14,9 +14,10 @@ import pyarrow as pa
 from pyarrow import flight
 
 from meander.model import TaskId
+from meander.protocol.messages import ONCE
 from meander.protocol.node.node import Node
 from meander.protocol.node.slot import Slot, TaskPhase
-from meander.runtime.clients.driver_client import ONCE, free
+from meander.runtime.clients.driver_client import free
 from meander.runtime.clients.reader import NOTHING
 from meander.runtime.process import loop_drain as quiet
 from meander.runtime.process.adapter import OperatorAdapter
