@@ -20,6 +20,7 @@ from meander.protocol.messages import (
     Write,
 )
 from meander.protocol.node.staging import ONCE_MAX
+from meander.protocol.state import decode, encode
 
 
 @pytest.fixture
@@ -291,6 +292,59 @@ def test_one_machine_serves_many_queries(books):
     books.run_quietly()
     assert books.words() == ["written", "written", "committed", "committed"]
     assert books.machines["a"].slots[0].state.batches == {"one": 0, "two": 0}
+
+
+class Room:
+    """Where rows are laid by: has room for so many, and may lose them all."""
+
+    def __init__(self, operator, most):
+        self.most, self.laid, self.lost = most, 0, False
+        operator.lay_by, operator.take_up = self.lay_by, self.take_up
+
+    def lay_by(self, rows):
+        if self.laid == self.most:
+            return None
+        self.laid += 1
+        return ["laid", rows]
+
+    def take_up(self, laid):
+        return None if self.lost else laid[1]
+
+
+def test_rows_without_room_are_not_held_until_there_is_some(books):
+    """1. there is room for one of two partitions  2. the other is sent again until it is held."""
+    room = Room(books.machines["a"].operator, 1)
+    write(books, 0, 0, 0, (0, 1))
+    write(books, 0, 1, 0, (0, 2))
+    books.run_quietly()
+    assert (books.words(), books.machines["a"].staging.refused) == (["written"], 1)
+    room.most = 2
+    books.tick(5.0, "q")
+    books.run_quietly()
+    assert (books.words(), room.laid) == (["written", "written"], 2)
+    commit(books, 0, (0, 0, (0, 1)), (1, 0, (0, 1)))
+    books.run_quietly()
+    assert books.notes(0) == [1, 2]
+
+
+def test_rows_that_cannot_be_taken_up_fail_the_batch(books):
+    room = Room(books.machines["a"].operator, 9)
+    write(books, 0, 0, 0, (0, 1))
+    books.run_quietly()
+    room.lost = True
+    commit(books, 0, (0, 0, (0, 1)))
+    books.run_quietly()
+    assert (books.notes(0), books.words()) == ([], ["written", "failed"])
+
+
+def test_rows_that_were_laid_by_move_with_their_task(books):
+    Room(books.machines["a"].operator, 9)
+    write(books, 0, 0, 0, (0, 1))
+    books.run_quietly()
+    a, b = books.machines["a"], books.machines["b"]
+    moved = decode(0, encode(a.slots[0].state, a.operator), b.operator, gated=False)
+    assert list(moved.staged) == [("q", 0, 0, 0)]
+    assert [tuple(row) for row in moved.staged["q", 0, 0, 0].rows] == [(1, None)]
 
 
 def write_once(books, name):

@@ -33,7 +33,7 @@ from meander.protocol.messages import (
     Unstage,
 )
 from meander.protocol.node.slot import Slot, TaskPhase
-from meander.protocol.state import Emission, StageKey, TaskState
+from meander.protocol.state import Emission, StageKey, TaskState, lay_by, take_up
 
 if TYPE_CHECKING:
     from meander.protocol.node.node import Node
@@ -54,6 +54,8 @@ class Staging:
         )
         self.askers: dict[tuple[int, str], tuple[int, PeerId]] = {}
         """(task, query) → (batch, who wants to know when it is durable)."""
+        self.refused = 0
+        """Rows that there was no room for, for the metrics."""
         self._sweep_at: float | None = None
         self._seen: set[tuple[int, StageKey]] = set()
         """(task, attempt) that were there at the last sweep."""
@@ -132,8 +134,13 @@ class Staging:
         self._active.add(item.query)
         # A query writes a batch when the one before it is committed everywhere.
         self._drop(slot, [k for k in state.staged if k[0] == item.query and k[1] < item.batch])
-        if item.batch > state.batches.get(item.query, -1):
-            state.staged[item.query, item.batch, item.partition, item.attempt] = item
+        key = item.query, item.batch, item.partition, item.attempt
+        if item.batch > state.batches.get(item.query, -1) and key not in state.staged:
+            rows = lay_by(self.node.operator, item.rows)
+            if rows is None:
+                self.refused += item.tally
+                return  # there is no room: it is sent again, or given up
+            state.staged[key] = item._replace(rows=rows)
         self._held[reply_to].append(
             (item.query, item.batch, item.partition, item.attempt, item.task)
         )
@@ -142,19 +149,14 @@ class Staging:
         state = slot.state
         assert state is not None
         if item.batch > state.batches.get(item.query, -1):
-            rows = [
-                state.staged.get((item.query, item.batch, w.partition, w.attempt))
-                for w in item.winners
-            ]
-            if any(
-                r is None or r.tally != w.tally for r, w in zip(rows, item.winners, strict=True)
-            ):
+            rows = self._winners(state, item)
+            if rows is None:
                 missing = CommitOutcome(
                     item.task, slot.term, applied=False, durable=False, missing=True
                 )
                 self._outcomes[reply_to, item.query, item.batch].append(missing)
                 return
-            self._apply(slot, item, [r for r in rows if r is not None])
+            self._apply(slot, item, rows)
         durable = not self.node.gated or state.durable_batches.get(item.query, -1) >= item.batch
         outcome = CommitOutcome(item.task, slot.term, applied=True, durable=durable, missing=False)
         self._outcomes[reply_to, item.query, item.batch].append(outcome)
@@ -163,10 +165,21 @@ class Staging:
             if slot.dirty:
                 self.node.checkpointer.want(slot)
 
-    def _apply(self, slot: Slot, item: CommitTask, rows: list[Staged]) -> None:
+    def _winners(self, state: TaskState, item: CommitTask) -> list[Any] | None:
+        """Give the rows that a commit names; None if any are missing."""
+        found = []
+        for partition, attempt, tally in item.winners:
+            staged = state.staged.get((item.query, item.batch, partition, attempt))
+            if staged is None or staged.tally != tally:
+                return None
+            found.append(staged.rows)
+        rows = [take_up(self.node.operator, laid) for laid in found]
+        return None if any(part is None for part in rows) else rows
+
+    def _apply(self, slot: Slot, item: CommitTask, rows: list[Any]) -> None:
         state = slot.state
         assert state is not None
-        for emission in self._emissions(slot, state.app, item.query, [r.rows for r in rows]):
+        for emission in self._emissions(slot, state.app, item.query, rows):
             state.emit(emission)
         state.batches[item.query] = item.batch
         if item.query.startswith(ONCE):

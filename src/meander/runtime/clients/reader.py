@@ -18,7 +18,7 @@ from meander.runtime.wire.credentials import Credentials
 
 SUMS = (
     "rows", "busy_s", "chunks", "waits", "reroutes", "dropped", "malformed", "refused", "stale",
-    "staged_rows", "late_rows",
+    "staged_rows", "staged_disk_bytes", "staged_refused", "late_rows",
 )  # fmt: skip
 
 

@@ -27,6 +27,7 @@ from meander.protocol.messages import Beat
 from meander.protocol.node.node import Node
 from meander.protocol.node.slot import TaskPhase
 from meander.runtime.clients.feeder import FeederClient
+from meander.runtime.laid import LaidRows
 from meander.runtime.process.adapter import OperatorAdapter
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 from meander.runtime.process.stopwatch import TimedCheckpointer
@@ -94,6 +95,7 @@ def run_node(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> Pro
         adapter = OperatorAdapter(operator, spec.tasks)
         adapter.output_rows_max = spec.output_rows_max
         adapter.gated = spec.settings.checkpoint_s > 0
+        adapter.laid = LaidRows(spec.settings.staged_bytes_max, spec.settings.spill_bytes_max)
         node = LiveNode(
             spec.name, spec.incarnation, spec.settings, spec.generation, server, adapter
         )

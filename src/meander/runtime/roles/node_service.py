@@ -166,6 +166,8 @@ class NodeService:
             "refused": self.shell.counts["refused"],
             "stale": self.shell.counts["stale"],
             "staged_rows": staged,
+            "staged_disk_bytes": adapter.laid.disk_bytes,
+            "staged_refused": node.staging.refused,
             "late_rows": adapter.operator.late_rows,
             "latency": adapter.latency.dump(),
             "waited": adapter.waited.dump(),
