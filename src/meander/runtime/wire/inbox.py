@@ -91,4 +91,4 @@ def size_of(event: Any) -> int:
         return int(body.items[0].rows.batch.nbytes) if body.items else 0
     if type(body) is Put:
         return len(body.blob or b"")
-    return len(body.data) if type(body) in (Part, Copy, Rest) else 0
+    return len(body.data) if isinstance(body, Part | Copy | Rest) else 0
