@@ -10,9 +10,9 @@ import pytest
 from meander.operators import WordCount
 from meander.protocol.messages import Staged
 from meander.protocol.state import TaskState, decode, encode
-from meander.runtime.laid import InMemory, LaidRows, OnDisk
 from meander.runtime.process import adapter as adapters
 from meander.runtime.process.adapter import AppState, OperatorAdapter
+from meander.runtime.store.staged import InMemory, LaidRows, OnDisk
 from meander.runtime.wire.rows import Rows
 
 

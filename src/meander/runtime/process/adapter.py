@@ -33,13 +33,13 @@ from meander.operators.hashing import hash_columns, tasks_of
 from meander.operators.tasks import NAME, VERSION, TaskStates
 from meander.protocol.messages import FeederId
 from meander.protocol.state import Emission
-from meander.runtime.laid import InMemory, Laid, LaidRows
 from meander.runtime.process.chunk_trace import ChunkTrace
 from meander.runtime.process.copying import Copying
 from meander.runtime.process.metrics import Histogram
 from meander.runtime.process.outputs import Outputs
 from meander.runtime.process.timing import Timing
 from meander.runtime.process.watermarks import TaskTime
+from meander.runtime.store.staged import InMemory, Laid, LaidRows
 from meander.runtime.wire.rows import Mark, Marks, Rows, ends_of, joined
 
 SMALL_ROWS = 1000

@@ -27,7 +27,6 @@ from meander.protocol.messages import Beat
 from meander.protocol.node.node import Node
 from meander.protocol.node.slot import TaskPhase
 from meander.runtime.clients.feeder import FeederClient
-from meander.runtime.laid import LaidRows
 from meander.runtime.process.adapter import OperatorAdapter
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 from meander.runtime.process.stopwatch import TimedCheckpointer
@@ -36,6 +35,7 @@ from meander.runtime.roles.host import EndedError, ProcessHost
 from meander.runtime.roles.node_service import NodeService
 from meander.runtime.store.durable import DurableStore, FileStore, NoStore, StoreWorker
 from meander.runtime.store.spill import DiskSpill
+from meander.runtime.store.staged import LaidRows
 from meander.runtime.wire.credentials import LOOPBACK
 from meander_lab.baselines.restart import Vault, VaultStore
 
