@@ -214,7 +214,8 @@ def test_outputs_come_once_across_a_rescale(spark: SparkSession) -> None:
             operator.rescale(2).wait(60)
             feeder.feed(some_words(1))
         seen += operator.outputs()["word"].to_pylist()
-        assert operator.outputs().num_rows == 0
+        none = operator.outputs()
+        assert (none.num_rows, none.schema.names) == (0, ["word", "task", "number"])
     fed = [word for i in (0, 1) for word in some_words(i)["word"].to_pylist()]
     assert sorted(seen) == sorted(fed)
 

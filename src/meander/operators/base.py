@@ -188,7 +188,12 @@ class Operator(ABC, Generic[S]):
         return None
 
     def changes(self, state: S, since: int) -> list[Any]:
-        """Write what changed after a sealed version; the whole state if no versions are kept."""
+        """Write what changed after a sealed version; the whole state if no versions are kept.
+
+        Checkpoints and copies ahead hold marks of their own, and come back to one after a failure: any
+        version that was sealed may be asked for, again and in any order. Sealing must not forget what
+        was removed before; if it has, write the whole, so that `apply_changes` can tell.
+        """
         return self.dump(state)
 
     def apply_changes(self, state: S, batches: Sequence[Any], context: Context) -> S:

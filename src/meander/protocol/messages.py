@@ -30,6 +30,8 @@ FeederId: TypeAlias = str
 MASTER: PeerId = "master"
 STORE: NodeId = "@store"
 """In a chain, in place of a node: the state comes from the durable store."""
+ONCE = "write/"
+"""So begin the names of queries with one batch only: writes that were given no name."""
 
 
 def loop_feeder(task: TaskId) -> FeederId:

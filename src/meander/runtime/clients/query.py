@@ -291,8 +291,8 @@ class QueryClient:
         except (RuntimeError, TimeoutError):
             tasks = "unknown"
         return (
-            f"rows are not {what} at tasks {tasks}: their node is busy, cannot be reached, or was "
-            "lost (see op.status())"
+            f"rows are not {what} at tasks {tasks}: their node is busy, cannot be reached, was lost, "
+            "or has no room for more (see op.status(), and staged_refused in op.metrics())"
         )
 
     def _check(self) -> None:

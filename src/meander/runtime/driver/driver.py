@@ -508,10 +508,11 @@ class Driver:
         told = self.reader().metrics(self.nodes())
         for facts in told:
             self.totals.hear(facts["node"], facts["incarnation"], facts)
-        shown = (*COUNTS, "staged_rows")
+        shown = (*COUNTS, "staged_rows", "staged_disk_bytes")
         return {
             **self.totals.total(),
             "staged_rows": sum(facts["staged_rows"] for facts in told),
+            "staged_disk_bytes": sum(facts["staged_disk_bytes"] for facts in told),
             "tasks": {int(t): load for facts in told for t, load in facts["tasks"].items()},
             "nodes": {facts["node"]: {name: facts[name] for name in shown} for facts in told},
         }

@@ -17,7 +17,7 @@ from meander.runtime.process.stopwatch import unused
 
 COUNTS: Final = (
     "rows", "busy_s", "chunks", "waits", "reroutes", "dropped", "malformed", "refused", "stale",
-    "late_rows",
+    "staged_refused", "late_rows",
 )  # fmt: skip
 """What only grows, and is told with beats."""
 MEASURES: Final = (*COUNTS, "latency", "waited", "checkpoint")

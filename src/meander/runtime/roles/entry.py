@@ -35,6 +35,7 @@ from meander.runtime.roles.host import EndedError, ProcessHost
 from meander.runtime.roles.node_service import NodeService
 from meander.runtime.store.durable import DurableStore, FileStore, NoStore, StoreWorker
 from meander.runtime.store.spill import DiskSpill
+from meander.runtime.store.staged import LaidRows
 from meander.runtime.wire.credentials import LOOPBACK
 from meander_lab.baselines.restart import Vault, VaultStore
 
@@ -96,6 +97,8 @@ def run_node(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> Pro
         server = spec.server or f"server@{host}"
         adapter = OperatorAdapter(operator, spec.tasks)
         adapter.output_rows_max = spec.output_rows_max
+        adapter.gated = spec.settings.checkpoint_s > 0
+        adapter.laid = LaidRows(spec.settings.staged_bytes_max, spec.settings.spill_bytes_max)
         node = LiveNode(
             spec.name, spec.incarnation, spec.settings, spec.generation, server, adapter
         )

@@ -25,7 +25,7 @@ from meander.runtime.clients.query import PEERS
 from meander.runtime.driver.driver import DeployError, Driver
 from meander.runtime.driver.handle import Preview, RescaleHandle, check_whole, wish
 from meander.runtime.process.metrics import MigrationReport
-from meander.runtime.process.outputs import ROWS_MAX
+from meander.runtime.process.outputs import ROWS_MAX, nothing
 from meander.runtime.roles.entry import SourceBatch
 from meander.runtime.wire.credentials import LOOPBACK
 from meander.spark.cluster import channel, ship
@@ -83,7 +83,7 @@ def deploy(
         tau: how uneven the load may be.
         settings: of the protocol.
         registration_s_max: how long to wait for the nodes.
-        output_rows_max: rows of outputs that each task keeps until they are read.
+        output_rows_max: rows of outputs that each task keeps until they are read; the oldest go then.
         zookeeper: `host:port[,…]`: put new tables up there instead of sending them to everybody.
         tls: encrypt connections, with certificates on both sides; None: beyond loopback.
         insecure: listen beyond loopback without TLS; a warning says what that gives up.
@@ -159,6 +159,8 @@ class ElasticOperator:
         """The last one under each name."""
         self._fetched: dict[TaskId, int] = {}
         """The last output of each task that `outputs` has given."""
+        self._no_outputs = nothing(driver.operator.output_schema)
+        """What `outputs` gives where there are none."""
 
     def __enter__(self) -> ElasticOperator:
         return self
@@ -243,11 +245,16 @@ class ElasticOperator:
     def outputs(self) -> pa.Table:
         """Fetch what was emitted since the last call, with `task` and `number` (within the task).
 
-        Every row comes once, also across moves; rows of one task in their order.
+        Every row comes once, also across moves; rows of one task in their order. If there are none, the
+        columns are those that came before, or that the operator says it emits (`output_schema`).
         """
         reader = self.driver.reader()
         found = reader.outputs(self.driver.nodes(), self._fetched)
-        return pa.concat_tables(found) if found else pa.table({})
+        if not found:
+            return self._no_outputs
+        table = pa.concat_tables(found)
+        self._no_outputs = table.schema.empty_table()
+        return table
 
     def state(self, timeout_s: float = 30.0) -> DataFrame:
         """Read the state as a DataFrame, with `task`, `node` and `as_of`.

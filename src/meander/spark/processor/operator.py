@@ -292,7 +292,7 @@ class ProcessorOperator(Operator[ProcessorState]):
         """Tell it by a few keys."""
         return state.size
 
-    def seal(self, state: ProcessorState) -> int | None:
+    def seal(self, state: ProcessorState) -> int:
         """End a version."""
         return state.seal()
 
