@@ -29,6 +29,8 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from meander.errors import InputError
 from meander.runtime.clients.driver_client import DriverClient, desk_of
 from meander.runtime.wire.credentials import Credentials
+from meander.spark import options
+from meander.spark.options import check_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,13 +96,15 @@ class MeanderSource(DataSource):
         what = str(self.options.get("read", STATE)).lower()
         if what not in (OUTPUTS, STATE):
             raise InputError(f"the option read is {OUTPUTS} or {STATE}, not {what!r}")
-        desk = self.desk()
         if what == OUTPUTS:
             from meander.spark.datasource.output_source import output_columns
 
-            return output_columns(desk.about())
+            check_options(self.options, options.OUTPUTS, "a stream of outputs")
+            return output_columns(self.desk().about())
         from meander.spark.datasource.state_source import state_columns
 
+        check_options(self.options, options.STATE, "a read of the state")
+        desk = self.desk()
         return state_columns(desk.about(), desk)
 
     def streamReader(self, schema: StructType) -> OutputSource:  # noqa: N802

@@ -21,6 +21,7 @@ from meander.errors import InputError
 from meander.runtime.clients.driver_client import DeploymentInfo, desk_of
 from meander.runtime.clients.output_reader import OutputReader, OutputSpan
 from meander.spark.datasource.rows import as_spark, spark_schema
+from meander.spark.options import OUTPUTS, check_options
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -60,6 +61,7 @@ class OutputSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             InputError: for an option that cannot be, or if columns of a state were asked for.
         """
+        check_options(source.options, OUTPUTS, "a stream of outputs")
         self.address, self.credentials = source.address, source.credentials
         self.lossy = not flag(source.options.get("failOnDataLoss"), "failOnDataLoss", True)
         self.releases = flag(source.options.get("release"), "release", True)

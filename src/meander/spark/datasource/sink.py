@@ -15,7 +15,7 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -35,6 +35,7 @@ from meander.runtime.clients.driver_client import (
 )
 from meander.runtime.process.warm import settle_worker
 from meander.spark.datasource.sink_rows import CUTS, NULL_KEYS, check_words, with_keys, words_of
+from meander.spark.options import BATCH_SINK, STREAM_SINK, check_options
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -64,6 +65,10 @@ class StagedRows(WriterCommitMessage):
 class Sink:
     """What both writers share. Travels to executors, so it holds only plain values."""
 
+    what: ClassVar[str]
+    known: ClassVar[tuple[str, ...]]
+    """What it is called, and the options that it has."""
+
     def __init__(self, source: MeanderSource, schema: StructType, overwrite: bool) -> None:
         """Check everything that can be known before the first row.
 
@@ -71,6 +76,7 @@ class Sink:
             InputError: for columns that do not fit, or options that cannot be.
             OperatorGoneError: if the operator is not there.
         """
+        check_options(source.options, self.known, self.what)
         self.address, self.credentials = source.address, source.credentials
         self.null_keys = str(source.options.get("nullKeys", NULL_KEYS[0])).lower()
         if self.null_keys not in NULL_KEYS:
@@ -150,6 +156,8 @@ class Sink:
 class StreamWriter(Sink, DataSourceStreamArrowWriter):
     """Writes micro-batches: each counts once."""
 
+    what, known = "a streaming write", STREAM_SINK
+
     def __init__(self, source: MeanderSource, schema: StructType, overwrite: bool) -> None:
         super().__init__(source, schema, overwrite)
         if overwrite:
@@ -184,6 +192,8 @@ class BatchWriter(Sink, DataSourceArrowWriter):
     Every write counts, unless it is named: with the options `query` and `batch`, a batch that was
     written before, or a lower number, is skipped. That makes `foreachBatch` exact.
     """
+
+    what, known = "a write", BATCH_SINK
 
     def __init__(self, source: MeanderSource, schema: StructType, overwrite: bool) -> None:
         super().__init__(source, schema, overwrite)
