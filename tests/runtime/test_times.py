@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import Any
 
@@ -257,14 +258,16 @@ def test_an_event_time_that_cannot_be_is_refused(change: dict[str, Any], what: s
 
 def test_a_herald_speaks_now_and_then_and_when_it_must() -> None:
     herald = WatermarkEmitter("at", every_s=1.0)
-    assert herald.word(0.0, now=True) is None
-    herald.see(clicks(("a", 5), ("b", 3)))
+    assert herald.word(0.0, exactly=True) is None
+    herald.see(clicks(("a", 5.06), ("b", 3)))
     assert herald.word(10.0) == 5 * S
     herald.see(clicks(("a", 4)))
     assert herald.word(10.5) is None
     assert herald.due_s() == 11.0
-    assert herald.word(10.6, now=True) == 5 * S
+    assert herald.word(10.6, exactly=True) == 5.06 * S
     assert herald.word(20.0) is None
+    herald.end()
+    assert herald.word(20.0, exactly=True) == END
     assert latest_us(pa.array([None], pa.timestamp("us"))) is None
 
 
@@ -273,13 +276,14 @@ def envelope(body: Any) -> Envelope:
 
 
 def test_words_travel() -> None:
-    offer = offer_of([(7, 0, clicks(("a", 1), ("b", 2)))], ("user",), 8, word=99)
+    gathered = [(6, 0, clicks(("a", 1), ("b", 2))), (7, 0, clicks(("a", 3)))]
+    offer = offer_of(gathered, ("user",), 8, WatermarkEmitter("at"))
     chunks = [Chunk("f", 1, t, 1, first, last, r, s) for t, r, first, last, s in offer.groups]
-    assert len(chunks) == 8
+    assert len(chunks) == 2
     wire = encode(envelope(Chunks(tuple(chunks))))
     found = decode(wire.header, wire.batch, CLICKS).body.chunks
-    assert [c.rows.word for c in found] == [99] * 8
-    assert sum(c.rows.count for c in found) == 2
+    told = [[(part.count, word) for part, word in c.rows.parts()] for c in found]
+    assert sorted(told) == [[(1, 2 * S), (1, 3 * S)], [(1, 3 * S)]]
     alone = word_of(CLICKS, 7, 2, END).groups[1]
     chunk = Chunk("f", 1, 1, 2, 7, 7, alone[1], 0)
     wire = encode(envelope(Chunks((chunk,))))
@@ -289,7 +293,9 @@ def test_words_travel() -> None:
     wire = encode(envelope(Stage((staged,), "q")))
     (item,) = decode(wire.header, wire.batch, CLICKS).body.items
     assert (item.rows.word, item.rows.count) == (5, 0)
-    for broken in ((Mark(6, 0, 1),), (Mark(7, 0, 1), Mark(7, 0, 2)), (Mark(7, -1, 1),)):
+    for broken in (
+        (Mark(6, 0, 1),), (Mark(8, 0, 1),), (Mark(7, 0, 1), Mark(7, 0, 2)), (Mark(7, -1, 1),),
+    ):  # fmt: skip
         rows = Rows(clicks(), 0, 0, broken)
         wire = encode(envelope(Chunks((chunk._replace(rows=rows),))))
         with pytest.raises(MalformedMessage):
@@ -346,6 +352,25 @@ def test_sessions_end_once_while_tasks_move_and_every_task_learns_the_watermark(
     assert Counter(row["user"] for row in rows) == Counter(users)
     assert {(row["clicks"], row["last"]) for row in rows} == {(4, 4 * S)}
     assert GAP_US == 5 * S
+
+
+def test_what_comes_of_rows_does_not_depend_on_how_fast_they_are_fed(
+    launcher: SharedLauncher,
+) -> None:
+    """1. Ann clicks  2. Bob clicks so late that her session is over  3. a late click of hers."""
+    stream = [("ann", 1.0), ("bob", 30.0), ("ann", 2.0), ("cid", 60.0)]
+    sessions: list[tuple[str, int]] = []
+    with Driver(Sessions(), tasks=16, nodes=2, launcher=launcher) as driver:
+        have: dict[int, int] = {}
+        for pause_s in (0.0, 0.3):
+            feeder = driver.feeder(f"pausing {pause_s}")
+            for row in stream:
+                feeder.feed(clicks((row[0] + str(pause_s), row[1] + 1000 * pause_s)))
+                time.sleep(pause_s)
+            feeder.flush()
+            sessions += [(row["user"][:3], row["clicks"]) for row in emitted(driver, have)]
+            feeder.close()
+    assert Counter(sessions) == {("ann", 1): 4, ("bob", 1): 2, ("cid", 1): 1}
 
 
 def test_timers_by_the_clock_fire_once_while_their_tasks_move(launcher: SharedLauncher) -> None:

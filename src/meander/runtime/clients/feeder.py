@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from math import inf
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +30,7 @@ from meander.protocol.settings import Settings
 from meander.runtime.process.shell import Shell
 from meander.runtime.process.spec import ProcessSpec
 from meander.runtime.process.warm import warm_up
-from meander.runtime.process.watermarks import END, WatermarkEmitter
+from meander.runtime.process.watermarks import WatermarkEmitter
 from meander.runtime.wire.credentials import LOOPBACK, Credentials
 from meander.runtime.wire.publisher import board
 from meander.runtime.wire.rows import Mark, Marks, Rows, ends_of
@@ -217,8 +217,8 @@ class FeederClient:
             return
         self.wait_ready(timeout_s)
         self.flush(timeout_s=timeout_s)
-        if self._herald is not None and self._herald.word_us is not None:
-            self._herald.word_us, self._herald.owed = END, True
+        if self._herald is not None:
+            self._herald.end()
         self.flush(durable=True, timeout_s=timeout_s)
         self.shell.command(Finish()).result(timeout_s)
         if not self.shell.ended.wait(timeout_s):
@@ -283,30 +283,24 @@ class FeederClient:
         return self._herald.due_s() if self._herald is not None and self._herald.owed else inf
 
     def _cut(self, *, say: bool = False) -> None:
-        """Make an offer of what was gathered, and of a word if one is due, or asked for."""
+        """Make an offer of what was gathered, and one of a word if that is due, or asked for."""
+        offers: list[Offer] = []
         with self._cutting:
             with self._lock:
                 gathered, self._open, self._open_rows, self._open_bytes = self._open, [], 0, 0
-            word = self._word(gathered, say=say) if self._herald is not None else None
             if gathered:
                 self._adapt()
-                offer = offer_of(gathered, self.keys, self.tasks, word)
-                self._cut_offset = offer.last
-            elif word is not None:
-                offer = word_of(self.schema, self._cut_offset, self.tasks, word)
-            else:
+                offers.append(offer_of(gathered, self.keys, self.tasks, self._herald))
+                self._cut_offset = offers[-1].last
+            word = self._herald.word(time.monotonic(), exactly=say) if self._herald else None
+            if word is not None:
+                offers.append(word_of(self.schema, self._cut_offset, self.tasks, word))
+            if not offers:
                 return
             with self._lock:
-                self._offers.append(offer)
+                self._offers.extend(offers)
         if not self.shell.ended.is_set():
             self.shell.nudge()
-
-    def _word(self, gathered: list[tuple[int, int, Any]], *, say: bool) -> int | None:
-        """Look at what goes out, and give the word that goes with it."""
-        assert self._herald is not None
-        for _, _, batch in gathered:
-            self._herald.see(batch)
-        return self._herald.word(time.monotonic(), now=say)
 
     def _adapt(self) -> None:
         """Gather more for the next message if the nodes are behind, and less when they are not."""
@@ -369,9 +363,9 @@ def offer_of(
     gathered: list[tuple[int, int, Any]],
     keys: tuple[str, ...],
     tasks: int,
-    word: int | None = None,
+    herald: WatermarkEmitter | None = None,
 ) -> Offer:
-    """Sort the rows of a few source batches by task; a word goes to all tasks.
+    """Sort the rows of a few source batches by task; words go with those who get rows.
 
     >>> words = pa.record_batch({"word": ["a", "b", "a"]})
     >>> offer = offer_of([(7, 0, words), (8, 0, words)], ("word",), 64)
@@ -388,15 +382,13 @@ def offer_of(
     counts = _counts(owners, [b.num_rows for b in batches], tasks) if len(batches) > 1 else []
     per_row = batch.nbytes / batch.num_rows
     groups, last = [], gathered[-1][0]
-    said = () if word is None else (Mark(last, 0, word),)
-    for task in np.flatnonzero(bounds[1:] > bounds[:-1]).tolist() if word is None else range(tasks):
+    before = [herald.see(part) for part in batches] if herald is not None else []
+    for task in np.flatnonzero(bounds[1:] > bounds[:-1]).tolist():
         lb, ub = int(bounds[task]), int(bounds[task + 1])
         size = 64 + int(per_row * (ub - lb))
-        marks: Sequence[Mark] = ()
-        if ub > lb:
-            marks = Marks(sources, counts[task] if counts else (ub - lb,))
-        if said:
-            marks = (*marks, *said)
+        marks: Sequence[Mark] = Marks(sources, counts[task] if counts else (ub - lb,))
+        if herald is not None:
+            marks = herald.marks(task, cast(Marks, marks), before, last)
         groups.append((task, Rows(rows, lb, ub - lb, marks), *ends_of(marks), size))
     return Offer(tuple(groups), last)
 

@@ -9,7 +9,7 @@ changed, and what was emitted is in its outputs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from meander.runtime.process.adapter import AppState
 
 
+Words: TypeAlias = "dict[TaskId, tuple[App, list[tuple[FeederId, int]]]]"
+"""By task: what feeders said, in order."""
+
+
 class Timing:
     """Part of an `OperatorAdapter`."""
 
@@ -34,7 +38,6 @@ class Timing:
     timed: bool
     defers: bool
     output_rows_max: int
-    _words: dict[TaskId, tuple[AppState, list[tuple[FeederId, int]]]]
 
     def settle(self) -> None:
         """Give the operator all rows that were noted."""
@@ -55,9 +58,8 @@ class Timing:
                 context.event_timers = known.event_timers
         return context
 
-    def _hear(self) -> list[Context]:
-        """Let the words take effect that came behind the rows so far."""
-        words, self._words = self._words, {}
+    def _hear(self, words: Words) -> list[Context]:
+        """Let words take effect that came behind the rows so far."""
         contexts = []
         for app, said in words.values():
             assert app.time is not None

@@ -1,12 +1,17 @@
 """Event time between feeders and tasks: words, and the watermark that follows from them.
 
-A feeder says how far it is *in its own stream*: a **word** is a mark without rows at the end of a chunk
-(`rows.Mark`), numbered and delivered exactly once like all else. It stands in the lane of every task,
-also of those that get no rows, so all of them learn of it, in order with the rows, across moves and
-crashes, and no message of the protocol knows of it.
+A feeder says how far it is *in its own stream*: a **word** is a mark without rows in a chunk
+(`rows.Mark`), numbered and delivered exactly once like all else, in order with the rows, across moves
+and crashes. No message of the protocol knows of it.
 
-    feeder   Herald: the latest event time of what was sent; a word now and then, and at every flush
+    feeder   Herald: the latest event time of what was sent, in steps, and which task knows of it
     task     TaskTime: per feeder its last word; the watermark is the least of them, less the delay
+
+**What a task knows when it gets rows is a function of the rows before them**, not of the clock. A word
+rises at the end of a source batch whose latest event time reaches the next step, or with a flush, and
+rows that come later stand behind it in every lane: whoever gets rows gets before them the word that
+rose since its last ones. So fast or slow, a task's timers and rows come in one order. The clock has
+a say only in when tasks *without* new rows hear of a word: soon, and before their next rows.
 
 A feeder's last word is `END`, and takes it out of the minimum; one that is silent for `idle_s` is left
 out until it speaks again. The watermark never goes back. All of it is part of the task's state, but for
@@ -15,19 +20,25 @@ when a feeder was last heard: a task that has just arrived gives every feeder it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow.compute as pc
 
+from meander.model import TaskId
 from meander.operators.base import Operator
 from meander.operators.timers import Timers
 from meander.protocol.messages import FeederId
 from meander.protocol.settings import Settings
+from meander.runtime.wire.rows import Mark, Marks
 
 END: Final = 2**62
 """The word of a feeder that leaves: later than every time."""
+STEP_US = 100_000
+"""Words rise in such steps of event time: a live stream's ten times a second, and a feeder's own
+restart changes nothing about where they are."""
 WORD_S = 0.1
-"""A feeder speaks at most so often, unless it is flushed."""
+"""A feeder speaks to tasks that get no rows at most so often, unless it is flushed."""
 WORDS_PER_S = 2000
 """Most words a feeder says in a second, to all tasks together."""
 WORDS_PER_CHECKPOINT = 2
@@ -146,14 +157,19 @@ class TaskTime:
 
 
 class WatermarkEmitter:
-    """What a feeder says of its event time, and when."""
+    """What a feeder says of its event time, to whom, and when."""
 
     def __init__(self, column: str, every_s: float = WORD_S) -> None:
         self.column, self.every_s = column, every_s
         self.word_us: int | None = None
-        """The latest event time of all rows so far."""
+        """How far the stream is: what every task must know before it gets more rows."""
         self.owed = False
-        """Whether rows were sent after the last word."""
+        """Whether rows were sent after the last word to all."""
+        self._latest_us: int | None = None
+        """The latest event time of all rows so far."""
+        self._told: dict[TaskId, int] = {}
+        """The last word in each lane that has got one since the last to all."""
+        self._told_all = -1
         self._spoke_s = float("-inf")
 
     @classmethod
@@ -164,23 +180,71 @@ class WatermarkEmitter:
         kept_s = settings.checkpoint_s / WORDS_PER_CHECKPOINT
         return cls(operator.event_time, max(WORD_S, tasks / WORDS_PER_S, kept_s))
 
-    def see(self, batch: Any) -> None:
-        """Look at rows that are being sent."""
+    def see(self, batch: Any) -> int:
+        """Look at a source batch that is being sent; give the word before it, -1 if there is none.
+
+        >>> import pyarrow as pa
+        >>> batches = [pa.record_batch({"at": pa.array([at], pa.timestamp("ms"))})
+        ...            for at in (1_234, 1_256, 1_310)]
+        >>> herald = WatermarkEmitter("at")
+        >>> [herald.see(batch) for batch in batches], herald.word_us
+        ([-1, 1200000, 1200000], 1300000)
+        """
+        before = -1 if self.word_us is None else self.word_us
         latest = latest_us(batch.column(self.column))
         if latest is not None:
-            self.word_us = latest if self.word_us is None else max(self.word_us, latest)
+            self._latest_us = max(latest, self._latest_us or 0)
+            self.word_us = max(latest // STEP_US * STEP_US, before)
         self.owed = self.word_us is not None
+        return before
+
+    def marks(self, task: TaskId, rows: Marks, before: Sequence[int], last: int) -> Sequence[Mark]:
+        """Put words among a chunk's marks where its task must hear them, and behind its rows.
+
+        Args:
+            task: whose lane it is.
+            rows: the marks of the chunk.
+            before: by source batch, what `see` gave.
+            last: the offset of the last source batch.
+        """
+        told = max(self._told_all, self._told.get(task, -1))
+        if self.word_us is None or told >= self.word_us:
+            return rows
+        found: list[Mark] = []
+        for (offset, due_us), count, word in zip(rows.sources, rows.counts, before, strict=True):
+            if count:
+                if word > told:
+                    found.append(Mark(offset, 0, word))
+                    told = word
+                found.append(Mark(offset, count, due_us))
+        if self.word_us > told:
+            found.append(Mark(last, 0, self.word_us))
+        self._told[task] = self.word_us
+        return tuple(found)
 
     def due_s(self) -> float:
         """Tell when a word that is owed must go out."""
         return self._spoke_s + self.every_s
 
-    def word(self, now_s: float, *, now: bool = False) -> int | None:
-        """Give the word to say; None if there is none, or it is not time (unless it must be now)."""
-        if not self.owed or (now_s < self.due_s() and not now):
+    def word(self, now_s: float, *, exactly: bool = False) -> int | None:
+        """Give the word for all tasks; None if there is none, or it is not time.
+
+        With `exactly` it is time, and the word is the latest event time itself.
+        """
+        if not self.owed or (now_s < self.due_s() and not exactly):
             return None
+        assert self.word_us is not None
+        if exactly:
+            self.word_us = self._latest_us
         self.owed, self._spoke_s = False, now_s
+        self._told_all = self.word_us if self.word_us is not None else -1
+        self._told.clear()
         return self.word_us
+
+    def end(self) -> None:
+        """Owe the last word."""
+        if self._latest_us is not None:
+            self._latest_us, self.owed = END, True
 
 
 def latest_us(column: Any) -> int | None:

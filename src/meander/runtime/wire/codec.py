@@ -298,13 +298,16 @@ def _shared(books: list[Any], given: list[int], first: int, last: int) -> Marks:
 
 
 def _check_marks(marks: tuple[Mark, ...], first: int, last: int) -> None:
-    before = first - 1
-    for offset, rows, _ in marks if marks[-1].rows else marks[:-1]:
-        if rows < 1 or not before < offset <= last:
+    before, word = first - 1, False
+    for offset, rows, _ in marks:
+        if rows < 0 or not before < offset + (not rows) <= last + (not rows):
             raise ValueError("the offsets of a chunk do not ascend from its first to its last")
-        before = offset
-    if not marks[-1].rows and marks[-1].offset != last:
-        raise ValueError("a word does not stand at the end of its chunk")
+        if word and not rows:
+            raise ValueError("a word stands behind a word")
+        word = not rows
+        before = max(before, offset - word)
+    if marks[0].offset != first or marks[-1].offset != last:
+        raise ValueError("the offsets of a chunk are not those of its marks")
 
 
 def _read_stage(fields: Any, batch: Any) -> Stage:

@@ -6,9 +6,9 @@ when they were due. **A source offset names one batch of the source**, not one r
 share it, and a source that is read again must give the same batches under the same offsets.
 Hence a chunk needs one mark per source batch in it (most have one), not one number per row.
 
-A last mark without rows is a **word**: how far its feeder is in event time (`times`). It belongs to
-what was sent up to its offset, and stands in the lanes of all tasks. Only feeders of operators that
-have an event time say any.
+A mark without rows is a **word**: how far its feeder is in event time (`times`). It takes effect behind
+the rows before it, and before the rows behind it. Only feeders of operators that have an event time
+say any.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Rows:
         self.start = start
         self.count = count
         self.marks = marks
-        """For chunks of feeders: its rows sum up to `count`. For others empty, but for a word."""
+        """For chunks of feeders: its rows sum up to `count`. For others empty, but for a last word."""
 
     @property
     def word(self) -> int | None:
@@ -100,16 +100,30 @@ class Rows:
             return None
         return self.marks[-1].due_us
 
-    def wordless(self) -> Rows:
-        """Give the rows without the word.
+    def parts(self) -> Iterator[tuple[Rows, int | None]]:
+        """Cut them where words stand: rows, perhaps none, and the word behind them.
 
-        >>> rows = Rows(pa.record_batch({"word": ["a"]}), 0, 1, (Mark(4, 1, 0), Mark(4, 0, 99)))
-        >>> rows.word, rows.wordless().marks, rows.wordless().word
-        (99, (Mark(offset=4, rows=1, due_us=0),), None)
+        >>> marks = (Mark(4, 1, 0), Mark(6, 0, 99), Mark(6, 1, 0))
+        >>> rows = Rows(pa.record_batch({"word": ["a", "b"]}), 0, 2, marks)
+        >>> [(part.table()["word"].to_pylist(), word) for part, word in rows.parts()]
+        [(['a'], 99), (['b'], None)]
         """
-        if self.word is None:
-            return self
-        return Rows(self.batch, self.start, self.count, self.marks[:-1])
+        if type(self.marks) is Marks or all(mark.rows for mark in self.marks):
+            yield self, None
+            return
+        at, kept = self.start, list[Mark]()
+        if len(self.marks) == 1:  # also of a micro-batch: its rows have no marks
+            yield Rows(self.batch, at, self.count), self.marks[0].due_us
+            return
+        for mark in self.marks:
+            if mark.rows:
+                kept.append(mark)
+                continue
+            count = sum(run.rows for run in kept)
+            yield Rows(self.batch, at, count, tuple(kept)), mark.due_us
+            at, kept = at + count, []
+        if kept:
+            yield Rows(self.batch, at, self.start + self.count - at, tuple(kept)), None
 
     def after(self, offset: int) -> Rows:
         """Leave out what has no greater source offset.
