@@ -5,7 +5,8 @@
 
 A micro-batch is named by the id of its query, which stays the same across restarts from the checkpoint,
 and its number. Spark hands neither to `write`; both are local properties of the task. If a batch is
-replayed, in whatever order and partitioning, tasks that have it skip it. Attempts are drawn by lot, so
+replayed, in whatever order and partitioning, tasks that have it skip it; one that is replayed with more
+or fewer rows, or from before the last one, fails its query. Attempts are drawn by lot, so
 nothing that a killed worker or an earlier run has staged can be taken for rows of the present one.
 """
 
@@ -190,7 +191,7 @@ class BatchWriter(Sink, DataSourceArrowWriter):
     """Writes a batch DataFrame, all of it or nothing.
 
     Every write counts, unless it is named: with the options `query` and `batch`, a batch that was
-    written before, or a lower number, is skipped. That makes `foreachBatch` exact.
+    written before is skipped, and a lower number refused. That makes `foreachBatch` exact.
     """
 
     what, known = "a write", BATCH_SINK
