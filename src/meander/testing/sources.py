@@ -91,6 +91,8 @@ class QueryDriver:
         self._open: set[tuple[int, int]] = set()
         """(partition, attempt) that are not yet laid by."""
         self._active = False
+        self._begun = False
+        """Whether anything of the batch was written."""
         cluster.timeline.at(0.4, self._step)
 
     @property
@@ -111,7 +113,8 @@ class QueryDriver:
         rows = list(self.cluster.trial.batch(self.batch))
         self.random.shuffle(rows)
         count = self.random.randint(1, 3)
-        self._active, self._parts, self._open = True, {}, set()
+        self._active = self._begun = True
+        self._parts, self._open = {}, set()
         for partition in range(count):
             if self.sloppy:
                 self.sloppy -= 1
@@ -159,7 +162,7 @@ class QueryDriver:
         elif what == "committed" and facts["batch"] == self.batch:
             self.batch += 1
             self.committed += 1
-            self._active = False
+            self._active = self._begun = False
         elif what == "failed":
             self.replays += 1
             self._active = False
@@ -173,8 +176,11 @@ class QueryDriver:
         self.cluster.give(self.cluster.processes[self.name], Seal(self.batch, parts))
 
     def restarted(self) -> None:
-        """The driver was killed: it replays the batch, perhaps even one that was committed."""
+        """The driver was killed: it replays the batch, perhaps one that was committed.
+
+        As in Spark, that is one of which it had not yet heard: before it began the next.
+        """
         self._active = False
         self.replays += 1
-        if self.batch > 0 and self.random.random() < 0.5:
+        if self.batch > 0 and self.random.random() < 0.5 and not self._begun:
             self.batch -= 1

@@ -202,9 +202,9 @@ class QueryClient:
         refused = self._outdated.get(query)
         if refused is not None and refused[0] == batch:
             raise RolledBackError(
-                f"query {query} writes batch {batch}, but the operator has its batches up "
-                f"to {refused[2]} (task {refused[1]}): the query's checkpoint is older than the operator's state. "
-                "Nothing of the batch was applied: later batches would be cut otherwise than before, "
+                f"query {query} writes batch {batch}, but the operator has its batches up to "
+                f"{refused[2]} (task {refused[1]}): the query's checkpoint is older than the operator. "
+                "Nothing of the batch was applied: later ones would be cut otherwise than before, "
                 "and rows be lost or counted twice. Go on from the query's newest checkpoint; or bring "
                 "the operator back to the same moment; or start both anew, operator and checkpoint"
             )
