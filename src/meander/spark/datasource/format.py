@@ -13,7 +13,11 @@ but its options. Two things have to get there by other ways:
     From another application, `.option("token", …)` works, and Spark redacts an option of that name.
   * **Whether a stream or a table is read.** Spark asks for the columns before it says so, and outputs
     have other columns than a state. `register` therefore has `spark.readStream.format("meander")` add
-    `.option("read", "outputs")`, which can as well be written out.
+    `.option("read", "outputs")`, which can as well be written out. It changes `DataStreamReader.format`
+    for the whole process, since nothing smaller does: Spark's planner makes the source and asks it for
+    its columns in the same step for `read` and `readStream`, hands over nothing but options, and takes
+    the answer for the table's columns whoever reads; and a name registered with `spark.dataSource` has
+    one class for both. Other names of sources, and other options, are left as they are.
 
 This module is imported in those processes, which start cold: nothing heavy is imported at its top.
 """

@@ -36,6 +36,7 @@ from meander.spark.datasource.transform import Transforms
 from meander.spark.deploy.jobs import dumps
 from meander.spark.deploy.launch import SourceTask, SparkLauncher
 from meander.spark.deploy.watch import starting, watched
+from meander.spark.warming import share_daemon, warm_planners
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -104,6 +105,8 @@ def deploy(
     check_operator(operator)
     pickled = dumps(operator, f"the operator {operator.name}")
     ground.check(classic(spark), max(nodes, nodes_max or nodes))
+    share_daemon(spark)
+    warm_planners(spark)
     ship.equip(spark.sparkContext)
     launcher = SparkLauncher(spark.sparkContext)
     driver = Driver(
