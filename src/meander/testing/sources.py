@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from meander.testing.cluster import Cluster
 
 ROW_BYTES = 8
-WORD_SHARE = 0.2
-"""How often a source says a word before it goes on, if it does."""
+WATERMARK_SHARE = 0.2
+"""How often a source says a watermark before it goes on, if it does."""
 
 
 class SimSource:
@@ -30,7 +30,7 @@ class SimSource:
         self.finished = False
         self._most = random.choice((3, 4, 14))
         """Rows at a time: a trickle that lasts, or a burst that feels back-pressure."""
-        self._words = getattr(cluster.trial, "words", False)
+        self._watermarks = getattr(cluster.trial, "watermarks", False)
         cluster.timeline.at(random.uniform(0.2, 0.5), self._step)
 
     def _step(self, _: Any) -> None:
@@ -44,7 +44,7 @@ class SimSource:
         if feeder.ended or feeder.table is None or process.paused or process.killed:
             return
         first = feeder.offset + 1
-        if self._words and first and feeder.room and self.random.random() < WORD_SHARE:
+        if self._watermarks and first and feeder.room and self.random.random() < WATERMARK_SHARE:
             self.cluster.give(process, self._word(feeder.offset))
         if first >= self.rows:
             if not feeder.finishing:

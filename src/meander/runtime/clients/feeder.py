@@ -272,7 +272,7 @@ class FeederClient:
             self._cut()
 
     def _cut_at(self) -> float:
-        """Tell when what was gathered, or a word that is owed, must go out; infinity: nothing must."""
+        """Tell when what was gathered, or an owed watermark, must go out; infinity: nothing must."""
         if self._open:
             wait = (
                 GATHER_MORE * self._linger_s
@@ -283,7 +283,7 @@ class FeederClient:
         return self._herald.due_s() if self._herald is not None and self._herald.owed else inf
 
     def _cut(self, *, say: bool = False) -> None:
-        """Make an offer of what was gathered, and one of a word if that is due, or asked for."""
+        """Make an offer of what was gathered, and one of a watermark if that is due, or asked for."""
         offers: list[Offer] = []
         with self._cutting:
             with self._lock:
@@ -292,9 +292,11 @@ class FeederClient:
                 self._adapt()
                 offers.append(offer_of(gathered, self.keys, self.tasks, self._herald))
                 self._cut_offset = offers[-1].last
-            word = self._herald.word(time.monotonic(), exactly=say) if self._herald else None
-            if word is not None:
-                offers.append(word_of(self.schema, self._cut_offset, self.tasks, word))
+            watermark = (
+                self._herald.watermark(time.monotonic(), exactly=say) if self._herald else None
+            )
+            if watermark is not None:
+                offers.append(watermark_of(self.schema, self._cut_offset, self.tasks, watermark))
             if not offers:
                 return
             with self._lock:
@@ -353,9 +355,9 @@ def conform(batch: Any, schema: Any) -> Any:
     return pa.record_batch(columns, schema=schema)
 
 
-def word_of(schema: Any, offset: int, tasks: int, word: int) -> Offer:
-    """Make an offer of a word alone, about what was offered last."""
-    rows = Rows(pa.RecordBatch.from_pylist([], schema=schema), 0, 0, (Mark(offset, 0, word),))
+def watermark_of(schema: Any, offset: int, tasks: int, watermark: int) -> Offer:
+    """Make an offer of a watermark alone, about what was offered last."""
+    rows = Rows(pa.RecordBatch.from_pylist([], schema=schema), 0, 0, (Mark(offset, 0, watermark),))
     return Offer(tuple((task, rows, offset, offset, 0) for task in range(tasks)), offset)
 
 
@@ -365,7 +367,7 @@ def offer_of(
     tasks: int,
     herald: WatermarkEmitter | None = None,
 ) -> Offer:
-    """Sort the rows of a few source batches by task; words go with those who get rows.
+    """Sort the rows of a few source batches by task; watermarks go with those who get rows.
 
     >>> words = pa.record_batch({"word": ["a", "b", "a"]})
     >>> offer = offer_of([(7, 0, words), (8, 0, words)], ("word",), 64)

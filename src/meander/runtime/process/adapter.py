@@ -37,7 +37,7 @@ from meander.runtime.process.chunk_trace import ChunkTrace
 from meander.runtime.process.copying import Copying
 from meander.runtime.process.metrics import Histogram
 from meander.runtime.process.outputs import ROWS_MAX, Outputs
-from meander.runtime.process.timing import Timing, Words
+from meander.runtime.process.timing import Timing, Watermarks
 from meander.runtime.process.watermarks import TaskTime
 from meander.runtime.wire.rows import Mark, Marks, Rows, ends_of, joined
 
@@ -79,13 +79,13 @@ class Noted(NamedTuple):
 
 
 class Layer:
-    """Chunks of any tasks, and the words behind them. A task's rows behind a word are in the next."""
+    """Chunks of any tasks, and watermarks behind them. A task's rows behind these are in the next."""
 
-    __slots__ = ("noted", "words")
+    __slots__ = ("noted", "watermarks")
 
     def __init__(self) -> None:
         self.noted: list[Noted] = []
-        self.words: Words = {}
+        self.watermarks: Watermarks = {}
 
 
 class TaskLoad:
@@ -128,7 +128,7 @@ class OperatorAdapter(Timing, Copying):
         """Whether rows that come together are given to it together, though it feeds."""
         self._gathering = False
         self._layers: list[Layer] = [Layer()]
-        """Chunks and words that wait for `settle`, in this order."""
+        """Chunks and watermarks that wait for `settle`, in this order."""
         self._layer: dict[TaskId, int] = {}
         """The last layer that a task is in, if not the first."""
         self._fresh: Any = None
@@ -154,39 +154,41 @@ class OperatorAdapter(Timing, Copying):
         if not self.timed:
             return self._take(Noted(app, feeder, rows.after(after), waited), None)
         found: list[Emission] = []
-        for part, word in rows.parts():
-            found += self._take(Noted(app, feeder, part.after(after), waited), word)
+        for part, watermark in rows.parts():
+            found += self._take(Noted(app, feeder, part.after(after), waited), watermark)
         return found
 
     def apply_batch(
         self, task: TaskId, app: AppState, feeder: FeederId, parts: Sequence[Rows]
     ) -> Iterable[Emission]:
-        """Take a micro-batch: all its rows in one call, then its word."""
-        words = [part.word for part in parts if part.word is not None]
+        """Take a micro-batch: all its rows in one call, then its watermark."""
+        watermarks = [part.watermark for part in parts if part.watermark is not None]
         full = [part for part in parts if part.count]
         batch = joined(full)[0] if full else parts[0].batch
         rows = Rows(batch, 0, sum(part.count for part in full))
-        return self._take(Noted(app, feeder, rows, waited=False), max(words, default=None))
+        return self._take(Noted(app, feeder, rows, waited=False), max(watermarks, default=None))
 
-    def _take(self, noted: Noted, word: int | None) -> Iterable[Emission]:
+    def _take(self, noted: Noted, watermark: int | None) -> Iterable[Emission]:
         app, found = noted.app, list[Emission]()
         if noted.rows.count:
             if self.defers or self._gathering:
                 self._layer_for(app.task).noted.append(noted)
             else:
                 found += self._fed(self._process([noted]))
-        if word is not None:
+        if watermark is not None:
             if self.defers:
                 layer = self._layers[self._layer.get(app.task, 0)]
-                layer.words.setdefault(app.task, (app, []))[1].append((noted.feeder, word))
+                layer.watermarks.setdefault(app.task, (app, []))[1].append(
+                    (noted.feeder, watermark)
+                )
             else:
-                found += self._fed(self._hear({app.task: (app, [(noted.feeder, word)])}))
+                found += self._fed(self._hear({app.task: (app, [(noted.feeder, watermark)])}))
         return found
 
     def _layer_for(self, task: TaskId) -> Layer:
-        """Give the layer for rows of a task: one behind its last word."""
+        """Give the layer for rows of a task: one behind its last watermark."""
         at = self._layer.get(task, 0)
-        if task in self._layers[at].words:
+        if task in self._layers[at].watermarks:
             at = self._layer[task] = at + 1
             if at == len(self._layers):
                 self._layers.append(Layer())
@@ -237,13 +239,13 @@ class OperatorAdapter(Timing, Copying):
         Raises:
             OperatorError: naming task, rows and where they came from. The states are spoilt.
         """
-        if not (self._layers[0].noted or self._layers[0].words):
+        if not (self._layers[0].noted or self._layers[0].watermarks):
             return
         layers, self._layers, self._layer = self._layers, [Layer()], {}
         for layer in layers:
             for group in grouped(layer.noted) if layer.noted else ():
                 self._refuse_fed(self._process(group))
-            self._refuse_fed(self._hear(layer.words))
+            self._refuse_fed(self._hear(layer.watermarks))
 
     def _refuse_fed(self, contexts: Iterable[Context]) -> None:
         for context in contexts:
