@@ -155,8 +155,8 @@ class Staging:
                 self._outcomes[reply_to, item.query, item.batch].append(missing)
                 return
             self._apply(slot, item, [r for r in rows if r is not None])
-        rows, had = sum(winner.tally for winner in item.winners), state.taken.get(item.query, -1)
-        if item.batch < state.batches[item.query] or had == rows:
+        tally, had = sum(winner.tally for winner in item.winners), state.taken.get(item.query, -1)
+        if item.batch < state.batches[item.query] or had == tally:
             had = -1
         durable = not self.node.gated or state.durable_batches.get(item.query, -1) >= item.batch
         outcome = CommitOutcome(item.task, slot.term, True, durable, missing=False, had=had)
