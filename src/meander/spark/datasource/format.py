@@ -33,8 +33,8 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from meander.errors import InputError
 from meander.runtime.clients.driver_client import DriverClient, desk_of
 from meander.runtime.wire.credentials import Credentials
-from meander.spark import options
-from meander.spark.options import check_options
+from meander.spark.datasource import options
+from meander.spark.datasource.options import check_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,8 +20,8 @@ from pyspark.sql.streaming.datasource import (
 from meander.errors import InputError
 from meander.runtime.clients.driver_client import DeploymentInfo, desk_of
 from meander.runtime.clients.output_reader import OutputReader, OutputSpan
+from meander.spark.datasource.options import OUTPUTS, check_options
 from meander.spark.datasource.rows import as_spark, spark_schema
-from meander.spark.options import OUTPUTS, check_options
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

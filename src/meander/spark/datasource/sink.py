@@ -35,8 +35,8 @@ from meander.runtime.clients.driver_client import (
     pack,
 )
 from meander.runtime.process.warm import settle_worker
+from meander.spark.datasource.options import BATCH_SINK, STREAM_SINK, check_options
 from meander.spark.datasource.sink_rows import CUTS, NULL_KEYS, check_words, with_keys, words_of
-from meander.spark.options import BATCH_SINK, STREAM_SINK, check_options
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -31,12 +31,12 @@ from meander.runtime.wire.credentials import LOOPBACK
 from meander.spark.cluster import channel, ship
 from meander.spark.cluster import session_check as ground
 from meander.spark.cluster.session import classic
+from meander.spark.cluster.warming import share_daemon, warm_planners
 from meander.spark.datasource.format import introduce
 from meander.spark.datasource.transform import Transforms
 from meander.spark.deploy.jobs import dumps
 from meander.spark.deploy.launch import SourceTask, SparkLauncher
 from meander.spark.deploy.watch import starting, watched
-from meander.spark.warming import share_daemon, warm_planners
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
