@@ -10,7 +10,8 @@ Rules of the file
      runs between two events (`call`).
   2. Actions are carried out after `settle`: nothing is acknowledged before its rows are applied.
   3. A refusal (`ProtocolError`) is counted, logged once per peer, and changes nothing. Any other
-     exception ends the machine: it is a bug, or the operator's.
+     exception ends the machine: it is a bug, or the operator's. A question (`call`) may fail by
+     itself; it ends the machine only where it made the operator fail.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from meander.errors import ProtocolError, StaleMessage
+from meander.errors import MeanderError, OperatorError, ProtocolError, StaleMessage
 from meander.protocol.client import Client
 from meander.protocol.machine import Machine
 from meander.protocol.master.master import Master
@@ -56,6 +57,15 @@ TICK_S = 0.02
 """Deadlines are looked at so often: it bounds how long after its time a retry leaves."""
 EVENTS_MAX = 64
 """Taken before what they caused is carried out."""
+
+
+class Request(NamedTuple):
+    """Something that another thread wants of the machine."""
+
+    function: Callable[[Any], Any]
+    future: Future[Any]
+    changes: bool
+    """Whether it changes the machine: then one that breaks off midway ends it."""
 
 
 class Shell:
@@ -131,17 +141,16 @@ class Shell:
         return self.inbox.full
 
     def call(self, function: Callable[[Any], T]) -> Future[T]:
-        """Run a function of the machine between two events, on the machine's thread."""
-        future: Future[T] = Future()
-        if self.ended.is_set():
-            future.set_exception(RuntimeError(f"{self.machine.me} has ended: {self.reason}"))
-        else:
-            self.inbox.put((function, future))
-        return future
+        """Ask something of the machine between two events, on the machine's thread."""
+        return self._ask(Request(function, Future(), changes=False))
 
     def do(self, function: Callable[[Any], list[Any]]) -> Future[None]:
         """Run a function of the machine that gives actions, and carry them out."""
-        return self.call(lambda machine: self._actions.extend(function(machine)))
+
+        def act(machine: Any) -> None:
+            self._actions.extend(function(machine))
+
+        return self._ask(Request(act, Future(), changes=True))
 
     def nudge(self) -> None:
         """Have a turn now."""
@@ -149,7 +158,22 @@ class Shell:
 
     def command(self, event: Event) -> Future[None]:
         """Hand in an event and learn whether the machine refused it."""
-        return self.call(lambda _: self._handle(event))
+        return self._ask(Request(lambda _: self._handle(event), Future(), changes=True))
+
+    def _ask(self, request: Request) -> Future[Any]:
+        if self.ended.is_set():
+            request.future.set_exception(self._gone())
+        else:
+            self.inbox.put(request)
+            if self.ended.is_set():  # just now: nobody may look into the inbox any more
+                self._refuse_requests()
+        return request.future
+
+    def _gone(self) -> Exception:
+        """Tell why nothing is answered any more."""
+        if isinstance(self.error, OperatorError):
+            return self.error
+        return RuntimeError(f"{self.machine.me} has ended: {self.reason}")
 
     def stop(self, reason: str, patience_s: float = 5.0) -> None:
         """End the machine, whatever it does."""
@@ -169,7 +193,7 @@ class Shell:
             log.debug("%s ended: %s", self.machine.me, self.trace)
         finally:
             self.ended.set()
-            self._refuse_calls()
+            self._refuse_requests()
 
     def _loop(self) -> None:
         tick_at = time.monotonic()
@@ -210,8 +234,8 @@ class Shell:
 
     def _take(self, event: Any) -> None:
         kind = type(event)
-        if kind is tuple:
-            self._serve(*event)
+        if kind is Request:
+            self._serve(event)
         elif kind is Exit:
             self.reason = self.reason or event.reason
         elif event is not None:
@@ -235,22 +259,30 @@ class Shell:
         """Handle an event at once; only on the machine's thread, from `after`."""
         self._handle(event)
 
-    def _serve(self, function: Callable[[Any], Any], future: Future[Any]) -> None:
+    def _serve(self, request: Request) -> None:
+        """Answer a request. Rows that were noted count first, and their failure is no answer's."""
         try:
             if self._settle is not None:
                 self._settle()
-            future.set_result(function(self.machine))
+        except BaseException as error:
+            request.future.set_exception(error)
+            raise
+        try:
+            request.future.set_result(request.function(self.machine))
         except Exception as error:
-            future.set_exception(error)
+            request.future.set_exception(error)
+            refused = isinstance(error, MeanderError) or not request.changes
+            if isinstance(error, OperatorError) or not refused:
+                raise
 
-    def _refuse_calls(self) -> None:
+    def _refuse_requests(self) -> None:
         while True:
             try:
                 event = self.inbox.get_nowait()
             except queue.Empty:
                 return
-            if type(event) is tuple:
-                event[1].set_exception(RuntimeError(f"{self.machine.me} ended: {self.reason}"))
+            if type(event) is Request:
+                event.future.set_exception(self._gone())
 
     # ------------------------------------------------------------------ actions
 
