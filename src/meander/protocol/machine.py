@@ -18,6 +18,7 @@ from meander.errors import MalformedMessage, ProtocolError, StaleMessage
 from meander.model import ZERO_EPOCH, Epoch
 from meander.protocol.messages import (
     Action,
+    Ending,
     Envelope,
     Event,
     Exit,
@@ -141,6 +142,10 @@ class Machine:
         if fault is not None:
             raise self._malformed(f"{type(body).__name__}: {fault}")
 
+    def may_act(self, now: float) -> bool:
+        """Whether what was decided may still be carried out at this moment."""
+        return True
+
     # ------------------------------------------------------------------ for the machines
 
     def _send(self, to: PeerId, body: Message, to_incarnation: int = 0) -> None:
@@ -151,9 +156,9 @@ class Machine:
     def _tell(self, what: str, **facts: Any) -> None:
         self._out.append(Tell(what, facts))
 
-    def _exit(self, reason: str) -> None:
+    def _exit(self, ending: Ending, detail: str) -> None:
         self.ended = True
-        self._out.append(Exit(reason))
+        self._out.append(Exit(ending, detail))
 
     def story(self) -> tuple[str, ...]:
         """Tell the last events, oldest first."""

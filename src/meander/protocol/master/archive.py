@@ -27,6 +27,7 @@ from meander.protocol.messages import (
     Accepted,
     Checkpointed,
     Discard,
+    Ending,
     Envelope,
     Load,
     PeerId,
@@ -181,7 +182,7 @@ class Archive:
         self._writing = False
         if event.fenced:
             self.master._tell("fenced", generation=self.master.epoch.generation)
-            self.master._exit("a later generation has taken over")
+            self.master._exit(Ending.REPLACED, "a later generation has taken over")
         elif not self.master.started:
             self.claimed = event.done
             if event.done:  # what the manifest says now is final

@@ -20,7 +20,16 @@ from typing import TYPE_CHECKING
 
 from meander.model import ZERO_EPOCH, Epoch, TaskId
 from meander.protocol.edges.feeder import restored
-from meander.protocol.messages import MASTER, Drop, Incoming, Install, Installed, Put, PutDone
+from meander.protocol.messages import (
+    MASTER,
+    Drop,
+    Ending,
+    Incoming,
+    Install,
+    Installed,
+    Put,
+    PutDone,
+)
 from meander.protocol.node.slot import Cause, Slot, TaskPhase
 from meander.protocol.state import OperatorPort, TaskState, checksum, encode
 from meander.protocol.table import Table
@@ -77,7 +86,8 @@ class MigrationManager:
         node = self.node
         member = new.members.get(node.me)
         if member is not None and member.incarnation > node.incarnation:
-            node._exit("a newer incarnation has taken this node's place")
+            why = "a newer incarnation has taken this node's place"
+            node._exit(Ending.REPLACED, why)
             return
         current = member is not None and member.incarnation == node.incarnation
         runs = new.tasks_by_node.get(node.me, ()) if current else ()

@@ -29,15 +29,23 @@ from meander.operators.base import Operator, check_operator
 from meander.planning.ahead.forecast import Forecast
 from meander.protocol.master.master import Master
 from meander.protocol.master.membership import Status
-from meander.protocol.messages import Abort, Launch, PeerLost, Rescale, Resume, RollBack, Tell
-from meander.protocol.node.retriever import UNUSABLE
+from meander.protocol.messages import (
+    Abort,
+    Ending,
+    Launch,
+    PeerLost,
+    Rescale,
+    Resume,
+    RollBack,
+    Tell,
+)
 from meander.protocol.settings import Settings
 from meander.runtime.clients.feeder import FeederClient
 from meander.runtime.clients.reader import Reader
 from meander.runtime.driver.handle import Preview, RescaleHandle, preview, snapshot
 from meander.runtime.driver.launch import Launcher, LocalLauncher
 from meander.runtime.driver.service import DriverService
-from meander.runtime.driver.supervisor import DeployError, Supervisor
+from meander.runtime.driver.supervisor import DeployError, OperatorFailedError, Supervisor
 from meander.runtime.process import loop_drain as quiet
 from meander.runtime.process.outputs import ROWS_MAX
 from meander.runtime.process.shell import Shell
@@ -290,7 +298,7 @@ class Driver:
         if self.failure is not None:
             raise self.failure
         if self.shell.ended.is_set():
-            if (self.shell.reason or "").startswith(UNUSABLE):
+            if self.shell.ending is Ending.CHECKPOINT_UNUSABLE:
                 raise CheckpointError(str(self.shell.reason))
             raise DeployError(f"the master has ended: {self.shell.reason}") from self.shell.error
 
@@ -364,9 +372,9 @@ class Driver:
         """Nothing can go on: whoever waits is told why."""
         if self.failure is None:
             self.failure = error
-            for feeder in self.feeders:
+            for feeder in list(self.feeders):
                 feeder.fail(error)
-            for handle in self._handles.values():
+            for handle in list(self._handles.values()):
                 handle.fail(error)
 
     # ------------------------------------------------------------------ what the master tells
@@ -375,6 +383,8 @@ class Driver:
         now = time.monotonic()
         self._events.append((now, tell.what, tell.facts))
         log.info("%s %s", tell.what, tell.facts)
+        if tell.what == "operator failed":
+            self._fail(OperatorFailedError(tell.facts["node"], tell.facts["why"]))
         if tell.what == "fenced":
             why = "a later driver has taken over this checkpoint: of two only the newer goes on"
             self._fail(DeployError(why))

@@ -28,10 +28,10 @@ class DeployError(MeanderError):
 class OperatorFailedError(OperatorError):
     """An operator failed at a node; the deployment cannot go on."""
 
-    def __init__(self, ended: ProcessExit) -> None:
+    def __init__(self, node: str, why: str, trace: str = "") -> None:
         self.operator, self.task, self.rows = "", -1, (0, 0)
-        self.node, self.trace = ended.name, ended.trace
-        Exception.__init__(self, f"{ended.name}: {ended.detail}")
+        self.node, self.trace = node, trace
+        Exception.__init__(self, f"{node}: {why}")
 
 
 class Supervisor:
@@ -89,10 +89,10 @@ class Supervisor:
     def failure(self, ended: ProcessExit, master: Master) -> Exception | None:
         """Tell why a deployment cannot go on after this end; None: it can."""
         if ended.reason is Reason.OPERATOR_FAILED:
-            return OperatorFailedError(ended)
+            return OperatorFailedError(ended.name, ended.detail, ended.trace)
         if ended.reason is Reason.CHECKPOINT_FAILED:
             return self._broken_checkpoint(ended, master)
-        if ended.reason is Reason.REFUSED and "refused:" in ended.detail:
+        if ended.reason is Reason.REFUSED:
             return DeployError(f"{ended.name} cannot join: {ended.detail}")
         if ended.clean:
             self._failed_restores = 0

@@ -9,6 +9,8 @@ Rules of the file
   1. Only the shell's thread touches the machine. Others hand in events (`give`), or a function that
      runs between two events (`call`).
   2. Actions are carried out after `settle`: nothing is acknowledged before its rows are applied.
+     If the lease ended meanwhile they are kept, all but what is for the master, until there is one
+     again: whoever lost it for good is told to end, and they never leave.
   3. A refusal (`ProtocolError`) is counted, logged once per peer, and changes nothing. Any other
      exception ends the machine: it is a bug, or the operator's. A question (`call`) may fail by
      itself; it ends the machine only where it made the operator fail.
@@ -18,6 +20,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import sys
 import threading
 import time
 import traceback
@@ -27,12 +30,14 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeVar
 
 from meander.errors import MeanderError, OperatorError, ProtocolError, StaleMessage
+from meander.model import Epoch
 from meander.protocol.client import Client
 from meander.protocol.machine import Machine
 from meander.protocol.master.master import Master
 from meander.protocol.messages import (
     MASTER,
     Discard,
+    Ending,
     Envelope,
     Event,
     Exit,
@@ -57,6 +62,10 @@ TICK_S = 0.02
 """Deadlines are looked at so often: it bounds how long after its time a retry leaves."""
 EVENTS_MAX = 64
 """Taken before what they caused is carried out."""
+TURN_S_MAX = 0.1
+"""After so long no more are taken."""
+FAILURE_CHARS_MAX = 2000
+"""Of what an operator raised, as it is told to the master."""
 
 
 class Request(NamedTuple):
@@ -102,8 +111,10 @@ class Shell:
         self.refusals = Refusals(machine.me)
         self.counts: Counter[str] = Counter()
         self.transport: Transport | None = None
+        self.ending: Ending | None = None
+        """How the machine ended; None: it has not, or by an error."""
         self.reason: str | None = None
-        """Why the machine ended."""
+        """The same in words, or the error's."""
         self.error: BaseException | None = None
         self.trace = ""
         self.ended = threading.Event()
@@ -113,6 +124,12 @@ class Shell:
         self._master_address = master_address
         self._tick_s = tick_s
         self._table: Any = None
+        self._actions: list[Any] = []
+        self._began: float | None = None
+        """When the turn under way began; None: there is none."""
+        self._known: Epoch | None = None
+        """The newest epoch that the turns before it knew; None: not yet registered."""
+        self._asked_at = 0.0
         self._thread = threading.Thread(target=self._run, name=machine.me, daemon=True)
 
     # ------------------------------------------------------------------ for other threads
@@ -177,10 +194,33 @@ class Shell:
 
     def stop(self, reason: str, patience_s: float = 5.0) -> None:
         """End the machine, whatever it does."""
-        self.inbox.put(Exit(reason))
+        self.inbox.put(Exit(Ending.STOPPED, reason))
         if threading.current_thread() is not self._thread and self._thread.is_alive():
             self._thread.join(patience_s)
         self._store.close()
+
+    def busy_s(self) -> float:
+        """Tell for how long the machine has been at the turn under way."""
+        began = self._began
+        return 0.0 if began is None else time.monotonic() - began
+
+    def keep_lease(self) -> None:
+        """Ask for the lease on behalf of a machine that is busy with one long turn.
+
+        The answers wait in the inbox; the machine hears them before anything of the turn leaves.
+        """
+        machine, known, now = self.machine, self._known, time.monotonic()
+        assert isinstance(machine, Client)
+        every = machine.settings.beat_s
+        if known is not None and self.busy_s() > every and now - self._asked_at > every:
+            self._asked_at = now
+            assert self.transport is not None
+            self.transport.post(self._master_address, machine.beat_meanwhile(known, now))
+
+    def where(self) -> str:
+        """Show which lines the machine's thread is at."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        return "" if frame is None else "".join(traceback.format_stack(frame))
 
     # ------------------------------------------------------------------ the thread
 
@@ -191,53 +231,84 @@ class Shell:
             self.error, self.trace = error, traceback.format_exc()
             self.reason = self.reason or f"{type(error).__name__}: {error}"
             log.debug("%s ended: %s", self.machine.me, self.trace)
+            self._say_why(error)
         finally:
             self.ended.set()
             self._refuse_requests()
 
     def _loop(self) -> None:
         tick_at = time.monotonic()
-        self._actions: list[Any] = []
         while self.reason is None:
+            self._began = None
             wait = tick_at - time.monotonic()
-            if wait <= 0:
-                self._take(Tick())
-                tick_at = time.monotonic() + self._tick_s
-            else:
+            event: Any = None
+            if wait > 0:
                 try:
-                    self._take(self.inbox.get(timeout=wait))
+                    event = self.inbox.get(timeout=wait)
                 except queue.Empty:
                     continue
-            self._take_more()
+            self._began = time.monotonic()
+            self._hear_master()  # the last turn may have been a long one
+            if wait <= 0:
+                event, tick_at = Tick(), self._began + self._tick_s
+            self._take(event)
+            self._take_more(self._began + TURN_S_MAX)
             self._finish_turn()
 
-    def _take_more(self) -> None:
+    def _hear_master(self) -> None:
+        """Take what the master has sent, before all else that waits."""
+        while (event := self.inbox.from_master()) is not None:
+            self._take(event)
+
+    def _take_more(self, until: float) -> None:
         for _ in range(EVENTS_MAX - 1):
+            if time.monotonic() > until:
+                return
             try:
                 event = self.inbox.get_nowait()
             except queue.Empty:
                 return
+            self._hear_master()
             self._take(event)
 
     def _finish_turn(self) -> None:
         """Settle, then carry out: an acknowledgement never runs ahead of what it is for."""
         if self._settle is not None:
             self._settle()
-        actions, self._actions = self._actions, []
-        for action in actions:
-            self._carry_out(action)
+        self._carry_out_all()
         if self._after is not None:
             self._after()
-            actions, self._actions = self._actions, []
-            for action in actions:
+            self._carry_out_all()
+        if isinstance(self.machine, Client) and self.machine.table is not None:
+            self._known = self.machine.epoch
+
+    def _carry_out_all(self) -> None:
+        """Carry out what the turn has caused, as far as the lease allows it now."""
+        if not self.machine.may_act(time.monotonic()):
+            self._hear_master()
+            if self._settle is not None:
+                self._settle()
+        may = self.machine.may_act(time.monotonic())
+        actions, self._actions = self._actions, []
+        for action in actions:
+            if may or _needs_no_lease(action):
                 self._carry_out(action)
+            else:
+                self._actions.append(action)
+
+    def _say_why(self, error: BaseException) -> None:
+        """Tell the master what an operator raised, before it sees that this process is gone."""
+        if isinstance(error, OperatorError) and isinstance(self.machine, Client):
+            assert self.transport is not None
+            farewell = self.machine.farewell(str(error)[:FAILURE_CHARS_MAX])
+            self.transport.post(self._master_address, farewell)
 
     def _take(self, event: Any) -> None:
         kind = type(event)
         if kind is Request:
             self._serve(event)
         elif kind is Exit:
-            self.reason = self.reason or event.reason
+            self._end(event)
         elif event is not None:
             try:
                 self._handle(event)
@@ -302,7 +373,11 @@ class Shell:
             if self._tell is not None:
                 self._tell(action)
         elif kind is Exit:
-            self.reason = self.reason or action.reason
+            self._end(action)
+
+    def _end(self, end: Exit) -> None:
+        if self.reason is None:
+            self.ending, self.reason = end.ending, end.detail
 
     def _address(self, envelope: Envelope) -> str | None:
         to: PeerId = envelope.to
@@ -325,6 +400,13 @@ class Shell:
         assert self.transport is not None
         assert self._master_address is not None
         self.transport.keep({*wanted, self._master_address})
+
+
+def _needs_no_lease(action: Any) -> bool:
+    """Whether an action is for the master, who knows whom it counts on, or concerns nobody else."""
+    if type(action) is Send:
+        return bool(action.envelope.to == MASTER)
+    return type(action) is Tell or type(action) is Exit
 
 
 def _sender(event: Any) -> str:

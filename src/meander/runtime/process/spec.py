@@ -95,8 +95,10 @@ class Reason(Enum):
     """A feeder's source is at its end, and everything is durable."""
     IDLE = "idle"
     """A state server without nodes, holding nothing."""
+    REPLACED = "replaced"
+    """Another process has its place, or belongs to a later driver."""
     REFUSED = "refused"
-    """The master does not want it: replaced, another generation, other versions, a wrong token."""
+    """The driver will never let it in: other versions, another run, a wrong token."""
     DRIVER_LOST = "driver lost"
     OPERATOR_FAILED = "operator failed"
     CHECKPOINT_FAILED = "checkpoint failed"
@@ -138,5 +140,3 @@ class ProcessExit:
 
 
 _CLEAN = frozenset({Reason.DRAINED, Reason.STOPPED, Reason.FINISHED, Reason.IDLE})
-
-NodeExit = ProcessExit
