@@ -227,6 +227,14 @@ class Operator(ABC, Generic[S]):
         why = str(error) if known else f"{type(error).__name__}: {error}"
         return OperatorError(self.name, context.task, rows, why)
 
+    def failure_in(self, method: str, task: TaskId, error: BaseException) -> OperatorError:
+        """Say which operator, method and task an error belongs to that is not about rows."""
+        if isinstance(error, OperatorError):
+            return error
+        known = isinstance(error, MeanderError)
+        why = str(error) if known else f"{type(error).__name__}: {error}"
+        return OperatorError(self.name, task, (0, 0), f"{method}: {why}")
+
 
 def check_operator(operator: Operator[Any]) -> None:
     """Refuse an operator that lacks what every operator must say.

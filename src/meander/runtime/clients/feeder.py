@@ -188,6 +188,7 @@ class FeederClient:
         Raises:
             FeederError: if that does not happen in time.
         """
+        self._check()
         self._cut(say=True)
         end = time.monotonic() + timeout_s
         while not self.shell.call(lambda _: self._settled(durable)).result(timeout_s):

@@ -472,6 +472,7 @@ class Driver:
 
     def _owners(self) -> tuple[list[NodeId], dict[NodeId, str]]:
         """Name the owner of every task, and where the nodes are."""
+        self.check()
         owners = self.shell.call(lambda m: list(m.ledger.owner)).result(ASK_S)
         return owners, self.nodes()
 
@@ -523,6 +524,8 @@ class Driver:
             )
 
         self.shell.do(begin).result(ASK_S)
+        if self.failure is not None:  # just now
+            handle.fail(self.failure)
         return handle
 
     def command(self, event: Abort | Resume | RollBack) -> None:

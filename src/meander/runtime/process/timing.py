@@ -94,9 +94,12 @@ class Timing:
         if not due:
             return 0
         context.emitted, before = [], context.emitted
-        self.operator.fire(app.state, due, context)
-        for emitted in together(context.emitted):
-            app.outputs.add(emitted, self.output_rows_max)
+        try:
+            self.operator.fire(app.state, due, context)
+            for emitted in together(context.emitted):
+                app.outputs.add(emitted, self.output_rows_max)
+        except Exception as error:
+            raise self.operator.failure_in("fire", app.task, error) from error
         context.emitted = before + context.emitted
         return len(due)
 
