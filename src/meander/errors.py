@@ -14,6 +14,8 @@
         └── StaleMessage      it was true once: a past generation, epoch or incarnation
 
 Every error can be pickled, keeps its facts as attributes, and says what to do.
+
+Beside the tree stands `BrokenRuleError`: a bug of Meander's own, found before it does harm.
 """
 
 from __future__ import annotations
@@ -168,6 +170,13 @@ class ProtocolError(MeanderError):
 
     def __str__(self) -> str:
         return "\n  ".join([str(self.args[0]), *self.story])
+
+
+class BrokenRuleError(AssertionError):
+    """A machine was about to do what its own tables do not allow: a bug in Meander, please report it.
+
+    The machine may be half-changed, so its process ends; another goes on from what is durable.
+    """
 
 
 class MalformedMessage(ProtocolError):  # noqa: N818 - it is the message that is malformed

@@ -140,12 +140,8 @@ class TaskStates(Generic[S]):
         return {task: self.operator.size(state) for task, state in self._states.items()}
 
     def freeze(self, task: TaskId) -> None:
-        """Promise not to change a task until `thaw`."""
+        """Promise never to change a task again."""
         self.operator.freeze(self[task])
-
-    def thaw(self, task: TaskId) -> None:
-        """Go on with a task that did not leave after all."""
-        self.operator.thaw(self[task])
 
     def _context(self, task: TaskId) -> Context:
         return Context(task, self.tasks)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar, Final
 
-from meander.errors import MalformedMessage, ProtocolError, StaleMessage
+from meander.errors import BrokenRuleError, MalformedMessage, ProtocolError, StaleMessage
 from meander.model import ZERO_EPOCH, Epoch
 from meander.protocol.messages import (
     Action,
@@ -81,6 +81,7 @@ class Machine:
 
         Raises:
             ProtocolError: the event was refused and nothing has changed.
+            BrokenRuleError: the machine has a bug, and may be half-changed.
         """
         if self.ended:
             return []
@@ -95,7 +96,7 @@ class Machine:
             assert on is not None
             try:
                 on(event, body)
-            except ProtocolError as error:
+            except (ProtocolError, BrokenRuleError) as error:
                 raise self._told(error, event) from error
         else:
             handler = self._handlers.get(type(event))
@@ -105,7 +106,7 @@ class Machine:
             self._story.append((now, event))
             try:
                 handler(event)
-            except ProtocolError as error:
+            except (ProtocolError, BrokenRuleError) as error:
                 raise self._told(error, event) from error
         return self._out
 
@@ -174,10 +175,14 @@ class Machine:
     def _stale(self, text: str) -> StaleMessage:
         return StaleMessage(text, self._teller())
 
-    def _told(self, error: ProtocolError, event: Event) -> ProtocolError:
+    def _told(
+        self, error: ProtocolError | BrokenRuleError, event: Event
+    ) -> ProtocolError | BrokenRuleError:
         """Add to an error who met it, on which event, and what led there."""
         body = event.body if isinstance(event, Envelope) else event
         what = f"{self.me} at {self.epoch}, on {type(body).__name__}: {error.args[0]}"
+        if isinstance(error, BrokenRuleError):
+            return BrokenRuleError("\n  ".join([what, *self.story()]))
         return type(error)(what, self._teller())
 
 

@@ -161,6 +161,7 @@ class Driver:
             store=StoreWorker(store or NoStore()),
             launch=self._launch,
             tell=self._hear,
+            failed=self._master_failed,
             after=self._after,
         )
         self.host = host
@@ -367,6 +368,12 @@ class Driver:
         if ended.kind == "node":
             self.shell.give(PeerLost(ended.name, ended.incarnation))
         self.shell.nudge()
+
+    def _master_failed(self, error: BaseException) -> None:
+        """Hear that the master has ended by a bug; on its thread."""
+        failure = DeployError(f"the master has ended: {type(error).__name__}: {error}")
+        failure.__cause__ = error
+        self._fail(failure)
 
     def _fail(self, error: Exception) -> None:
         """Nothing can go on: whoever waits is told why."""

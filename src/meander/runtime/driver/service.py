@@ -25,8 +25,8 @@ from meander.runtime.wire.version import versions
 if TYPE_CHECKING:
     from meander.runtime.driver.driver import Driver
 
-PATIENCE_S = 5.0
-"""How long one request waits for a commit."""
+PATIENCE_S = 1.0
+"""How long one request waits for a commit: the next one hears of a failure."""
 
 
 class DriverService:
@@ -101,9 +101,11 @@ class DriverService:
             self._driver.check()
             parts = unpack(str(fields["parts"]))
             query, batch = str(fields["query"]), int(fields["batch"])
-            done = self.committer().begin(query, batch, parts, PATIENCE_S)
-        except RowsLostError as error:
-            return {"lost": str(error)}
+            try:
+                done = self.committer().begin(query, batch, parts, PATIENCE_S)
+            except RowsLostError as error:
+                self._driver.check()  # what the node was lost for: writing again may not help
+                return {"lost": str(error)}
         except (MeanderError, KeyError, TypeError, ValueError) as error:
             raise flight.FlightServerError(f"the batch was not committed: {error}") from None
         lost = sorted(self._driver.lost_tasks)

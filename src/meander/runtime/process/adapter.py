@@ -328,6 +328,11 @@ class OperatorAdapter(Timing, Copying):
             raise StateError(f"a state has no size of {size} bytes")
         return size
 
+    def freeze(self, app: AppState) -> None:
+        """Hear that a task leaves: what it has taken in is in its state, which never changes again."""
+        self.settle()
+        self.ask(app.task, "freeze", self.operator.freeze, app.state)
+
     def dump(self, app: AppState) -> bytes:
         """Write a state: a header, the operator's batches, time, the outputs not yet fetched."""
         self.settle()

@@ -90,6 +90,7 @@ class Shell:
         after: Callable[[], None] | None = None,
         launch: Callable[[Launch], None] | None = None,
         tell: Callable[[Tell], None] | None = None,
+        failed: Callable[[BaseException], None] | None = None,
         master_address: str | None = None,
         tick_s: float = TICK_S,
     ) -> None:
@@ -103,6 +104,7 @@ class Shell:
             after: called at the end of every turn, on the machine's thread.
             launch: starts a process.
             tell: hears what the machine says to people.
+            failed: hears of the error that the machine ended by.
             master_address: where the master listens; None in the master itself.
             tick_s: how often the machine looks at the clock.
         """
@@ -120,7 +122,7 @@ class Shell:
         self.ended = threading.Event()
         self._store = store or StoreWorker(NoStore())
         self._settle, self._before, self._after = settle, before, after
-        self._launch, self._tell = launch, tell
+        self._launch, self._tell, self._failed = launch, tell, failed
         self._master_address = master_address
         self._tick_s = tick_s
         self._table: Any = None
@@ -232,6 +234,8 @@ class Shell:
             self.reason = self.reason or f"{type(error).__name__}: {error}"
             log.debug("%s ended: %s", self.machine.me, self.trace)
             self._say_why(error)
+            if self._failed is not None:
+                self._failed(error)
         finally:
             self.ended.set()
             self._refuse_requests()
