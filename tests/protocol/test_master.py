@@ -649,3 +649,15 @@ def test_a_record_is_not_accepted_to_a_node_that_was_replaced_meanwhile():
     town.write()
     assert town.pending(Accepted) == []
     assert town.master.ledger.durable[0].key == "key"
+
+
+@pytest.mark.parametrize("command", [Abort(), Resume()])
+def test_a_command_that_does_not_fit_the_stage_is_refused_and_changes_nothing(command):
+    town = Town()
+    town.give(MASTER, Rescale(1))
+    town.settle(5.0)
+    assert town.stage() == "completed"
+    with pytest.raises(ProtocolError, match=r"migration 1 is completed: it cannot") as refused:
+        town.give(MASTER, command)
+    assert refused.value.story
+    assert town.stage() == "completed"

@@ -73,3 +73,24 @@ class Sleeps(Fragile):
         super().process(state, batch, context)
         if first:
             time.sleep(self.seconds)
+
+
+class Diary(Fragile):
+    """Writes down what it hears of its own life."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("nothing")
+        self.path = path
+
+    def _write(self, word: str) -> None:
+        with open(self.path, "a") as file:
+            file.write(word + "\n")
+
+    def open(self) -> None:
+        self._write("open")
+
+    def close(self) -> None:
+        self._write("close")
+
+    def freeze(self, state: dict[str, int]) -> None:
+        self._write("freeze")

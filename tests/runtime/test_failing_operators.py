@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from failing_operators import Fragile, Sleeps
+from failing_operators import Diary, Fragile, Sleeps
 from runtime_kit import SharedLauncher, until
 
 from meander.errors import OperatorError
+from meander.runtime.clients.driver_client import DriverClient, OperatorRefusedError, pack
+from meander.runtime.clients.query import QueryClient, QueryError, new_attempt
 from meander.runtime.driver.driver import Driver
 from meander.runtime.process.spec import live_settings
 
@@ -84,3 +87,35 @@ def test_a_node_whose_operator_takes_long_keeps_its_lease(launcher: SharedLaunch
         until(lambda: driver.state(WAIT_S).num_rows == WORDS.num_rows)
         assert [e.name for e in driver.exits if e.kind == "node"] == []
         assert driver.lost_tasks == set()
+
+
+@pytest.mark.parametrize("checkpoint", [False, True], ids=["plain", "checkpoint"])
+def test_a_query_hears_what_the_operator_raised(
+    checkpoint: bool, launcher: SharedLauncher, tmp_path: Path
+) -> None:
+    """Not that rows were lost and it should start again: it would run into the same for ever."""
+    directory = str(tmp_path) if checkpoint else None
+    driver = Driver(Fragile("process"), tasks=4, nodes=1, launcher=launcher, checkpoints=directory)
+    with driver:
+        desk = DriverClient(driver.address, driver.issue("query"))
+        with QueryClient(desk.about(), driver.address, driver.issue("query")) as client:
+            parts = client.write("q", 0, 0, new_attempt(), [WORDS])
+            request = {"query": "q", "batch": 0, "parts": pack(parts)}
+            with pytest.raises(OperatorRefusedError, match="LookupError: boom"):
+                until(lambda: "lost" in desk.ask("commit", request), WAIT_S)
+            with pytest.raises(QueryError, match="LookupError: boom"):
+                client.write("q", 1, 0, new_attempt(), [WORDS])
+            with pytest.raises(OperatorRefusedError, match="LookupError: boom"):
+                desk.ask("owners")
+
+
+def test_an_operator_is_opened_frozen_and_closed(launcher: SharedLauncher, tmp_path: Path) -> None:
+    diary = tmp_path / "diary"
+    with Driver(Diary(str(diary)), tasks=2, nodes=2, launcher=launcher) as driver:
+        feeder = driver.feeder("words")
+        feeder.feed(WORDS)
+        feeder.close(WAIT_S)
+        driver.rescale(1).wait(WAIT_S)
+        assert driver.state(WAIT_S).num_rows == WORDS.num_rows
+    said = Counter(diary.read_text().split())
+    assert said == {"open": 2, "freeze": 1, "close": 2}

@@ -62,6 +62,7 @@ class DriverService:
         actions["about"] = lambda _: self.about().json()
         actions["owners"] = self._owners
         actions["commit"] = self._commit
+        actions["failure"] = lambda _: None if driver.failure is None else str(driver.failure)
         actions["abandon"] = self._abandon
 
     def about(self) -> DeploymentInfo:
@@ -75,7 +76,10 @@ class DriverService:
 
     def _owners(self, _: Mapping[str, Any]) -> dict[str, Any]:
         """Tell which node has which task, as runs, and where the nodes are."""
-        owners, nodes = self._who()
+        try:
+            owners, nodes = self._who()
+        except MeanderError as error:
+            raise flight.FlightServerError(f"the deployment has failed: {error}") from None
         runs: list[list[Any]] = []
         for task, owner in enumerate(owners):
             if not runs or runs[-1][1] != owner:
