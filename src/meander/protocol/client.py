@@ -33,6 +33,8 @@ from meander.protocol.table import Table
 
 FROM_MASTER: Final = frozenset({Welcome, Grant, Fence, Accepted, Dismiss, Prepare})
 """What the master says to the others, and nobody else does."""
+FAILURE_CHARS_MAX: Final = 4000
+"""Of what a process says of its failure, and as many of where that was."""
 
 
 class Client(Machine):
@@ -104,9 +106,10 @@ class Client(Machine):
         """
         return Envelope(self.me, self.incarnation, MASTER, 0, epoch, Beat(now))
 
-    def farewell(self, failure: str) -> Envelope:
+    def farewell(self, failure: str, trace: str) -> Envelope:
         """Say why this process cannot go on; the last thing that it says."""
-        return Envelope(self.me, self.incarnation, MASTER, 0, self.epoch, Bye(failure=failure))
+        bye = Bye(failure=failure[:FAILURE_CHARS_MAX], trace=trace[-FAILURE_CHARS_MAX:])
+        return Envelope(self.me, self.incarnation, MASTER, 0, self.epoch, bye)
 
     def _beat_body(self) -> Beat:
         return Beat(self._now, missing=self.behind)

@@ -391,7 +391,7 @@ class Driver:
         self._events.append((now, tell.what, tell.facts))
         log.info("%s %s", tell.what, tell.facts)
         if tell.what == "operator failed":
-            self._fail(OperatorFailedError(tell.facts["node"], tell.facts["why"]))
+            self._fail(OperatorFailedError(**tell.facts))
         if tell.what == "fenced":
             why = "a later driver has taken over this checkpoint: of two only the newer goes on"
             self._fail(DeployError(why))

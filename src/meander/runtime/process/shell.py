@@ -64,8 +64,6 @@ EVENTS_MAX = 64
 """Taken before what they caused is carried out."""
 TURN_S_MAX = 0.1
 """After so long no more are taken."""
-FAILURE_CHARS_MAX = 2000
-"""Of what an operator raised, as it is told to the master."""
 
 
 class Request(NamedTuple):
@@ -304,7 +302,7 @@ class Shell:
         """Tell the master what an operator raised, before it sees that this process is gone."""
         if isinstance(error, OperatorError) and isinstance(self.machine, Client):
             assert self.transport is not None
-            farewell = self.machine.farewell(str(error)[:FAILURE_CHARS_MAX])
+            farewell = self.machine.farewell(str(error), self.trace)
             self.transport.post(self._master_address, farewell)
 
     def _take(self, event: Any) -> None:

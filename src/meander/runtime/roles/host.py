@@ -134,8 +134,9 @@ class ProcessHost:
         if busy_s > HANGS_S:
             why = f"{name} hangs: it has not come back from one turn for {busy_s:.0f} s"
             assert self.transport is not None
-            self.transport.post(self.spec.master, self.machine.farewell(why))
-            raise EndedError(Reason.OPERATOR_FAILED, why, shell.where())
+            where = shell.where()
+            self.transport.post(self.spec.master, self.machine.farewell(why, where))
+            raise EndedError(Reason.OPERATOR_FAILED, why, where)
 
     def _ending(
         self, gone: Callable[[], bool], idle: Callable[[], bool]
