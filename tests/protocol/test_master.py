@@ -15,6 +15,7 @@ from meander.protocol.messages import (
     Abort,
     Accepted,
     Beat,
+    Bye,
     Checkpointed,
     Dismiss,
     Envelope,
@@ -661,3 +662,13 @@ def test_a_command_that_does_not_fit_the_stage_is_refused_and_changes_nothing(co
         town.give(MASTER, command)
     assert refused.value.story
     assert town.stage() == "completed"
+
+
+def test_a_node_whose_operator_failed_says_so_before_it_is_missed():
+    """1. a node says why it cannot go on  2. people are told  3. it counts as lost, at once."""
+    town = Town()
+    peer = town.master.membership.peers["n2"]
+    before = peer.incarnation
+    town.say("n2", MASTER, Bye(failure="Sums failed: boom"), incarnation=before)
+    assert town.words()[-3:] == ["operator failed", "lost", "state lost"]
+    assert (peer.status, peer.incarnation) != (Status.UP, before)
