@@ -33,8 +33,9 @@ from meander.protocol.table import Table
 
 FROM_MASTER: Final = frozenset({Welcome, Grant, Fence, Accepted, Dismiss, Prepare})
 """What the master says to the others, and nobody else does."""
-FAILURE_CHARS_MAX: Final = 4000
-"""Of what a process says of its failure, and as many of where that was."""
+FAILURE_CHARS_MAX: Final = 500
+"""Of what a process says of its failure, and of each line of where that was."""
+TRACE_LINES_MAX: Final = 40
 
 
 class Client(Machine):
@@ -108,7 +109,8 @@ class Client(Machine):
 
     def farewell(self, failure: str, trace: str) -> Envelope:
         """Say why this process cannot go on; the last thing that it says."""
-        bye = Bye(failure=failure[:FAILURE_CHARS_MAX], trace=trace[-FAILURE_CHARS_MAX:])
+        lines = trace.splitlines()[-TRACE_LINES_MAX:]
+        bye = Bye(failure=_short(failure), trace=tuple(map(_short, lines)))
         return Envelope(self.me, self.incarnation, MASTER, 0, self.epoch, bye)
 
     def _beat_body(self) -> Beat:
@@ -186,3 +188,9 @@ class Client(Machine):
     def _on_fence(self, env: Envelope, body: Fence) -> None:
         if body.instance in ("", self.instance):
             self._exit(Ending.REPLACED, "replaced by the master")
+
+
+def _short(text: str) -> str:
+    """Cut a text to what a message may hold."""
+    plain = text.encode("utf-8", "replace").decode()
+    return plain if len(plain) <= FAILURE_CHARS_MAX else plain[: FAILURE_CHARS_MAX - 1] + "…"

@@ -426,8 +426,8 @@ class Bye(NamedTuple):
     """A feeder's last source offset: all up to it is durable."""
     failure: str = ""
     """Why a node cannot go on: its operator has raised. Empty: it was dismissed."""
-    trace: str = ""
-    """Where that was, for people."""
+    trace: tuple[str, ...] = ()
+    """Where that was: the last lines of its traceback."""
 
 
 Message: TypeAlias = (

@@ -316,7 +316,9 @@ class Master(Machine):
                 self.archive.unsaved = self.changed = True
             self._send(peer.id, Dismiss(), peer.incarnation)
         elif peer.kind == "node" and body.failure:
-            self._tell("operator failed", node=peer.id, why=body.failure, trace=body.trace)
+            self._tell(
+                "operator failed", node=peer.id, why=body.failure, trace="\n".join(body.trace)
+            )
             if peer.status is not Status.GONE:
                 self.conductor.lost(peer)
         elif peer.kind == "node" and peer.dismissing and peer.status is Status.LEAVING:
