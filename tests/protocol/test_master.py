@@ -15,6 +15,7 @@ from meander.protocol.messages import (
     Abort,
     Accepted,
     Beat,
+    Bye,
     Checkpointed,
     Dismiss,
     Envelope,
@@ -652,3 +653,25 @@ def test_a_record_is_not_accepted_to_a_node_that_was_replaced_meanwhile():
     town.write()
     assert town.pending(Accepted) == []
     assert town.master.ledger.durable[0].key == "key"
+
+
+@pytest.mark.parametrize("command", [Abort(), Resume()])
+def test_a_command_that_does_not_fit_the_stage_is_refused_and_changes_nothing(command):
+    town = Town()
+    town.give(MASTER, Rescale(1))
+    town.settle(5.0)
+    assert town.stage() == "completed"
+    with pytest.raises(ProtocolError, match=r"migration 1 is completed: it cannot") as refused:
+        town.give(MASTER, command)
+    assert refused.value.story
+    assert town.stage() == "completed"
+
+
+def test_a_node_whose_operator_failed_says_so_before_it_is_missed():
+    """1. a node says why it cannot go on  2. people are told  3. it counts as lost, at once."""
+    town = Town()
+    peer = town.master.membership.peers["n2"]
+    before = peer.incarnation
+    town.say("n2", MASTER, Bye(failure="Sums failed: boom"), incarnation=before)
+    assert town.words()[-3:] == ["operator failed", "lost", "state lost"]
+    assert (peer.status, peer.incarnation) != (Status.UP, before)

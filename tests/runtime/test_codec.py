@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from meander.errors import MalformedMessage
 from meander.model import Assignment, Epoch
+from meander.protocol.client import Client
 from meander.protocol.messages import (
     Ack,
     Acks,
@@ -35,6 +36,7 @@ from meander.protocol.messages import (
     TenureLink,
     Welcome,
 )
+from meander.protocol.settings import Settings
 from meander.protocol.table import Table
 from meander.runtime.wire.codec import BLOB, decode, encode
 from meander.runtime.wire.rows import Mark, Marks, Rows, ends_of
@@ -286,3 +288,10 @@ def test_states_must_be_one_binary_value() -> None:
     assert "one binary" in refused([1, [1, 1], 0, 5, 7], two, "Part")
     null = pa.record_batch({"blob": [None]}, schema=BLOB)
     assert "null" in refused([1, [1, 1], 0, 5, 7], null, "Part")
+
+
+def test_a_farewell_fits_a_message_however_much_an_operator_says() -> None:
+    node = Client("n1", 1, Settings(), 1, "n1/1/1")
+    said = node.farewell("boom " * 1000, "a long line " * 1000 + "\n\udc80\n" * 1000)
+    wire = encode(said)
+    assert decode(wire.header, wire.batch, None) == said

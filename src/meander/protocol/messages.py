@@ -19,6 +19,7 @@ Words
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any, NamedTuple, TypeAlias
 
 from meander.model import Epoch, NodeId, TaskId
@@ -435,6 +436,10 @@ class Bye(NamedTuple):
 
     offset: int = -1
     """A feeder's last source offset: all up to it is durable."""
+    failure: str = ""
+    """Why a node cannot go on: its operator has raised. Empty: it was dismissed."""
+    trace: tuple[str, ...] = ()
+    """Where that was: the last lines of its traceback."""
 
 
 Message: TypeAlias = (
@@ -658,10 +663,28 @@ class Launch(NamedTuple):
     incarnation: int
 
 
+class Ending(Enum):
+    """How the life of a machine ends."""
+
+    DISMISSED = "dismissed"
+    """A node: it owns nothing any more."""
+    FINISHED = "finished"
+    """A feeder: its source is at its end, and everything is durable."""
+    STOPPED = "stopped"
+    """Somebody outside asked for it."""
+    REPLACED = "replaced"
+    """Another process has its place, or the master will not have it any more."""
+    DRIVER_SILENT = "driver silent"
+    CHECKPOINT_UNUSABLE = "checkpoint unusable"
+    """A record that is needed is missing or broken, or is of something else."""
+
+
 class Exit(NamedTuple):
     """End this process."""
 
-    reason: str
+    ending: Ending
+    detail: str
+    """One sentence for people; nobody decides by it."""
 
 
 class Tell(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
 from zlib import crc32
 
-from meander.errors import MalformedMessage, MeanderError
+from meander.errors import MalformedMessage, MeanderError, OperatorError
 from meander.model import Epoch, TaskId
 from meander.protocol.messages import FeederId, Staged, loop_feeder
 from meander.protocol.outbox import Lane, Outbox
@@ -239,9 +239,12 @@ def decode(
 
     Raises:
         MalformedMessage: if that is not what it is.
+        OperatorError: if the operator raised.
     """
     try:
         return _decode(task, blob, operator, gated, load or operator.load)
+    except OperatorError:
+        raise  # it has read the blob, and failed by itself: it would again
     except UNREADABLE as error:
         raise MalformedMessage(f"the state of task {task} cannot be read: {error!r}") from error
 

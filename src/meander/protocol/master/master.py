@@ -33,6 +33,7 @@ from meander.protocol.messages import (
     Bye,
     Checkpointed,
     Dismiss,
+    Ending,
     Envelope,
     Event,
     FeederId,
@@ -172,7 +173,8 @@ class Master(Machine):
                 self._start()
         except InputError as error:
             self._tell("refused", why=str(error))
-            self._exit(f"the checkpoint cannot be used: {error}")
+            why = f"the checkpoint cannot be used: {error}"
+            self._exit(Ending.CHECKPOINT_UNUSABLE, why)
 
     def _start(self) -> None:
         self.started = True
@@ -317,6 +319,12 @@ class Master(Machine):
                 self.offsets[peer.id] = max(body.offset, self.offsets.get(peer.id, -1))
                 self.archive.unsaved = self.changed = True
             self._send(peer.id, Dismiss(), peer.incarnation)
+        elif peer.kind == "node" and body.failure:
+            self._tell(
+                "operator failed", node=peer.id, why=body.failure, trace="\n".join(body.trace)
+            )
+            if peer.status is not Status.GONE:
+                self.conductor.lost(peer)
         elif peer.kind == "node" and peer.dismissing and peer.status is Status.LEAVING:
             peer.go(Change.DISMISSED)
             self.changed = True

@@ -33,6 +33,7 @@ from meander.protocol.messages import (
     Copied,
     Copy,
     Dismiss,
+    Ending,
     Envelope,
     FeederId,
     Loaded,
@@ -108,6 +109,10 @@ class Node(Client):
         """Tasks whose outbox may have something to send."""
         self._work: dict[TaskId, int] = {}
         """Rows taken since the last beat, per task."""
+
+    def may_act(self, now: float) -> bool:
+        """Whether the lease holds still: an event may take longer to handle than a lease lasts."""
+        return now < self.lease_until
 
     # ------------------------------------------------------------------ chunks
 
@@ -528,7 +533,7 @@ class Node(Client):
     def _on_dismiss(self, env: Envelope, body: Dismiss) -> None:
         if env.sender == MASTER and not self.serving():
             self._send(MASTER, Bye())
-            self._exit("dismissed")
+            self._exit(Ending.DISMISSED, "dismissed")
 
     def serving(self) -> list[TaskId]:
         """List the tasks this node owns, served or awaited."""

@@ -18,7 +18,17 @@ from meander.model import TaskId
 from meander.protocol import records
 from meander.protocol.backoff import Backoff
 from meander.protocol.edges.feeder import restored
-from meander.protocol.messages import NEVER, NOT_YET, STORE, Drop, Fetch, Load, Loaded, Part
+from meander.protocol.messages import (
+    NEVER,
+    NOT_YET,
+    STORE,
+    Drop,
+    Ending,
+    Fetch,
+    Load,
+    Loaded,
+    Part,
+)
 from meander.protocol.node.slot import Cause, Slot, TaskPhase
 from meander.protocol.records import Base
 from meander.protocol.state import Loader, TaskState, checksum, decode
@@ -27,7 +37,6 @@ if TYPE_CHECKING:
     from meander.protocol.node.node import Node
 
 
-UNUSABLE = "the checkpoint cannot be used"
 ASKS_MAX = 4
 """A server that is silent that often has to wait until the others have been asked."""
 LOADS_MAX = 64
@@ -213,7 +222,8 @@ class Retriever:
 
     def _unusable(self, slot: Slot, why: str) -> None:
         """End: there is nothing to go on from, and nothing may take its place unsaid."""
-        self.node._exit(f"{UNUSABLE}: task {slot.task}: {why}")
+        said = f"the checkpoint cannot be used: task {slot.task}: {why}"
+        self.node._exit(Ending.CHECKPOINT_UNUSABLE, said)
 
     def _from_own_copy(self, slot: Slot) -> None:
         frozen = self.node.manager.copies.get((slot.task, slot.chain[slot.link].tenure))

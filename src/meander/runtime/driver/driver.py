@@ -33,6 +33,7 @@ from meander.protocol.master.membership import Status
 from meander.protocol.messages import (
     Abort,
     Beat,
+    Ending,
     Envelope,
     Event,
     Launch,
@@ -41,7 +42,6 @@ from meander.protocol.messages import (
     RollBack,
     Tell,
 )
-from meander.protocol.node.retriever import UNUSABLE
 from meander.protocol.settings import Settings
 from meander.runtime.clients.feeder import FeederClient
 from meander.runtime.clients.reader import Reader
@@ -55,7 +55,7 @@ from meander.runtime.driver.handle import (
 )
 from meander.runtime.driver.launch import Launcher, LocalLauncher
 from meander.runtime.driver.service import DriverService
-from meander.runtime.driver.supervisor import DeployError, Supervisor
+from meander.runtime.driver.supervisor import DeployError, OperatorFailedError, Supervisor
 from meander.runtime.driver.totals import COUNTS, Totals, summed_up
 from meander.runtime.process import loop_drain as quiet
 from meander.runtime.process.outputs import ROWS_MAX
@@ -176,6 +176,7 @@ class Driver:
             store=StoreWorker(store or NoStore()),
             launch=self._launch,
             tell=self._hear,
+            failed=self._master_failed,
             after=self._after,
         )
         self.host = host
@@ -316,7 +317,7 @@ class Driver:
         if self._stopping:
             raise DeployError(STOPPED)
         if self.shell.ended.is_set():
-            if (self.shell.reason or "").startswith(UNUSABLE):
+            if self.shell.ending is Ending.CHECKPOINT_UNUSABLE:
                 raise CheckpointError(str(self.shell.reason))
             raise DeployError(f"the master has ended: {self.shell.reason}") from self.shell.error
 
@@ -390,11 +391,17 @@ class Driver:
             self.shell.give(PeerLost(ended.name, ended.incarnation))
         self.shell.nudge()
 
+    def _master_failed(self, error: BaseException) -> None:
+        """Hear that the master has ended by a bug; on its thread."""
+        failure = DeployError(f"the master has ended: {type(error).__name__}: {error}")
+        failure.__cause__ = error
+        self._fail(failure)
+
     def _fail(self, error: Exception) -> None:
         """Nothing can go on: whoever waits is told why."""
         if self.failure is None:
             self.failure = error
-            for feeder in self.feeders:
+            for feeder in list(self.feeders):
                 feeder.fail(error)
             for handle in list(self._handles.values()):
                 handle.fail(error)
@@ -413,6 +420,8 @@ class Driver:
         now = time.monotonic()
         self._events.append((now, tell.what, tell.facts))
         log.info("%s %s", tell.what, tell.facts)
+        if tell.what == "operator failed":
+            self._fail(OperatorFailedError(**tell.facts))
         if tell.what == "fenced":
             why = "a later driver has taken over this checkpoint: of two only the newer goes on"
             self._fail(DeployError(why))
@@ -530,6 +539,7 @@ class Driver:
 
     def _owners(self) -> tuple[list[NodeId], dict[NodeId, str]]:
         """Name the owner of every task, and where the nodes are."""
+        self.check()
         owners = self.shell.call(lambda m: list(m.ledger.owner)).result(ASK_S)
         return owners, self.nodes()
 
@@ -579,6 +589,8 @@ class Driver:
             return actions
 
         self.shell.do(begin).result(ASK_S)
+        if self.failure is not None:  # just now
+            handle.fail(self.failure)
         return handle
 
     def command(self, event: Abort | Resume | RollBack) -> None:

@@ -17,6 +17,9 @@ log = logging.getLogger(__name__)
 
 FAILED_STARTS_MAX = 5
 """Launches in a row that end before they register: then something is wrong for good."""
+CRASHES_MAX = 5
+"""Nodes that crash with the same words, each within `CRASH_S` of the one before: it is a bug."""
+CRASH_S = 60.0
 SERVER_S_MIN = 1.0
 """Between two launches of one state server."""
 
@@ -28,10 +31,10 @@ class DeployError(MeanderError):
 class OperatorFailedError(OperatorError):
     """An operator failed at a node; the deployment cannot go on."""
 
-    def __init__(self, ended: ProcessExit) -> None:
+    def __init__(self, node: str, why: str, trace: str = "") -> None:
         self.operator, self.task, self.rows = "", -1, (0, 0)
-        self.node, self.trace = ended.name, ended.trace
-        Exception.__init__(self, f"{ended.name}: {ended.detail}")
+        self.node, self.trace = node, trace
+        Exception.__init__(self, f"{node}: {why}")
 
 
 class Supervisor:
@@ -46,6 +49,8 @@ class Supervisor:
         """State servers: how often launched, and when last."""
         self._changed = threading.Condition()
         self._failed_starts = self._failed_restores = 0
+        self._crash = ("", 0, 0.0)
+        """What the last crash said, how often in a row, and when."""
 
     def start(self, spec: ProcessSpec) -> None:
         """Launch a process."""
@@ -89,14 +94,18 @@ class Supervisor:
     def failure(self, ended: ProcessExit, master: Master) -> Exception | None:
         """Tell why a deployment cannot go on after this end; None: it can."""
         if ended.reason is Reason.OPERATOR_FAILED:
-            return OperatorFailedError(ended)
+            return OperatorFailedError(ended.name, ended.detail, ended.trace)
         if ended.reason is Reason.CHECKPOINT_FAILED:
             return self._broken_checkpoint(ended, master)
-        if ended.reason is Reason.REFUSED and "refused:" in ended.detail:
+        if ended.reason is Reason.REFUSED:
             return DeployError(f"{ended.name} cannot join: {ended.detail}")
         if ended.clean:
             self._failed_restores = 0
             return None
+        if ended.reason is Reason.CRASHED and self._crashes(ended.detail) >= CRASHES_MAX:
+            return DeployError(
+                f"{ended.name} crashes again and again: {ended.detail}\n{ended.trace}"
+            )
         peer = master.membership.peers.get(ended.name)
         if peer is not None and peer.incarnation != ended.incarnation:
             return None  # its successor is starting already: it was known, and seen to be lost
@@ -107,6 +116,13 @@ class Supervisor:
         if self._failed_starts < FAILED_STARTS_MAX:
             return None
         return DeployError(f"processes end before they register: {ended.detail}\n{ended.trace}")
+
+    def _crashes(self, words: str) -> int:
+        """Count crashes in a row that say the same."""
+        said, count, at = self._crash
+        now = time.monotonic()
+        self._crash = words, count + 1 if said == words and now - at < CRASH_S else 1, now
+        return self._crash[1]
 
     def _broken_checkpoint(self, ended: ProcessExit, master: Master) -> Exception | None:
         """Believe a node that the master counts on.

@@ -26,7 +26,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from meander.errors import MalformedMessage
-from meander.protocol.messages import Envelope, Event, PeerId, PeerLost
+from meander.protocol.messages import MASTER, Envelope, Event, PeerId, PeerLost
 from meander.runtime.wire.auth import Door, host_of
 from meander.runtime.wire.codec import HEADER_BYTES_MAX, decode
 from meander.runtime.wire.credentials import LOOPBACK, Credentials
@@ -199,7 +199,8 @@ class Transport:
         writer.write(WELCOME)
         try:
             while not self._stopping.is_set():
-                while self._full() and not self._stopping.is_set():
+                # The master is read at any time: its leases must not wait behind rows.
+                while peer != MASTER and self._full() and not self._stopping.is_set():
                     self._stopping.wait(0.001)
                 chunk = reader.read_chunk()
                 self._take(peer, chunk)
