@@ -649,3 +649,40 @@ def test_a_record_is_not_accepted_to_a_node_that_was_replaced_meanwhile():
     town.write()
     assert town.pending(Accepted) == []
     assert town.master.ledger.durable[0].key == "key"
+
+
+def test_without_checkpoints_the_new_owner_dies_before_the_master_knows_of_it():
+    """1. a third node joins, gets tasks, installs them and takes rows; no word of it reaches the
+    master  2. it dies  3. its successor goes on from the frozen copies: the rows come again."""
+    town = Town(tasks=6)
+    town.feeder()
+    town.settle(1.0)
+    offer(town, *((task, task) for task in range(6)))
+    town.settle(1.0)
+    town.give(MASTER, Rescale(3))
+    town.start_launched()
+    deaf(town, 1.0)
+    name = next(n for n in town.machines if n.startswith("x"))
+    moved = [t for t, owner in enumerate(town.master.ledger.owner) if owner == name]
+    assert moved
+    offer(town, *((task, 10 + task) for task in range(6)))
+    deaf(town, 1.0)
+    assert [town.notes(task) for task in moved] == [[task, 10 + task] for task in moved]
+    old = town.kill(name)
+    town.give(MASTER, PeerLost(name, old.incarnation))
+    town.settle(5.0)
+    assert town.stage() == "completed"
+    assert [town.notes(task) for task in range(6)] == [[task, 10 + task] for task in range(6)]
+    assert town.machines["f"].outbox.idle, "and then they count"
+    assert "state lost" not in town.words()
+
+
+def deaf(town, seconds):
+    """Let time pass while the master does not hear of installs."""
+    for _ in range(round(seconds / 0.1)):
+        town.tick(0.1)
+        while town.mail:
+            town.lose(Installed)
+            town.mail = [e for e in town.mail if e.to in town.machines]
+            town.deliver()
+        town.start_launched()

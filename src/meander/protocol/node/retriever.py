@@ -141,7 +141,7 @@ class Retriever:
                 self.node._out.append(Load(name))
         else:
             app = self.node.operator.empty(slot.task)
-            self._install(slot, TaskState(slot.task, app, gated=self.node.gated), 0, 0.0)
+            self._install(slot, TaskState(slot.task, app, gated=True), 0, 0.0)
 
     def _lacking(self, slot: Slot) -> list[str]:
         """Name what must still be read to restore a task: its last record tells of the others."""
@@ -251,15 +251,14 @@ class Retriever:
         restored: bool = False, load: Loader | None = None,
     ) -> None:  # fmt: skip
         try:
-            state = decode(slot.task, blob, self.node.operator, gated=self.node.gated, load=load)
+            state = decode(slot.task, blob, self.node.operator, gated=True, load=load)
         except MalformedMessage as error:
             self.bad_blobs += 1
             self.node._tell("state refused", task=slot.task, why=str(error))
             self._later(slot)
             return
         if restored:  # the record is durable, and so is what it holds
-            state.durable = dict(state.positions)
-            state.durable_batches = dict(state.batches)
+            state.settle()
             for lane in state.outbox.lanes.values():
                 lane.released = lane.last
         self._install(slot, state, len(blob), transfer_s)

@@ -146,12 +146,13 @@ class Staging:
                 self._outcomes[reply_to, item.query, item.batch].append(missing)
                 return
             self._apply(slot, item, [r for r in rows if r is not None])
-        durable = not self.node.gated or state.durable_batches.get(item.query, -1) >= item.batch
+        known = state.durable_batches.get(item.query, -1) >= item.batch
+        durable = known or self.node.settled(slot)
         outcome = CommitOutcome(item.task, slot.term, applied=True, durable=durable, missing=False)
         self._outcomes[reply_to, item.query, item.batch].append(outcome)
         if not durable:
             self.askers[item.task, item.query] = item.batch, reply_to
-            if slot.dirty:
+            if slot.dirty and self.node.gated:
                 self.node.checkpointer.want(slot)
 
     def _apply(self, slot: Slot, item: CommitTask, rows: list[Staged]) -> None:
