@@ -33,8 +33,8 @@ ASK_S = 20.0
 """How long a question may take that the driver answers by itself."""
 ONCE = "write/"
 """So begin the names of queries with one batch only: backfills that were given no name."""
-REQUEST_BYTES_MAX = 2**20
-"""What a request may have (`transport`)."""
+REQUEST_BYTES_MAX = 16 * 2**20
+"""What a request may have; one that names a million tasks has about 10 MiB."""
 PARTS_BYTES_MAX = 64 * 2**20
 """What the parts of one micro-batch may unpack to."""
 
