@@ -146,6 +146,30 @@ def test_processes_of_queries_that_are_gone_are_forgotten():
     assert town.machines["q"].leased
 
 
+def test_nodes_and_feeders_that_are_gone_are_forgotten():
+    """1. a node joins and leaves again, and a feeder closes  2. long after that they are forgotten
+    3. a late word of the node is answered with a fence, and the name of the feeder can be used."""
+    town = Town()
+    town.feeder()
+    town.settle(1.0)
+    offer(town, (0, 0))
+    town.give(MASTER, Rescale(3))
+    town.settle(4.0)
+    (name,) = [n for n in town.master.membership.peers if n.startswith("x")]
+    first, incarnation = peer(town, "f").incarnation, peer(town, name).incarnation
+    town.give("f", Finish())
+    town.give(MASTER, Rescale(2))
+    town.settle(20.0)
+    assert set(town.master.membership.peers) == {"s", "n1", "n2"}
+    town.give(MASTER, Envelope(name, incarnation, MASTER, 0, town.master.epoch, Beat(town.now)))
+    assert len(town.pending(Fence)) == 1
+    town.lose(Fence)
+    town.feeder(instance="f-2")
+    town.settle(1.0)
+    assert peer(town, "f").incarnation > first
+    assert town.machines["f"].offset == 0
+
+
 def test_the_master_waits_a_margin_longer_than_the_lease():
     """1. n2 falls silent  2. its own lease runs out after 2 s  3. the master counts it as lost after
     2.5 s, not before."""

@@ -209,6 +209,19 @@ def test_a_certificate_stands_for_no_other_name(live: Live) -> None:
     live.check()
 
 
+@pytest.mark.parametrize(
+    "name", ["master", "loop/3", "n1", "x1-2", "server@127.0.0.1", "@store", ""]
+)
+def test_a_feeder_cannot_be_called_like_a_process_of_the_deployment(live: Live, name: str) -> None:
+    """Neither asked for politely, nor with a certificate that somebody has signed all the same."""
+    with pytest.raises(InputError, match="cannot be called"):
+        live.driver.feeder(name)
+    assert live.driver.guard.authority is not None
+    identity = Identity(live.driver.run, name, 1, "127.0.0.1:1")
+    with pytest.raises(flight.FlightUnauthorizedError, match="does not stand for"):
+        dial(live.ports()[live.node], live.driver.guard.authority.issue("feeder", name), identity)
+
+
 def test_orders_are_taken_from_the_master_alone(live: Live) -> None:
     node = live.ports()[live.node]
     feeder = live.driver.issue("f2")

@@ -71,3 +71,12 @@ def test_a_deployment_that_is_stopped_has_lost_nothing() -> None:
     assert [what for what, _ in told if what in ("lost", "state lost", "state at risk")] == []
     assert driver.lost() is None
     assert {e.reason.value for e in driver.exits} == {"stopped"}
+
+
+def test_feeders_that_have_left_are_not_kept() -> None:
+    with Driver(WordCount(), tasks=8, nodes=1) as driver:
+        for i in range(5):
+            with driver.feeder(f"f{i}") as feeder:
+                feeder.feed(Stream(i).batch())
+        last = driver.feeder("last")
+        assert driver.feeders == [last]

@@ -8,7 +8,7 @@ from typing import Any, cast
 from meander.errors import CheckpointError
 from meander.protocol.master.master import Master
 from meander.protocol.master.membership import Status
-from meander.runtime.driver.supervisor import FAILED_STARTS_MAX, DeployError, Supervisor
+from meander.runtime.driver.supervisor import EXITS_MAX, FAILED_STARTS_MAX, DeployError, Supervisor
 from meander.runtime.process.spec import ProcessExit, Reason
 
 
@@ -37,3 +37,11 @@ def test_processes_that_end_before_they_register_are_too_many_some_time() -> Non
     said = [staff.failure(present, starting) for _ in range(FAILED_STARTS_MAX)]
     assert said[:-1] == [None] * (FAILED_STARTS_MAX - 1)
     assert isinstance(said[-1], DeployError)
+
+
+def test_many_ends_are_counted_and_few_remembered() -> None:
+    staff = Supervisor(cast(Any, None))
+    for i in range(EXITS_MAX + 5):
+        staff.note(ProcessExit("node", f"n{i}", 1, Reason.DRAINED, facts={"waits": 2, "x": "y"}))
+    assert (len(staff.exits), staff.exits[-1].name) == (EXITS_MAX, f"n{EXITS_MAX + 4}")
+    assert staff.counted("waits") == 2 * (EXITS_MAX + 5)

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyarrow import flight
-from runtime_kit import LOOPBACK, WORDS, listening, until
+from runtime_kit import LOOPBACK, WORDS, cut, listening, until
 
 from meander.model import Epoch
 from meander.protocol.messages import Bye, Chunk, Chunks, Envelope, Fetch, Part, PeerLost
@@ -204,19 +204,6 @@ def test_a_stream_that_ends_is_no_death_of_a_peer_that_lives(ends: tuple[End, En
     again(a, b)
     a.transport.close()
     assert b.next() == PeerLost("a", 1)
-
-
-def cut(address: str) -> None:
-    """Break all connections to a server in this process, as a network would."""
-    port = int(address.rpartition(":")[2])
-    for fd in os.listdir("/proc/self/fd"):
-        try:
-            found = socket.socket(fileno=os.dup(int(fd)))
-        except OSError:
-            continue
-        with found, suppress(OSError):
-            if found.getsockname()[1] == port and found.getpeername():
-                found.shutdown(socket.SHUT_RDWR)
 
 
 def again(a: End, b: End) -> None:

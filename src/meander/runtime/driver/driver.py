@@ -333,7 +333,7 @@ class Driver:
 
     @property
     def exits(self) -> list[ProcessExit]:
-        """The processes that have ended, in order."""
+        """The processes that have ended, in order; the newest of them."""
         return self.staff.exits
 
     def _launch(self, action: Launch) -> None:
@@ -411,7 +411,7 @@ class Driver:
             tasks=self.tasks, settings=self.settings, generation=self.generation,
             host=self.host, zookeeper=self._zookeeper, **options,
         )  # fmt: skip
-        self.feeders.append(feeder)
+        self.feeders = [f for f in self.feeders if not f.closed] + [feeder]
         return feeder
 
     def issue(self, name: str) -> Credentials:
@@ -448,11 +448,7 @@ class Driver:
     def counters(self) -> dict[str, int]:
         """Count chunks that waited and that were re-routed, also at nodes that have ended."""
         told = self.metrics()
-        ended = [e.facts for e in self.exits if e.kind == "node"]
-        return {
-            name: int(told[name]) + sum(int(facts.get(name, 0)) for facts in ended)
-            for name in ("waits", "reroutes")
-        }
+        return {name: int(told[name]) + self.staff.counted(name) for name in ("waits", "reroutes")}
 
     def outputs(self) -> list[Any]:
         """Fetch what the operator has emitted since the last call, every batch once."""

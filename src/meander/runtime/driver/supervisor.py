@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter, deque
 from collections.abc import Callable
 
 from meander.errors import CheckpointError, MeanderError, OperatorError
@@ -15,6 +16,8 @@ from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 
 log = logging.getLogger(__name__)
 
+EXITS_MAX = 1000
+"""Ends of processes that are remembered, the newest."""
 FAILED_STARTS_MAX = 5
 """Launches in a row that end before they register: then something is wrong for good."""
 SERVER_S_MIN = 1.0
@@ -38,7 +41,9 @@ class Supervisor:
     """The book of processes. Safe to use from any thread."""
 
     def __init__(self, launcher: Launcher) -> None:
-        self.exits: list[ProcessExit] = []
+        self._exits: deque[ProcessExit] = deque(maxlen=EXITS_MAX)
+        self._counted: Counter[str] = Counter()
+        """What nodes that have ended had counted, over all of them."""
         self._launcher = launcher
         self._running: set[tuple[str, int]] = set()
         """(name, incarnation) of what was launched and has not ended."""
@@ -57,9 +62,22 @@ class Supervisor:
         """Enter the end of a process."""
         log.info("%s %s/%d: %s", ended.reason.value, ended.name, ended.incarnation, ended.detail)
         with self._changed:
-            self.exits.append(ended)
+            self._exits.append(ended)
+            if ended.kind == "node":
+                self._counted.update({k: v for k, v in ended.facts.items() if type(v) is int})
             self._running.discard((ended.name, ended.incarnation))
             self._changed.notify_all()
+
+    @property
+    def exits(self) -> list[ProcessExit]:
+        """The processes that have ended, in order; the newest of them."""
+        with self._changed:
+            return list(self._exits)
+
+    def counted(self, name: str) -> int:
+        """Add up a number that nodes tell when they end, over all that have."""
+        with self._changed:
+            return self._counted[name]
 
     def wait_until(self, true: Callable[[set[tuple[str, int]]], bool], timeout_s: float) -> bool:
         """Wait until something holds of the processes that run."""
@@ -98,6 +116,8 @@ class Supervisor:
             self._failed_restores = 0
             return None
         peer = master.membership.peers.get(ended.name)
+        if peer is None and ended.kind == "node":
+            return None  # it has left long ago, and the master has forgotten it
         if peer is not None and peer.incarnation != ended.incarnation:
             return None  # its successor is starting already: it was known, and seen to be lost
         if peer is not None and peer.status is not Status.STARTING:

@@ -25,6 +25,7 @@ from __future__ import annotations
 import hmac
 import json
 import os
+import re
 import secrets
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
@@ -198,8 +199,23 @@ def identity_of(run: str, kind: str, name: str) -> str:
     return f"{SCHEME}{run}/{kind}/{quote(name, safe='/@')}"
 
 
+_OWN: Final = re.compile(r"(master|loop|@.*|server@.*|n[0-9]+|[xr][0-9]+-.*)(/.*)?", re.DOTALL)
+"""What the deployment calls its own: the master, loops, the store, state servers, nodes."""
+
+
+def may_feed_as(name: str) -> bool:
+    """Tell whether a feeder may bear a name: any that the deployment does not use itself.
+
+    >>> [name for name in ("words", "n1", "master", "loop/3", "x1-2", "news", "") if may_feed_as(name)]
+    ['words', 'news']
+    """
+    return bool(name) and _OWN.fullmatch(name) is None
+
+
 def may_speak_as(identity: str, run: str, peer: str) -> bool:
-    """Tell whether a certificate's holder may call itself a peer: by its name, or one below it.
+    """Tell whether a certificate's holder may call itself a peer.
+
+    It may by its name; a feeder also by one below it, but by none that is the deployment's own.
 
     >>> may_speak_as("meander://r1/node/n3", "r1", "n3")
     True
@@ -207,12 +223,17 @@ def may_speak_as(identity: str, run: str, peer: str) -> bool:
     False
     >>> may_speak_as("meander://r1/feeder/query", "r1", "query/4")
     True
+    >>> may_speak_as("meander://r1/feeder/master", "r1", "master")
+    False
     """
     head = f"{SCHEME}{run}/"
     if not identity.startswith(head):
         return False
-    name = unquote(identity.removeprefix(head).partition("/")[2])
-    return bool(name) and (peer == name or peer.startswith(name + "/"))
+    kind, _, quoted = identity.removeprefix(head).partition("/")
+    name = unquote(quoted)
+    if kind != "feeder":
+        return bool(name) and peer == name
+    return may_feed_as(peer) and (peer == name or peer.startswith(name + "/"))
 
 
 def is_loopback(host: str) -> bool:
