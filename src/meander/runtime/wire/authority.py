@@ -34,7 +34,7 @@ WARN_S = 7 * 86_400.0
 """How long before their end."""
 INSECURE = (
     "listening on %s without TLS: whoever can read the network reads all rows and states, and the "
-    "token with which anybody can send rows, read states and stop nodes; anybody in between can "
+    "passes (not the token) with which anybody can send rows, read states and stop nodes; anybody in between can "
     "change them"
 )
 ENDING = (
