@@ -33,12 +33,12 @@ from pyarrow import flight
 from meander.errors import MalformedMessage
 from meander.protocol.messages import Envelope, Event, PeerId, PeerLost
 from meander.runtime.clients.driver_client import REQUEST_BYTES_MAX
-from meander.runtime.pulse import WHO, Pulse, look
 from meander.runtime.wire.auth import FINAL, Door, host_of
 from meander.runtime.wire.codec import HEADER_BYTES_MAX, decode
 from meander.runtime.wire.credentials import LOOPBACK, Credentials
 from meander.runtime.wire.link import PeerLink
 from meander.runtime.wire.publisher import TablePublisher
+from meander.runtime.wire.pulse import WHO, Pulse, look
 from meander.runtime.wire.typed import NAME_CHARS_MAX
 from meander.runtime.wire.version import versions
 
