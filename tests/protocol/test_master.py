@@ -150,6 +150,30 @@ def test_processes_of_queries_that_are_gone_are_forgotten():
     assert town.machines["q"].leased
 
 
+def test_nodes_and_feeders_that_are_gone_are_forgotten():
+    """1. a node joins and leaves again, and a feeder closes  2. long after that they are forgotten
+    3. a late word of the node is answered with a fence, and the name of the feeder can be used."""
+    town = Town()
+    town.feeder()
+    town.settle(1.0)
+    offer(town, (0, 0))
+    town.give(MASTER, Rescale(3))
+    town.settle(4.0)
+    (name,) = [n for n in town.master.membership.peers if n.startswith("x")]
+    first, incarnation = peer(town, "f").incarnation, peer(town, name).incarnation
+    town.give("f", Finish())
+    town.give(MASTER, Rescale(2))
+    town.settle(20.0)
+    assert set(town.master.membership.peers) == {"s", "n1", "n2"}
+    town.give(MASTER, Envelope(name, incarnation, MASTER, 0, town.master.epoch, Beat(town.now)))
+    assert len(town.pending(Fence)) == 1
+    town.lose(Fence)
+    town.feeder(instance="f-2")
+    town.settle(1.0)
+    assert peer(town, "f").incarnation > first
+    assert town.machines["f"].offset == 0
+
+
 def test_the_master_waits_a_margin_longer_than_the_lease():
     """1. n2 falls silent  2. its own lease runs out after 2 s  3. the master counts it as lost after
     2.5 s, not before."""
@@ -675,3 +699,40 @@ def test_a_node_whose_operator_failed_says_so_before_it_is_missed():
     town.say("n2", MASTER, Bye(failure="Sums failed: boom"), incarnation=before)
     assert town.words()[-3:] == ["operator failed", "lost", "state lost"]
     assert (peer.status, peer.incarnation) != (Status.UP, before)
+
+
+def test_without_checkpoints_the_new_owner_dies_before_the_master_knows_of_it():
+    """1. a third node joins, gets tasks, installs them and takes rows; no word of it reaches the
+    master  2. it dies  3. its successor goes on from the frozen copies: the rows come again."""
+    town = Town(tasks=6)
+    town.feeder()
+    town.settle(1.0)
+    offer(town, *((task, task) for task in range(6)))
+    town.settle(1.0)
+    town.give(MASTER, Rescale(3))
+    town.start_launched()
+    deaf(town, 1.0)
+    name = next(n for n in town.machines if n.startswith("x"))
+    moved = [t for t, owner in enumerate(town.master.ledger.owner) if owner == name]
+    assert moved
+    offer(town, *((task, 10 + task) for task in range(6)))
+    deaf(town, 1.0)
+    assert [town.notes(task) for task in moved] == [[task, 10 + task] for task in moved]
+    old = town.kill(name)
+    town.give(MASTER, PeerLost(name, old.incarnation))
+    town.settle(5.0)
+    assert town.stage() == "completed"
+    assert [town.notes(task) for task in range(6)] == [[task, 10 + task] for task in range(6)]
+    assert town.machines["f"].outbox.idle, "and then they count"
+    assert "state lost" not in town.words()
+
+
+def deaf(town, seconds):
+    """Let time pass while the master does not hear of installs."""
+    for _ in range(round(seconds / 0.1)):
+        town.tick(0.1)
+        while town.mail:
+            town.lose(Installed)
+            town.mail = [e for e in town.mail if e.to in town.machines]
+            town.deliver()
+        town.start_launched()

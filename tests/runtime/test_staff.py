@@ -10,6 +10,7 @@ from meander.protocol.master.master import Master
 from meander.protocol.master.membership import Status
 from meander.runtime.driver.supervisor import (
     CRASHES_MAX,
+    EXITS_MAX,
     FAILED_STARTS_MAX,
     DeployError,
     Supervisor,
@@ -57,3 +58,10 @@ def test_a_bug_is_not_run_into_for_ever() -> None:
     assert said[:-1] == [None] * (CRASHES_MAX - 1)
     assert isinstance(said[-1], DeployError)
     assert "KeyError: 7" in str(said[-1])
+
+
+def test_few_of_many_ends_are_remembered() -> None:
+    staff = Supervisor(cast(Any, None))
+    for i in range(EXITS_MAX + 5):
+        staff.note(ProcessExit("node", f"n{i}", 1, Reason.DRAINED))
+    assert (len(staff.exits), staff.exits[-1].name) == (EXITS_MAX, f"n{EXITS_MAX + 4}")

@@ -172,6 +172,10 @@ class TaskState:
         self.emitted += 1
         self.outbox.offer(emission.task, emission.rows, self.emitted, self.emitted, emission.size)
 
+    def settle(self) -> None:
+        """Count all that was taken as durable."""
+        self.durable, self.durable_batches = dict(self.positions), dict(self.batches)
+
     def retire(self, closed: Iterable[tuple[FeederId, int]]) -> None:
         """Forget feeders that have left for good, each under an incarnation."""
         for feeder, incarnation in closed:

@@ -204,17 +204,17 @@ class Master(Machine):
         """Look for processes that are silent."""
         for peer in list(self.membership.peers.values()):
             silent = peer.lease_until < self._now
-            if peer.kind == "node":
+            if peer.status is Status.GONE:
+                # Whoever bore that name has ended: workers, nodes and feeders come and go, each under
+                # a name of its own, and the book must not grow with them.
+                if self._now > max(peer.since, peer.lease_until) + 4 * self._lease():
+                    self.membership.forget(peer)
+            elif peer.kind == "node":
                 if peer.status is Status.STARTING:
                     if self._now - peer.since > self.settings.launch_s_max:
                         self.conductor.never_came(peer)
-                elif peer.status is not Status.GONE and silent:
+                elif silent:
                     self.conductor.lost(peer)
-            elif peer.kind == "query" and peer.status is Status.GONE:
-                # Whoever bore that name has ended by itself: workers come and go, each under a name
-                # of its own, and the book must not grow with them.
-                if self._now > peer.lease_until + 4 * self._lease():
-                    self.membership.forget(peer)
             elif peer.status is Status.UP and silent:
                 peer.go(Change.LOST)  # if it comes again, then as another
                 peer.past.add(peer.instance)

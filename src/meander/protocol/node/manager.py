@@ -160,6 +160,8 @@ class MigrationManager:
         assert slot.state is not None
         assert self.node.table is not None
         key = slot.task, slot.tenure
+        if self.node.settled(slot):
+            slot.state.settle()
         freeze = getattr(self.node.operator, "freeze", None)
         if freeze is not None:  # not every operator wants to hear of it
             freeze(slot.state.app)
@@ -169,11 +171,17 @@ class MigrationManager:
         slot.state, slot.record, slot.dirty = None, None, False
 
     def _confirm(self, entries: tuple[Incoming, ...]) -> None:
-        """Forget installs that the table knows of."""
+        """Forget installs that the table knows of; without checkpoints, they make rows durable."""
         if self.unconfirmed:
             open_tasks = {t for e in entries for t in range(e.lb, e.ub)}
             for task in [t for t in self.unconfirmed if t not in open_tasks]:
                 del self.unconfirmed[task]
+                slot = self.node.slots[task]
+                if slot.state is not None and not self.node.gated:
+                    slot.state.settle()
+                    slot.state.outbox.release()
+                    self.node.acknowledge(slot)
+                    self.node.staging.durable(slot)
 
     def _keep_copies(self, table: Table) -> None:
         """Keep just the copies that a chain names, and say of the others in it that there is none."""

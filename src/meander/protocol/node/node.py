@@ -296,6 +296,14 @@ class Node(Client):
         for feeder in slot.state.positions:
             self._acks.setdefault(feeder, set()).add(slot.task)
 
+    def settled(self, slot: Slot) -> bool:
+        """Whether what a task has taken counts for good without a record of it.
+
+        So it is without checkpoints, once the master knows that the task is here. Until then it goes
+        back to the frozen copy at its old owner if we die, and feeders must keep what came after that.
+        """
+        return not self.gated and slot.task not in self.manager.unconfirmed
+
     def _ack(self, feeder: FeederId, task: TaskId) -> Ack | None:
         slot = self.slots.get(task)
         if slot is None or slot.state is None:
@@ -304,7 +312,7 @@ class Node(Client):
         if position is None:
             return None
         durable = position.number
-        if self.gated:
+        if not self.settled(slot):
             known = slot.state.durable.get(feeder)
             same = known is not None and known.incarnation == position.incarnation
             durable = known.number if same and known is not None else 0

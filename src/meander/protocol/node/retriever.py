@@ -154,7 +154,7 @@ class Retriever:
     def _from_store(self, slot: Slot) -> None:
         if not slot.chain[slot.link].key:
             app = self.node.operator.empty(slot.task)
-            self._install(slot, TaskState(slot.task, app, gated=self.node.gated), 0, 0.0)
+            self._install(slot, TaskState(slot.task, app, gated=True), 0, 0.0)
         elif len(self._loading) < LOADS_MAX and self._again.due(self.node._now):
             slot.retry_at = self.node._now + 4 * self.node.settings.retry_s
             for name in self._lacking(slot):
@@ -289,15 +289,14 @@ class Retriever:
         restored: bool = False, load: Loader | None = None,
     ) -> None:  # fmt: skip
         try:
-            state = decode(slot.task, blob, self.node.operator, gated=self.node.gated, load=load)
+            state = decode(slot.task, blob, self.node.operator, gated=True, load=load)
         except MalformedMessage as error:
             self.bad_blobs += 1
             self.node._tell("state refused", task=slot.task, why=str(error))
             self._later(slot)
             return
         if restored:  # the record is durable, and so is what it holds
-            state.durable = dict(state.positions)
-            state.durable_batches = dict(state.batches)
+            state.settle()
             for lane in state.outbox.lanes.values():
                 lane.released = lane.last
         self._install(slot, state, len(blob), transfer_s)

@@ -291,6 +291,11 @@ class FeederClient:
             self.shell.stop("abandoned")
             self.transport.close()
 
+    @property
+    def closed(self) -> bool:
+        """Whether it has left."""
+        return self._closed
+
     def fail(self, error: Exception) -> None:
         """Let the caller of `feed` and `close` know that the deployment has failed."""
         self.failure = self.failure or error

@@ -13,6 +13,7 @@ launcher's business.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import pickle
 import secrets
@@ -80,6 +81,8 @@ TIDY_S = 1.0
 STOPPED = "this operator was stopped: deploy it again"
 ASK_S = 10.0
 """How long the master's thread may take for a question."""
+STOP_S = 2.0
+"""How long a process may take to hear that it shall stop; whoever does not is killed."""
 
 
 class Driver:
@@ -215,6 +218,9 @@ class Driver:
         if tables is not None:
             tables.open()
         self.guard.watch()
+        atexit.register(
+            self.stop
+        )  # a program that forgets to stop shall end, and leave nothing behind
         self.transport = Transport(
             self.shell.give,
             run=self.run,
@@ -242,6 +248,7 @@ class Driver:
         if self._stopping:
             return
         self._stopping = True
+        atexit.unregister(self.stop)
         HEAP.release(self)
         for feeder in self.feeders:
             feeder.fail(DeployError(STOPPED))
@@ -252,14 +259,14 @@ class Driver:
         if self.lost_tasks:
             log.warning("%s", self._lost())
         asked, reader = self._addresses(), self.reader()
+        self.shell.stop("stopped")  # before the nodes: what ends from here on is no loss
         for address in asked.values():
-            reader.ask(address, "stop")
+            reader.ask(address, "stop", timeout_s=STOP_S)
         if asked:  # whoever is still starting cannot hear; it is killed below
             self.staff.wait_until(
                 lambda running: asked.keys().isdisjoint(n for n, _ in running), drain_s_max
             )
         self.launcher.close(drain_s_max)
-        self.shell.stop("stopped")
         self.transport.close()
         self.guard.close()
 
@@ -355,7 +362,7 @@ class Driver:
 
     @property
     def exits(self) -> list[ProcessExit]:
-        """The processes that have ended, in order."""
+        """The processes that have ended, in order; the newest of them."""
         return self.staff.exits
 
     def _launch(self, action: Launch) -> None:
@@ -425,9 +432,7 @@ class Driver:
         if tell.what == "fenced":
             why = "a later driver has taken over this checkpoint: of two only the newer goes on"
             self._fail(DeployError(why))
-        if (
-            tell.what == "state lost" and not self._stopping
-        ):  # nodes that were told to go lose nothing
+        if tell.what == "state lost":
             self.lost_tasks.update(tell.facts["tasks"])
         number = tell.facts.get("migration")
         if tell.what == "rescaling":
@@ -460,7 +465,7 @@ class Driver:
             tasks=self.tasks, settings=self.settings, generation=self.generation,
             host=self.host, zookeeper=self._zookeeper, **options,
         )  # fmt: skip
-        self.feeders.append(feeder)
+        self.feeders = [f for f in self.feeders if not f.closed] + [feeder]
         return feeder
 
     def check_feeder(self, name: str) -> None:

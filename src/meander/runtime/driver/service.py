@@ -95,7 +95,10 @@ class DriverService:
         """Give the client that commits, made when it is first needed."""
         driver = self._driver
         with self._lock:
-            if self._committer is None or not self._committer.alive:
+            if self._committer is not None and not self._committer.alive:
+                self._committer.close()
+                self._committer = None
+            if self._committer is None:
                 self._committer = QueryClient(
                     self.about(), driver.address, driver.issue(PEERS), host=driver.host
                 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 
 from meander.errors import CheckpointError, MeanderError, OperatorError
@@ -15,6 +16,8 @@ from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 
 log = logging.getLogger(__name__)
 
+EXITS_MAX = 1000
+"""Ends of processes that are remembered, the newest."""
 FAILED_STARTS_MAX = 5
 """Launches in a row that end before they register: then something is wrong for good."""
 CRASHES_MAX = 5
@@ -41,7 +44,7 @@ class Supervisor:
     """The book of processes. Safe to use from any thread."""
 
     def __init__(self, launcher: Launcher) -> None:
-        self.exits: list[ProcessExit] = []
+        self._exits: deque[ProcessExit] = deque(maxlen=EXITS_MAX)
         self._launcher = launcher
         self._running: set[tuple[str, int]] = set()
         """(name, incarnation) of what was launched and has not ended."""
@@ -62,9 +65,15 @@ class Supervisor:
         """Enter the end of a process."""
         log.info("%s %s/%d: %s", ended.reason.value, ended.name, ended.incarnation, ended.detail)
         with self._changed:
-            self.exits.append(ended)
+            self._exits.append(ended)
             self._running.discard((ended.name, ended.incarnation))
             self._changed.notify_all()
+
+    @property
+    def exits(self) -> list[ProcessExit]:
+        """The processes that have ended, in order; the newest of them."""
+        with self._changed:
+            return list(self._exits)
 
     def wait_until(self, true: Callable[[set[tuple[str, int]]], bool], timeout_s: float) -> bool:
         """Wait until something holds of the processes that run."""
@@ -107,6 +116,8 @@ class Supervisor:
                 f"{ended.name} crashes again and again: {ended.detail}\n{ended.trace}"
             )
         peer = master.membership.peers.get(ended.name)
+        if peer is None and ended.kind == "node":
+            return None  # it has left long ago, and the master has forgotten it
         if peer is not None and peer.incarnation != ended.incarnation:
             return None  # its successor is starting already: it was known, and seen to be lost
         if peer is not None and peer.status is not Status.STARTING:

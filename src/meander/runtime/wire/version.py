@@ -10,6 +10,8 @@ from meander import __version__
 
 WIRE = 1
 """Raised with every change of the wire format."""
+REQUEST_BYTES_MAX = 16 * 2**20
+"""What a request may have; one that names a million tasks has about 10 MiB."""
 
 
 @cache
