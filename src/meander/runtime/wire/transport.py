@@ -26,13 +26,13 @@ import pyarrow as pa
 from pyarrow import flight
 
 from meander.errors import MalformedMessage, MeanderError
+from meander.model import NAME_CHARS_MAX
 from meander.protocol.messages import Envelope, Event, PeerId, PeerLost
 from meander.runtime.wire.auth import Door, host_of
 from meander.runtime.wire.codec import HEADER_BYTES_MAX, decode
 from meander.runtime.wire.credentials import LOOPBACK, Credentials
 from meander.runtime.wire.link import PeerLink
 from meander.runtime.wire.publisher import TablePublisher
-from meander.runtime.wire.typed import NAME_CHARS_MAX
 from meander.runtime.wire.version import versions
 
 WELCOME: Final = b"welcome"

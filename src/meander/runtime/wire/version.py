@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 from meander import __version__
 
-WIRE = 1
+WIRE = 2
 """Raised with every change of the wire format."""
 
 
