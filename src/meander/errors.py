@@ -6,6 +6,7 @@
     ├── DeadlockError         full nodes wait for each other and no round helps (exit 3)
     ├── TooLargeError         more than an exact method can do; names the method that can
     ├── OperatorError         an operator failed; names operator, task, and its rows or method
+    ├── OperatorRuleError     an operator breaks a rule of operators; names rule, batch and task
     ├── StateError            dumped state that cannot be loaded; nothing of it was taken over
     ├── CheckpointError       a checkpoint that cannot be used: broken, or of something else
     ├── SumOverflowError      a sum of integers left 64 bits
@@ -115,6 +116,37 @@ class OperatorError(MeanderError):
         if rows[1] > rows[0]:
             place += f", rows {rows[0]} to {rows[1] - 1}"
         super().__init__(f"{operator} failed in {place}: {why}")
+
+
+class OperatorRuleError(MeanderError, AssertionError):
+    """An operator breaks a rule that all operators must keep (`meander.testing.check`).
+
+    Attributes:
+        operator: the name of the operator's class.
+        rule: a word for the rule, of `meander.testing.check.RULES`.
+        batch: after which batch it was seen, counted from 0.
+        task: which task it was seen in; None: it concerns no single one.
+        expected: what a plain run shows, in short.
+        found: what was found instead.
+    """
+
+    def __init__(
+        self,
+        operator: str,
+        rule: str,
+        sentence: str,
+        batch: int,
+        task: int | None,
+        expected: str,
+        found: str,
+    ) -> None:
+        self.operator, self.rule, self.batch, self.task = operator, rule, batch, task
+        self.expected, self.found = expected, found
+        place = f"after batch {batch}" + ("" if task is None else f" in task {task}")
+        super().__init__(
+            f"{operator} breaks the rule {rule!r} {place}: {sentence}\n"
+            f"  expected: {expected}\n  found:    {found}"
+        )
 
 
 class StateError(MeanderError):

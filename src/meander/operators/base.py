@@ -13,6 +13,8 @@ Rules for those who write one
   3. `dump` does not change the state, and what it gave does not change later.
   4. `load(dump(state))` behaves as `state` does, in every later call.
   5. When `process` raises, the state is never used again: it is restored from elsewhere.
+
+`meander.testing.check(operator, batches)` tries whether they are kept.
 """
 
 from __future__ import annotations

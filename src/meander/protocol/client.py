@@ -100,7 +100,7 @@ class Client(Machine):
         if self.table is None:
             self._send(MASTER, Hello(self.kind, self.instance, self.server, self.address))
         else:
-            self._send(MASTER, self._beat_body()._replace(trouble=self._store_trouble()))
+            self._send(MASTER, self._beat_body()._replace(trouble=_short(self._store_trouble())))
 
     def beat_meanwhile(self, epoch: Epoch, now: float) -> Envelope:
         """Ask for the lease while an event is being handled, and take long: it may be any thread.

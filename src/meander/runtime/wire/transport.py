@@ -31,6 +31,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from meander.errors import MalformedMessage
+from meander.model import NAME_CHARS_MAX
 from meander.protocol.messages import MASTER, Envelope, Event, PeerId, PeerLost
 from meander.runtime.wire.auth import FINAL, Door, host_of
 from meander.runtime.wire.codec import HEADER_BYTES_MAX, decode
@@ -38,7 +39,6 @@ from meander.runtime.wire.credentials import LOOPBACK, Credentials
 from meander.runtime.wire.link import PeerLink
 from meander.runtime.wire.publisher import TablePublisher
 from meander.runtime.wire.pulse import WHO, Pulse, look
-from meander.runtime.wire.typed import NAME_CHARS_MAX
 from meander.runtime.wire.version import REQUEST_BYTES_MAX, versions
 
 WELCOME: Final = b"welcome"
