@@ -12,7 +12,7 @@ that takes longer than the window.
 
     live          rounds that fit the pause budget
     all_at_once   the same moves in one round
-    restart       stop, write, start, read (`restart`)
+    restart       stop, write, start, read (`baselines.restart`)
     control       nothing happens; its median latency is what `pause_within_budget_share` allows on top
 
 In the end every count is compared with what was sent, computed by NumPy.
@@ -21,10 +21,9 @@ In the end every count is compared with what was sent, computed by NumPy.
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import count, cycle
 from typing import Any
@@ -36,11 +35,12 @@ import pyarrow.compute as pc
 
 from meander.errors import InputError, MeanderError
 from meander.operators import WordCount
-from meander.runtime.clients.feeder import FeederClient
+from meander.run.flow import Intake, Rescaling, Site, Step, flow
 from meander.runtime.driver.driver import Driver
-from meander.runtime.driver.monitor import TRACE_CHUNKS_MAX, Monitor, Samples
+from meander.runtime.driver.monitor import TRACE_CHUNKS_MAX, Samples
 from meander.runtime.process.warm import settle_heap, warm_up
-from meander.sources.pacing import evenly, paced
+from meander.sources.pacing import evenly
+from meander_lab.baselines.restart import CHECKPOINT_S, RestartSite, checkpoint_folder
 
 MODES = ("live", "all_at_once", "restart")
 CONTROL = "control"
@@ -56,12 +56,15 @@ SATURATION_ROWS = 4096
 POOL_BATCHES = 64
 PIECE_S = 0.01
 """One batch of the stream covers so much time."""
+LEAD_S = 0.2
+"""Between the last preparation and the first row."""
 MIGRATION_S_MAX = 600.0
 POLL_S = 5.0
 """How often the nodes' traces are fetched: that takes tens of milliseconds of every node's and the
 feeder's time, so rarely. A node that leaves hands over what is left."""
 
-Deploy = Callable[[WordCount], AbstractContextManager[Driver]]
+Deploy = Callable[..., AbstractContextManager[Driver]]
+"""`deploy(operator, nodes, checkpoints, checkpoint_s)`: None for no checkpoints."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,7 @@ class OpenLoad:
     def __iter__(self) -> Iterator[Any]:
         return cycle(self._batches)
 
-    def feed(self, feeder: FeederClient, k: int, due_s: float | None = None) -> None:
+    def feed(self, feeder: Intake, k: int, due_s: float | None = None) -> None:
         """Feed the k-th batch, and count it."""
         feeder.feed(self._batches[k % POOL_BATCHES], due_s=due_s)
         self._fed[k % POOL_BATCHES] += 1
@@ -140,23 +143,23 @@ class OpenLoad:
         return found.astype(np.int64)
 
 
-def fill(feeder: FeederClient, setting: LiveSetting) -> None:
+def fill(feeder: Intake, setting: LiveSetting) -> None:
     """Load the state: every key once."""
     for first in range(0, setting.keys, FILL_ROWS):
         feeder.feed(setting.batch(np.arange(first, min(first + FILL_ROWS, setting.keys))))
     feeder.flush(timeout_s=MIGRATION_S_MAX)
 
 
-def saturation(feeder: FeederClient, load: OpenLoad, seconds: float) -> float:
+def saturation(feeder: Intake, load: OpenLoad, seconds: float) -> float:
     """Feed as fast as there is room, and give rows a second."""
     feeder.flush()
-    began, rows = time.perf_counter(), feeder.rows
+    began, rows = time.perf_counter(), load.rows
     for k in count():
         load.feed(feeder, k)
         if time.perf_counter() - began >= seconds:
             break
     feeder.flush()
-    return (feeder.rows - rows) / (time.perf_counter() - began)
+    return (load.rows - rows) / (time.perf_counter() - began)
 
 
 def compare(
@@ -211,96 +214,92 @@ def _share(waits: Samples, limit_ms: float) -> float:
     return float(waits.rows[waits.latency_us <= limit_ms * 1000].sum()) / rows if rows else 1.0
 
 
-def _measure(mode: str, setting: LiveSetting, deploy: Deploy, rate: float | None) -> dict[str, Any]:
+@contextmanager
+def _site(mode: str, setting: LiveSetting, deploy: Deploy) -> Iterator[Site]:
+    """Deploy; for a restart with checkpoints, which it goes on from."""
     operator = WordCount()
     operator.trace_chunks_max = TRACE_CHUNKS_MAX
-    with deploy(operator) as driver, driver.feeder("load") as feeder:
-        fill(feeder, setting)
-        driver.plan(setting.to, pause_ms=setting.pause_ms)  # has the planner compiled
+    with ExitStack() as stack:
+        kind, folder = Site, None
+        if mode == "restart":
+            size = int(setting.state_mb * 2**20)
+            kind, folder = RestartSite, str(stack.enter_context(checkpoint_folder(size)))
+        yield stack.enter_context(
+            kind(lambda nodes: deploy(operator, nodes, folder, CHECKPOINT_S), setting.nodes)
+        )
+
+
+def _measure(mode: str, setting: LiveSetting, deploy: Deploy, rate: float | None) -> dict[str, Any]:
+    with _site(mode, setting, deploy) as site:
+        fill(site, setting)
+        site.driver.plan(setting.to, pause_ms=setting.pause_ms)  # has the planner compiled
         loads, top = list[OpenLoad](), None
         if rate is None:
             loads.append(OpenLoad(setting, SATURATION_ROWS))
-            top = saturation(feeder, loads[0], max(2.0, setting.seconds * SHARES["warm"]))
+            top = saturation(site, loads[0], max(2.0, setting.seconds * SHARES["warm"]))
             rate = LOAD_SHARE * top
         loads.append(OpenLoad(setting, max(1, round(rate * PIECE_S))))
-        with Monitor(driver, poll_s=POLL_S) as monitor:
-            times, facts, owners = _flow(mode, setting, driver, feeder, loads[-1], rate)
-            feeder.flush(timeout_s=MIGRATION_S_MAX)
-        exact, size = _check(setting, driver, loads)
+        with site.watched(POLL_S):
+            times, facts, moved = _flow(mode, setting, site, loads[-1], rate)
+            site.flush(timeout_s=MIGRATION_S_MAX)
+        exact, size = _check(setting, site, loads)
     return {
-        **_windows(monitor.samples(), times, owners), **facts,
+        **_windows(site.samples(), times, moved), **facts,
         "exact": exact, "rows_checked": setting.keys + sum(load.rows for load in loads),
         "state_bytes": size, "rate_rows_s": rate, "saturation_rows_s": top,
     }  # fmt: skip
 
 
 def _flow(
-    mode: str,
-    setting: LiveSetting,
-    driver: Driver,
-    feeder: FeederClient,
-    load: OpenLoad,
-    rate: float,
-) -> tuple[dict[str, float], dict[str, Any], tuple[Any, Any]]:
-    """Let the stream flow, and do what the mode says at its time."""
-    start, trouble = time.time() + 0.2, list[BaseException]()
-
-    def feed() -> None:
-        try:
-            for k, _, due_s in paced(evenly(load, rate, setting.seconds), start):
-                load.feed(feeder, k, due_s)
-        except BaseException as error:  # raised again in the thread that waits
-            trouble.append(error)
-
-    thread = threading.Thread(target=feed, name="stream")
-    thread.start()
+    mode: str, setting: LiveSetting, site: Site, load: OpenLoad, rate: float
+) -> tuple[dict[str, float], dict[str, Any], list[int]]:
+    """Let the stream flow, and do what the mode says at its time; name the tasks that moved."""
     spans = {name: share * setting.seconds for name, share in SHARES.items()}
-    begin = start + spans["warm"] + spans["before"]
-    while time.time() < begin and thread.is_alive():
-        time.sleep(min(0.05, max(0.0, begin - time.time())))
-    before, began = _owners(driver), time.time()
-    facts = {"duration_s": 0.0, "bytes_moved": 0} if trouble else _migrate(mode, setting, driver)
-    ended = time.time()
-    thread.join()
-    if trouble:
-        raise trouble[0]
+    pause = setting.pause_ms if mode == "live" else None
+    step = Step(spans["warm"] + spans["before"], setting.to, pause_ms=pause)
+    start = time.time() + LEAD_S
+
+    def act(step: Step) -> tuple[float, float, dict[str, Any], list[int]]:
+        began = time.time()
+        facts, moved = _migrate(mode, site, step)
+        return began, time.time(), facts, moved
+
+    def feed(k: int, _: Any, due_s: float | None) -> None:
+        load.feed(site, k, due_s)
+
+    pieces = evenly(load, rate, setting.seconds)
+    ((began, ended, facts, moved),) = flow(pieces, feed, [step], act, start)
     times = {
         "before": start + spans["warm"], "began": began, "ended": ended,
         "during": began + spans["during"], "after": start + setting.seconds,
     }  # fmt: skip
-    return times, facts, (before, _owners(driver))
+    return times, facts, moved
 
 
-def _owners(driver: Driver) -> tuple[str, ...]:
-    return driver.shell.call(lambda m: tuple(m.ledger.owner)).result(10.0)
-
-
-def _migrate(mode: str, setting: LiveSetting, driver: Driver) -> dict[str, Any]:
+def _migrate(mode: str, site: Site, step: Step) -> tuple[dict[str, Any], list[int]]:
     if mode == CONTROL:
-        return {"duration_s": 0.0, "bytes_moved": 0}
+        return {"duration_s": 0.0, "bytes_moved": 0}, []
     began = time.monotonic()
-    if mode == "restart":
-        phases = driver.restart(setting.to)
-        size = int(phases.pop("bytes", 0))
-        return {"duration_s": time.monotonic() - began, "bytes_moved": size, "phases": dict(phases)}
-    pause = setting.pause_ms if mode == "live" else None
-    preview = driver.plan(setting.to, pause_ms=pause)
-    report = driver.rescale(setting.to, pause_ms=pause).wait(MIGRATION_S_MAX)
+    if isinstance(site, RestartSite):
+        done = site.restart(step.nodes)
+        told = {"bytes_moved": done.bytes_moved, "phases": done.phases}
+        return {"duration_s": done.seconds, **told}, list(range(site.driver.tasks))
+    moving = Rescaling(site.driver, step)
+    report = moving.end(MIGRATION_S_MAX)
     errors = [abs(r["predicted_s"] - r["measured_s"]) * 1000 for r in report.rounds]
     return {
         "duration_s": time.monotonic() - began, "bytes_moved": report.bytes_moved,
         "tasks_moved": report.moved, "rounds": [dict(r) for r in report.rounds],
         "pause_measured_ms": 1000 * report.pause_s, "pause_predicted_ms": 1000 * report.predicted_s,
         "pause_prediction_error_ms": float(np.mean(errors)) if errors else 0.0,
-        "too_large": list(preview.too_large),
-    }  # fmt: skip
+        "too_large": list(moving.preview.too_large),
+    }, moving.moved  # fmt: skip
 
 
-def _windows(samples: Samples, times: dict[str, float], owners: tuple[Any, Any]) -> dict[str, Any]:
+def _windows(samples: Samples, times: dict[str, float], moved: list[int]) -> dict[str, Any]:
     """Sum up latencies before, during and after; rows of tasks that moved apart."""
     during = samples.due(times["began"], times["during"])
     worst = samples.due(times["began"], max(times["during"], times["ended"]))
-    moved = [t for t, (a, b) in enumerate(zip(*owners, strict=True)) if a != b]
     parts = {
         "before": samples.due(times["before"], times["began"]).summary(),
         "during": during.summary(),
@@ -324,10 +323,10 @@ def _windows(samples: Samples, times: dict[str, float], owners: tuple[Any, Any])
     }
 
 
-def _check(setting: LiveSetting, driver: Driver, loads: list[OpenLoad]) -> tuple[bool, int]:
+def _check(setting: LiveSetting, site: Site, loads: list[OpenLoad]) -> tuple[bool, int]:
     """Compare every count with what was sent; give the size of the state as well."""
-    tasks = driver.metrics()["tasks"].values()
-    table = driver.state(timeout_s=MIGRATION_S_MAX)
+    size = site.state_bytes()
+    table = site.driver.state(timeout_s=MIGRATION_S_MAX)
     ids = pc.utf8_slice_codeunits(table["word"], start=setting.key_bytes - DIGITS)
     numbers = ids.cast(pa.int64()).to_numpy()
     expected = 1 + sum(load.counts(setting.keys) for load in loads)
@@ -335,4 +334,4 @@ def _check(setting: LiveSetting, driver: Driver, loads: list[OpenLoad]) -> tuple
         raise MeanderError("there was no load")
     complete = len(numbers) == setting.keys and len(np.unique(numbers)) == setting.keys
     equal = complete and bool((table["count"].to_numpy() == expected[numbers]).all())
-    return equal, sum(task[2] for task in tasks)
+    return equal, size

@@ -86,11 +86,16 @@ def deploying(setting: LiveSetting, *, spark: bool) -> Iterator[Deploy]:
     """Give what starts the nodes: processes of this machine, or tasks of a Spark session."""
     if not spark:
         from meander.runtime.driver.driver import Driver
+        from meander.runtime.driver.launch import WarmLauncher
 
-        def here(operator: WordCount) -> Driver:
-            return Driver(operator, tasks=setting.tasks, nodes=setting.nodes)
+        def here(operator: WordCount, nodes: int, folder: str | None, every_s: float) -> Driver:
+            return Driver(
+                operator, tasks=setting.tasks, nodes=nodes, launcher=launcher, checkpoints=folder,
+                checkpoint_s=every_s,
+            )  # fmt: skip
 
-        yield here
+        with WarmLauncher() as launcher:
+            yield here
         return
     import meander
     from meander.spark.cluster.session import local
@@ -99,10 +104,13 @@ def deploying(setting: LiveSetting, *, spark: bool) -> Iterator[Deploy]:
     session = local(nodes=most)
 
     @contextmanager
-    def there(operator: WordCount) -> Iterator[Driver]:
+    def there(
+        operator: WordCount, nodes: int, folder: str | None, every_s: float
+    ) -> Iterator[Driver]:
         with meander.deploy(
-            session, operator, setting.tasks, setting.nodes, nodes_max=most
-        ) as elastic:
+            session, operator, setting.tasks, nodes, nodes_max=most, checkpoint=folder,
+            checkpoint_s=every_s,
+        ) as elastic:  # fmt: skip
             yield elastic.driver
 
     try:

@@ -157,10 +157,6 @@ class Retriever:
         if slot is None:
             return
         key = slot.chain[slot.link].key
-        if "#" not in key:  # a whole state, left behind by another node
-            if key == event.key and event.data is not None:
-                self._install_blob(slot, event.data, self.node._now - slot.since, restored=True)
-            return
         if event.data is None:
             self._unusable(slot, event.fault or f"{event.key} is missing")
             return
@@ -247,9 +243,8 @@ class Retriever:
     # ------------------------------------------------------------------ install
 
     def _install_blob(
-        self, slot: Slot, blob: bytes, transfer_s: float, *,
-        restored: bool = False, load: Loader | None = None,
-    ) -> None:  # fmt: skip
+        self, slot: Slot, blob: bytes, transfer_s: float, *, load: Loader | None = None
+    ) -> None:
         try:
             state = decode(slot.task, blob, self.node.operator, gated=self.node.gated, load=load)
         except MalformedMessage as error:
@@ -257,11 +252,6 @@ class Retriever:
             self.node._tell("state refused", task=slot.task, why=str(error))
             self._later(slot)
             return
-        if restored:  # the record is durable, and so is what it holds
-            state.durable = dict(state.positions)
-            state.durable_batches = dict(state.batches)
-            for lane in state.outbox.lanes.values():
-                lane.released = lane.last
         self._install(slot, state, len(blob), transfer_s)
 
     def _release(self, slot: Slot) -> None:

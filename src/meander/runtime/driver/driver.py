@@ -50,7 +50,6 @@ from meander.runtime.wire.credentials import LOOPBACK, Credentials
 from meander.runtime.wire.publisher import board
 from meander.runtime.wire.transport import Transport
 from meander.wiring import Planners, carrier, warm
-from meander_lab.baselines import restart as baseline
 
 __all__ = ["DeployError", "Driver"]
 
@@ -427,6 +426,10 @@ class Driver:
 
         return self.shell.call(find).result(ASK_S)
 
+    def owners(self) -> tuple[NodeId, ...]:
+        """Name the owner of every task."""
+        return self.shell.call(lambda m: tuple(m.ledger.owner)).result(ASK_S)
+
     def status(self) -> dict[str, Any]:
         """Tell where things stand."""
         found: dict[str, Any] = self.shell.call(lambda m: m.status()).result(ASK_S)
@@ -462,8 +465,7 @@ class Driver:
 
     def _owners(self) -> tuple[list[NodeId], dict[NodeId, str]]:
         """Name the owner of every task, and where the nodes are."""
-        owners = self.shell.call(lambda m: list(m.ledger.owner)).result(ASK_S)
-        return owners, self.nodes()
+        return list(self.owners()), self.nodes()
 
     def drain(self, timeout_s: float = 60.0) -> None:
         """Wait until an operator that feeds its own input has taken all of it; flush feeders before.
@@ -530,13 +532,6 @@ class Driver:
 
     def _plan(self, problem: Problem) -> Plan:
         return self._planners.plan(self.policy, problem)
-
-    def restart(self, nodes: int) -> dict[str, float]:
-        """Go to another number of nodes the old way (see `restart`). Phases in seconds.
-
-        Feeders of this driver are paused. Feeders elsewhere must be stopped by their owners before.
-        """
-        return baseline.restart(self, nodes)
 
 
 def _pickle(operator: Operator[Any]) -> bytes:

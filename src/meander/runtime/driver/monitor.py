@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -98,6 +98,13 @@ class Samples:
             return np.concatenate(parts) if parts else np.zeros(0, dtype=kind)
 
         return cls(*(column(n) for n in ("due_us", "latency_us", "task", "waited", "rows")))
+
+    @classmethod
+    def join(cls, parts: Sequence[Samples]) -> Samples:
+        """Put samples of several monitors together."""
+        every = [cls.of([]), *parts]
+        names = [field.name for field in fields(cls)]
+        return cls(*(np.concatenate([getattr(part, name) for part in every]) for name in names))
 
 
 @dataclass(frozen=True)

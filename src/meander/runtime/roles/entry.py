@@ -36,7 +36,6 @@ from meander.runtime.roles.node_service import NodeService
 from meander.runtime.store.durable import DurableStore, FileStore, NoStore, StoreWorker
 from meander.runtime.store.spill import DiskSpill
 from meander.runtime.wire.credentials import LOOPBACK
-from meander_lab.baselines.restart import Vault, VaultStore
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +96,7 @@ def run_node(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> Pro
             spec.name, spec.incarnation, spec.settings, spec.generation, server, adapter
         )
         place = ProcessHost(spec, node, host, operator.schema, adapter)
-        place.open(StoreWorker(VaultStore(_store(spec), spec.credentials)))
+        place.open(StoreWorker(_store(spec)))
         NodeService(place, node, adapter)
         try:
             return place.serve(gone)
@@ -119,18 +118,13 @@ def run_server(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> P
         server = StateServer(spec.name, spec.settings, spec.generation, instance(spec), spill)
         place = ProcessHost(spec, server, host)
         place.open(StoreWorker(NoStore()))
-        assert place.transport is not None
-        vault = Vault()
-        place.transport.answers["vault"] = vault.give
-        place.transport.puts = vault.take
-        place.transport.actions["clear vault"] = vault.clear
         needed_at = time.monotonic()
 
         def idle() -> bool:
             nonlocal needed_at
             table = server.table
             needed = table is None or any(m.server == spec.name for m in table.members.values())
-            if needed or server.held or vault.blobs:
+            if needed or server.held:
                 needed_at = time.monotonic()
             return time.monotonic() - needed_at > SERVER_IDLE_S
 

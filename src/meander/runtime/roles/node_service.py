@@ -25,7 +25,6 @@ from meander.runtime.process.stopwatch import TimedCheckpointer
 from meander.runtime.roles.host import ProcessHost
 from meander.runtime.roles.output_service import OutputService
 from meander.runtime.wire.transport import Transport
-from meander_lab.baselines.restart import bequeath
 
 
 def moment(slot: Slot) -> str:
@@ -46,7 +45,6 @@ class NodeService:
 
     def __init__(self, place: ProcessHost, node: Node, adapter: OperatorAdapter) -> None:
         self.node, self.adapter = node, adapter
-        self.credentials = place.spec.credentials
         assert place.shell is not None
         assert place.transport is not None
         self.shell: Shell = place.shell
@@ -55,7 +53,6 @@ class NodeService:
         self.transport.answers["state"] = self.state
         self.transport.answers["outputs"] = self.outputs
         self.transport.answers["trace"] = self.trace
-        self.transport.actions["bequeath"] = self.bequeath
         self.transport.actions["metrics"] = self.metrics
         self.transport.actions["loop"] = self.loop
 
@@ -102,10 +99,6 @@ class NodeService:
         codes = pa.array([0] * rows, pa.int32())
         when = pa.DictionaryArray.from_arrays(codes, [when])
         return served, table.append_column(free("as_of", taken), when)
-
-    def bequeath(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Write every task's state into a state server's vault, for the restart baseline."""
-        return bequeath(self.shell, self._serving(), str(fields["server"]), self.credentials)
 
     def loop(self, fields: Mapping[str, Any]) -> dict[TaskId, tuple[int, int]]:
         """Tell how much each task has put into its loop and taken out of it."""
