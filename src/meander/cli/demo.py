@@ -62,9 +62,9 @@ def explain() -> int:
     """Plan a small rescale and explain every part of it."""
     _announce()
     from meander.cli import compare
-    from meander.cli.instances import instance
     from meander.planning import plan
     from meander.planning.exact.rounds import PauseBudget, RoundLimits, rounds
+    from meander.planning.instances import instance
     from meander.show import picture
 
     problem = instance(64, 6, 8, "0.2")

@@ -66,7 +66,7 @@ def carry_out(wish: RunOptions, show: Show, say: Say) -> dict[str, Any]:
 
 def _warm(policy: str) -> None:
     """Compile everything while Spark starts; nodes and planner then find it on disk."""
-    from meander.cli.instances import instance
+    from meander.planning.instances import instance
     from meander.spark.cluster.daemon import warm
     from meander.wiring import planner
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from meander.errors import MalformedMessage
 from meander.model import TaskId
 from meander.protocol import records
-from meander.protocol.edges.feeder import restored
 from meander.protocol.messages import NEVER, NOT_YET, STORE, Drop, Fetch, Load, Loaded, Part
 from meander.protocol.node.slot import Cause, Slot, TaskPhase
+from meander.protocol.outbox import restored
 from meander.protocol.records import Base
 from meander.protocol.state import Loader, TaskState, checksum, decode
 

@@ -34,11 +34,11 @@ from meander.protocol.node.retriever import UNUSABLE
 from meander.protocol.settings import Settings
 from meander.runtime.clients.feeder import FeederClient
 from meander.runtime.clients.reader import Reader
+from meander.runtime.driver import loop_drain
 from meander.runtime.driver.handle import Preview, RescaleHandle, preview, snapshot
 from meander.runtime.driver.launch import Launcher, LocalLauncher
 from meander.runtime.driver.service import DriverService
 from meander.runtime.driver.supervisor import DeployError, Supervisor
-from meander.runtime.process import loop_drain as quiet
 from meander.runtime.process.outputs import ROWS_MAX
 from meander.runtime.process.shell import Shell
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, live_settings
@@ -473,7 +473,7 @@ class Driver:
         Raises:
             NotQuietError: if that does not happen in time.
         """
-        quiet.drain(self, timeout_s)
+        loop_drain.drain(self, timeout_s)
 
     # ------------------------------------------------------------------ rescaling
 

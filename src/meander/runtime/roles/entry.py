@@ -18,7 +18,7 @@ import socket
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from meander.errors import OperatorError
 from meander.operators.base import Operator, check_operator
@@ -28,6 +28,7 @@ from meander.protocol.node.node import Node
 from meander.protocol.node.slot import TaskPhase
 from meander.runtime.clients.feeder import FeederClient
 from meander.runtime.process.adapter import OperatorAdapter
+from meander.runtime.process.source import SourceBatch
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 from meander.runtime.process.stopwatch import TimedCheckpointer
 from meander.runtime.process.warm import settle_heap, warm_up
@@ -44,16 +45,6 @@ STATS_S = 1.0
 SERVER_IDLE_S = 10.0
 """How long a state server stays that nobody needs."""
 TRACE_CHARS_MAX = 8000
-
-
-class SourceBatch(NamedTuple):
-    """What a feeder's source gives."""
-
-    offset: int
-    """Ascends; the same batch has the same offset whenever the source is read."""
-    batch: Any
-    due_s: float | None = None
-    """When its rows are due, in seconds since 1970; None: now."""
 
 
 class LiveNode(Node):

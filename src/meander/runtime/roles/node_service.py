@@ -18,8 +18,8 @@ from meander.protocol.node.node import Node
 from meander.protocol.node.slot import Slot, TaskPhase
 from meander.runtime.clients.driver_client import ONCE, free
 from meander.runtime.clients.reader import NOTHING
-from meander.runtime.process import loop_drain as quiet
 from meander.runtime.process.adapter import OperatorAdapter
+from meander.runtime.process.loop_counts import Counts, counts
 from meander.runtime.process.shell import Shell
 from meander.runtime.process.stopwatch import TimedCheckpointer
 from meander.runtime.roles.host import ProcessHost
@@ -100,9 +100,9 @@ class NodeService:
         when = pa.DictionaryArray.from_arrays(codes, [when])
         return served, table.append_column(free("as_of", taken), when)
 
-    def loop(self, fields: Mapping[str, Any]) -> dict[TaskId, tuple[int, int]]:
+    def loop(self, fields: Mapping[str, Any]) -> Counts:
         """Tell how much each task has put into its loop and taken out of it."""
-        return self.shell.call(quiet.counts).result(CALL_S_MAX)
+        return self.shell.call(counts).result(CALL_S_MAX)
 
     def outputs(self, fields: Mapping[str, Any]) -> Any:
         """Give outputs not yet fetched; `release` says what the caller has: {task: number}."""
