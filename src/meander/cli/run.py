@@ -17,7 +17,8 @@ from meander.errors import InputError
 
 if TYPE_CHECKING:
     from meander.run.apps import Application
-    from meander.run.loop import RunOptions, ScriptedRescale
+    from meander.run.flow import Step
+    from meander.run.loop import RunOptions
     from meander.sources.files import TextSource
 
 DIFFERENT = 1
@@ -82,20 +83,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     stream.add_argument("--ts-unit", default="", help="s, ms or us, for numbers since 1970")
 
 
-def rescale(text: str) -> ScriptedRescale:
+def rescale(text: str) -> Step:
     """Read `6@20s`.
 
-    >>> rescale("6@20s"), rescale("3@1.5")
-    (ScriptedRescale(nodes=6, at_s=20.0), ScriptedRescale(nodes=3, at_s=1.5))
+    >>> step = rescale("6@20s")
+    >>> step.nodes, step.at_s
+    (6, 20.0)
     """
-    from meander.run.loop import ScriptedRescale
+    from meander.run.flow import Step
 
     found = re.fullmatch(r"(\d{1,4})@(\d{1,7}(?:\.\d{1,6})?)s?", text)
     if found is None or int(found[1]) < 1:
         raise argparse.ArgumentTypeError(
             f"{text!r} is no rescale: write NODES@SECONDS, for example 6@20s"
         )
-    return ScriptedRescale(int(found[1]), float(found[2]))
+    return Step(float(found[2]), int(found[1]))
 
 
 def run(args: argparse.Namespace) -> int:

@@ -13,12 +13,13 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from meander.run.flow import Site
+from meander.runtime.driver.driver import Driver
 
 CHECKPOINT_S = 0.25
 """How often what has changed is written; a stop waits for the next time."""
@@ -26,6 +27,9 @@ DURABLE_S_MAX = 600.0
 ROOM = 8
 """A folder in memory must have so many times the state: records, their successors, and the rest."""
 MEMORY = Path("/dev/shm")
+
+DurableDeploy = Callable[[int, str | None, float], AbstractContextManager[Driver]]
+"""Starts a deployment: nodes, checkpoint folder (None: without) and how often it is written."""
 
 
 class Restarted(NamedTuple):
@@ -75,6 +79,22 @@ class RestartSite(Site):
             monitor.stop()  # with the last words of nodes that have ended
         phases["total_s"] = clock[-1] - clock[0]
         return Restarted(began_s, time.time(), phases, self.state_bytes())
+
+
+@contextmanager
+def site_of(
+    deploy: DurableDeploy, nodes: int, *, restarts: bool, state_bytes: int
+) -> Iterator[Site]:
+    """Deploy; if there will be restarts, with checkpoints, which they go on from."""
+    if not restarts:
+        with Site(lambda n: deploy(n, None, CHECKPOINT_S), nodes) as site:
+            yield site
+        return
+    with (
+        checkpoint_folder(state_bytes) as folder,
+        RestartSite(lambda n: deploy(n, str(folder), CHECKPOINT_S), nodes) as site,
+    ):
+        yield site
 
 
 @contextmanager

@@ -233,7 +233,7 @@ def _costs(plain: Side, durable: Side) -> dict[str, Any]:
 def _recovery(side: Side, rate: float) -> dict[str, Any]:
     """Kill one node under load; measure until its tasks serve again, and what others felt of it."""
     driver, load = side.driver, side.loads[-1]
-    owners = driver.shell.call(lambda m: list(m.ledger.owner)).result(10.0)
+    owners = driver.owners()
     mine = [task for task, owner in enumerate(owners) if owner == VICTIM]
     sizes = driver.metrics()["tasks"]
     trouble, over = list[BaseException](), threading.Event()

@@ -23,8 +23,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count, cycle
 from typing import Any
 
@@ -40,7 +41,7 @@ from meander.runtime.driver.driver import Driver
 from meander.runtime.driver.monitor import TRACE_CHUNKS_MAX, Samples
 from meander.runtime.process.warm import settle_heap, warm_up
 from meander.sources.pacing import evenly
-from meander_lab.baselines.restart import CHECKPOINT_S, RestartSite, checkpoint_folder
+from meander_lab.baselines.restart import RestartSite, site_of
 
 MODES = ("live", "all_at_once", "restart")
 CONTROL = "control"
@@ -63,8 +64,8 @@ POLL_S = 5.0
 """How often the nodes' traces are fetched: that takes tens of milliseconds of every node's and the
 feeder's time, so rarely. A node that leaves hands over what is left."""
 
-Deploy = Callable[..., AbstractContextManager[Driver]]
-"""`deploy(operator, nodes, checkpoints, checkpoint_s)`: None for no checkpoints."""
+Deploy = Callable[[WordCount, int, str | None, float], AbstractContextManager[Driver]]
+"""Operator, and the rest as `baselines.restart.DurableDeploy`."""
 
 
 @dataclass(frozen=True)
@@ -214,23 +215,13 @@ def _share(waits: Samples, limit_ms: float) -> float:
     return float(waits.rows[waits.latency_us <= limit_ms * 1000].sum()) / rows if rows else 1.0
 
 
-@contextmanager
-def _site(mode: str, setting: LiveSetting, deploy: Deploy) -> Iterator[Site]:
-    """Deploy; for a restart with checkpoints, which it goes on from."""
+def _measure(mode: str, setting: LiveSetting, deploy: Deploy, rate: float | None) -> dict[str, Any]:
     operator = WordCount()
     operator.trace_chunks_max = TRACE_CHUNKS_MAX
-    with ExitStack() as stack:
-        kind, folder = Site, None
-        if mode == "restart":
-            size = int(setting.state_mb * 2**20)
-            kind, folder = RestartSite, str(stack.enter_context(checkpoint_folder(size)))
-        yield stack.enter_context(
-            kind(lambda nodes: deploy(operator, nodes, folder, CHECKPOINT_S), setting.nodes)
-        )
-
-
-def _measure(mode: str, setting: LiveSetting, deploy: Deploy, rate: float | None) -> dict[str, Any]:
-    with _site(mode, setting, deploy) as site:
+    with site_of(
+        partial(deploy, operator), setting.nodes, restarts=mode == "restart",
+        state_bytes=int(setting.state_mb * 2**20),
+    ) as site:  # fmt: skip
         fill(site, setting)
         site.driver.plan(setting.to, pause_ms=setting.pause_ms)  # has the planner compiled
         loads, top = list[OpenLoad](), None

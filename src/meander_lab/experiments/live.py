@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -21,7 +21,7 @@ from meander.run.flow import Intake, Rescaling, Site, Step, flow
 from meander.runtime.driver.driver import Driver
 from meander.runtime.driver.launch import WarmLauncher
 from meander.runtime.driver.monitor import TRACE_CHUNKS_MAX, Samples
-from meander_lab.baselines.restart import CHECKPOINT_S, RestartSite, checkpoint_folder
+from meander_lab.baselines.restart import RestartSite, site_of
 from meander_lab.bench.live import LiveSetting, fill
 from meander_lab.experiments.stream import Stream
 from meander_lab.experiments.tables import Row
@@ -87,9 +87,7 @@ class LiveRun:
         return self.samples.due(self.start_s + begin_s, self.start_s + end_s)
 
 
-def run(
-    stream: Stream, where: Deployment, script: Sequence[LiveMigration], seconds: float
-) -> LiveRun:
+def run(stream: Stream, where: Deployment, script: Sequence[LiveMigration]) -> LiveRun:
     """Let the stream flow, and do what the script says."""
     restarts = any(step.mode == "restart" for step in script)
     with _site(stream, where, restarts=restarts) as site:
@@ -109,23 +107,21 @@ def run(
 
 @contextmanager
 def _site(stream: Stream, where: Deployment, *, restarts: bool) -> Iterator[Site]:
-    """Deploy; for restarts with checkpoints, which they go on from."""
     operator = stream.operator()
     operator.trace_chunks_max = TRACE_CHUNKS_MAX
-    with ExitStack() as stack:
-        launcher, folder = stack.enter_context(WarmLauncher()), None
-        if restarts:
-            size = int(max(where.fill_mb, STATE_MB) * 2**20)
-            folder = str(stack.enter_context(checkpoint_folder(size)))
 
-        def deploy(nodes: int) -> Driver:
-            return Driver(
-                operator, tasks=where.tasks, nodes=nodes, tau=Fraction(repr(where.tau)),
-                forecast=where.forecast, launcher=launcher, checkpoints=folder,
-                checkpoint_s=CHECKPOINT_S,
-            )  # fmt: skip
+    def deploy(nodes: int, folder: str | None, every_s: float) -> Driver:
+        return Driver(
+            operator, tasks=where.tasks, nodes=nodes, tau=Fraction(repr(where.tau)),
+            forecast=where.forecast, launcher=launcher, checkpoints=folder, checkpoint_s=every_s,
+        )  # fmt: skip
 
-        yield stack.enter_context((RestartSite if restarts else Site)(deploy, where.nodes))
+    size = int(max(where.fill_mb, STATE_MB) * 2**20)
+    with (
+        WarmLauncher() as launcher,
+        site_of(deploy, where.nodes, restarts=restarts, state_bytes=size) as site,
+    ):
+        yield site
 
 
 def _fill(site: Intake, size_mb: float) -> int:

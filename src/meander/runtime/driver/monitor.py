@@ -163,7 +163,7 @@ class Monitor:
         """Fetch what is new."""
         try:
             nodes = self._driver.nodes()
-            owners = self._driver.shell.call(lambda m: tuple(m.ledger.owner)).result(5.0)
+            owners = self._driver.owners()
         except (RuntimeError, TimeoutError):  # the deployment has ended
             nodes, owners = {}, ()
         if owners and (not self.owners or self.owners[-1].owners != owners):
