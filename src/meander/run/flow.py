@@ -1,7 +1,8 @@
 """A stream through a deployment, with rescales by script: the frame of everything that measures one.
 
     Site       a deployment, the feeder of its stream, and what watches both
-    flow       pieces fed when they are due; steps of a script carried out at their moment
+    Feeding    pieces fed when they are due, on a thread of their own
+    flow       the same to the end of the stream, with steps of a script carried out at their moment
     Rescaling  one rescale, from the order to its books
 
 Here is no Spark and no picture: what is fed, what a step does and what is said of it are the caller's.
@@ -160,13 +161,57 @@ class AtMoment(Protocol):
         """When it is due, in seconds of the stream."""
 
 
+Feed = Callable[[int, Any, float | None], None]
+"""Takes offset, batch and due time of a piece."""
+
+
+class Feeding:
+    """A stream on a thread of its own; what goes wrong there is raised where it is waited for.
+
+    A context manager: leaving it waits for the end of the pieces, or for the next one after `stop`.
+    """
+
+    def __init__(self, pieces: Iterable[PacedPiece], feed: Feed, start_s: float) -> None:
+        self.trouble: BaseException | None = None
+        self._over = threading.Event()
+        self._given, self._feed = paced(pieces, start_s, stop=self._over.is_set), feed
+        self._thread = threading.Thread(target=self._run, name="stream")
+
+    def __enter__(self) -> Feeding:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is not None:
+            self.stop()
+        self._thread.join()
+        if kind is None:
+            self.check()
+
+    def stop(self) -> None:
+        """End the stream where it is."""
+        self._over.set()
+
+    def check(self) -> None:
+        """Raise what has gone wrong, if something has."""
+        if self.trouble is not None:
+            raise self.trouble
+
+    def _run(self) -> None:
+        try:
+            for offset, batch, due_s in self._given:
+                self._feed(offset, batch, due_s)
+        except BaseException as error:  # raised again in the thread that waits
+            self.trouble = error
+
+
 S = TypeVar("S", bound=AtMoment)
 T = TypeVar("T")
 
 
 def flow(
     pieces: Iterable[PacedPiece],
-    feed: Callable[[int, Any, float | None], None],
+    feed: Feed,
     script: Sequence[S],
     act: Callable[[S], T],
     start_s: float,
@@ -175,7 +220,7 @@ def flow(
 
     Args:
         pieces: of the stream.
-        feed: takes offset, batch and due time of each.
+        feed: takes them.
         script: what is done, by ascending moment.
         act: does it; the stream flows on.
         start_s: when the stream begins, in seconds since 1970.
@@ -183,25 +228,11 @@ def flow(
     Returns:
         What `act` gave.
     """
-    trouble = list[BaseException]()
-
-    def run() -> None:
-        try:
-            for offset, batch, due_s in paced(pieces, start_s):
-                feed(offset, batch, due_s)
-        except BaseException as error:  # raised again in the thread that waits
-            trouble.append(error)
-
-    thread, found = threading.Thread(target=run, name="stream"), list[T]()
-    thread.start()
-    try:
+    found = list[T]()
+    with Feeding(pieces, feed, start_s) as feeding:
         for step in script:
-            while not trouble and (left := start_s + step.at_s - time.time()) > 0:
+            while feeding.trouble is None and (left := start_s + step.at_s - time.time()) > 0:
                 time.sleep(min(left, NAP_S_MAX))
-            if not trouble:
-                found.append(act(step))
-    finally:
-        thread.join()
-    if trouble:
-        raise trouble[0]
+            feeding.check()
+            found.append(act(step))
     return found

@@ -34,7 +34,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from meander.errors import InputError, MeanderError
+from meander.errors import InputError
 from meander.operators import WordCount
 from meander.run.flow import Intake, Rescaling, Site, Step, flow
 from meander.runtime.driver.driver import Driver
@@ -233,10 +233,11 @@ def _measure(mode: str, setting: LiveSetting, deploy: Deploy, rate: float | None
         with site.watched(POLL_S):
             times, facts, moved = _flow(mode, setting, site, loads[-1], rate)
             site.flush(timeout_s=MIGRATION_S_MAX)
-        exact, size = _check(setting, site, loads)
+        size = site.state_bytes()
+        right = exact(setting, site.driver.state(timeout_s=MIGRATION_S_MAX), loads)
     return {
         **_windows(site.samples(), times, moved), **facts,
-        "exact": exact, "rows_checked": setting.keys + sum(load.rows for load in loads),
+        "exact": right, "rows_checked": setting.keys + sum(load.rows for load in loads),
         "state_bytes": size, "rate_rows_s": rate, "saturation_rows_s": top,
     }  # fmt: skip
 
@@ -314,15 +315,12 @@ def _windows(samples: Samples, times: dict[str, float], moved: list[int]) -> dic
     }
 
 
-def _check(setting: LiveSetting, site: Site, loads: list[OpenLoad]) -> tuple[bool, int]:
-    """Compare every count with what was sent; give the size of the state as well."""
-    size = site.state_bytes()
-    table = site.driver.state(timeout_s=MIGRATION_S_MAX)
+def exact(setting: LiveSetting, table: Any, loads: list[OpenLoad]) -> bool:
+    """Whether every count of a state is that of what was sent."""
     ids = pc.utf8_slice_codeunits(table["word"], start=setting.key_bytes - DIGITS)
     numbers = ids.cast(pa.int64()).to_numpy()
-    expected = 1 + sum(load.counts(setting.keys) for load in loads)
-    if not isinstance(expected, np.ndarray):
-        raise MeanderError("there was no load")
+    expected = np.ones(setting.keys, dtype=np.int64)
+    for load in loads:
+        expected += load.counts(setting.keys)
     complete = len(numbers) == setting.keys and len(np.unique(numbers)) == setting.keys
-    equal = complete and bool((table["count"].to_numpy() == expected[numbers]).all())
-    return equal, size
+    return complete and bool((table["count"].to_numpy() == expected[numbers]).all())
