@@ -17,10 +17,9 @@ from meander.protocol.machine import Machine
 from meander.protocol.master.archive import Archive
 from meander.protocol.master.conductor import Conductor
 from meander.protocol.master.ledger import Ledger
-from meander.protocol.master.manifest import MANIFEST_KEY
 from meander.protocol.master.master import Master
 from meander.protocol.master.membership import Membership, Status
-from meander.protocol.messages import Ack, Acks, Dismiss, Load, PutDone
+from meander.protocol.messages import Ack, Acks, Dismiss, PutDone
 from meander.protocol.node.copier import Copier
 from meander.protocol.node.manager import MigrationManager
 from meander.protocol.node.node import Node
@@ -340,8 +339,9 @@ class IgnoresTheServersLimit(StateServer):
 
 
 class Unclaimed(Archive):
-    def claim(self):
-        self.master._out.append(Load(MANIFEST_KEY))
+    def begin(self):
+        self.claimed = True
+        super().begin()
 
 
 class StartsUnclaimed(Master):

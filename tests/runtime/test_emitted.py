@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -194,3 +195,30 @@ def test_columns_of_a_state_keep_their_names(launcher: SharedLauncher) -> None:
         "a": 2,
         "b": 1,
     }
+
+
+def test_a_checkpoint_that_begins_anew_in_the_same_folder_is_another_life(
+    launcher: SharedLauncher, tmp_path: Path
+) -> None:
+    """1. outputs of a first life are read  2. its folder is emptied, and a second life begins there and
+    emits as much  3. a reader of the first is told, and skips nothing unsaid  4. a third that goes on
+    from the second, under another name of the folder, is of the second's life."""
+    folder = tmp_path / "checkpoint"
+    options = {"checkpoints": str(folder), "checkpoint_s": 0.1}
+    ends = []
+    for seed, where in ((1, str(folder)), (2, str(folder)), (3, folder.as_uri())):
+        with deployed(launcher, **options | {"checkpoints": where}) as driver:
+            reader = reader_of(driver)
+            if seed == 2:
+                with pytest.raises(OutputsLostError, match="new checkpoint"):
+                    reader.latest(ends[0])
+            if seed == 3:
+                assert reader.latest(ends[1]) == ends[1]
+                continue
+            with driver.feeder("words") as feeder:
+                feeder.feed(Stream(seed).batch())
+            until(partial(_all_durable, reader))
+            ends.append(reader.latest())
+        if seed == 1:
+            shutil.rmtree(folder)
+    assert len({end["lineage"] for end in ends}) == 2

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from runtime_kit import SharedLauncher, Stream, children, counted, pid_of, until
@@ -19,8 +20,10 @@ from runtime_operators import Countdown
 from meander.errors import CheckpointError
 from meander.operators import Aggregate, KeyedAggregate, WordCount
 from meander.protocol.records import Ref, file_of
-from meander.runtime.clients.driver_client import DriverClient
+from meander.runtime.clients.driver_client import DriverClient, pack
+from meander.runtime.clients.feeder import FeederError
 from meander.runtime.clients.query import QueryClient, new_attempt
+from meander.runtime.driver import service as reception
 from meander.runtime.driver.driver import DeployError, Driver
 from meander.runtime.store.durable import FileStore
 from meander.runtime.store.resume import newest
@@ -252,3 +255,78 @@ def test_an_operator_goes_on_if_its_state_is_of_the_same_kind(
         Driver(WordCount(), tasks=4, launcher=launcher, **settings) as broken,  # type: ignore[arg-type]
     ):
         until(broken.check)  # raises as soon as a node has read it
+
+
+def test_a_store_that_takes_nothing_is_told_and_all_goes_on_when_it_does_again(
+    tmp_path: Path,
+    launcher: SharedLauncher,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """1. nodes cannot write their records any more  2. `status` says so and what to do, a feeder that
+    waits says what for, now and then, and so does a commit  3. the store takes them again: everything
+    is durable, and every count is right."""
+    monkeypatch.setattr(reception, "PATIENCE_S", 0.5)
+    stream = Stream(8)
+    log, away = tmp_path / "log", tmp_path / "away"
+    with Driver(
+        WordCount(), tasks=4, nodes=2, checkpoints=str(tmp_path), checkpoint_s=0.1,
+        launcher=launcher,
+    ) as driver:  # fmt: skip
+        feeder = driver.feeder("words")
+        feeder.feed(stream.batch())
+        feeder.flush(durable=True)
+        assert driver.status()["store"] is None
+        log.rename(away)
+        log.write_text("no folder: as good as a full disk")
+        feeder.feed(stream.batch())
+        until(lambda: driver.status()["store"])
+        told = driver.status()["store"]
+        assert "the durable store fails n" in told
+        assert "make room" in told
+        until(lambda: feeder.machine.trouble)
+        with pytest.raises(FeederError, match="the durable store fails n"):
+            feeder.flush(durable=True, timeout_s=1.0)
+        about = DriverClient(driver.address, driver.issue("query")).about()
+        with QueryClient(about, driver.address, driver.issue("query")) as client:
+            parts = client.write("q", 0, 0, new_attempt(), [stream.batch()])
+            order = {"query": "q", "batch": 0, "parts": pack(parts)}
+            until(lambda: "store fails n" in client_asks(driver, order)["why"])
+        said = [r.getMessage() for r in caplog.records if "words is held up" in r.getMessage()]
+        assert 1 <= len(said) <= 3
+        log.unlink()
+        away.rename(log)
+        feeder.feed(stream.batch())
+        feeder.close()
+        assert counted(driver) == stream.counts
+        until(lambda: driver.status()["store"] is None)
+    with Driver(
+        WordCount(), tasks=4, nodes=1, checkpoints=str(tmp_path), launcher=launcher
+    ) as again:
+        assert counted(again) == stream.counts
+
+
+def client_asks(driver: Driver, order: dict[str, Any]) -> dict[str, Any]:
+    """Ask for a commit as Spark's sink does."""
+    answer: dict[str, Any] = DriverClient(driver.address, driver.issue("query")).ask(
+        "commit", order
+    )
+    assert not answer["done"]
+    return answer
+
+
+def test_a_start_that_the_store_fails_says_so(
+    tmp_path: Path, launcher: SharedLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: FileStore, generation: int) -> bool:
+        raise OSError("Input/output error")
+
+    monkeypatch.setattr(FileStore, "_claim", refuse)
+    with (
+        pytest.raises(DeployError, match="the durable store fails master: Input/output error"),
+        Driver(
+            WordCount(), tasks=4, nodes=1, checkpoints=str(tmp_path), launcher=launcher,
+            registration_s_max=1.0,
+        ),
+    ):  # fmt: skip
+        pass

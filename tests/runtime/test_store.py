@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,11 +13,12 @@ from typing import Any
 import pytest
 from pyarrow import fs
 
-from meander.errors import InputError
+from meander.errors import CheckpointError, InputError
 from meander.protocol.messages import Load, Loaded, Store, Sweep
 from meander.protocol.records import Ref
 from meander.runtime.store.durable import FileStore, StoreWorker
 from meander.runtime.store.filesystem import ArrowFiles, Files, LocalFiles, open_files
+from meander.runtime.store.resume import newest
 
 
 def local(path: Path) -> Files:
@@ -127,6 +130,31 @@ def test_a_folder_that_is_made_while_it_is_listed_is_no_error(tmp_path: Path) ->
     (tmp_path / "claim" / "1").touch()
     files = ArrowFiles(Late(), str(tmp_path))
     assert [entry.path for entry in files.list("claim")] == ["claim/1"]
+
+
+def test_a_folder_that_cannot_be_reached_is_not_taken_for_one_that_is_not_there() -> None:
+    """Arrow, told to excuse what is not there, excuses on HDFS whatever goes wrong."""
+
+    class Unreachable:
+        type_name = "hdfs"
+
+        def get_file_info(self, selector: fs.FileSelector) -> Any:
+            if selector.allow_not_found:
+                return []
+            raise OSError("HDFS list directory failed, errno: 255")
+
+    store = FileStore(ArrowFiles(Unreachable(), "root"))
+    with pytest.raises(OSError, match="HDFS list directory failed"):
+        store.read("manifest")
+    with pytest.raises(OSError, match="HDFS list directory failed"):
+        claim(store, 1)
+
+
+@pytest.mark.parametrize("make", [local, subtree, objects])
+def test_a_folder_that_is_not_there_has_no_files(
+    make: Callable[[Path], Files], tmp_path: Path
+) -> None:
+    assert make(tmp_path).list("never") == []
 
 
 class Steps:
@@ -252,3 +280,173 @@ def test_a_worker_answers_a_broken_record_with_what_is_wrong(tmp_path: Path) -> 
         Loaded("log/1/n1.1/1#8-2-00000000", None, "the file log/1/n1.1/1 is missing"),
         Loaded("manifest", None),
     ]
+
+
+# ---------------------------------------------------------------------- what a file system cannot do
+
+
+def fail_listing(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Let one folder be unreadable."""
+    scan = os.scandir
+
+    def scandir(path: Any) -> Any:
+        if Path(path) == folder:
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+
+
+def test_a_listing_that_fails_does_not_unfence_an_old_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1. a new driver has claimed  2. the old one cannot list the claims: it does not know  3. it can
+    again: it is fenced."""
+    old, new = FileStore(local(tmp_path)), FileStore(local(tmp_path))
+    assert claim(old, 1)
+    assert claim(new, 2)
+    with monkeypatch.context() as broken:
+        fail_listing(broken, tmp_path / "claim")
+        with pytest.raises(OSError, match="Input/output"):
+            old.write(Store("manifest", b"late", fence=1))
+        with pytest.raises(OSError, match="Input/output"):
+            claim(FileStore(local(tmp_path)), 1)
+    assert old.write(Store("manifest", b"late", fence=1)).fenced
+    assert new.read("manifest") is None
+
+
+def test_a_listing_that_fails_does_not_make_a_checkpoint_look_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FileStore(local(tmp_path))
+    assert claim(store, 1)
+    assert store.write(Store("manifest", b"one", fence=1)).done
+    store.write(Store("log/1/n1.1/1", record(b"xx")))
+    with monkeypatch.context() as broken:
+        fail_listing(broken, tmp_path / "manifest")
+        fail_listing(broken, tmp_path / "log" / "1")
+        with pytest.raises(OSError, match="Input/output"):
+            store.read("manifest")
+        with pytest.raises(OSError, match="Input/output"):
+            store.generation()
+        with pytest.raises(OSError, match="Input/output"):
+            store.sweep(Sweep("log/", ()))
+        with pytest.raises(CheckpointError, match="Input/output"):
+            newest(store)
+    assert store.read("manifest") == b"one"
+
+
+@pytest.mark.parametrize("make", [local, objects])
+def test_a_manifest_that_is_listed_and_cannot_be_read_is_not_taken_for_none(
+    make: Callable[[Path], Files], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FileStore(make(tmp_path))
+    assert claim(store, 1)
+    assert store.write(Store("manifest", b"one", fence=1)).done
+    monkeypatch.setattr(store.files, "read", lambda *_: None)
+    with pytest.raises(OSError, match=r"00000001-00000001\.json is listed and cannot be read"):
+        store.read("manifest")
+
+
+def test_a_manifest_that_is_let_go_while_it_is_read_is_followed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1. a reader has listed the manifests  2. the driver writes others and lets that one go  3. the
+    reader looks again."""
+    store, reader = FileStore(local(tmp_path)), FileStore(local(tmp_path))
+    assert claim(store, 1)
+    assert store.write(Store("manifest", b"0", fence=1)).done
+    read = reader.files.read
+
+    def late(path: str, *place: Any) -> bytes | None:
+        for text in (b"1", b"2", b"3"):
+            if path.endswith("00000001.json"):
+                assert store.write(Store("manifest", text, fence=1)).done
+        return read(path, *place)
+
+    monkeypatch.setattr(reader.files, "read", late)
+    assert reader.read("manifest") == b"3"
+
+
+def test_a_driver_whose_claim_is_not_listed_does_not_count_its_manifests(store: FileStore) -> None:
+    """1. a driver has claimed  2. the folder is emptied, or another disk is there now  3. nothing it
+    writes counts."""
+    assert claim(store, 3)
+    store.files.delete([entry.path for entry in store.files.list("claim")])
+    with pytest.raises(OSError, match="does not list the claim of this driver"):
+        store.write(Store("manifest", b"one", fence=3))
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left"), ValueError("no rows")])
+def test_what_could_not_be_written_takes_no_room(
+    store: FileStore, error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> Any:
+        raise error
+
+    with pytest.raises(type(error)):
+        store.write(Store("log/1/n1.1/1", (*record(b"first"), broken)))
+    assert store.files.list("log") == []
+    if isinstance(store.files, LocalFiles) and isinstance(error, OSError):
+        store.files.sync = True
+        monkeypatch.setattr(os, "fsync", lambda _: broken())
+        with pytest.raises(OSError, match="No space left"):
+            claim(store, 1)
+        with pytest.raises(OSError, match="No space left"):
+            store.files.publish("manifest/x.json", b"{}")
+        assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def answers_of(worker: StoreWorker, *actions: Any) -> list[Any]:
+    """Let a worker carry out actions; give its answers."""
+    answers, came = list[Any](), threading.Semaphore(0)
+    worker.start(lambda event: (answers.append(event), came.release()))  # type: ignore[func-returns-value]
+    for action in actions:
+        worker.give(action)
+        assert came.acquire(timeout=10)
+    worker.close()
+    return answers
+
+
+def test_a_worker_lives_on_whatever_a_record_raises(tmp_path: Path) -> None:
+    """1. a record cannot be made into bytes  2. its file is not written, and that is said  3. the next
+    file is."""
+
+    def broken() -> Any:
+        raise ValueError("the columns differ in length")
+
+    bad, good = Store("log/1/n1.1/1", (broken,)), Store("log/1/n1.1/2", record(b"xx"))
+    failed, stored = answers_of(StoreWorker(FileStore(tmp_path)), bad, good)
+    assert (failed.done, failed.fault) == (False, "ValueError: the columns differ in length")
+    assert (stored.key, stored.done) == ("log/1/n1.1/2", True)
+
+
+def test_a_worker_answers_what_it_could_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows what is there: that is no "nothing", and it is said, so that it is asked again."""
+    worker = StoreWorker(FileStore(tmp_path))
+    errors = iter([OSError(errno.EIO, "Input/output error"), RuntimeError("a bug")])
+
+    def read(_: str) -> bytes | None:
+        raise next(errors)
+
+    monkeypatch.setattr(worker.store, "read", read)
+    assert answers_of(worker, Load("manifest"), Load("manifest")) == [
+        Loaded("manifest", None, "[Errno 5] Input/output error", again=True),
+        Loaded("manifest", None, "RuntimeError: a bug", again=True),
+    ]
+
+
+def test_a_trouble_that_lasts_is_logged_now_and_then(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken() -> Any:
+        raise OSError(errno.ENOSPC, "No space left")
+
+    tries = [Store(f"log/1/n1.1/{i}", (broken,)) for i in range(100)]
+    answers_of(StoreWorker(FileStore(tmp_path)), *tries, Store("log/1/n1.1/100", record(b"xx")))
+    lines = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert lines[0] == "the durable store cannot write: [Errno 28] No space left"
+    assert lines[-1].startswith("the durable store cannot write: over after")
+    assert len(lines) <= 10

@@ -63,6 +63,8 @@ class Client(Machine):
         self._behind_at = 0.0
         """Since when: the answer to a later question tells whether that was true."""
         self._beat_at = -1.0
+        self.trouble = ""
+        """Why nothing becomes durable, as the master last said; empty: all is well."""
 
     @property
     def leased(self) -> bool:
@@ -93,10 +95,14 @@ class Client(Machine):
         if self.table is None:
             self._send(MASTER, Hello(self.kind, self.instance, self.server, self.address))
         else:
-            self._send(MASTER, self._beat_body())
+            self._send(MASTER, self._beat_body()._replace(trouble=self._store_trouble()))
 
     def _beat_body(self) -> Beat:
         return Beat(self._now, missing=self.behind)
+
+    def _store_trouble(self) -> str:
+        """Tell what the durable store could not do here; empty: all is well."""
+        return ""
 
     def _every_tick(self) -> None:
         """Look at deadlines of one's own."""
@@ -149,6 +155,7 @@ class Client(Machine):
             self.behind = False  # whoever spoke of a newer epoch was wrong
             self._not_behind()
         if body.sent >= 0:
+            self.trouble = body.trouble
             # A lease for a table that is not the newest does not hold.
             if not self.behind:
                 self.lease_until = max(self.lease_until, body.sent + body.lease_s)

@@ -352,6 +352,8 @@ class Beat(NamedTuple):
     """A feeder's last source offset that needs no replay."""
     missing: bool = False
     """I have heard of an epoch that I do not have: send me the table."""
+    trouble: str = ""
+    """What the durable store could not do for me when I last asked; empty: all is well."""
 
 
 class Grant(NamedTuple):
@@ -362,6 +364,8 @@ class Grant(NamedTuple):
     lease_s: float
     table: Any
     """A `Table`, or None."""
+    trouble: str = ""
+    """Why nothing becomes durable, for whoever waits for it; empty: all is well."""
 
 
 class Install(NamedTuple):
@@ -500,6 +504,8 @@ class Stored(NamedTuple):
     """Refused because a later generation has written: this writer has been replaced."""
     extents: tuple[Extent, ...] = ()
     """Of a file of records: where each of them is."""
+    fault: str = ""
+    """Why it could not take it."""
 
 
 class Loaded(NamedTuple):
@@ -509,6 +515,8 @@ class Loaded(NamedTuple):
     data: bytes | None
     fault: str = ""
     """What is wrong with it."""
+    again: bool = False
+    """The store could not tell: what is there is not known, and is to be asked for again."""
 
 
 class Offer(NamedTuple):

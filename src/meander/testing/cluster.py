@@ -357,6 +357,9 @@ class Cluster:
 
     def _loaded(self, pair: tuple[Process, str]) -> None:
         process, key = pair
+        if self.store_refuses:
+            self.arrive((process, Loaded(key, None, "it cannot be read now", again=True)))
+            return
         if "#" not in key:
             self.arrive((process, Loaded(key, self.store.get(key))))
             return

@@ -33,7 +33,7 @@ FAULTS = (
     "query",  # a query's driver is killed; the batch is replayed
     "attempt",  # one attempt at a partition dies half way; another wins
     "master",  # the master is killed: a new generation starts from the manifest
-    "store",  # the durable store refuses writes
+    "store",  # the durable store fails writes and reads
     "launch",  # a launched node never comes up
     "skew",  # clocks run at different speeds
 )

@@ -11,6 +11,8 @@ Rules of the file
   3. A file is let go only when neither the last manifests nor the next one name it, and nobody
      restores from it. What crashed writers left without a word is swept: files of past generations
      after the first manifest of this one, those of a lost node after its loss.
+  4. What the store could not do is tried again, less and less often, and told to people meanwhile. That
+     the manifest could not be read never means that there is none.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from meander.errors import InputError
 from meander.model import Epoch, TaskId
+from meander.protocol.backoff import Backoff
 from meander.protocol.master.ledger import Kept
 from meander.protocol.master.manifest import CLAIM_KEY, MANIFEST_KEY, Manifest
 from meander.protocol.messages import (
@@ -29,6 +32,7 @@ from meander.protocol.messages import (
     Discard,
     Envelope,
     Load,
+    Loaded,
     PeerId,
     RecordNote,
     Store,
@@ -43,20 +47,27 @@ if TYPE_CHECKING:
 MANIFESTS_KEPT = 2
 """The newest, and the one before it: whoever reads it just now shall find its files."""
 LOG = "log/"
+ADVICE = "Until it works, nothing becomes durable and nothing is lost: make room or mend it"
 
 
 class Archive:
     """Part of the master."""
 
-    def __init__(self, master: Master, about: Mapping[str, Any]) -> None:
+    def __init__(self, master: Master, about: Mapping[str, Any], lineage: str = "") -> None:
         self.master = master
         self.about = dict(about)
         """What the manifest says of the operator."""
+        self.lineage = lineage
+        """That of the checkpoint; until the manifest is read, and if there is none, our own."""
+        self.troubles: dict[PeerId, str] = {}
+        """What the store could not do when it was last asked, by who asked: nodes, or the master."""
+        self._again = Backoff(master.settings.retry_s)
         self.claimed = False
         """Whether the store has granted this generation: then the manifest is being read."""
         self.unsaved = False
         self._writing = False
-        """Whether a manifest (or the claim) is on its way to the store."""
+        """Whether the store has been asked for something that it has not answered: the claim, what the
+        manifest says, then one manifest after another."""
         self._write_at = 0.0
         self._accepting: list[tuple[PeerId, int, RecordNote]] = []
         """Records that the next manifest will hold: (node, incarnation, record)."""
@@ -74,12 +85,30 @@ class Archive:
 
     # ------------------------------------------------------------------ the beginning
 
-    def claim(self) -> None:
-        """Make sure that no earlier master can write any more. A claim is granted only once."""
-        if not self._writing and not self.claimed:
-            self._writing = True
+    def begin(self) -> None:
+        """Make sure that no earlier master can write any more; then ask for what it has left."""
+        if self._writing or not self._again.due(self.master._now):
+            return
+        self._writing = True
+        if self.claimed:  # what the manifest says now is final
+            self._do(Load(MANIFEST_KEY))
+        else:
             generation = self.master.epoch.generation
             self._do(Store(CLAIM_KEY, str(generation).encode(), fence=generation))
+
+    def loaded(self, event: Loaded) -> bool:
+        """The store answers about the manifest; False: it could not, and is asked again.
+
+        Raises:
+            InputError: if what it has cannot be used.
+        """
+        self._writing = False
+        if event.again:
+            self._failed(event.fault)
+            return False
+        self._worked()
+        self.read(event.data, event.fault)
+        return True
 
     def read(self, data: bytes | None, fault: str) -> None:
         """Take over what the last master left.
@@ -98,7 +127,7 @@ class Archive:
                     f"{ledger.tasks}: the number of tasks cannot change, deploy with "
                     f"tasks={manifest.tasks}"
                 )
-            found = manifest.records
+            found, self.lineage = manifest.records, manifest.lineage or self.lineage
             self.master.offsets = dict(manifest.offsets)
         ledger.record, ledger.durable = dict(found), found
         self._files = set(_files(found))
@@ -147,6 +176,7 @@ class Archive:
 
     def lost(self, node: PeerId, incarnation: int) -> None:
         """A node is gone: what it wrote and could not report is swept."""
+        self.note(node, "")
         prefix = f"{LOG}{self.master.epoch.generation}/{node}.{incarnation}/"
         self._sweeps.append(Sweep(prefix, ()))
         self.unsaved = True  # and with the next manifest
@@ -156,7 +186,7 @@ class Archive:
     def save(self) -> None:
         """Write the manifest if it changed; one write at a time."""
         master = self.master
-        if self._writing or not self.unsaved:
+        if self._writing or not self.unsaved or not self._again.due(master._now):
             return
         if master._now < self._write_at and not self._accepting:
             return  # offsets alone are not urgent
@@ -171,6 +201,7 @@ class Archive:
             self._writing_records,
             dict(master.offsets),
             self.about,
+            self.lineage,
         )
         self._do(Store(MANIFEST_KEY, manifest.dump(), fence=master.epoch.generation))
 
@@ -182,16 +213,53 @@ class Archive:
         if event.fenced:
             self.master._tell("fenced", generation=self.master.epoch.generation)
             self.master._exit("a later generation has taken over")
-        elif not self.master.started:
+            return
+        if event.done:
+            self._worked()
+        else:
+            self._failed(event.fault)
+        if not self.master.started:
             self.claimed = event.done
-            if event.done:  # what the manifest says now is final
-                self._do(Load(MANIFEST_KEY))
+            self.begin()
         elif event.done:
             self._accept_written()
             self._let_go()
         else:
             self._accepting = self._written + self._accepting
             self.unsaved = True
+
+    # ------------------------------------------------------------------ what the store could not do
+
+    def _failed(self, why: str) -> None:
+        self.note(self.master.me, why or "it refuses")
+        self._again.failed(self.master._now)
+
+    def _worked(self) -> None:
+        self.note(self.master.me, "")
+        self._again.worked()
+
+    def note(self, who: PeerId, why: str) -> None:
+        """Hear what the store could not do for somebody; empty: all is well there."""
+        before = bool(self.troubles)
+        if why:
+            self.troubles[who] = why
+        else:
+            self.troubles.pop(who, None)
+        if before != bool(self.troubles):
+            self.master._tell("store fails" if self.troubles else "store works", who=who, why=why)
+
+    def told(self) -> str:
+        """Say why nothing becomes durable, and what to do; empty: all is well."""
+        if self.troubles:
+            who, why = next(iter(self.troubles.items()))
+            more = f" and {len(self.troubles) - 1} more" if len(self.troubles) > 1 else ""
+            what = f"the durable store fails {who}{more}: {why:.300}"
+        elif self.master.checkpointing and not self.master.started:
+            asked = "the manifest" if self.claimed else "the claim of this driver"
+            what = f"the durable store has not answered about {asked}"
+        else:
+            return ""
+        return f"{what}. {ADVICE}"
 
     def _accept_written(self) -> None:
         master, held = self.master, self._writing_records

@@ -37,11 +37,15 @@ class Manifest(NamedTuple):
     offsets: dict[FeederId, int]
     about: Mapping[str, Any] = {}
     """The operator: name, version and schema of its state."""
+    lineage: str = ""
+    """Of all deployments that go on from this checkpoint, from its beginning; another checkpoint, even
+    in the same place, has another. Empty: written before there were lineages."""
 
     def dump(self) -> bytes:
         """Write it as JSON."""
         facts = {
             "meander manifest": FORMAT,
+            "lineage": self.lineage,
             "generation": self.generation,
             "tasks": self.tasks,
             "nodes": list(self.nodes),
@@ -85,7 +89,10 @@ class Manifest(NamedTuple):
         tasks, nodes = int(data["tasks"]), tuple(data["nodes"])
         if not all(0 <= task < tasks for task in records) or tasks < 1:
             raise ValueError("a record of a task that there is not")
-        return cls(int(data["generation"]), tasks, nodes, records, offsets, data["operator"])
+        return cls(
+            int(data["generation"]), tasks, nodes, records, offsets, data["operator"],
+            str(data.get("lineage", "")),
+        )  # fmt: skip
 
 
 def _epoch(text: str) -> Epoch:

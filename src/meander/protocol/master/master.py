@@ -77,13 +77,14 @@ class Master(Machine):
         tau: Fraction = Fraction(1, 5),
         generation: int = 1,
         about: Mapping[str, Any] | None = None,
+        lineage: str = "",
     ) -> None:
         super().__init__(MASTER, 1, settings)
         self.epoch = Epoch(generation, 0)
         self.ledger = Ledger(tasks, [nodes[task * len(nodes) // tasks] for task in range(tasks)])
         self.membership = Membership(self.epoch.generation)
         self.conductor = Conductor(self, planner, carrier, tau)
-        self.archive = Archive(self, about or {})
+        self.archive = Archive(self, about or {}, lineage)
         self.table: Table | None = None
         self.checkpointing = settings.checkpoint_s > 0
         self.first_nodes = nodes
@@ -164,15 +165,14 @@ class Master(Machine):
     # ------------------------------------------------------------------ start and time
 
     def _on_loaded(self, event: Loaded) -> None:
-        if self.started or event.key != MANIFEST_KEY:
+        if self.started or not self.archive.claimed or event.key != MANIFEST_KEY:
             return
         try:
-            self.archive.read(event.data, event.fault)
+            if self.archive.loaded(event):
+                self._start()
         except InputError as error:
             self._tell("refused", why=str(error))
             self._exit(f"the checkpoint cannot be used: {error}")
-            return
-        self._start()
 
     def _start(self) -> None:
         self.started = True
@@ -186,7 +186,7 @@ class Master(Machine):
     def _on_tick(self, _: Tick) -> None:
         if not self.started:
             if self.checkpointing:
-                self.archive.claim()
+                self.archive.begin()
             else:
                 self._start()
             return
@@ -297,8 +297,10 @@ class Master(Machine):
         if peer.kind == "feeder" and body.offset > self.offsets.get(peer.id, -1):
             self.offsets[peer.id] = body.offset
             self.archive.unsaved = True
+        self.archive.note(peer.id, body.trouble)
         lacks = env.epoch < self.epoch or body.missing
-        grant = Grant(body.sent, self.settings.lease_s, self.table if lacks else None)
+        table = self.table if lacks else None
+        grant = Grant(body.sent, self.settings.lease_s, table, self.archive.told())
         self._send(peer.id, grant, peer.incarnation)
 
     def _on_bye(self, env: Envelope, body: Bye) -> None:
@@ -404,4 +406,5 @@ class Master(Machine):
             "nodes": {p.id: p.status.value for p in self.membership.peers.values()},
             "under way": len(self.ledger.chain),
             "migration": None if migration is None else migration.report(self._now),
+            "store": self.archive.told() or None,
         }

@@ -23,6 +23,7 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from meander.protocol import records
+from meander.protocol.backoff import Backoff
 from meander.protocol.messages import (
     MASTER,
     Accepted,
@@ -76,6 +77,9 @@ class Checkpointer:
         """Stored records that are not accepted, by their name."""
         self._urgent: list[Slot] = []
         self._count = 0
+        self._again = Backoff(node.settings.retry_s)
+        self.trouble = ""
+        """Why the store could not take the last file; empty: it took it."""
         self.counts: Counter[str] = Counter()
         """Snapshots, deltas, files and bytes so far, for the metrics."""
 
@@ -198,7 +202,12 @@ class Checkpointer:
                 slot.record, slot.dirty = None, True
                 slot.urgent = False  # not before the next round
         if event.done:
+            self.trouble = ""
+            self._again.worked()
             self._report()
+        else:
+            self.trouble = event.fault or "it refuses"
+            self._write_at = max(self._write_at, self._again.failed(self.node._now))
 
     def _report(self) -> None:
         self._report_at = self.node._now + self.node.settings.retry_s

@@ -416,6 +416,13 @@ class Node(Client):
                     state.emit(emission)
                 self.touched(slot, state)
 
+    def _store_trouble(self) -> str:
+        """Tell what the store could not do, as long as something here waits for it."""
+        unwritten = (s for s in self.slots.values() if s.state and (s.dirty or s.record))
+        if self.checkpointer.trouble and any(unwritten):
+            return self.checkpointer.trouble
+        return self.retriever.trouble if self.retriever.awaited else ""
+
     def _beat_body(self) -> Beat:
         stats = []
         for task, work in self._work.items():
@@ -503,8 +510,8 @@ class Node(Client):
         return None if event.key else "a record has a key"
 
     def _on_loaded(self, event: Loaded) -> None:
+        self.retriever.loaded(event)  # with or without a lease: the store answers once
         if self.leased:
-            self.retriever.loaded(event)
             self.flush()
 
     def _check_stored(self, event: Stored) -> str | None:

@@ -4,6 +4,9 @@ What tuples already wait for comes first; then the order of the round's phase sc
 sender is asked by two at a time. A state comes in parts and is resumed where it stopped; it counts
 when length and checksum are right. The chain is asked from its newest link back: a link that was
 never installed answers so, and then the one before it has the state.
+
+The durable store answers every load, and is asked for a record once while it has not: only what it
+could not read is asked for again, less and less often. It is asked for `LOADS_MAX` records at a time.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from typing import TYPE_CHECKING
 from meander.errors import MalformedMessage
 from meander.model import TaskId
 from meander.protocol import records
+from meander.protocol.backoff import Backoff
 from meander.protocol.messages import NEVER, NOT_YET, STORE, Drop, Fetch, Load, Loaded, Part
 from meander.protocol.node.slot import Cause, Slot, TaskPhase
 from meander.protocol.outbox import restored
@@ -26,6 +30,9 @@ if TYPE_CHECKING:
 UNUSABLE = "the checkpoint cannot be used"
 ASKS_MAX = 4
 """A server that is silent that often has to wait until the others have been asked."""
+LOADS_MAX = 64
+"""Records that the store is asked for and has not given: enough to keep it busy however far it is, and
+what waits behind them can still be overtaken by a task that tuples wait for."""
 
 
 class Retriever:
@@ -35,7 +42,10 @@ class Retriever:
         self.node = node
         self.awaited: dict[TaskId, Slot] = {}
         self._loading: dict[str, TaskId] = {}
-        """What the durable store was asked for."""
+        """What the durable store was asked for and has not answered; at most `LOADS_MAX`."""
+        self._again = Backoff(node.settings.retry_s)
+        self.trouble = ""
+        """Why the store could not read what it was last asked for; empty: it could."""
         self.current: Slot | None = None
         """The one that is being fetched from a state server."""
         self._parts: list[bytes] = []
@@ -133,42 +143,61 @@ class Retriever:
     # ------------------------------------------------------------------ where states come from
 
     def _from_store(self, slot: Slot) -> None:
-        key = slot.chain[slot.link].key
-        if key:
-            slot.retry_at = self.node._now + 4 * self.node.settings.retry_s
-            for name in self._lacking(slot):
-                self._loading[name] = slot.task
-                self.node._out.append(Load(name))
-        else:
+        if not slot.chain[slot.link].key:
             app = self.node.operator.empty(slot.task)
             self._install(slot, TaskState(slot.task, app, gated=self.node.gated), 0, 0.0)
+        elif len(self._loading) < LOADS_MAX and self._again.due(self.node._now):
+            slot.retry_at = self.node._now + 4 * self.node.settings.retry_s
+            for name in self._lacking(slot):
+                if len(self._loading) >= LOADS_MAX:
+                    slot.retry_at = 0.0
+                    return
+                if name not in self._loading:
+                    self._loading[name] = slot.task
+                    self.node._out.append(Load(name))
 
-    def _lacking(self, slot: Slot) -> list[str]:
-        """Name what must still be read to restore a task: its last record tells of the others."""
+    def _chain(self, slot: Slot) -> tuple[str, ...]:
+        """Name what a task is restored from; its last record, when it is here, tells of the others."""
         key = slot.chain[slot.link].key
         last = slot.records.get(key)
-        if last is None:
-            return [key]
-        return [name for name in records.chain_of(last) if name not in slot.records]
+        return (key,) if last is None else (*records.chain_of(last), key)
+
+    def _lacking(self, slot: Slot) -> list[str]:
+        return [name for name in self._chain(slot) if name not in slot.records]
 
     def loaded(self, event: Loaded) -> None:
-        """The durable store answers."""
+        """The durable store answers; without a lease that is not used, and asked for again."""
         slot = self.awaited.get(self._loading.pop(event.key, -1))
+        if event.again:
+            self.trouble = event.fault or "it cannot read"
+            self._again.failed(self.node._now)
+        else:
+            self.trouble = ""
+            self._again.worked()
         if slot is None:
             return
-        key = slot.chain[slot.link].key
-        if event.data is None:
-            self._unusable(slot, event.fault or f"{event.key} is missing")
+        if event.again or not self.node.leased:
+            slot.retry_at = self._again.until
             return
-        slot.records[event.key] = event.data
         try:
-            lacking = self._lacking(slot) if key in slot.records else [key]
-            if not lacking:
-                self._from_records(slot, (*records.chain_of(slot.records[key]), key))
-            elif event.key == key:  # now the others are known
-                self._from_store(slot)
+            self._take_record(slot, event)
         except MalformedMessage as error:
             self._unusable(slot, str(error.args[0]))
+        if len(self._loading) <= LOADS_MAX // 2 and not self.node.ended:
+            self.pump()
+
+    def _take_record(self, slot: Slot, event: Loaded) -> None:
+        key = slot.chain[slot.link].key
+        if event.key not in self._chain(slot):
+            return  # asked for under an earlier tenure: what became of it says nothing of this one
+        if event.data is None:
+            self._unusable(slot, event.fault or f"{event.key} is missing")
+        else:
+            slot.records[event.key] = event.data
+            if not self._lacking(slot):
+                self._from_records(slot, self._chain(slot))
+            elif event.key == key:  # now the others are known
+                self._from_store(slot)
 
     def _from_records(self, slot: Slot, chain: tuple[str, ...]) -> None:
         node, blobs = self.node, [slot.records[name] for name in chain]

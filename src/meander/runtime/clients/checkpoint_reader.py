@@ -62,6 +62,7 @@ class CheckpointReader:
                 {"file": m.path, "bytes": m.size, "age_s": round(now_s - m.written_s, 1)}
                 for m in manifests
             ],
+            "lineage": self.manifest.lineage,
             "generation": self.manifest.generation,
             "operator": dict(self.manifest.about),
             "tasks": self.manifest.tasks,

@@ -31,6 +31,7 @@ from meander.runtime.process.shell import Shell
 from meander.runtime.process.spec import ProcessSpec
 from meander.runtime.process.warm import warm_up
 from meander.runtime.process.watermarks import END, WatermarkEmitter
+from meander.runtime.store.complaint import Complaint
 from meander.runtime.wire.credentials import LOOPBACK, Credentials
 from meander.runtime.wire.publisher import board
 from meander.runtime.wire.rows import Mark, Marks, Rows, ends_of
@@ -97,6 +98,7 @@ class FeederClient:
         self._cutting = threading.Lock()
         """Held from taking the gathered batches until their offer is queued: offers keep order."""
         self._closed = self._paused = False
+        self._complaint = Complaint(f"{name} is held up")
         self._herald = WatermarkEmitter.of(operator, tasks, settings)
         instance = f"{name}/{os.getpid()}/{time.time_ns()}"
         self.machine = Feeder(name, settings, generation, instance)
@@ -165,6 +167,7 @@ class FeederClient:
         with self._lock:
             while self._paused or len(self._offers) >= OFFERS_MAX:
                 self._check()
+                self._complain()
                 self._lock.wait(0.1)
             self._check()
             self._offset = number
@@ -194,9 +197,9 @@ class FeederClient:
             self._check()
             if time.monotonic() > end:
                 raise FeederError(
-                    f"{self.name}: rows are still on their way after {timeout_s:.0f} s; "
-                    "if a node was lost, its tasks wait for it or are gone (see status())"
+                    f"{self.name}: rows are still on their way after {timeout_s:.0f} s; {self._why()}"
                 )
+            self._complain()
             time.sleep(0.002)
 
     def pause(self, *, durable: bool = False, timeout_s: float = 60.0) -> None:
@@ -222,7 +225,9 @@ class FeederClient:
         self.flush(durable=True, timeout_s=timeout_s)
         self.shell.command(Finish()).result(timeout_s)
         if not self.shell.ended.wait(timeout_s):
-            raise FeederError(f"{self.name}: not everything is durable after {timeout_s:.0f} s")
+            raise FeederError(
+                f"{self.name}: not everything is durable after {timeout_s:.0f} s; {self._why()}"
+            )
         self.abandon()
 
     def abandon(self) -> None:
@@ -249,6 +254,17 @@ class FeederClient:
             raise FeederError(f"{self.name} has ended: {self.shell.reason}") from self.shell.error
         for refusal in list(self.transport.refusals.values())[:1]:
             raise FeederError(f"{self.name}: {refusal}")
+
+    def _complain(self) -> None:
+        """Say now and then what the caller waits for, if it is known, and that it is over."""
+        if self.machine.trouble:
+            self._complaint.say(self.machine.trouble)
+        else:
+            self._complaint.over()
+
+    def _why(self) -> str:
+        lost = "if a node was lost, its tasks wait for it or are gone (see status())"
+        return self.machine.trouble or lost
 
     def _settled(self, durable: bool) -> bool:
         box = self.machine.outbox

@@ -44,7 +44,7 @@ from meander.runtime.process.shell import Shell
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, live_settings
 from meander.runtime.process.warm import HEAP
 from meander.runtime.store.durable import FileStore, NoStore, StoreWorker
-from meander.runtime.store.resume import check_resumable, describe
+from meander.runtime.store.resume import check_resumable, describe, last_generation
 from meander.runtime.wire.authority import Guard
 from meander.runtime.wire.credentials import LOOPBACK, Credentials
 from meander.runtime.wire.publisher import board
@@ -139,13 +139,14 @@ class Driver:
         self._output_rows_max = output_rows_max
         store = FileStore(checkpoints) if checkpoints else None
         self._directory = "" if store is None else store.files.uri  # nodes may run in other folders
+        self.generation = 1
         if store is not None:
             check_resumable(store, operator, tasks)  # before a driver that lives is fenced
-        self.generation = 1 + (store.generation() if store is not None else 0)
+            self.generation += last_generation(store)
         first = tuple(f"n{i}" for i in range(1, nodes + 1))
         self.master = Master(
             self.settings, tasks, first, self._plan, carrier, tau=tau,
-            generation=self.generation, about=describe(operator),
+            generation=self.generation, about=describe(operator), lineage=self.run,
         )  # fmt: skip
         self.shell = Shell(
             self.master,
@@ -200,7 +201,7 @@ class Driver:
             full=self.shell.full,
             board=tables,
         )
-        self.reception = DriverService(self, self._owners, self._directory, self._zookeeper)
+        self.reception = DriverService(self, self._owners, self._zookeeper)
         try:
             self.launcher.start(self._process_ended)
             self.shell.start(self.transport)
@@ -296,6 +297,8 @@ class Driver:
     def _explain(self, what: str, timeout_s: float) -> str:
         """Say why something did not come about."""
         status = self.shell.call(lambda m: m.status()).result(ASK_S)
+        if status["store"]:
+            return f"{what} did not come up within {timeout_s:.0f} s: {status['store']}"
         missing = [name for name, state in status["nodes"].items() if state == "starting"]
         ended = "; ".join(f"{e.name}: {e.reason.value}, {e.detail}" for e in self.exits[-3:])
         said = f" Processes that ended: {ended}." if ended else ""

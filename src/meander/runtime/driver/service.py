@@ -8,8 +8,6 @@ and then it is asked again; asking twice commits once.
 
 from __future__ import annotations
 
-import hashlib
-import os
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -36,7 +34,6 @@ class DriverService:
         self,
         driver: Driver,
         owners: Callable[[], tuple[list[NodeId], dict[NodeId, str]]],
-        directory: str,
         zookeeper: str,
     ) -> None:
         """Answer from now on.
@@ -44,25 +41,24 @@ class DriverService:
         Args:
             driver: has started its transport.
             owners: names the owner of every task, and where the nodes are.
-            directory: of the durable store; empty: there is none.
             zookeeper: where tables are put up.
         """
         self._driver, self._who, self._zookeeper = driver, owners, zookeeper
-        path = directory if "://" in directory else os.path.abspath(directory)
-        self.lineage = driver.run
-        """The same for deployments that go on from one directory."""
-        if directory:
-            self.lineage = hashlib.sha256(path.encode()).hexdigest()[:12]
         self._committer: QueryClient | None = None
         self._lock = threading.Lock()
         self.troubles: list[Callable[[], str | None]] = []
         """Asked before outputs are told of: what makes sure that no more will come, or None."""
         assert driver.transport is not None
         actions = driver.transport.actions
-        actions["about"] = lambda _: self.about().json()
+        actions["about"] = self._about
         actions["owners"] = self._owners
         actions["commit"] = self._commit
         actions["abandon"] = self._abandon
+
+    @property
+    def lineage(self) -> str:
+        """The same for deployments that go on from one checkpoint; it is kept there."""
+        return self._driver.master.archive.lineage
 
     def about(self) -> DeploymentInfo:
         """Describe the deployment."""
@@ -72,6 +68,11 @@ class DriverService:
             operator.schema, operator.event_time, operator.output_schema, operator.state_schema,
             driver.settings, driver.settings.checkpoint_s > 0, self._zookeeper, versions(),
         )  # fmt: skip
+
+    def _about(self, _: Mapping[str, Any]) -> Any:
+        if not self._driver.master.started:  # then the lineage is not known yet
+            raise flight.FlightUnavailableError("the deployment is starting: ask again")
+        return self.about().json()
 
     def _owners(self, _: Mapping[str, Any]) -> dict[str, Any]:
         """Tell which node has which task, as runs, and where the nodes are."""
@@ -101,14 +102,15 @@ class DriverService:
             self._driver.check()
             parts = unpack(str(fields["parts"]))
             query, batch = str(fields["query"]), int(fields["batch"])
-            done = self.committer().begin(query, batch, parts, PATIENCE_S)
+            client = self.committer()
+            done = client.begin(query, batch, parts, PATIENCE_S)
         except RowsLostError as error:
             return {"lost": str(error)}
         except (MeanderError, KeyError, TypeError, ValueError) as error:
             raise flight.FlightServerError(f"the batch was not committed: {error}") from None
         lost = sorted(self._driver.lost_tasks)
-        why = f"the state of tasks {lost[:10]} was lost with a node" if lost and not done else ""
-        return {"done": done, "why": why}
+        why = f"the state of tasks {lost[:10]} was lost with a node" if lost else ""
+        return {"done": done, "why": "" if done else why or client.machine.trouble}
 
     def _abandon(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         try:

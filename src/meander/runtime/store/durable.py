@@ -15,6 +15,9 @@ Files are never changed. The master's writes are fenced without a lock, a condit
     which looks for manifests after its claim, finds that manifest.
   * The newest manifest is the last by name. A manifest that an old driver has written too late lies
     before those of the new one, which writes its own before it lets any file go.
+  * All this rests on listings that are whole. A listing that fails raises; one that lacks the claim of
+    the very driver that asks is not believed; and a manifest that is listed and cannot be read is not
+    taken for none. Whoever asked learns that it failed, and asks again.
 """
 
 from __future__ import annotations
@@ -32,15 +35,20 @@ from meander.protocol.master.archive import MANIFESTS_KEPT
 from meander.protocol.master.manifest import CLAIM_KEY, MANIFEST_KEY
 from meander.protocol.messages import Discard, Load, Loaded, Store, Stored, Sweep
 from meander.protocol.records import Assembly, Ref, cut
+from meander.runtime.store.complaint import Complaint
 from meander.runtime.store.filesystem import FileEntry, Files, open_files
 
 log = logging.getLogger(__name__)
 
+READERS = 4
+"""So many records are read side by side: a far store answers late, not slowly."""
+WHY_CHARS_MAX = 300
+"""What is told of an error."""
 _PART = re.compile(r"[A-Za-z0-9_@=+-][A-Za-z0-9._@=+-]{0,200}")
 
 
 class DurableStore(Protocol):
-    """What the protocol needs of a store. Methods may raise OSError: then nothing was done."""
+    """What the protocol needs of a store. Methods may raise OSError: then nothing counts as done."""
 
     def write(self, action: Store) -> Stored:
         """Write under a key, whole or not at all."""
@@ -81,7 +89,7 @@ class FileStore:
     >>> store.write(Store("generation", b"2", fence=2)).done
     True
     >>> store.write(Store("manifest", b"late", fence=1))
-    Stored(key='manifest', done=False, fenced=True, extents=())
+    Stored(key='manifest', done=False, fenced=True, extents=(), fault='')
     """
 
     def __init__(self, where: str | Path | Files) -> None:
@@ -125,11 +133,11 @@ class FileStore:
         return granted and not self._fenced(generation)
 
     def _publish(self, generation: int, data: bytes) -> bool:
-        if self._fenced(generation):
+        if self._replaced(generation):
             return False
         self._number += 1
         self.files.publish(f"manifest/{generation:08d}-{self._number:08d}.json", data)
-        if self._fenced(generation):
+        if self._replaced(generation):
             return False
         old = [entry.path for entry in self.manifests()[:-MANIFESTS_KEPT]]
         if old:
@@ -138,6 +146,16 @@ class FileStore:
 
     def _fenced(self, generation: int) -> bool:
         return any(n > generation for n, _ in self._claims())
+
+    def _replaced(self, generation: int) -> bool:
+        """Whether a later driver has claimed, going by a listing that has at least our own claim."""
+        newest = max((n for n, _ in self._claims()), default=0)
+        if newest < generation:
+            raise OSError(
+                f"{self.files.uri} does not list the claim of this driver (generation {generation}): "
+                "was the folder emptied, or is its disk no longer mounted?"
+            )
+        return newest > generation
 
     def _claims(self) -> list[tuple[int, str]]:
         return [(_number(entry.path), entry.path) for entry in self.files.list("claim")]
@@ -149,14 +167,32 @@ class FileStore:
 
         Raises:
             ValueError: if a record is missing or damaged; names its file.
+            OSError: if what is there cannot be read, or is not known.
         """
         if key == MANIFEST_KEY:
-            manifests = self.manifests()
-            return self.files.read(manifests[-1].path) if manifests else None
+            return self._newest()
         if "#" not in key:
             return self.files.read(_path(key))
         ref = Ref.parse(key)
         return cut(ref, self.files.read(_path(ref.file), ref.offset, ref.length))
+
+    def _newest(self) -> bytes | None:
+        """Read the newest manifest; None: there is none.
+
+        One that its driver lets go meanwhile has been followed by others: look again.
+        """
+        tried = ""
+        while manifests := self.manifests():
+            path = manifests[-1].path
+            data = self.files.read(path)
+            if data is not None:
+                return data
+            if path == tried:
+                raise OSError(f"{self.files.uri}/{path} is listed and cannot be read")
+            tried = path
+        if tried:
+            raise OSError(f"{self.files.uri}/{tried} was listed and is gone")
+        return None
 
     def manifests(self) -> list[FileEntry]:
         """List the manifests, the newest last."""
@@ -196,20 +232,27 @@ def _path(key: str) -> str:
 class StoreWorker:
     """Carries out store actions on threads of its own, and answers with events.
 
-    Writes keep their order. Reads do not wait for writes: a task that is restored is waited for.
+    Writes keep their order. Reads do not wait for writes: a task that is restored is waited for. Every
+    write and every load is answered, whatever goes wrong: whoever asked need not ask twice.
     """
 
     def __init__(self, store: DurableStore) -> None:
         self.store = store
         self._writes: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._reads: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        """Not longer than what a node may have asked for (`retriever.LOADS_MAX`)."""
         self._threads: list[threading.Thread] = []
+        kinds: dict[type, str] = {Store: "write", Load: "read", Discard: "delete", Sweep: "sweep"}
+        self._complaints = {
+            kind: Complaint(f"the durable store cannot {what}") for kind, what in kinds.items()
+        }
 
     def start(self, deliver: Callable[[Any], None]) -> None:
         """Begin; answers go to `deliver`."""
-        for name, work in (("store", self._writes), ("store reads", self._reads)):
+        work = [("store", self._writes)] + [("store reads", self._reads)] * READERS
+        for name, actions in work:
             thread = threading.Thread(
-                target=self._run, args=(work, deliver), name=name, daemon=True
+                target=self._run, args=(actions, deliver), name=name, daemon=True
             )
             self._threads.append(thread)
             thread.start()
@@ -220,29 +263,48 @@ class StoreWorker:
 
     def close(self) -> None:
         """Finish what was handed in, and end."""
-        for work in (self._writes, self._reads):
+        for work in (self._writes, *[self._reads] * READERS):
             work.put(None)
         for thread in self._threads:
             thread.join(5.0)
 
     def _run(self, work: queue.SimpleQueue[Any], deliver: Callable[[Any], None]) -> None:
         while (action := work.get()) is not None:
+            complaint = self._complaints[type(action)]
             try:
-                self._do(action, deliver)
-            except OSError as error:
-                log.warning("the durable store failed: %s", error)
-                if isinstance(action, Store):
-                    deliver(Stored(action.key, done=False))
+                answer = self._do(action)
+            except Exception as error:
+                why = _told(error)
+                complaint.say(why)
+                answer = _failed(action, why)
+            else:
+                complaint.over()
+            if answer is not None:
+                deliver(answer)
 
-    def _do(self, action: Any, deliver: Callable[[Any], None]) -> None:
+    def _do(self, action: Any) -> Stored | Loaded | None:
         if isinstance(action, Store):
-            deliver(self.store.write(action))
-        elif isinstance(action, Load):
+            return self.store.write(action)
+        if isinstance(action, Load):
             try:
-                deliver(Loaded(action.key, self.store.read(action.key)))
+                return Loaded(action.key, self.store.read(action.key))
             except ValueError as error:
-                deliver(Loaded(action.key, None, str(error)))
-        elif isinstance(action, Sweep):
+                return Loaded(action.key, None, str(error))
+        if isinstance(action, Sweep):
             self.store.sweep(action)
         else:
             self.store.discard(action.keys)
+        return None
+
+
+def _told(error: Exception) -> str:
+    """Describe an error in text that can travel; one that no store should raise, with its kind."""
+    log.debug("the durable store failed", exc_info=error)
+    why = str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+    return why[:WHY_CHARS_MAX].encode(errors="replace").decode()
+
+
+def _failed(action: Any, why: str) -> Stored | Loaded | None:
+    if isinstance(action, Store):
+        return Stored(action.key, done=False, fault=why)
+    return Loaded(action.key, None, why, again=True) if isinstance(action, Load) else None

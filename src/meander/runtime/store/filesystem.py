@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
@@ -62,7 +62,7 @@ class Files(Protocol):
         """Read a file, or a part of it; None if it is not there."""
 
     def list(self, folder: str) -> list[FileEntry]:
-        """List all files in a folder and below, by name."""
+        """List all files in a folder and below, by name; all of them, or it raises."""
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files; what is not there is no error."""
@@ -105,12 +105,8 @@ class LocalFiles:
         """Write and sync."""
         file = self.root / path
         file.parent.mkdir(parents=True, exist_ok=True)
-        try:
+        with _whole_or_gone(file):
             self._fill(file, pieces)
-        except OSError:
-            with suppress(OSError):
-                file.unlink()
-            raise
         self._sync_folder(file.parent)
 
     def publish(self, path: str, data: bytes) -> None:
@@ -118,8 +114,9 @@ class LocalFiles:
         file = self.root / path
         beside = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}")
         file.parent.mkdir(parents=True, exist_ok=True)
-        self._fill(beside, [data])
-        os.replace(beside, file)
+        with _whole_or_gone(beside):
+            self._fill(beside, [data])
+            os.replace(beside, file)
         self._sync_folder(file.parent)
 
     def create(self, path: str, data: bytes) -> bool | None:
@@ -127,7 +124,8 @@ class LocalFiles:
         file = self.root / path
         beside = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}")
         file.parent.mkdir(parents=True, exist_ok=True)
-        self._fill(beside, [data])
+        with _whole_or_gone(beside):
+            self._fill(beside, [data])
         try:
             os.link(beside, file)
         except FileExistsError:
@@ -149,7 +147,7 @@ class LocalFiles:
     def list(self, folder: str) -> list[FileEntry]:
         """List; a file that is being published is not there yet."""
         found = []
-        for where, folders, names in os.walk(self.root / folder):
+        for where, folders, names in os.walk(self.root / folder, onerror=_unless_gone):
             folders.sort()
             for name in names:
                 if not name.startswith("."):
@@ -188,6 +186,27 @@ class LocalFiles:
                 os.close(handle)
 
 
+@contextmanager
+def _whole_or_gone(file: Path) -> Iterator[None]:
+    """Delete a file that could not be written: it would take room that others need."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            file.unlink()
+        raise
+
+
+def _unless_gone(error: OSError) -> None:
+    """Hear of a folder that cannot be listed.
+
+    One that is not there has no files. Of another nobody knows: taken for empty, a checkpoint would be
+    taken for none.
+    """
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
 class ArrowFiles:
     """A folder or bucket on a file system of Arrow's."""
 
@@ -209,10 +228,16 @@ class ArrowFiles:
         return full
 
     def write(self, path: str, pieces: Iterable[Any]) -> None:
-        """Write; where it fails nothing is left to be named."""
-        with self.system.open_output_stream(self._make_room(path), compression=None) as out:
-            for piece in pieces:
-                out.write(piece)
+        """Write; closing a stream keeps what came so far, so what has failed is deleted."""
+        full = self._make_room(path)
+        try:
+            with self.system.open_output_stream(full, compression=None) as out:
+                for piece in pieces:
+                    out.write(piece)
+        except BaseException:
+            with suppress(OSError):
+                self.system.delete_file(full)
+            raise
 
     def publish(self, path: str, data: bytes) -> None:
         """Write; where that could be seen half done, beside it, and rename."""
@@ -241,18 +266,28 @@ class ArrowFiles:
 
     def list(self, folder: str) -> list[FileEntry]:
         """List; a file that is being published is not there yet."""
-        selector = fs.FileSelector(self._at(folder), recursive=True, allow_not_found=True)
-        try:
-            infos = self.system.get_file_info(selector)
-        except FileNotFoundError:  # the folder was made between Arrow's look and its excuse
-            infos = self.system.get_file_info(selector)
         found = []
-        for info in infos:
+        for info in self._infos(folder):
             if info.type == fs.FileType.File and not info.base_name.startswith("."):
                 path = info.path[len(self.root) + 1 :] if self.root else info.path
                 written = info.mtime.timestamp() if info.mtime is not None else 0.0
                 found.append(FileEntry(path, info.size, written))
         return sorted(found)
+
+    def _infos(self, folder: str) -> Sequence[Any]:
+        """Look twice, since a folder below may go meanwhile; what is not there then has no files.
+
+        Arrow is not asked to excuse a folder that is not there: on HDFS it excuses one that cannot be
+        reached as well.
+        """
+        selector = fs.FileSelector(self._at(folder), recursive=True)
+        for _ in range(2):
+            try:
+                infos: Sequence[Any] = self.system.get_file_info(selector)
+                return infos
+            except FileNotFoundError:
+                continue
+        return []
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete."""

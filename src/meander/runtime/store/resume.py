@@ -45,6 +45,18 @@ def newest(store: FileStore) -> Manifest | None:
         raise CheckpointError(f"{store.files.uri}/{file}: {error}", file=file) from error
 
 
+def last_generation(store: FileStore) -> int:
+    """Give the generation of the last driver of a store; 0: there was none.
+
+    Raises:
+        CheckpointError: if that cannot be told.
+    """
+    try:
+        return store.generation()
+    except OSError as error:
+        raise CheckpointError(f"{store.files.uri} cannot be listed: {error}") from error
+
+
 def check_resumable(store: FileStore, operator: Operator[Any], tasks: int) -> Manifest | None:
     """Find out whether an operator can be deployed on a checkpoint; give its manifest, if any.
 
