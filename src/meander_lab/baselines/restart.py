@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from meander.run.flow import Site
 from meander.runtime.driver.driver import Driver
 
-CHECKPOINT_S = 0.25
+CHECKPOINT_S = 0.5
 """How often what has changed is written; a stop waits for the next time."""
 DURABLE_S_MAX = 600.0
 ROOM = 8
