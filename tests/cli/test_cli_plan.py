@@ -208,6 +208,19 @@ def test_wrong_problems_are_told_apart(meander, problem, changes, message: str) 
     assert said.err.count("\n") == 1
 
 
+def test_a_wrong_problem_is_told_once(meander, problem) -> None:
+    said = meander("plan", problem(nodes=0))
+    assert (said.code, said.out) == (2, "")
+    assert said.err.count("nodes") == 1
+    assert said.err.count("\n") == 1
+
+    good, bad = json.dumps(TABLE3), json.dumps(TABLE3 | {"nodes": 0})
+    said = meander("plan", "-", stdin="\n".join([bad, good, bad]))
+    assert said.code == 2
+    assert [line.split(": ")[1] for line in said.err.splitlines()] == ["line 1", "line 3"]
+    assert "nodes must" not in said.out
+
+
 RAW = {
     "nothing": (b"", "is empty"),
     "blank": (b"\n  \n", "is empty"),

@@ -232,7 +232,7 @@ class AcknowledgingRerouter(Rerouter):
 class AppliesLosers(Staging):
     def _apply(self, slot, item, rows):
         everything = [
-            staged
+            staged.rows
             for key, staged in slot.state.staged.items()
             if key[:2] == (item.query, item.batch)
         ]

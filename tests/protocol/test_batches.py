@@ -8,6 +8,7 @@ from wire import Books, Settings
 from meander.errors import MalformedMessage
 from meander.protocol.messages import (
     MASTER,
+    ONCE,
     Abandon,
     Accepted,
     Checkpointed,
@@ -18,6 +19,8 @@ from meander.protocol.messages import (
     StageHeld,
     Write,
 )
+from meander.protocol.node.staging import ONCE_MAX
+from meander.protocol.state import decode, encode
 
 
 @pytest.fixture
@@ -289,6 +292,110 @@ def test_one_machine_serves_many_queries(books):
     books.run_quietly()
     assert books.words() == ["written", "written", "committed", "committed"]
     assert books.machines["a"].slots[0].state.batches == {"one": 0, "two": 0}
+
+
+class Room:
+    """Where rows are laid by: has room for so many, and may lose them all."""
+
+    def __init__(self, operator, most):
+        self.most, self.laid, self.lost = most, 0, False
+        operator.lay_by, operator.take_up = self.lay_by, self.take_up
+
+    def lay_by(self, rows):
+        if self.laid == self.most:
+            return None
+        self.laid += 1
+        return ["laid", rows]
+
+    def take_up(self, laid):
+        return None if self.lost else laid[1]
+
+
+def test_rows_without_room_are_not_held_until_there_is_some(books):
+    """1. there is room for one of two partitions  2. the other is sent again until it is held."""
+    room = Room(books.machines["a"].operator, 1)
+    write(books, 0, 0, 0, (0, 1))
+    write(books, 0, 1, 0, (0, 2))
+    books.run_quietly()
+    assert (books.words(), books.machines["a"].staging.refused) == (["written"], 1)
+    room.most = 2
+    books.tick(5.0, "q")
+    books.run_quietly()
+    assert (books.words(), room.laid) == (["written", "written"], 2)
+    commit(books, 0, (0, 0, (0, 1)), (1, 0, (0, 1)))
+    books.run_quietly()
+    assert books.notes(0) == [1, 2]
+
+
+def test_rows_that_cannot_be_taken_up_fail_the_batch(books):
+    room = Room(books.machines["a"].operator, 9)
+    write(books, 0, 0, 0, (0, 1))
+    books.run_quietly()
+    room.lost = True
+    commit(books, 0, (0, 0, (0, 1)))
+    books.run_quietly()
+    assert (books.notes(0), books.words()) == ([], ["written", "failed"])
+
+
+def test_rows_that_were_laid_by_move_with_their_task(books):
+    Room(books.machines["a"].operator, 9)
+    write(books, 0, 0, 0, (0, 1))
+    books.run_quietly()
+    a, b = books.machines["a"], books.machines["b"]
+    moved = decode(0, encode(a.slots[0].state, a.operator), b.operator, gated=False)
+    assert list(moved.staged) == [("q", 0, 0, 0)]
+    assert [tuple(row) for row in moved.staged["q", 0, 0, 0].rows] == [(1, None)]
+
+
+def write_once(books, name):
+    """Write a batch that has no query: it is the only one of its name."""
+    books.give("q", Write(0, 0, 0, ((0, ((1, None),), 1, 8),), name))
+    books.run_quietly()
+    books.give("q", Seal(0, ((0, 0, ((0, 1),)),), name))
+
+
+def test_of_writes_without_a_query_only_the_newest_are_remembered(books):
+    """1. more of them than are kept  2. the last is committed once more, and is not applied again."""
+    write(books, 0, 0, 0, (0, 1))
+    books.run_quietly()
+    commit(books, 0, (0, 0, (0, 1)))
+    books.run_quietly()
+    for number in range(ONCE_MAX + 3):
+        write_once(books, f"{ONCE}{number}")
+        (order,) = books.pending(Commit)
+        books.run_quietly()
+    state = books.machines["a"].slots[0].state
+    assert len(state.batches) == 1 + ONCE_MAX
+    assert list(state.batches)[:2] == ["q", f"{ONCE}3"]
+    books.give("a", order)
+    assert len(books.notes(0)) == 1 + ONCE_MAX + 3
+    (outcome,) = books.pending(Committed)[0].body.outcomes
+    assert (outcome.applied, outcome.missing) == (True, False)
+
+
+def test_what_is_not_durable_is_remembered_however_much_it_is():
+    """1. more writes than are kept, none durable  2. the first may still be asked for: it is known
+    3. a record is accepted: with the next write the oldest go, also from what is durable."""
+    books = Books("aab", Settings(lease_s=1e6, checkpoint_s=1.0))
+    books.query()
+    books.write()
+    for number in range(ONCE_MAX + 3):
+        write_once(books, f"{ONCE}{number}")
+        books.run_quietly()
+    state = books.machines["a"].slots[0].state
+    assert len(state.batches) == ONCE_MAX + 3
+    for _ in range(3):
+        books.tick(2.0, "a")
+        books.write()
+        for letter in books.lose(Checkpointed):
+            items = tuple((i.task, i.tenure, i.number) for i in letter.body.items)
+            books.say(MASTER, letter.sender, Accepted(items), to_incarnation=1)
+    books.run_quietly()
+    assert len(state.durable_batches) == ONCE_MAX + 3
+    write_once(books, f"{ONCE}last")
+    books.run_quietly()
+    assert len(state.batches) == ONCE_MAX
+    assert set(state.durable_batches) < set(state.batches)
 
 
 @pytest.mark.parametrize(

@@ -76,10 +76,13 @@ def test_a_node_is_a_member_when_it_says_hello():
 
 def test_the_master_alone_issues_incarnations():
     """1. a feeder registers: incarnation 1 of generation 1  2. another instance registers under its
-    id: the next one  3. the first is fenced when it beats."""
+    id: the next one  3. the first, which may live, is told  4. what it says is refused."""
     town = Town()
     first = town.feeder(instance="f-1")
     town.settle(1.0)
+    town.give(MASTER, Envelope("f", 0, MASTER, 0, Epoch(1, 0), Hello("feeder", "f-2")))
+    fences = [(e.to_incarnation, e.body.instance) for e in town.pending(Fence)]
+    assert fences == [(first.incarnation, "f-1")]
     town.feeder(instance="f-2")
     town.settle(1.0)
     second = town.machines["f"]

@@ -28,6 +28,7 @@ from meander.protocol.messages import (
     Discard,
     Envelope,
     Exit,
+    Fence,
     Grant,
     Launch,
     Load,
@@ -190,11 +191,18 @@ class Wire:
     def run(self, limit=200):
         """Deliver everything, and what that leads to; mail to nobody stays away."""
         for _ in range(limit):
-            self.mail = [e for e in self.mail if e.to in self.machines]
+            self.mail = [e for e in self.mail if self._reached(e)]
             if not self.mail:
                 return
             self.deliver()
         raise AssertionError(f"still talking: {self.mail[:3]}")
+
+    def _reached(self, envelope):
+        """Whether somebody gets a letter; a fence for whoever was replaced goes to his address."""
+        machine = self.machines.get(envelope.to)
+        if machine is None or type(envelope.body) is not Fence:
+            return machine is not None
+        return envelope.to_incarnation in (0, machine.incarnation)
 
     # ------------------------------------------------------------------ the durable store
 

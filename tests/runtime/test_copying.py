@@ -110,3 +110,48 @@ def test_a_piece_of_another_operator_is_refused():
     for wrong in (piece, b"no", piece[:-9]):
         with pytest.raises(ValueError, match=r"operator Seen|Arrow cannot read"):
             mine.catch_up(0, None, wrong)
+
+
+def test_outputs_that_are_not_durable_are_still_not_durable_after_a_copy_ahead():
+    """1. three outputs  2. a record holds the first  3. a copy and the rest move the task."""
+    adapter = OperatorAdapter(WordCount(emit_updates=True), 1)
+    app = adapter.empty(0)
+    feed(adapter, app, ["a"], 0)
+    adapter.settle()
+    adapter.accepted(app, adapter.seal(app))
+    mark, (piece,) = adapter.ahead(app, None, 1000)
+    copy = adapter.catch_up(0, None, piece)
+    for offset in (1, 2):
+        feed(adapter, app, ["a"], offset)
+        adapter.settle()
+    found = adapter.complete(0, copy, adapter.rest(app, mark))
+    assert (found.outputs.durable, found.outputs.last) == (1, 3)
+
+
+class Emptied(Seen):
+    """Words until one that empties it; a change is the whole."""
+
+    def process(self, state, batch, context):
+        super().process(state, batch, context)
+        if "all gone" in state:
+            state.clear()
+
+    def changes(self, state, since):
+        return self.dump(state)
+
+    def apply_changes(self, state, batches, context):
+        return self.load(batches, context)
+
+
+def test_a_change_without_rows_is_a_change():
+    """That a state is empty now must be said to its copy."""
+    adapter = OperatorAdapter(Emptied(), 1)
+    app = adapter.empty(0)
+    feed(adapter, app, ["a", "b"], 0)
+    mark, (piece,) = adapter.ahead(app, None, 1000)
+    copy = adapter.catch_up(0, None, piece)
+    feed(adapter, app, ["all gone"], 1)
+    mark, pieces = adapter.ahead(app, mark, 1000)
+    for piece in pieces:
+        copy = adapter.catch_up(0, copy, piece)
+    assert shown(adapter, copy) == []

@@ -68,7 +68,7 @@ def test_words_are_counted_exactly_while_nodes_come_and_go() -> None:
         assert counted(driver) == stream.counts
         metrics = driver.metrics()
         assert sum(rows for rows, _, _ in metrics["tasks"].values()) <= sum(stream.counts.values())
-        assert metrics["latency"].count == metrics["rows"]
+        assert metrics["latency"]["count"] == metrics["rows"]
         assert metrics["refused"] == metrics["malformed"] == 0
         assert metrics["staged_rows"] == metrics["late_rows"] == 0
         assert len(driver.nodes()) == 3

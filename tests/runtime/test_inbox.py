@@ -8,7 +8,17 @@ import pyarrow as pa
 import pytest
 
 from meander.model import Epoch
-from meander.protocol.messages import Beat, Chunk, Chunks, Envelope, Part, Put
+from meander.protocol.messages import (
+    Beat,
+    Chunk,
+    Chunks,
+    Copy,
+    Envelope,
+    Loaded,
+    Part,
+    Put,
+    Rest,
+)
 from meander.runtime.wire import inbox
 from meander.runtime.wire.inbox import Inbox, size_of
 from meander.runtime.wire.rows import Mark, Rows
@@ -32,6 +42,10 @@ def test_rows_and_states_weigh_what_they_are_and_not_what_they_say() -> None:
     assert size_of(envelope(Put(1, AT, AT, b"12345", 0))) == 5
     assert size_of(envelope(Put(1, AT, AT, None, 0))) == 0
     assert size_of(envelope(Part(1, AT, 0, 9, b"123", 0))) == 3
+    assert size_of(envelope(Copy(1, AT, 1, 1, b"1234", 0))) == 4
+    assert size_of(envelope(Rest(1, AT, 1, 2, b"123456", 0))) == 6
+    assert size_of(Loaded("log/1", b"1234567")) == 7
+    assert size_of(Loaded("log/1", None)) == 0
     assert size_of(envelope(Beat(1.0))) == 0
     assert size_of(None) == 0
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from meander.runtime.process.adapter import read_batches
-from meander.runtime.process.outputs import Outputs
+from meander.operators import WordCount
+from meander.runtime.process.adapter import AppState, OperatorAdapter, read_batches
+from meander.runtime.process.outputs import Outputs, nothing, with_place
 
 
 def some(rows: int) -> pa.RecordBatch:
@@ -23,15 +24,49 @@ def test_what_is_durable_is_still_known_after_a_move() -> None:
 
 
 def test_what_a_record_holds_is_durable() -> None:
-    outputs = Outputs()
-    outputs.revise(last=4, lost_rows=0, first=3, new=[(3, some(1)), (4, some(1))])
+    adapter = OperatorAdapter(WordCount(), 1)
+    app = adapter.empty(0)
+    for _ in range(4):
+        app.outputs.add(some(1))
+    app.outputs.release(2)
+    outputs = adapter.revise(0, None, b"".join(adapter.record(app, None)())).outputs
     assert (outputs.first, outputs.last, outputs.durable) == (3, 4, 4)
 
 
+def emitting(rows_max: int, *, gated: bool) -> tuple[OperatorAdapter, AppState]:
+    adapter = OperatorAdapter(WordCount(), 1)
+    adapter.output_rows_max, adapter.gated = rows_max, gated
+    return adapter, adapter.empty(0)
+
+
 def test_the_oldest_go_when_there_are_too_many_and_are_counted() -> None:
-    outputs = Outputs()
+    adapter, app = emitting(25, gated=False)
     for _ in range(4):
-        outputs.add(some(10), rows_max=25)
-    assert (outputs.first, outputs.last, outputs.rows, outputs.lost_rows) == (3, 4, 20, 20)
-    outputs.add(some(100), rows_max=25)
-    assert (outputs.first, outputs.rows) == (5, 100), "the newest stays, however large"
+        adapter.keep(app, [some(10)])
+    found = app.outputs
+    assert (found.first, found.last, found.rows, found.lost_rows) == (3, 4, 20, 20)
+    adapter.keep(app, [some(100)])
+    assert (found.first, found.rows) == (5, 100), "the newest stays, however large"
+
+
+def test_nothing_goes_before_it_could_be_read() -> None:
+    """With checkpoints it can be when its record is durable; it stays until the next one is."""
+    adapter, app = emitting(25, gated=True)
+    adapter.keep(app, [some(10)] * 4)
+    found, mark = app.outputs, adapter.seal(app)
+    adapter.keep(app, [some(10)] * 4)
+    assert (found.first, found.lost_rows) == (1, 0)
+    adapter.accepted(app, mark)
+    assert (found.first, found.durable, found.lost_rows) == (1, 4, 0)
+    adapter.keep(app, [some(10)])
+    assert (found.first, found.lost_rows) == (1, 0)
+    adapter.accepted(app, adapter.seal(app))
+    assert (found.first, found.durable, found.lost_rows) == (5, 9, 40), "none that was not readable"
+    adapter.accepted(app, adapter.seal(app))
+    assert (found.first, found.rows, found.lost_rows) == (8, 20, 70)
+
+
+def test_nothing_has_the_columns_of_something() -> None:
+    some_rows, none = with_place(some(2), 3, 7), nothing(some(1).schema)
+    assert pa.concat_tables([none, some_rows]).to_pylist()[0] == {"n": 0, "task": 3, "number": 7}
+    assert nothing().schema.names == ["task", "number"]

@@ -7,6 +7,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from meander.runtime.clients.query import (
     new_attempt,
 )
 from meander.runtime.driver.driver import Driver
+from meander.runtime.process.spec import live_settings
 
 TASKS = 32
 
@@ -64,6 +66,29 @@ def staged(driver: Driver) -> int:
     """Rows that are laid by at all nodes."""
     told = (driver.reader().ask(a, "metrics") for a in driver.nodes().values())
     return sum(int(m["staged_rows"]) for m in told)
+
+
+def test_a_batch_that_does_not_fit_into_memory_is_on_disk_until_it_is_committed(
+    launcher: SharedLauncher,
+) -> None:
+    """Also when its tasks move in between."""
+    settings = replace(live_settings(TASKS), staged_bytes_max=2**16)
+    with Driver(WordCount(), tasks=TASKS, nodes=2, launcher=launcher, settings=settings) as driver:
+        about = DriverClient(driver.address, driver.issue("query")).about()
+        with QueryClient(about, driver.address, driver.issue("query")) as client:
+            batches = [words(*(f"w{n % 977}" for n in range(20_000))) for _ in range(5)]
+            parts = [
+                part
+                for partition, batch in enumerate(batches)
+                for part in client.write("q", 0, partition, new_attempt(), [batch])
+            ]
+            assert driver.metrics()["staged_disk_bytes"] > 10**5
+            driver.rescale(3).wait(60)
+            client.commit("q", 0, parts)
+        expected = Counter(word for batch in batches for word in batch["word"].to_pylist())
+        assert counted(driver) == expected
+        assert until(lambda: driver.metrics()["staged_disk_bytes"] == 0)
+        assert driver.metrics()["staged_refused"] == 0
 
 
 def test_a_batch_is_applied_when_it_is_committed_and_only_once(

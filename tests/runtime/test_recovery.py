@@ -78,8 +78,8 @@ def test_two_nodes_and_a_state_server_die_while_tasks_move(
         assert len(driver.nodes()) == 5
         told = driver.metrics()["checkpoint"]
         assert min(told["snapshots"], told["deltas"], told["bytes"], told["files"]) > 0
-        assert told["pause"].count <= told["snapshots"] + told["deltas"]
-        assert told["durable"].count > 0
+        assert told["pause"]["count"] <= told["snapshots"] + told["deltas"]
+        assert told["durable"]["count"] > 0
         assert driver.lost_tasks == set()
 
 

@@ -214,7 +214,8 @@ def test_outputs_come_once_across_a_rescale(spark: SparkSession) -> None:
             operator.rescale(2).wait(60)
             feeder.feed(some_words(1))
         seen += operator.outputs()["word"].to_pylist()
-        assert operator.outputs().num_rows == 0
+        none = operator.outputs()
+        assert (none.num_rows, none.schema.names) == (0, ["word", "task", "number"])
     fed = [word for i in (0, 1) for word in some_words(i)["word"].to_pylist()]
     assert sorted(seen) == sorted(fed)
 
@@ -259,6 +260,55 @@ def test_without_a_free_slot_the_time_out_explains_itself(
         monkeypatch.setattr("meander.spark.cluster.ship.equip", lambda _: False)
         with pytest.raises(DeployError, match=r"n1 has waited \d+ s for a free slot: 6 of 6"):
             meander.deploy(spark, WordCount(), nodes=2, registration_s_max=4)
+
+
+def test_deploy_says_that_it_waits_for_a_slot(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """1. other jobs hold all slots  2. deploy speaks of it  3. they end, and it goes on."""
+    monkeypatch.setattr(watch, "SLOT_S_MAX", 0.5)
+    deployed: list[Any] = []
+    with SparkJobs(spark.sparkContext, "greedy") as jobs:
+        for i in range(6):
+            jobs.start(f"s{i}", pickled(sleeper), lambda _: None)
+        assert until(lambda: ground.in_use(spark.sparkContext) == (6, 6))
+        thread = threading.Thread(
+            target=lambda: deployed.append(meander.deploy(spark, WordCount(), tasks=8, nodes=1))
+        )
+        thread.start()
+        assert until(lambda: "deploy waits for a free slot: 6 of 6 are in use" in caplog.text)
+    thread.join(120)
+    deployed[0].stop()
+
+
+def endless(_: int) -> Iterator[SourceBatch]:
+    time.sleep(600)
+    yield SourceBatch(0, some_words(0))
+
+
+def test_calls_that_cannot_be_are_refused_at_once(spark: SparkSession) -> None:
+    with meander.deploy(spark, WordCount(), tasks=8, nodes=1) as operator:
+        wrong: list[tuple[Any, Any]] = [("3", None), (2.5, None), (0, None), (2, -5), (True, None)]
+        for nodes, pause_ms in wrong:
+            with pytest.raises(InputError, match=r"^(nodes|pause_ms) is a .*number.*, not .*$"):
+                operator.rescale(nodes, pause_ms=pause_ms)
+        source = operator.source("words", endless)
+        for call in (operator.feeder, lambda name: operator.source(name, endless)):
+            with pytest.raises(InputError, match="there is a source 'words' at work: cancel it"):
+                call("words")
+        source.cancel()
+        with pytest.raises(InputError, match="options gather_rows, linger_ms, null_keys, not 'nul"):
+            operator.source("words", endless, nulKeys="drop")
+        with (
+            operator.feeder("more"),
+            pytest.raises(InputError, match="there is an open feeder 'more': close it"),
+        ):
+            operator.source("more", endless)
+    for call in (operator.feeder, lambda name: operator.source(name, endless)):
+        with pytest.raises(DeployError, match="was stopped: deploy it again"):
+            call("late")
+    with pytest.raises(InputError, match="not the class WordCount"):
+        meander.deploy(spark, WordCount)  # type: ignore[arg-type]
 
 
 def test_too_few_slots_and_spark_connect_are_refused_at_once(spark: SparkSession) -> None:

@@ -21,7 +21,7 @@ from meander.errors import InputError, OperatorError, StateError
 from meander.runtime.process.adapter import OperatorAdapter
 from meander.runtime.wire.rows import Mark, Rows
 from meander.spark.processor.operator import ProcessorOperator, processor
-from meander.spark.processor.state import ProcessorState
+from meander.spark.processor.state import GONE_MAX, ProcessorState
 from meander.spark.processor.values import row_fitter
 
 SCHEMA = "k string, at timestamp, n long"
@@ -186,33 +186,74 @@ class Changing(Base):
         return iter(())
 
 
-def test_changes_bring_an_older_state_up_to_date() -> None:
-    place = Place(made(Changing()))
-    operator, context = place.adapter.operator, place.adapter._context(place.app)
+class Scene:
+    """A state and copies of it: each is brought up to date with changes since a mark of its own."""
 
-    def write(*pairs: tuple[str, int | None]) -> None:
+    def __init__(self) -> None:
+        self.place = Place(made(Changing()))
+        self.operator = self.place.adapter.operator
+        self.context = self.place.adapter._context(self.place.app)
+        self.state: ProcessorState = self.place.app.state
+
+    def write(self, *pairs: tuple[str, int | None]) -> None:
         rows = [{"k": k, "at": None, "n": n} for k, n in pairs]
-        batch = pa.RecordBatch.from_pylist(rows, schema=operator.schema)
-        operator.process(state, batch, context)
+        batch = pa.RecordBatch.from_pylist(rows, schema=self.operator.schema)
+        self.operator.process(self.state, batch, self.context)
 
-    state: ProcessorState = place.app.state
-    write(*((f"k{i}", i) for i in range(20)))
-    older = operator.load(operator.dump(state), context)
-    sealed = operator.seal(state)
-    assert sealed is not None
-    write(("k1", 100), ("k2", None), ("k3", None), ("k3", 33), ("new", 1))
-    changed = operator.changes(state, sealed)
+    def copy(self) -> tuple[ProcessorState, int]:
+        found = self.operator.load(self.operator.dump(self.state), self.context)
+        return found, self.seal()
+
+    def seal(self) -> int:
+        sealed = self.operator.seal(self.state)
+        assert sealed is not None
+        return sealed
+
+    def bring(self, older: ProcessorState, since: int) -> ProcessorState:
+        changes = self.operator.changes(self.state, since)
+        return self.operator.apply_changes(older, changes, self.context)
+
+
+def test_changes_bring_an_older_state_up_to_date() -> None:
+    scene = Scene()
+    scene.write(*((f"k{i}", i) for i in range(20)))
+    older, sealed = scene.copy()
+    scene.write(("k1", 100), ("k2", None), ("k3", None), ("k3", 33), ("new", 1))
+    changed = scene.operator.changes(scene.state, sealed)
     assert sum(batch.num_rows for batch in changed) == 4
-    newer = operator.apply_changes(older, changed, context)
-    assert newer.entries == state.entries
-    for number in range(1500):
-        write((f"gone{number}", 1), (f"gone{number}", None))
-    assert operator.seal(state) is None  # too much to remember: the next record is whole
-    sealed = operator.seal(state)
-    assert sealed is not None
-    assert operator.changes(state, sealed) == []
-    assert len(state.stamps) <= len(state.entries)
-    assert 0 < operator.size(state) < 10_000
+    assert scene.bring(older, sealed).entries == scene.state.entries
+    assert 0 < scene.operator.size(scene.state) < 10_000
+
+
+def test_keys_that_are_gone_stay_gone_for_whoever_holds_an_older_mark() -> None:
+    """1. a copy is made  2. its keys go  3. others seal, again and again  4. the copy catches up."""
+    scene = Scene()
+    scene.write(*((f"k{i}", i) for i in range(1500)))
+    older, mark = scene.copy()
+    scene.write(*((f"k{i}", None) for i in range(10, 1500)))
+    for number in range(4):
+        scene.write((f"other{number}", 1), (f"other{number}", None))
+        scene.operator.seal(scene.state)
+    newer = scene.bring(older, mark)
+    assert len(newer.entries) == 10
+    assert newer.entries == scene.state.entries
+
+
+def test_an_empty_state_is_said_to_be_empty() -> None:
+    scene = Scene()
+    scene.write(*((f"k{i}", i) for i in range(1500)))
+    older, mark = scene.copy()
+    scene.write(*((f"k{i}", None) for i in range(1500)))
+    assert scene.bring(older, mark).entries == {}
+
+
+def test_what_is_remembered_of_keys_that_are_gone_is_bounded_without_any_record() -> None:
+    scene = Scene()
+    for number in range(3000):
+        scene.write((f"gone{number}", 1), (f"gone{number}", None))
+    assert len(scene.state.stamps) <= GONE_MAX + 1
+    sealed = scene.seal()
+    assert scene.operator.changes(scene.state, sealed) == []
 
 
 def test_a_state_of_other_variables_is_refused_unless_init_deletes_them() -> None:

@@ -67,10 +67,14 @@ def run(args: argparse.Namespace) -> int:
             code = answer(entry.problem, args, limits)
         except (InputError, TooLargeError) as error:
             wrong.append(f"line {entry.line}: {error}")
-            say({"error": str(error), "line": entry.line}, wrong[-1], args.json)
-    if wrong:
+            if args.json:
+                say({"error": str(error), "line": entry.line}, "", True)
+            else:
+                complain(wrong[-1])
+    if wrong and args.json:  # for people; who reads the answers has been told
         more = f" ({len(wrong)} of {count} problems are wrong; this is the first)"
         complain(wrong[0] + (more if len(wrong) > 1 else ""))
+    if wrong:
         return WRONG
     return code if count == 1 else OK
 

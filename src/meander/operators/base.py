@@ -20,7 +20,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import pyarrow as pa
 
@@ -188,7 +188,12 @@ class Operator(ABC, Generic[S]):
         return None
 
     def changes(self, state: S, since: int) -> list[Any]:
-        """Write what changed after a sealed version; the whole state if no versions are kept."""
+        """Write what changed after a sealed version; the whole state if no versions are kept.
+
+        Checkpoints and copies ahead hold marks of their own, and come back to one after a failure: any
+        version that was sealed may be asked for, again and in any order. Sealing must not forget what
+        was removed before; if it has, write the whole, so that `apply_changes` can tell.
+        """
         return self.dump(state)
 
     def apply_changes(self, state: S, batches: Sequence[Any], context: Context) -> S:
@@ -234,6 +239,9 @@ def check_operator(operator: Operator[Any]) -> None:
     Raises:
         InputError: naming what is missing.
     """
+    if not isinstance(cast(object, operator), Operator):
+        given = f"the class {operator.__name__}" if isinstance(operator, type) else repr(operator)
+        raise InputError(f"an operator is an instance of a subclass of Operator, not {given:.80}")
     for attribute in ("schema", "keys"):
         if not hasattr(operator, attribute):
             raise InputError(f"{operator.name} must have the attribute {attribute!r}")

@@ -31,6 +31,8 @@ from meander.protocol.table import Table
 
 FROM_MASTER: Final = frozenset({Welcome, Grant, Fence, Accepted, Dismiss, Prepare})
 """What the master says to the others, and nobody else does."""
+REPLACED: Final = "replaced by the master"
+"""Why a process ends whose id another bears now."""
 
 
 class Client(Machine):
@@ -179,4 +181,4 @@ class Client(Machine):
 
     def _on_fence(self, env: Envelope, body: Fence) -> None:
         if body.instance in ("", self.instance):
-            self._exit("replaced by the master")
+            self._exit(REPLACED)

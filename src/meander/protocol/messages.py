@@ -30,6 +30,8 @@ FeederId: TypeAlias = str
 MASTER: PeerId = "master"
 STORE: NodeId = "@store"
 """In a chain, in place of a node: the state comes from the durable store."""
+ONCE = "write/"
+"""So begin the names of queries with one batch only: writes that were given no name."""
 
 
 def loop_feeder(task: TaskId) -> FeederId:
@@ -354,6 +356,8 @@ class Beat(NamedTuple):
     """I have heard of an epoch that I do not have: send me the table."""
     trouble: str = ""
     """What the durable store could not do for me when I last asked; empty: all is well."""
+    counts: tuple[tuple[str, float], ...] = ()
+    """What I have counted so far, for people; the master looks at none of it."""
 
 
 class Grant(NamedTuple):

@@ -48,6 +48,9 @@ class Settings:
     """What one state server holds in memory (a single larger state is taken when it is empty)."""
     spill_bytes_max: int = 16 * 2**30
     """What it holds on disk beyond that; then it refuses, and nodes keep their states meanwhile."""
+    staged_bytes_max: int = 256 * 2**20
+    """What a node holds in memory of rows that wait for their commit; beyond that they are on disk, up
+    to `spill_bytes_max`, and then not taken: their writers wait, and give up in time."""
     checkpoint_s: float = 0.0
     """How often a node writes the tasks that changed; 0: no checkpoints. What a micro-batch has
     changed is written when it commits."""

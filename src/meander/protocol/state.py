@@ -118,6 +118,16 @@ class CopyingOperator(OperatorPort, Protocol):
         """Make a state of a copy and what `rest` wrote."""
 
 
+class Laying(OperatorPort, Protocol):
+    """An operator that knows where to keep rows that wait for their commit. Not every one does."""
+
+    def lay_by(self, rows: Any) -> Any:
+        """Keep rows, and give what stands for them; None: there is no room."""
+
+    def take_up(self, laid: Any) -> Any:
+        """Give rows that were laid by; None: they are lost."""
+
+
 class Position(NamedTuple):
     """The last chunk a task has taken from a feeder."""
 
@@ -149,6 +159,7 @@ class TaskState:
         """The last micro-batch applied, per query."""
         self.durable_batches: dict[str, int] = {}
         self.staged: dict[StageKey, Staged] = {}
+        """Their rows are what `lay_by` gave."""
         self.outbox = Outbox(loop_feeder(task), 1, gated=gated)
         self.emitted = 0
         """Counts what was fed to the loop: the loop's source offset."""
@@ -172,6 +183,16 @@ def as_gathering(operator: OperatorPort) -> Gathering | None:
     return cast(Gathering, operator) if hasattr(operator, "gather") else None
 
 
+def lay_by(operator: OperatorPort, rows: Any) -> Any:
+    """Keep rows that wait for their commit; None: there is no room."""
+    return cast(Laying, operator).lay_by(rows) if hasattr(operator, "lay_by") else rows
+
+
+def take_up(operator: OperatorPort, laid: Any) -> Any:
+    """Give rows that were laid by; None: they are lost."""
+    return cast(Laying, operator).take_up(laid) if hasattr(operator, "take_up") else laid
+
+
 def encode(state: TaskState, operator: OperatorPort, app: bytes | None = None) -> bytes:
     """Write a task's state as one blob: length of the header, header (JSON), payloads.
 
@@ -180,7 +201,10 @@ def encode(state: TaskState, operator: OperatorPort, app: bytes | None = None) -
     payloads = [operator.dump(state.app) if app is None else app]
     staged, lanes = [], []
     for key, item in state.staged.items():
-        payloads.append(operator.dump_rows(item.rows))
+        rows = take_up(operator, item.rows)
+        if rows is None:
+            continue  # a commit will find them missing
+        payloads.append(operator.dump_rows(rows))
         staged.append([*key, item.task, item.tally, item.size, len(payloads[-1])])
     for task, lane in state.outbox.lanes.items():
         chunks = []
@@ -240,11 +264,12 @@ def _decode(
     (state.emitted,) = counts([head["emitted"]])
     for query, *numbers, length in head["staged"]:
         batch, part, attempt, owner, tally, size = counts(numbers)
-        rows = operator.load_rows(payload(length))
+        rows = lay_by(operator, operator.load_rows(payload(length)))
         item = Staged(query, batch, part, attempt, owner, rows, tally, size)
         if owner != task or type(query) is not str:
             raise ValueError("staged rows of another task")
-        state.staged[item[:4]] = item
+        if rows is not None:  # else there is no room: a commit will find them missing
+            state.staged[item[:4]] = item
     for target, term, durable, released, last, chunks in head["lanes"]:
         counts([target, durable, released, last, *term])
         lane = state.outbox.lanes[target] = Lane()

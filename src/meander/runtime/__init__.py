@@ -8,5 +8,6 @@ client      the feeder of a Python program   processes   what runs in a launched
 launch      how processes are started        driver      the master, and the user's handle on it
 querying    micro-batches of queries         reception   the driver's side of them
 emitted     outputs by offset                shelf       the node's side of them
+given       rows as callers have them        totals      sums over nodes, past ones too
 metrics     histograms and reports           restart     the baseline that stops everything
 """

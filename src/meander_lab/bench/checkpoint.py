@@ -135,12 +135,11 @@ class Side(Site):
 
     def flow(self, load: OpenLoad, rate: float, seconds: float) -> Histogram:
         """Let the stream flow at a rate; give the latencies of its rows."""
-        before = self.driver.metrics()["latency"]
+        before = Histogram.load(self.driver.measured()["latency"])
         for k, _, due_s in paced(evenly(load, rate, seconds), time.time() + 0.1):
             load.feed(self, k, due_s)
         self.flush(timeout_s=WAIT_S_MAX)
-        found: Histogram = self.driver.metrics()["latency"].since(before)
-        return found
+        return Histogram.load(self.driver.measured()["latency"]).since(before)
 
     def exact(self, driver: Driver) -> bool:
         """Compare every count with what was sent."""
@@ -207,9 +206,9 @@ def _costs(plain: Side, durable: Side) -> dict[str, Any]:
         "rows_s": {"without": plain.rows_s, "with": durable.rows_s},
         "row_cpu_us": {"without": plain.row_cpu_us, "with": durable.row_cpu_us},
         "p99_ms": {"without": plain.p99_ms, "with": durable.p99_ms},
-        "pause_p99_ms": told["pause"].percentile(0.99) / 1000,
-        "pause_max_ms": told["pause"].max_us / 1000,
-        "durable_p50_ms": told["durable"].percentile(0.5) / 1000,
+        "pause_p99_ms": told["pause"]["p99_ms"],
+        "pause_max_ms": told["pause"]["max_ms"],
+        "durable_p50_ms": told["durable"]["p50_ms"],
         "snapshots": told["snapshots"], "deltas": told["deltas"], "files": told["files"],
         "written_mb": told["bytes"] / 2**20,
     }  # fmt: skip

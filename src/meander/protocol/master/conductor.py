@@ -201,7 +201,8 @@ class Conductor:
         if migration.stage is MigrationStage.MOVING:
             if migration.round_tasks:
                 self._check_time(migration)
-            elif self._finish_round(migration):
+            else:
+                self._finish_round(migration)
                 self._next_round(migration)
         if migration.stage is MigrationStage.DRAINING:
             self._dismiss()
@@ -217,7 +218,7 @@ class Conductor:
     def _nodes(self) -> Iterable[Peer]:
         return self.master.membership.of_kind("node")
 
-    def _finish_round(self, migration: Migration) -> bool:
+    def _finish_round(self, migration: Migration) -> None:
         """Close the books of a round that is done."""
         now = self.master._now
         if migration.round_count:
@@ -233,7 +234,6 @@ class Conductor:
             migration.reports.append(report)
             self.pacer.observe_round(migration.measured_s, migration.round_weight)
             migration.round_count = 0
-        return True
 
     def _next_round(self, migration: Migration) -> None:
         master, ledger = self.master, self.master.ledger

@@ -257,6 +257,8 @@ class Master(Machine):
             self._send(env.sender, Fence(body.instance))
             return
         if peer is None or peer.instance != body.instance:
+            if peer is not None and peer.kind == "feeder" and peer.status is Status.UP:
+                self._send(peer.id, Fence(peer.instance), peer.incarnation)  # two of one name?
             peer = self.membership.add(env.sender, body.kind, self._now)
             peer.instance, peer.address = body.instance, body.address
             peer.go(Change.HELLO)

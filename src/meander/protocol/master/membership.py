@@ -56,8 +56,8 @@ class Peer:
     """One process, or the line of processes that bore one id."""
 
     __slots__ = (
-        "acked", "address", "dismissing", "id", "incarnation", "instance", "kind", "lease_until",
-        "offset", "past", "server", "since", "status",
+        "acked", "address", "dismissing", "former", "id", "incarnation", "instance", "kind",
+        "lease_until", "past", "server", "since", "status",
     )  # fmt: skip
 
     def __init__(self, peer: PeerId, kind: str, incarnation: int, now: float) -> None:
@@ -70,13 +70,13 @@ class Peer:
         self.status = Status.STARTING
         self.server: PeerId = ""
         self.address = ""
+        self.former = ""
+        """Where the one before listened: it may live, and has to hear that it was replaced."""
         self.since = now
         """When it was launched."""
         self.lease_until = now
         """On the master's clock, with the margin: until then it may act on what it knows."""
         self.acked: Epoch = ZERO_EPOCH
-        self.offset = -1
-        """A feeder's source offset up to which all is durable."""
         self.dismissing = False
 
     def go(self, change: Change) -> None:
@@ -109,6 +109,7 @@ class Membership:
         old.incarnation += 1
         old.instance, old.status, old.since, old.acked = "", Status.STARTING, now, ZERO_EPOCH
         old.lease_until, old.dismissing = now, False
+        old.former, old.address = old.address, ""
         return old
 
     def forget(self, peer: Peer) -> None:

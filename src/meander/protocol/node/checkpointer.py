@@ -231,12 +231,16 @@ class Checkpointer:
             record: Record | None = slot.record
             if record is None or record.number != number or not record.key:
                 continue
-            slot.state.durable = {  # of feeders that have not left meanwhile
+            slot.state.durable = {  # of feeders and queries that are not forgotten meanwhile
                 feeder: position
                 for feeder, position in record.positions.items()
                 if feeder in slot.state.positions
             }
-            slot.state.durable_batches = record.batches
+            slot.state.durable_batches = {
+                query: batch
+                for query, batch in record.batches.items()
+                if query in slot.state.batches
+            }
             for target, (_, _, last) in record.base.lanes.items():
                 lane = slot.state.outbox.lanes.get(target)
                 if lane is not None:

@@ -4,6 +4,10 @@ Attempts at a partition may come twice, in another order or partitioning, so not
 chunk numbers here: a task keeps one number per query, the last batch applied, and applies a batch
 whole or not at all. Staged rows are part of the task's state and move with it.
 
+A write that was given no query is one of its own, with one batch (`ONCE`). Its number is asked for
+until its writer has heard that it is durable. So only the newest of those are remembered, and all
+that are not durable.
+
 They go when their query commits that batch, writes a later one, or gives the attempt up. An attempt
 whose writer was killed and whose query never comes back is dropped in time (`staged_s_max`). That is
 always safe: a commit that finds rows missing applies nothing, and the batch is written again.
@@ -17,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from meander.model import Epoch
 from meander.protocol.messages import (
+    ONCE,
     Commit,
     CommitOutcome,
     CommitTask,
@@ -28,10 +33,14 @@ from meander.protocol.messages import (
     Unstage,
 )
 from meander.protocol.node.slot import Slot, TaskPhase
-from meander.protocol.state import Emission, StageKey
+from meander.protocol.state import Emission, StageKey, TaskState, lay_by, take_up
 
 if TYPE_CHECKING:
     from meander.protocol.node.node import Node
+
+ONCE_MAX = 128
+"""Writes without a query that a task remembers: so many may follow one before its writer has an answer.
+Each is in every record, with 30 bytes."""
 
 
 class Staging:
@@ -45,6 +54,8 @@ class Staging:
         )
         self.askers: dict[tuple[int, str], tuple[int, PeerId]] = {}
         """(task, query) → (batch, who wants to know when it is durable)."""
+        self.refused = 0
+        """Rows that there was no room for, for the metrics."""
         self._sweep_at: float | None = None
         self._seen: set[tuple[int, StageKey]] = set()
         """(task, attempt) that were there at the last sweep."""
@@ -123,8 +134,13 @@ class Staging:
         self._active.add(item.query)
         # A query writes a batch when the one before it is committed everywhere.
         self._drop(slot, [k for k in state.staged if k[0] == item.query and k[1] < item.batch])
-        if item.batch > state.batches.get(item.query, -1):
-            state.staged[item.query, item.batch, item.partition, item.attempt] = item
+        key = item.query, item.batch, item.partition, item.attempt
+        if item.batch > state.batches.get(item.query, -1) and key not in state.staged:
+            rows = lay_by(self.node.operator, item.rows)
+            if rows is None:
+                self.refused += item.tally
+                return  # there is no room: it is sent again, or given up
+            state.staged[key] = item._replace(rows=rows)
         self._held[reply_to].append(
             (item.query, item.batch, item.partition, item.attempt, item.task)
         )
@@ -133,19 +149,14 @@ class Staging:
         state = slot.state
         assert state is not None
         if item.batch > state.batches.get(item.query, -1):
-            rows = [
-                state.staged.get((item.query, item.batch, w.partition, w.attempt))
-                for w in item.winners
-            ]
-            if any(
-                r is None or r.tally != w.tally for r, w in zip(rows, item.winners, strict=True)
-            ):
+            rows = self._winners(state, item)
+            if rows is None:
                 missing = CommitOutcome(
                     item.task, slot.term, applied=False, durable=False, missing=True
                 )
                 self._outcomes[reply_to, item.query, item.batch].append(missing)
                 return
-            self._apply(slot, item, [r for r in rows if r is not None])
+            self._apply(slot, item, rows)
         durable = not self.node.gated or state.durable_batches.get(item.query, -1) >= item.batch
         outcome = CommitOutcome(item.task, slot.term, applied=True, durable=durable, missing=False)
         self._outcomes[reply_to, item.query, item.batch].append(outcome)
@@ -154,15 +165,36 @@ class Staging:
             if slot.dirty:
                 self.node.checkpointer.want(slot)
 
-    def _apply(self, slot: Slot, item: CommitTask, rows: list[Staged]) -> None:
+    def _winners(self, state: TaskState, item: CommitTask) -> list[Any] | None:
+        """Give the rows that a commit names; None if any are missing."""
+        found = []
+        for partition, attempt, tally in item.winners:
+            staged = state.staged.get((item.query, item.batch, partition, attempt))
+            if staged is None or staged.tally != tally:
+                return None
+            found.append(staged.rows)
+        rows = [take_up(self.node.operator, laid) for laid in found]
+        return None if any(part is None for part in rows) else rows
+
+    def _apply(self, slot: Slot, item: CommitTask, rows: list[Any]) -> None:
         state = slot.state
         assert state is not None
-        for emission in self._emissions(slot, state.app, item.query, [r.rows for r in rows]):
+        for emission in self._emissions(slot, state.app, item.query, rows):
             state.emit(emission)
         state.batches[item.query] = item.batch
+        if item.query.startswith(ONCE):
+            self._forget(state)
         for key in [k for k in state.staged if k[0] == item.query and k[1] <= item.batch]:
             del state.staged[key]
         self.node.touched(slot, state)
+
+    def _forget(self, state: TaskState) -> None:
+        """Of writes without a query, forget those that nobody asks for any more."""
+        once = [query for query in state.batches if query.startswith(ONCE)]
+        for query in once[:-ONCE_MAX]:
+            if not self.node.gated or query in state.durable_batches:
+                del state.batches[query]
+                state.durable_batches.pop(query, None)
 
     def _emissions(self, slot: Slot, app: Any, query: str, parts: list[Any]) -> Iterator[Emission]:
         """Give a batch to the operator: to one that hears of time as a whole, else part by part."""

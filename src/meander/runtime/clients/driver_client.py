@@ -31,8 +31,6 @@ from meander.runtime.wire.version import versions
 
 ASK_S = 20.0
 """How long a question may take that the driver answers by itself."""
-ONCE = "write/"
-"""So begin the names of queries with one batch only: backfills that were given no name."""
 REQUEST_BYTES_MAX = 2**20
 """What a request may have (`transport`)."""
 PARTS_BYTES_MAX = 64 * 2**20

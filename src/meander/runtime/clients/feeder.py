@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from math import inf
 from typing import Any
 
@@ -24,9 +25,11 @@ from meander.errors import InputError, MeanderError
 from meander.operators.base import Operator
 from meander.operators.hashing import hash_columns, tasks_of
 from meander.operators.split import group_rows
+from meander.protocol.client import REPLACED
 from meander.protocol.edges.feeder import Feeder
 from meander.protocol.messages import Finish, Offer
 from meander.protocol.settings import Settings
+from meander.runtime.clients.given import NULL_KEYS, check_null_keys, conform, keyed
 from meander.runtime.process.shell import Shell
 from meander.runtime.process.spec import ProcessSpec
 from meander.runtime.process.warm import warm_up
@@ -43,12 +46,18 @@ GATHER_MORE = 4
 """Up to so many times that while the nodes are behind: fewer, larger messages cost them less."""
 GATHER_BYTES = 8 * 2**20
 """But no more than that."""
+BATCH_BYTES_MAX = 2**30
+"""Fed in one call: an array of texts ends at 2 GiB, and gathered rows may share it."""
 BEHIND_OFFERS = 4
 """Nodes are behind with that many offers not applied: half of what the window allows."""
 LINGER_MS = 5.0
 """No row waits longer for others."""
 OFFERS_MAX = 4
 """Sorted and not yet taken by the machine."""
+
+
+OPTIONS = ("gather_rows", "linger_ms", "null_keys")
+"""Of a feeder, as its maker may give them."""
 
 
 class FeederError(MeanderError):
@@ -72,12 +81,34 @@ class FeederClient:
         host: str = LOOPBACK,
         gather_rows: int = GATHER_ROWS,
         linger_ms: float = LINGER_MS,
+        null_keys: str = NULL_KEYS[0],
         zookeeper: str = "",
     ) -> None:
-        """Register with the master at `master`; `wait_ready` waits until that is done."""
+        """Register with the master at `master`; `wait_ready` waits until that is done.
+
+        Args:
+            name: tells feeders apart; under its name one goes on where the last has ended.
+            operator: whose rows are fed.
+            run: the deployment.
+            master: where its master listens.
+            credentials: what every connection presents.
+            tasks: m.
+            settings: of the protocol.
+            generation: of the deployment.
+            host: the address to listen on.
+            gather_rows: sent at once, where so many come in time.
+            linger_ms: no row waits longer for others.
+            null_keys: what becomes of rows without a key: `refuse` (an error), `keep` (null is a key
+                of its own, as in GROUP BY) or `drop`, as the option `nullKeys` of the Spark sink.
+            zookeeper: where tables are put up; empty: they are pushed.
+
+        Raises:
+            InputError: for an unknown `null_keys`.
+        """
+        check_null_keys(null_keys)
         warm_up()
         self.name, self.tasks = name, tasks
-        self.schema, self.keys = operator.schema, operator.keys
+        self.schema, self.keys, self._null_keys = operator.schema, operator.keys, null_keys
         self.rows = 0
         """Fed so far."""
         self.failure: Exception | None = None
@@ -89,6 +120,9 @@ class FeederClient:
         self._open_rows, self._open_bytes, self._open_since = 0, 0, 0.0
         self._offset: int | None = None
         """The last one fed."""
+        self._durable = -1
+        """The last one of a former life of this feeder that needs no replay."""
+        self._master = master
         self._cut_offset = -1
         """The last one in an offer."""
         self._offers: deque[Offer] = deque()
@@ -132,6 +166,11 @@ class FeederClient:
 
     # ------------------------------------------------------------------ for the caller
 
+    @property
+    def open(self) -> bool:
+        """Whether it has not ended."""
+        return not self._closed and not self.shell.ended.is_set()
+
     def wait_ready(self, timeout_s: float = 60.0) -> int:
         """Wait until the master knows this feeder; give the last offset that needs no replay."""
         end = time.monotonic() + timeout_s
@@ -146,23 +185,34 @@ class FeederClient:
         """Take rows; wait while there is no room.
 
         Args:
-            batch: a record batch or table with the operator's columns.
-            offset: of this batch in its source, ascending; None: the next number. One that is
-                known to be durable is skipped.
+            batch: rows with the operator's columns: a pyarrow table or record batch, a data frame
+                of pandas or Polars, or a list of dicts. Other columns are left out.
+            offset: of this batch in its source, ascending; None: the next number. Up to what
+                `wait_ready` gave, all is durable already from a former life of this feeder, and
+                is skipped; to feed one again that was fed in this life is an error.
             due_s: when its rows were due, in seconds since 1970; None: now.
 
         Raises:
             FeederError: if the feeder has ended.
-            InputError: if the rows do not fit the operator.
+            InputError: if the rows do not fit the operator, lack a key, or were fed before. Nothing
+                of them was taken.
         """
+        self._check()
         if self._offset is None:
-            self._offset = self.wait_ready()
+            self._offset = self._durable = self.wait_ready()
         number = self._offset + 1 if offset is None else offset
-        if number <= self.machine.offset and self.machine.offset >= self._offset:
-            return  # a replay of what is durable
+        if number <= self._durable:
+            return
         if number <= self._offset:
-            raise InputError(f"offset {number} does not follow {self._offset}")
-        rows = conform(batch, self.schema)
+            raise InputError(
+                f"offset {number} was fed before: the last one was {self._offset}, and they ascend"
+            )
+        rows = keyed(conform(batch, self.schema), self.keys, self._null_keys)
+        if rows.nbytes > BATCH_BYTES_MAX:
+            raise InputError(
+                f"at most {BATCH_BYTES_MAX:,} bytes can be fed at once, not {rows.nbytes:,}: feed them "
+                "in parts, each with an offset of its own"
+            )
         due_us = time.time_ns() // 1000 if due_s is None else int(due_s * 1e6)
         with self._lock:
             while self._paused or len(self._offers) >= OFFERS_MAX:
@@ -191,13 +241,16 @@ class FeederClient:
         Raises:
             FeederError: if that does not happen in time.
         """
+        self._check()
         self._cut(say=True)
         end = time.monotonic() + timeout_s
         while not self.shell.call(lambda _: self._settled(durable)).result(timeout_s):
             self._check()
             if time.monotonic() > end:
+                refused = "".join(f"; {a}: {why}" for a, why in self.transport.refusals.items())
                 raise FeederError(
-                    f"{self.name}: rows are still on their way after {timeout_s:.0f} s; {self._why()}"
+                    f"{self.name}: rows are still on their way after {timeout_s:.0f} s; "
+                    f"{self._why()}{refused}"
                 )
             self._complain()
             time.sleep(0.002)
@@ -241,7 +294,7 @@ class FeederClient:
 
     def fail(self, error: Exception) -> None:
         """Let the caller of `feed` and `close` know that the deployment has failed."""
-        self.failure = error
+        self.failure = self.failure or error
         with self._lock:
             self._lock.notify_all()
 
@@ -251,8 +304,11 @@ class FeederClient:
         if self.failure is not None:
             raise self.failure
         if self.shell.ended.is_set() or self._closed:
-            raise FeederError(f"{self.name} has ended: {self.shell.reason}") from self.shell.error
-        for refusal in list(self.transport.refusals.values())[:1]:
+            why = self.shell.reason or "it was closed"
+            if why == REPLACED:
+                why = f"another feeder {self.name!r} took its place; give each a name of its own"
+            raise FeederError(f"{self.name} has ended: {why}") from self.shell.error
+        if (refusal := self.transport.refusals.get(self._master)) is not None:
             raise FeederError(f"{self.name}: {refusal}")
 
     def _complain(self) -> None:
@@ -285,7 +341,8 @@ class FeederClient:
                 if wait > 0:
                     self._lock.wait(wait)
                     continue
-            self._cut()
+            with suppress(FeederError):  # it is the caller's to hear
+                self._cut()
 
     def _cut_at(self) -> float:
         """Tell when what was gathered, or a word that is owed, must go out; infinity: nothing must."""
@@ -303,19 +360,29 @@ class FeederClient:
         with self._cutting:
             with self._lock:
                 gathered, self._open, self._open_rows, self._open_bytes = self._open, [], 0, 0
-            word = self._word(gathered, say=say) if self._herald is not None else None
-            if gathered:
-                self._adapt()
-                offer = offer_of(gathered, self.keys, self.tasks, word)
-                self._cut_offset = offer.last
-            elif word is not None:
-                offer = word_of(self.schema, self._cut_offset, self.tasks, word)
-            else:
+            try:
+                offer = self._offer(gathered, say=say)
+            except Exception as error:  # these rows cannot be sent, and none may be left out
+                failure = FeederError(f"{self.name}: {type(error).__name__}: {error}")
+                self.fail(failure)
+                raise failure from error
+            if offer is None:
                 return
             with self._lock:
                 self._offers.append(offer)
         if not self.shell.ended.is_set():
             self.shell.nudge()
+
+    def _offer(self, gathered: list[tuple[int, int, Any]], *, say: bool) -> Offer | None:
+        word = self._word(gathered, say=say) if self._herald is not None else None
+        if gathered:
+            self._adapt()
+            offer = offer_of(gathered, self.keys, self.tasks, word)
+            self._cut_offset = offer.last
+            return offer
+        if word is None:
+            return None
+        return word_of(self.schema, self._cut_offset, self.tasks, word)
 
     def _word(self, gathered: list[tuple[int, int, Any]], *, say: bool) -> int | None:
         """Look at what goes out, and give the word that goes with it."""
@@ -348,31 +415,6 @@ class FeederClient:
                 self._offers.popleft()
             with self._lock:
                 self._lock.notify_all()
-
-
-def conform(batch: Any, schema: Any) -> Any:
-    """Bring rows to an operator's schema: its columns, in its order, of its types.
-
-    Raises:
-        InputError: naming the column that is missing or of a type that cannot be cast.
-    """
-    if isinstance(batch, pa.Table):
-        batch = batch.combine_chunks()
-        parts = batch.to_batches()
-        batch = parts[0] if parts else pa.RecordBatch.from_pylist([], schema=batch.schema)
-    if batch.schema.equals(schema):
-        return batch
-    columns = []
-    for field in schema:
-        if field.name not in batch.schema.names:
-            raise InputError(
-                f"the rows have no column {field.name!r}: they have {batch.schema.names}"
-            )
-        try:
-            columns.append(batch.column(field.name).cast(field.type))
-        except pa.ArrowException as error:
-            raise InputError(f"column {field.name!r} is no {field.type}: {error}") from None
-    return pa.record_batch(columns, schema=schema)
 
 
 def word_of(schema: Any, offset: int, tasks: int, word: int) -> Offer:

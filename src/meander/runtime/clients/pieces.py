@@ -11,7 +11,7 @@ import pyarrow as pa
 from meander.model import TaskId
 from meander.operators.hashing import hash_columns, tasks_of
 from meander.operators.split import group_rows
-from meander.runtime.clients.feeder import conform
+from meander.runtime.clients.given import conform
 from meander.runtime.process.watermarks import latest_us
 from meander.runtime.wire.rows import Mark, Rows
 

@@ -57,10 +57,6 @@ class RowsLostError(QueryError):
     """Staged rows were lost with a node before they were applied: the batch must be written again."""
 
 
-class NullKeyError(QueryError, ValueError):
-    """Rows have no key."""
-
-
 def new_attempt() -> int:
     """Draw the number of an attempt."""
     return secrets.randbits(ATTEMPT_BITS)
@@ -295,8 +291,8 @@ class QueryClient:
         except (RuntimeError, TimeoutError):
             tasks = "unknown"
         return (
-            f"rows are not {what} at tasks {tasks}: their node is busy, cannot be reached, or was "
-            "lost (see op.status())"
+            f"rows are not {what} at tasks {tasks}: their node is busy, cannot be reached, was lost, "
+            "or has no room for more (see op.status(), and staged_refused in op.metrics())"
         )
 
     def _check(self) -> None:

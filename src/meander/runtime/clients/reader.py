@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -12,15 +13,12 @@ from pyarrow import flight
 
 from meander.errors import MeanderError
 from meander.model import NodeId, TaskId
-from meander.runtime.process.metrics import Histogram
-from meander.runtime.process.stopwatch import total as total_checkpoint
 from meander.runtime.wire.credentials import Credentials
 
-SUMS = (
-    "rows", "busy_s", "chunks", "waits", "reroutes", "dropped", "malformed", "refused", "stale",
-    "staged_rows", "late_rows",
-)  # fmt: skip
-
+ASKED_MAX = 32
+"""Nodes that are asked at the same time."""
+METRICS_S_MAX = 5.0
+"""How long a node may take to tell its metrics: what it told before will do."""
 
 NOTHING = pa.table({"task": pa.array([], pa.int32()), "node": pa.array([], pa.string())})
 """What is given where no task has a state: nothing is known of its columns."""
@@ -122,16 +120,11 @@ class Reader:
             found.append(table.filter(pa.array(fresh)))
         return found
 
-    def metrics(self, nodes: Mapping[NodeId, str]) -> dict[str, Any]:
-        """Add up what nodes have measured."""
-        told = [m for m in (self.ask(a, "metrics") for a in nodes.values()) if m is not None]
-        latency = Histogram.total(Histogram.load(m["latency"]) for m in told)
-        waited = Histogram.total(Histogram.load(m["waited"]) for m in told)
-        return {
-            **{name: sum(m[name] for m in told) for name in SUMS},
-            "latency": latency,
-            "waited": waited,
-            "checkpoint": total_checkpoint([m["checkpoint"] for m in told]),
-            "tasks": {int(t): v for m in told for t, v in m["tasks"].items()},
-            "nodes": {m["node"]: {name: m[name] for name in SUMS} for m in told},
-        }
+    def metrics(self, nodes: Mapping[NodeId, str]) -> list[dict[str, Any]]:
+        """Ask nodes for what they have measured, all at once; whoever does not answer is left out."""
+
+        def ask(address: str) -> Any:
+            return self.ask(address, "metrics", timeout_s=METRICS_S_MAX)
+
+        with ThreadPoolExecutor(ASKED_MAX, "metrics") as pool:
+            return [told for told in pool.map(ask, nodes.values()) if told is not None]

@@ -20,6 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +30,34 @@ from meander.operators.base import Operator, check_operator
 from meander.planning.ahead.forecast import Forecast
 from meander.protocol.master.master import Master
 from meander.protocol.master.membership import Status
-from meander.protocol.messages import Abort, Launch, PeerLost, Rescale, Resume, RollBack, Tell
+from meander.protocol.messages import (
+    Abort,
+    Beat,
+    Envelope,
+    Event,
+    Launch,
+    PeerLost,
+    Resume,
+    RollBack,
+    Tell,
+)
 from meander.protocol.node.retriever import UNUSABLE
 from meander.protocol.settings import Settings
 from meander.runtime.clients.feeder import FeederClient
 from meander.runtime.clients.reader import Reader
 from meander.runtime.driver import loop_drain
-from meander.runtime.driver.handle import Preview, RescaleHandle, preview, snapshot
+from meander.runtime.driver.handle import (
+    Preview,
+    RescaleHandle,
+    check_whole,
+    preview,
+    snapshot,
+    wish,
+)
 from meander.runtime.driver.launch import Launcher, LocalLauncher
 from meander.runtime.driver.service import DriverService
 from meander.runtime.driver.supervisor import DeployError, Supervisor
+from meander.runtime.driver.totals import COUNTS, Totals, summed_up
 from meander.runtime.process.outputs import ROWS_MAX
 from meander.runtime.process.shell import Shell
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, live_settings
@@ -57,6 +76,7 @@ log = logging.getLogger(__name__)
 
 TIDY_S = 1.0
 """How often the master hangs up on those who are gone."""
+STOPPED = "this operator was stopped: deploy it again"
 ASK_S = 10.0
 """How long the master's thread may take for a question."""
 
@@ -112,8 +132,8 @@ class Driver:
             tell: hears what happens: losses, migrations.
         """
         check_operator(operator)
-        if not 1 <= nodes <= tasks:
-            raise InputError(f"nodes must be from 1 to the number of tasks ({tasks}), not {nodes}")
+        check_whole("tasks", tasks)
+        check_whole("nodes", nodes, tasks)
         self.operator, self.tasks, self.policy, self.tau = operator, tasks, policy, tau
         if isinstance(forecast, str | Path):
             forecast = Forecast.load(forecast)
@@ -148,8 +168,10 @@ class Driver:
             self.settings, tasks, first, self._plan, carrier, tau=tau,
             generation=self.generation, about=describe(operator), lineage=self.run,
         )  # fmt: skip
+        self.totals = Totals()
         self.shell = Shell(
             self.master,
+            before=self._see,
             store=StoreWorker(store or NoStore()),
             launch=self._launch,
             tell=self._hear,
@@ -220,6 +242,7 @@ class Driver:
         self._stopping = True
         HEAP.release(self)
         for feeder in self.feeders:
+            feeder.fail(DeployError(STOPPED))
             feeder.abandon()
         if self.transport is None:
             return
@@ -289,6 +312,8 @@ class Driver:
         """Raise what the deployment has failed for, if it has."""
         if self.failure is not None:
             raise self.failure
+        if self._stopping:
+            raise DeployError(STOPPED)
         if self.shell.ended.is_set():
             if (self.shell.reason or "").startswith(UNUSABLE):
                 raise CheckpointError(str(self.shell.reason))
@@ -352,6 +377,8 @@ class Driver:
 
     def _process_ended(self, ended: ProcessExit) -> None:
         """Hear of the end of a process; from any thread."""
+        if ended.kind == "node":
+            self.totals.end(ended.name, ended.incarnation, ended.facts.get("metrics", {}))
         self.staff.note(ended)
         if self._stopping:
             return
@@ -368,10 +395,18 @@ class Driver:
             self.failure = error
             for feeder in self.feeders:
                 feeder.fail(error)
-            for handle in self._handles.values():
+            for handle in list(self._handles.values()):
                 handle.fail(error)
 
-    # ------------------------------------------------------------------ what the master tells
+    # ------------------------------------------------------------------ what the master hears and tells
+
+    def _see(self, event: Event) -> None:
+        """Note what a node's beat tells for people; on the master's thread."""
+        if type(event) is not Envelope or type(event.body) is not Beat or not event.body.counts:
+            return
+        if self.master.membership.up(event.sender, event.incarnation):
+            counts = {n: int(c) if c == int(c) else c for n, c in event.body.counts}
+            self.totals.hear(event.sender, event.incarnation, counts)
 
     def _hear(self, tell: Tell) -> None:
         now = time.monotonic()
@@ -402,7 +437,14 @@ class Driver:
     # ------------------------------------------------------------------ feeders and questions
 
     def feeder(self, name: str, **options: Any) -> FeederClient:
-        """Make a feeder in this process; `gather_rows` and `linger_ms` are its options."""
+        """Make a feeder in this process; `gather_rows`, `linger_ms` and `null_keys` are its options.
+
+        Raises:
+            InputError: if one of that name is open here: each would take the other's place.
+        """
+        self.check()
+        self.check_feeder(name)
+        self.feeders = [f for f in self.feeders if f.open]
         feeder = FeederClient(
             name, self.operator, run=self.run, master=self.address, credentials=self.issue(name),
             tasks=self.tasks, settings=self.settings, generation=self.generation,
@@ -410,6 +452,17 @@ class Driver:
         )  # fmt: skip
         self.feeders.append(feeder)
         return feeder
+
+    def check_feeder(self, name: str) -> None:
+        """See that no feeder of a name is open in this process.
+
+        Raises:
+            InputError: if one is.
+        """
+        if any(f.name == name and f.open for f in self.feeders):
+            raise InputError(
+                f"there is an open feeder {name!r}: close it, or give this one a name of its own"
+            )
 
     def issue(self, name: str) -> Credentials:
         """Make the credentials of a feeder: it may call itself so, or anything below `<name>/`."""
@@ -443,16 +496,28 @@ class Driver:
         }
 
     def metrics(self) -> dict[str, Any]:
-        """Add up what all nodes have measured."""
-        return self.reader().metrics(self.nodes())
+        """Tell what was measured, in plain values: numbers, texts, and mappings and lists of them.
 
-    def counters(self) -> dict[str, int]:
-        """Count chunks that waited and that were re-routed, also at nodes that have ended."""
-        told = self.metrics()
-        ended = [e.facts for e in self.exits if e.kind == "node"]
+        Totals and latencies count since the deployment began, those of nodes included that have
+        left (see `totals` for one that was killed). A row that is applied again after a loss counts
+        again. `staged_rows`, `tasks` ([rows, seconds, bytes] each) and `nodes` are of those that
+        run.
+        """
+        found: dict[str, Any] = summed_up(self.measured())
+        return found
+
+    def measured(self) -> dict[str, Any]:
+        """Give the metrics with whole histograms, as these are written."""
+        told = self.reader().metrics(self.nodes())
+        for facts in told:
+            self.totals.hear(facts["node"], facts["incarnation"], facts)
+        shown = (*COUNTS, "staged_rows", "staged_disk_bytes")
         return {
-            name: int(told[name]) + sum(int(facts.get(name, 0)) for facts in ended)
-            for name in ("waits", "reroutes")
+            **self.totals.total(),
+            "staged_rows": sum(facts["staged_rows"] for facts in told),
+            "staged_disk_bytes": sum(facts["staged_disk_bytes"] for facts in told),
+            "tasks": {int(t): load for facts in told for t, load in facts["tasks"].items()},
+            "nodes": {facts["node"]: {name: facts[name] for name in shown} for facts in told},
         }
 
     def outputs(self) -> list[Any]:
@@ -494,7 +559,7 @@ class Driver:
         Args:
             nodes: how many there shall be.
             pause_ms: the longest that a tuple may wait for its task's state; rounds are sized to
-                fit. Without any limit everything moves in one round (*all at once*).
+                fit. 0 or without any limit: everything moves in one round (*all at once*).
             policy: another planner than the deployment's, from now on.
             tasks_max: most tasks in one round.
             bytes_max: most bytes in one round.
@@ -503,19 +568,17 @@ class Driver:
             InputError: for a number that cannot be.
         """
         self.check()
-        if not 1 <= nodes <= self.tasks:
-            raise InputError(f"nodes must be from 1 to {self.tasks}, not {nodes}")
+        command = wish(self.tasks, nodes, pause_ms, tasks_max, bytes_max)
         if policy is not None:
             self._planners.check(policy)
             self.policy = policy
-        handle = RescaleHandle(self, nodes, self.counters())
+        handle = RescaleHandle(self, command.nodes, self.totals.total())
 
         def begin(master: Master) -> list[Any]:
             handle.number = master.conductor.migrations + 1
-            self._handles[handle.number] = handle
-            return list(
-                master.handle(Rescale(nodes, pause_ms, tasks_max, bytes_max), time.monotonic())
-            )
+            actions = master.handle(command, time.monotonic())
+            self._handles[handle.number] = handle  # before anything of it is told
+            return actions
 
         self.shell.do(begin).result(ASK_S)
         return handle
@@ -528,10 +591,13 @@ class Driver:
         self, nodes: int, *, pause_ms: float | None = None, policy: str | None = None
     ) -> Preview:
         """Preview a rescale: what would move, how many bytes, how long it and its pauses would take."""
-        books = self.shell.call(lambda m: snapshot(m, nodes, self.tau)).result(ASK_S)
+        self.check()
+        command = wish(self.tasks, nodes, pause_ms)
+        books = self.shell.call(lambda m: snapshot(m, command.nodes, self.tau)).result(ASK_S)
         name = policy or self.policy
         self._planners.check(name)
-        return preview(*books, lambda p: self._planners.plan(name, p, preview=True), pause_ms)
+        find = partial(self._planners.plan, name, preview=True)
+        return preview(*books, find, command.pause_ms)
 
     def _plan(self, problem: Problem) -> Plan:
         return self._planners.plan(self.policy, problem)

@@ -1,20 +1,22 @@
-"""A rescale from the outside: before it (a preview), and while it goes (a handle)."""
+"""A rescale from the outside: what was asked for, a preview of it, and a handle while it goes."""
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
-from meander.errors import MeanderError
+from meander.errors import InputError, MeanderError
 from meander.model import Move, Plan, Problem, TaskId, Workload
 from meander.protocol.master.master import Master
 from meander.protocol.master.migration import PlanFunction
 from meander.protocol.master.pacer import PaceLimits, Pacer
-from meander.protocol.messages import Abort, Resume, RollBack
+from meander.protocol.messages import Abort, Rescale, Resume, RollBack
 from meander.runtime.process.metrics import MigrationReport
 from meander.wiring import carrier
 
@@ -26,6 +28,56 @@ ENDS = frozenset({"completed", "rolled back", "superseded"})
 
 class MigrationError(MeanderError):
     """A migration did not come to the end that was wanted."""
+
+
+def wish(
+    tasks: int,
+    nodes: int,
+    pause_ms: float | None = None,
+    tasks_max: int | None = None,
+    bytes_max: int | None = None,
+) -> Rescale:
+    """Make the command of what a caller wants; a pause budget of 0 is none.
+
+    >>> wish(64, 4, pause_ms=0)
+    Rescale(nodes=4, pause_ms=None, tasks_max=None, bytes_max=None)
+
+    Raises:
+        InputError: naming what cannot be, and what would be right.
+    """
+    check_whole("nodes", nodes, tasks)
+    if pause_ms is not None:
+        _check_pause(pause_ms)
+    if tasks_max is not None:
+        check_whole("tasks_max", tasks_max, tasks)
+    if bytes_max is not None:
+        check_whole("bytes_max", bytes_max)
+    return Rescale(
+        int(nodes),
+        float(pause_ms) if pause_ms else None,
+        None if tasks_max is None else int(tasks_max),
+        None if bytes_max is None else int(bytes_max),
+    )
+
+
+def _check_pause(ms: Any) -> None:
+    number = isinstance(ms, Real) and not isinstance(ms, bool)
+    if not number or not math.isfinite(ms) or ms < 0:
+        raise InputError(
+            f"pause_ms is a number of milliseconds, or 0 to move everything at once, not {ms!r}"
+        )
+
+
+def check_whole(name: str, value: Any, most: int | None = None) -> None:
+    """Refuse what is no whole number from 1 to a limit.
+
+    Raises:
+        InputError: saying what would be right.
+    """
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not whole or value < 1 or (most is not None and value > most):
+        span = "from 1 on" if most is None else f"from 1 to {most}"
+        raise InputError(f"{name} is a whole number {span}, not {value!r}")
 
 
 class RescaleHandle:
@@ -92,8 +144,8 @@ class RescaleHandle:
         """Tell what happened, predicted and measured."""
         if self._facts is None:
             raise MigrationError("there is nothing to report yet")
-        now = self._driver.counters()
-        more = {name: max(0, count - self._before[name]) for name, count in now.items()}
+        now = self._driver.measured()
+        more = {name: max(0, now[name] - self._before[name]) for name in ("waits", "reroutes")}
         return MigrationReport.of(self._facts, **more)
 
     def abort(self) -> None:

@@ -36,14 +36,17 @@ from meander.protocol.state import Emission
 from meander.runtime.process.chunk_trace import ChunkTrace
 from meander.runtime.process.copying import Copying
 from meander.runtime.process.metrics import Histogram
-from meander.runtime.process.outputs import ROWS_MAX, Outputs
+from meander.runtime.process.outputs import Outputs
 from meander.runtime.process.timing import Timing
 from meander.runtime.process.watermarks import TaskTime
+from meander.runtime.store.staged import InMemory, Laid, LaidRows
 from meander.runtime.wire.rows import Mark, Marks, Rows, ends_of, joined
 
 SMALL_ROWS = 1000
 """Calls with fewer rows than this are worth a copy that makes one call of them."""
 
+READ_BYTES_MAX = 64 * 2**20
+"""So much of a micro-batch is read from disk before the operator has it; one task may go beyond."""
 
 SMOOTHING = 0.25
 """How much of the last second enters a task's rate."""
@@ -105,8 +108,6 @@ class OperatorAdapter(Timing, Copying):
         """From when rows were due until they were applied."""
         self.waited = Histogram()
         """The same, of rows that were kept back: their task's state, or a chunk before, was missing."""
-        self.output_rows_max = ROWS_MAX
-        """Rows of outputs that a task keeps for whoever reads them."""
         self.trace = ChunkTrace(operator.trace_chunks_max)
         """Chunk by chunk, if the operator wants that."""
         self.loads: dict[TaskId, TaskLoad] = {}
@@ -116,6 +117,10 @@ class OperatorAdapter(Timing, Copying):
         self.defers = own and not getattr(operator, "feeds", False)
         self.gathers = own and not self.defers and not self.timed
         """Whether rows that come together are given to it together, though it feeds."""
+        self.laid = LaidRows()
+        """Rows of micro-batches that are not committed."""
+        self._read_bytes = 0
+        """Of those, how much was read from disk and may still wait for `settle`."""
         self._gathering = False
         self._noted: list[Noted] = []
         self._fresh: Any = None
@@ -246,8 +251,7 @@ class OperatorAdapter(Timing, Copying):
         except Exception as error:
             raise self._failure(group, starts, contexts, error) from error
         for app, context in zip(apps, contexts, strict=True):
-            for emitted in context.emitted:
-                app.outputs.add(emitted, self.output_rows_max)
+            self.keep(app, context.emitted)
             if self.timed:
                 self._fire(app, context)
         self._count(group, batch.num_rows, time.perf_counter() - began)
@@ -359,6 +363,26 @@ class OperatorAdapter(Timing, Copying):
         marks = tuple(Mark(*mark) for mark in json.loads(blob[4:at]))
         (batch,) = read_batches(blob[at:])
         return Rows(batch, 0, batch.num_rows, marks)
+
+    def lay_by(self, rows: Rows) -> Laid | None:
+        """Keep rows that wait for their commit; None if there is no room."""
+        return self.laid.lay_by(rows, self.dump_rows)
+
+    def take_up(self, laid: Laid) -> Rows | None:
+        """Give rows that were laid by; None if the disk has lost them.
+
+        What was read from disk and noted goes to the operator before there is too much of it.
+        """
+        if isinstance(laid, InMemory):
+            return laid.rows
+        blob = laid.read()
+        if blob is None:
+            return None
+        self._read_bytes += len(blob)
+        if self._read_bytes > READ_BYTES_MAX:
+            self.settle()
+            self._read_bytes = len(blob)
+        return self.load_rows(blob)
 
     def show(self, app: AppState) -> Any:
         """Give a state as rows for people: results where the state has some, else what is dumped."""

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from meander.runtime.process.adapter import AppState
 
 
+DURABLE_BYTES = 8
+"""How the rest begins: with the number of the newest output that is durable."""
+
+
 class Copying(Recording):
     """Part of an `OperatorAdapter`."""
 
@@ -47,7 +51,8 @@ class Copying(Recording):
         ]
         if self.operator.divisible:
             return mark, _pieces(marked, size)
-        changed = since is None or any(batch.num_rows for batch in marked)
+        # A change may have no rows: that a state is empty now is one, too.
+        changed = since is None or bool(marked)
         return mark, iter([write_streams(marked).to_pybytes()] if changed else [])
 
     def catch_up(self, task: TaskId, app: AppState | None, piece: bytes) -> AppState:
@@ -71,12 +76,21 @@ class Copying(Recording):
         return copy
 
     def rest(self, app: AppState, since: Sealed) -> bytes:
-        """Write all that a copy of this version lacks: changes, time, and every output."""
-        return b"".join(self.record(app, since._replace(outputs=0))())
+        """Write all that a copy of this version lacks: changes, time, every output, what is durable."""
+        durable = app.outputs.durable.to_bytes(DURABLE_BYTES, "little")
+        return b"".join([durable, *self.record(app, since._replace(outputs=0))()])
 
     def complete(self, task: TaskId, app: AppState | None, blob: bytes) -> AppState:
-        """Make a state of a copy and what `rest` wrote."""
-        return self.revise(task, self.empty(task) if app is None else app, blob)
+        """Make a state of a copy and what `rest` wrote.
+
+        That is no record, which counts: outputs are as durable here as they were there.
+        """
+        copy = self.empty(task) if app is None else app
+        found = self.read_record(task, copy, blob[DURABLE_BYTES:])
+        found.outputs.durable = int.from_bytes(blob[:DURABLE_BYTES], "little")
+        if found.outputs.durable > found.outputs.last:
+            raise ValueError("more outputs are durable than there are")
+        return found
 
 
 def _pieces(batches: list[Any], size: int) -> Iterator[bytes]:

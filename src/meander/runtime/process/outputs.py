@@ -2,6 +2,10 @@
 
 Numbers count batches from 1 per task and never have gaps, across moves and recoveries: a reader that
 remembers the last number of each task sees every batch once. What it acknowledges is forgotten here.
+
+If nobody reads, the oldest go (`retain`), but only what could have been read. With checkpoints nothing
+is readable before a record that holds it is durable; the next record that is may let it go, not that
+one. What is emitted in between comes from rows that feeders keep until then: those bound it.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import pyarrow as pa
 
 ROWS_MAX = 200_000
 """Per task, unless the deployment says otherwise. If nobody fetches, the oldest batches go, and a
-counter tells how many rows went; the newest batch stays, however large."""
+counter tells how many rows went."""
 
 
 class Outputs:
@@ -29,29 +33,30 @@ class Outputs:
     []
     """
 
-    __slots__ = ("_batches", "bytes", "durable", "last", "lost_rows", "marked", "rows")
+    __slots__ = ("_batches", "bytes", "durable", "last", "lost_rows", "rows")
 
     def __init__(self) -> None:
         self._batches: deque[tuple[int, Any]] = deque()
         self.last = 0
         """The number of the newest batch."""
-        self.marked = 0
-        """The newest batch in the record that was written last."""
         self.durable = 0
         """The newest batch in a record that is durable."""
         self.rows = 0
         self.bytes = 0
         self.lost_rows = 0
 
-    def add(self, batch: Any, rows_max: int = ROWS_MAX) -> None:
-        """Take a batch; the oldest go if there are more rows than may be kept."""
+    def add(self, batch: Any) -> None:
+        """Take a batch."""
         if batch.num_rows == 0:
             return
         self.last += 1
         self._batches.append((self.last, batch))
         self.rows += batch.num_rows
         self.bytes += batch.nbytes
-        while self.rows > rows_max and len(self._batches) > 1:
+
+    def retain(self, rows_max: int, upto: int) -> None:
+        """Let the oldest go, up to a number, while there are more rows than may be kept."""
+        while self.rows > rows_max and self.first <= upto:
             self.lost_rows += self._drop()
 
     def after(self, number: int, upto: int | None = None) -> list[tuple[int, Any]]:
@@ -66,16 +71,13 @@ class Outputs:
         return self._batches[0][0] if self._batches else self.last + 1
 
     def revise(self, last: int, lost_rows: int, first: int, new: list[tuple[int, Any]]) -> None:
-        """Take over what a record says: batches before `first` are gone, new ones have come.
-
-        Whoever reads a record reads one that counts: what it holds is durable.
-        """
+        """Take over what a record says: batches before `first` are gone, new ones have come."""
         self.release(first - 1)
         for number, batch in new:
             self._batches.append((number, batch))
             self.rows += batch.num_rows
             self.bytes += batch.nbytes
-        self.last = self.durable = last
+        self.last = last
         self.lost_rows = lost_rows
         if [number for number, _ in self._batches] != list(range(first, last + 1)):
             raise ValueError("outputs are missing")
@@ -93,7 +95,6 @@ class Outputs:
 
     def dump(self) -> tuple[list[bytes], list[Any]]:
         """Write payloads, and the facts that tell how to read them."""
-        self.marked = self.last
         payloads = [_write(batch) for _, batch in self._batches]
         sizes = [[n, len(p)] for (n, _), p in zip(self._batches, payloads, strict=True)]
         return payloads, [self.last, self.lost_rows, self.durable, sizes]
@@ -112,7 +113,7 @@ class Outputs:
             result.bytes += batch.nbytes
         if at != len(blob):
             raise ValueError("there is more than the header tells")
-        result.last = result.marked = last
+        result.last = last
         return result
 
 
@@ -122,3 +123,23 @@ def _write(batch: Any) -> bytes:
         writer.write_batch(batch)
     data: bytes = sink.getvalue().to_pybytes()
     return data
+
+
+def with_place(batch: Any, task: int, number: int) -> Any:
+    """Give a batch as a table that says whose it is: with `task`, and `number` within the task."""
+    rows = batch.num_rows
+    return (
+        pa.Table.from_batches([batch])
+        .append_column("task", pa.array([task] * rows, pa.int32()))
+        .append_column("number", pa.array([number] * rows, pa.int64()))
+    )
+
+
+def nothing(schema: Any = None) -> Any:
+    """Give outputs without a row, with the columns that an operator says it emits, if it does.
+
+    >>> nothing(pa.schema({"word": pa.string()})).schema.names
+    ['word', 'task', 'number']
+    """
+    columns = pa.schema([]) if schema is None else schema
+    return with_place(pa.RecordBatch.from_pylist([], schema=columns), 0, 0)

@@ -21,7 +21,7 @@ from meander.errors import OperatorError, StateError
 from meander.model import TaskId
 from meander.operators.base import Operator
 from meander.operators.tasks import NAME, VERSION, TaskStates
-from meander.runtime.process.outputs import Outputs
+from meander.runtime.process.outputs import ROWS_MAX, Outputs
 
 if TYPE_CHECKING:
     from meander.runtime.process.adapter import AppState
@@ -44,6 +44,10 @@ class Recording:
 
     operator: Operator[Any]
     tasks: int
+    gated = False
+    """Whether outputs are shown only when a record that holds them is durable."""
+    output_rows_max = ROWS_MAX
+    """Rows of outputs that a task keeps for whoever reads them."""
 
     def settle(self) -> None:
         """Give the operator all rows that were noted."""
@@ -62,8 +66,16 @@ class Recording:
         return Sealed(self.operator.seal(app.state), app.outputs.last)
 
     def accepted(self, app: AppState, mark: Sealed) -> None:
-        """Show outputs that are durable now."""
+        """Show outputs that are durable now; of those shown before, let go what is too much."""
+        app.outputs.retain(self.output_rows_max, app.outputs.durable)
         app.outputs.durable = mark.outputs
+
+    def keep(self, app: AppState, emitted: Sequence[Any]) -> None:
+        """Take what a task has emitted; let the oldest go if it could be read and is too much."""
+        for batch in emitted:
+            app.outputs.add(batch)
+        if not self.gated:
+            app.outputs.retain(self.output_rows_max, app.outputs.last - 1)
 
     def record(self, app: AppState, since: Sealed | None) -> Callable[[], Sequence[Any]]:
         """Take what a record shall hold; what is given back makes the bytes."""
@@ -93,6 +105,16 @@ class Recording:
         return pieces
 
     def revise(self, task: TaskId, app: AppState | None, blob: bytes) -> AppState:
+        """Read a record that counts: what it holds is durable.
+
+        Raises:
+            ValueError: if it cannot be read, or is of another operator or version.
+        """
+        found = self.read_record(task, app, blob)
+        found.outputs.durable = found.outputs.last
+        return found
+
+    def read_record(self, task: TaskId, app: AppState | None, blob: bytes) -> AppState:
         """Read what `record` wrote: of a task (None) the whole, else its changes.
 
         Raises:

@@ -279,8 +279,13 @@ class Shell:
         machine = self.machine
         if isinstance(machine, Master):
             peer = machine.membership.peers.get(to)
-            current = peer is not None and envelope.to_incarnation in (0, peer.incarnation)
-            return peer.address if peer is not None and current and peer.address else None
+            if peer is None:
+                return None
+            if envelope.to_incarnation == peer.incarnation - 1:
+                return peer.former or None
+            return (
+                peer.address or None if envelope.to_incarnation in (0, peer.incarnation) else None
+            )
         return self._table.addresses.get(to) if self._table is not None else None
 
     def _know(self) -> None:

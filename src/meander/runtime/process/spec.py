@@ -138,5 +138,3 @@ class ProcessExit:
 
 
 _CLEAN = frozenset({Reason.DRAINED, Reason.STOPPED, Reason.FINISHED, Reason.IDLE})
-
-NodeExit = ProcessExit

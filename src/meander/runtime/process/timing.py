@@ -8,7 +8,7 @@ changed, and what was emitted is in its outputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -33,7 +33,7 @@ class Timing:
     clock: Callable[[], int]
     timed: bool
     defers: bool
-    output_rows_max: int
+    keep: Callable[[AppState, Sequence[Any]], None]
     _words: dict[TaskId, tuple[AppState, list[tuple[FeederId, int]]]]
 
     def settle(self) -> None:
@@ -95,8 +95,7 @@ class Timing:
             return 0
         context.emitted, before = [], context.emitted
         self.operator.fire(app.state, due, context)
-        for emitted in together(context.emitted):
-            app.outputs.add(emitted, self.output_rows_max)
+        self.keep(app, together(context.emitted))
         context.emitted = before + context.emitted
         return len(due)
 

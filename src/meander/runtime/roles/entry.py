@@ -36,6 +36,7 @@ from meander.runtime.roles.host import EndedError, ProcessHost
 from meander.runtime.roles.node_service import NodeService
 from meander.runtime.store.durable import DurableStore, FileStore, NoStore, StoreWorker
 from meander.runtime.store.spill import DiskSpill
+from meander.runtime.store.staged import LaidRows
 from meander.runtime.wire.credentials import LOOPBACK
 
 log = logging.getLogger(__name__)
@@ -51,6 +52,8 @@ class LiveNode(Node):
     """A node that tells the master its load in rows per second, once a second."""
 
     _told_at: float | None = None
+    counted: Callable[[], Mapping[str, float]] = staticmethod(dict)
+    """Gives what beats tell for people."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -68,7 +71,8 @@ class LiveNode(Node):
             if slot.phase is TaskPhase.SERVING and slot.state is not None:
                 work = adapter.rate(task, since)
                 stats.append((task, work, adapter.size(slot.state.app)))
-        return Beat(self._now, tuple(stats), missing=self.behind)
+        counts = tuple(self.counted().items())
+        return Beat(self._now, tuple(stats), missing=self.behind, counts=counts)
 
 
 # --------------------------------------------------------------------------- entry points
@@ -83,16 +87,19 @@ def run_node(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> Pro
         server = spec.server or f"server@{host}"
         adapter = OperatorAdapter(operator, spec.tasks)
         adapter.output_rows_max = spec.output_rows_max
+        adapter.gated = spec.settings.checkpoint_s > 0
+        adapter.laid = LaidRows(spec.settings.staged_bytes_max, spec.settings.spill_bytes_max)
         node = LiveNode(
             spec.name, spec.incarnation, spec.settings, spec.generation, server, adapter
         )
         place = ProcessHost(spec, node, host, operator.schema, adapter)
         place.open(StoreWorker(_store(spec)))
-        NodeService(place, node, adapter)
+        desk = NodeService(place, node, adapter)
+        node.counted = desk.counts
         try:
             return place.serve(gone)
         finally:
-            facts.update(waits=node.waits, reroutes=node.rerouter.rerouted)
+            facts.update(metrics=desk.measured())
             if adapter.trace.chunks_max:
                 facts.update(adapter.trace.last_words())
 

@@ -14,12 +14,14 @@ import pyarrow as pa
 from pyarrow import flight
 
 from meander.model import TaskId
+from meander.protocol.messages import ONCE
 from meander.protocol.node.node import Node
 from meander.protocol.node.slot import Slot, TaskPhase
-from meander.runtime.clients.driver_client import ONCE, free
+from meander.runtime.clients.driver_client import free
 from meander.runtime.clients.reader import NOTHING
 from meander.runtime.process.adapter import OperatorAdapter
 from meander.runtime.process.loop_counts import Counts, counts
+from meander.runtime.process.outputs import nothing, with_place
 from meander.runtime.process.shell import Shell
 from meander.runtime.process.stopwatch import TimedCheckpointer
 from meander.runtime.roles.host import ProcessHost
@@ -119,14 +121,8 @@ class NodeService:
             return found
 
         found = self.shell.call(collect).result(CALL_S_MAX)
-        tables = [
-            pa.Table.from_batches([batch])
-            .append_column("task", pa.array([task] * batch.num_rows, pa.int32()))
-            .append_column("number", pa.array([number] * batch.num_rows, pa.int64()))
-            for task, number, batch in found
-        ]
-        empty = pa.table({"task": pa.array([], pa.int32()), "number": pa.array([], pa.int64())})
-        return flight.RecordBatchStream(pa.concat_tables(tables) if tables else empty)
+        tables = [with_place(batch, task, number) for task, number, batch in found]
+        return flight.RecordBatchStream(pa.concat_tables(tables) if tables else nothing())
 
     def trace(self, fields: Mapping[str, Any]) -> Any:
         """Give the chunks that follow the first `after`, which are forgotten."""
@@ -153,6 +149,26 @@ class NodeService:
                 tasks[task] = [load.rows, load.busy_s, size] if load is not None else [0, 0.0, size]
         return {
             "node": node.me,
+            "incarnation": node.incarnation,
+            **self.measured(),
+            "staged_rows": staged,
+            "staged_disk_bytes": adapter.laid.disk_bytes,
+            "tasks": tasks,
+        }
+
+    def measured(self) -> dict[str, Any]:
+        """Give what is added up over nodes (`totals`); on the machine's thread, or after its end."""
+        return {
+            **self.counts(),
+            "latency": self.adapter.latency.dump(),
+            "waited": self.adapter.waited.dump(),
+            "checkpoint": self._checkpoint(self.node),
+        }
+
+    def counts(self) -> dict[str, float]:
+        """Give what beats tell of it."""
+        adapter, node = self.adapter, self.node
+        return {
             "rows": adapter.rows,
             "busy_s": adapter.busy_s,
             "chunks": node.applied_chunks,
@@ -162,10 +178,6 @@ class NodeService:
             "malformed": self.transport.malformed,
             "refused": self.shell.counts["refused"],
             "stale": self.shell.counts["stale"],
-            "staged_rows": staged,
+            "staged_refused": node.staging.refused,
             "late_rows": adapter.operator.late_rows,
-            "latency": adapter.latency.dump(),
-            "waited": adapter.waited.dump(),
-            "checkpoint": self._checkpoint(node),
-            "tasks": tasks,
         }

@@ -16,7 +16,7 @@ from pyarrow import flight
 
 from meander.protocol.node.node import Node
 from meander.protocol.node.slot import TaskPhase
-from meander.runtime.process.outputs import Outputs
+from meander.runtime.process.outputs import Outputs, nothing, with_place
 from meander.runtime.process.shell import Shell
 from meander.runtime.wire.transport import Transport
 
@@ -71,8 +71,7 @@ class OutputService:
         firsts, rows = self._shell.call(collect).result(CALL_S_MAX)
         marks = {b"firsts": json.dumps(firsts).encode()}
         tables = [with_place(batch, task, number) for task, number, batch in rows]
-        empty = pa.table({"task": pa.array([], pa.int32()), "number": pa.array([], pa.int64())})
-        found = pa.concat_tables(tables) if tables else empty
+        found = pa.concat_tables(tables) if tables else nothing()
         return flight.RecordBatchStream(found.replace_schema_metadata(marks))
 
 
@@ -88,13 +87,3 @@ def served(node: Node) -> dict[int, Outputs]:
 def newest(node: Node, outputs: Outputs) -> int:
     """Give the newest batch that may be shown: with checkpoints, the newest that is durable."""
     return outputs.durable if node.gated else outputs.last
-
-
-def with_place(batch: Any, task: int, number: int) -> Any:
-    """Add the task and the number of a batch to its rows."""
-    rows = batch.num_rows
-    return (
-        pa.Table.from_batches([batch])
-        .append_column("task", pa.array([task] * rows, pa.int32()))
-        .append_column("number", pa.array([number] * rows, pa.int64()))
-    )

@@ -11,7 +11,16 @@ import queue
 import threading
 from typing import Any
 
-from meander.protocol.messages import Chunks, Envelope, Part, Put, Stage
+from meander.protocol.messages import (
+    Chunks,
+    Copy,
+    Envelope,
+    Loaded,
+    Part,
+    Put,
+    Rest,
+    Stage,
+)
 
 EVENTS_MAX = 1024
 BYTES_MAX = 256 * 2**20
@@ -71,6 +80,8 @@ def size_of(event: Any) -> int:
 
     What a chunk says of its own size does not count here.
     """
+    if type(event) is Loaded:
+        return len(event.data or b"")
     if type(event) is not Envelope:
         return 0
     body = event.body
@@ -80,4 +91,4 @@ def size_of(event: Any) -> int:
         return int(body.items[0].rows.batch.nbytes) if body.items else 0
     if type(body) is Put:
         return len(body.blob or b"")
-    return len(body.data) if type(body) is Part else 0
+    return len(body.data) if isinstance(body, Part | Copy | Rest) else 0

@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import pyarrow as pa
 from pyarrow import flight
 
-from meander.errors import MalformedMessage, MeanderError
+from meander.errors import MalformedMessage
 from meander.protocol.messages import Envelope, Event, PeerId, PeerLost
 from meander.runtime.wire.auth import Door, host_of
 from meander.runtime.wire.codec import HEADER_BYTES_MAX, decode
@@ -59,10 +59,6 @@ class Identity(NamedTuple):
         """Write the beginning of a stream."""
         facts = {**self._asdict(), "versions": versions()}
         return json.dumps(facts, separators=(",", ":")).encode()
-
-
-class RefusedError(MeanderError):
-    """A peer does not want to speak with us, and says why; asking again does not help."""
 
 
 class Server(flight.FlightServerBase):  # type: ignore[misc]

@@ -12,9 +12,9 @@ nothing that a killed worker or an earlier run has staged can be taken for rows 
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
@@ -25,16 +25,17 @@ from pyspark.sql.datasource import (
 )
 
 from meander.errors import InputError, MeanderError
+from meander.protocol.messages import ONCE
 from meander.runtime.clients.driver_client import (
-    ONCE,
     DriverClient,
     OperatorGoneError,
     Part,
     desk_of,
     pack,
 )
+from meander.runtime.clients.given import NULL_KEYS
 from meander.runtime.process.warm import settle_worker
-from meander.spark.datasource.sink_rows import CUTS, NULL_KEYS, check_words, with_keys, words_of
+from meander.spark.datasource.sink_rows import CUTS, check_words, with_keys, words_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -194,7 +195,7 @@ class BatchWriter(Sink, DataSourceArrowWriter):
             raise InputError(
                 "the options query and batch go together, and batch is a number from 0"
             )
-        self.query, self.batch = query or f"{ONCE}{uuid.uuid4()}", int(batch or 0)
+        self.query, self.batch = query or f"{ONCE}{token_hex(8)}", int(batch or 0)
 
     def write(self, iterator: Iterator[Any]) -> StagedRows:
         """Stage the rows of one partition."""

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from meander.errors import InputError
+from meander.runtime.clients.given import valid_keys
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from meander.runtime.clients.driver_client import DeploymentInfo
 
-NULL_KEYS = ("refuse", "keep", "drop")
 CUTS = ("spaces", "letters")
 """As `explode(split(text, ' '))` without the empty ones; as `meander.spark.pipeline.words` has it."""
 
@@ -99,13 +99,3 @@ def with_keys(batches: Iterable[Any], keys: tuple[str, ...], mode: str) -> Itera
             "them out, or say .option('nullKeys', 'keep') for null as a key of its own (as GROUP BY "
             "has it) or 'drop' to leave them out. Nothing of the batch was applied"
         )
-
-
-def valid_keys(batch: Any, keys: tuple[str, ...]) -> Any:
-    """Tell for each row whether all its keys have values."""
-    import pyarrow.compute as pc
-
-    result = batch.column(keys[0]).is_valid()
-    for key in keys[1:]:
-        result = pc.and_(result, batch.column(key).is_valid())
-    return result

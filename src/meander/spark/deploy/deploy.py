@@ -20,12 +20,12 @@ from meander.model import TaskId
 from meander.operators.base import Operator, check_operator
 from meander.planning.ahead.forecast import Forecast
 from meander.protocol.settings import Settings
-from meander.runtime.clients.feeder import FeederClient
+from meander.runtime.clients.feeder import OPTIONS, FeederClient
 from meander.runtime.clients.query import PEERS
 from meander.runtime.driver.driver import DeployError, Driver
-from meander.runtime.driver.handle import Preview, RescaleHandle
+from meander.runtime.driver.handle import Preview, RescaleHandle, check_whole, wish
 from meander.runtime.process.metrics import MigrationReport
-from meander.runtime.process.outputs import ROWS_MAX
+from meander.runtime.process.outputs import ROWS_MAX, nothing
 from meander.runtime.process.source import SourceBatch
 from meander.runtime.wire.credentials import LOOPBACK
 from meander.spark.cluster import channel, ship
@@ -35,7 +35,7 @@ from meander.spark.cluster.session import classic
 from meander.spark.datasource.format import introduce
 from meander.spark.datasource.transform import Transforms
 from meander.spark.deploy.launch import SourceTask, SparkLauncher
-from meander.spark.deploy.watch import starting, watched
+from meander.spark.deploy.watch import looking, starting, watched
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,7 +83,7 @@ def deploy(
         tau: how uneven the load may be.
         settings: of the protocol.
         registration_s_max: how long to wait for the nodes.
-        output_rows_max: rows of outputs that each task keeps until they are read.
+        output_rows_max: rows of outputs that each task keeps until they are read; the oldest go then.
         zookeeper: `host:port[,…]`: put new tables up there instead of sending them to everybody.
         tls: encrypt connections, with certificates on both sides; None: beyond loopback.
         insecure: listen beyond loopback without TLS; a warning says what that gives up.
@@ -102,9 +102,14 @@ def deploy(
     ...     counts.state().orderBy("word").show()
     """
     check_operator(operator)
+    check_whole("tasks", tasks)
+    check_whole("nodes", nodes, tasks)
+    if nodes_max is not None:
+        check_whole("nodes_max", nodes_max, tasks)
     pickled = dumps(operator, f"the operator {operator.name}")
     ground.check(classic(spark), max(nodes, nodes_max or nodes))
-    ship.equip(spark.sparkContext)
+    with looking(spark.sparkContext):
+        ship.equip(spark.sparkContext)
     launcher = SparkLauncher(spark.sparkContext)
     driver = Driver(
         operator, tasks=tasks, nodes=nodes, launcher=launcher, host=host, settings=settings,
@@ -150,8 +155,12 @@ class ElasticOperator:
         """The runtime's own handle, for what is not offered here."""
         self._spark, self._launcher = spark, launcher
         self._transforms = Transforms(spark, driver, checkpoint)
+        self._sources: dict[str, SourceTask] = {}
+        """The last one under each name."""
         self._fetched: dict[TaskId, int] = {}
         """The last output of each task that `outputs` has given."""
+        self._no_outputs = nothing(driver.operator.output_schema)
+        """What `outputs` gives where there are none."""
 
     def __enter__(self) -> ElasticOperator:
         return self
@@ -191,7 +200,16 @@ class ElasticOperator:
     # ------------------------------------------------------------------ rows
 
     def feeder(self, name: str = "feeder", **options: Any) -> FeederClient:
-        """Make a feeder in this process; options: `gather_rows`, `linger_ms`."""
+        """Make a feeder in this process; options: `gather_rows`, `linger_ms`, `null_keys`.
+
+        A feeder refuses rows without a key. With `null_keys="keep"` null is a key of its own, as in
+        GROUP BY; with `"drop"` such rows are left out.
+
+        Raises:
+            InputError: if a feeder or a source of that name is at work.
+            DeployError: if the operator was stopped.
+        """
+        self._check_source(name)
         return self.driver.feeder(name, **options)
 
     def source(
@@ -203,17 +221,40 @@ class ElasticOperator:
             name: the feeder's name; one that is started again under its name goes on where it was.
             source: called there with the last offset that needs no replay (-1: none).
             options: of the feeder, as for `feeder`.
+
+        Raises:
+            InputError: if a feeder or a source of that name is at work.
+            DeployError: if the operator was stopped.
         """
-        return self._launcher.feed(self.driver.spec("feeder", name, 0), source, options)
+        self.driver.check()
+        if unknown := [option for option in options if option not in OPTIONS]:
+            raise InputError(f"a feeder has the options {', '.join(OPTIONS)}, not {unknown[0]!r}")
+        self._check_source(name)
+        self.driver.check_feeder(name)
+        task = self._launcher.feed(self.driver.spec("feeder", name, 0), source, options)
+        self._sources[name] = task
+        return task
+
+    def _check_source(self, name: str) -> None:
+        task = self._sources.get(name)
+        if task is not None and task.running and not task.cancelled:
+            raise InputError(
+                f"there is a source {name!r} at work: cancel it, or give this one a name of its own"
+            )
 
     def outputs(self) -> pa.Table:
         """Fetch what was emitted since the last call, with `task` and `number` (within the task).
 
-        Every row comes once, also across moves; rows of one task in their order.
+        Every row comes once, also across moves; rows of one task in their order. If there are none, the
+        columns are those that came before, or that the operator says it emits (`output_schema`).
         """
         reader = self.driver.reader()
         found = reader.outputs(self.driver.nodes(), self._fetched)
-        return pa.concat_tables(found) if found else pa.table({})
+        if not found:
+            return self._no_outputs
+        table = pa.concat_tables(found)
+        self._no_outputs = table.schema.empty_table()
+        return table
 
     def state(self, timeout_s: float = 30.0) -> DataFrame:
         """Read the state as a DataFrame, with `task`, `node` and `as_of`.
@@ -274,7 +315,7 @@ class ElasticOperator:
         Args:
             nodes: how many there shall be.
             pause_ms: the longest that a row may wait for the state of its task: rounds are made to
-                fit. Without any limit everything moves in one round.
+                fit. 0 or without any limit: everything moves in one round.
             policy: another planner than before, from now on.
             tasks_max: most tasks in one round.
             bytes_max: most bytes in one round.
@@ -282,6 +323,7 @@ class ElasticOperator:
         Raises:
             InputError: for a number that cannot be, or that the session has no slots for.
         """
+        wish(self.driver.tasks, nodes, pause_ms, tasks_max, bytes_max)
         ground.check(self._spark, nodes)
         handle = self.driver.rescale(
             nodes, pause_ms=pause_ms, policy=policy, tasks_max=tasks_max, bytes_max=bytes_max
@@ -301,7 +343,11 @@ class ElasticOperator:
         return self.driver.status()
 
     def metrics(self) -> dict[str, Any]:
-        """Add up what all nodes have measured."""
+        """Tell what was measured, in plain values that print and go into JSON.
+
+        Totals and latencies count since the deployment began, those of nodes included that have
+        left; `staged_rows`, `tasks` ([rows, seconds, bytes] each) and `nodes` are of those that run.
+        """
         return self.driver.metrics()
 
 

@@ -99,7 +99,8 @@ class SourceTask:
         """How often its process was lost and started again."""
         self._jobs, self._spec, self._payload, self._name = jobs, spec, payload, job
         self._exit: ProcessExit | None = None
-        self._cancelled = False
+        self.cancelled = False
+        """Whether it was told to end: it may take seconds until it does."""
         self._over = threading.Event()
         jobs.start(job, payload, self.tell)
 
@@ -107,7 +108,7 @@ class SourceTask:
         """Hear of its end; read on from the last durable offset if its process was lost."""
         found = exit_of(self._spec, ending)
         lost = found.reason is Reason.KILLED and ending.trouble != CANCELLED
-        if lost and not self._cancelled and self.restarts < RESTARTS_MAX:
+        if lost and not self.cancelled and self.restarts < RESTARTS_MAX:
             self.restarts += 1
             log.warning("the source %s is started again: %s", self._spec.name, found.detail)
             self.job = f"{self._name}-{self.restarts}"
@@ -140,7 +141,7 @@ class SourceTask:
 
     def cancel(self) -> None:
         """Have Spark kill it; started again under its name it goes on where it was."""
-        self._cancelled = True
+        self.cancelled = True
         self._jobs.cancel(self.job)
 
 

@@ -13,7 +13,11 @@ from contextlib import contextmanager
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
+from meander.spark.cluster import session_check as ground
+
 if TYPE_CHECKING:
+    from pyspark import SparkContext
+
     from meander.runtime.driver.driver import Driver
     from meander.runtime.driver.handle import RescaleHandle
     from meander.spark.deploy.launch import SparkLauncher
@@ -21,8 +25,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 REFRESH_S = 0.3
-SLOT_S_MAX = 30.0
-"""A node that has waited so long is spoken of."""
+SLOT_S_MAX = 10.0
+"""Who has waited so long for a slot is spoken of; what Spark says of slots can be seconds old."""
 
 
 class Watch:
@@ -64,6 +68,28 @@ class Watch:
             if name not in self._said:
                 log.warning("%s", words)
             self._said[name] = words
+
+
+@contextmanager
+def looking(context: SparkContext) -> Iterator[None]:
+    """Say so if the first look at an executor has to wait for a slot."""
+    over = Event()
+
+    def speak() -> None:
+        while not over.wait(SLOT_S_MAX):
+            used, slots = ground.in_use(context)
+            if used >= slots:
+                log.warning(
+                    "deploy waits for a free slot: %d of %d are in use. Stop other jobs, or give the "
+                    "session more slots", used, slots,
+                )  # fmt: skip
+                return
+
+    Thread(target=speak, name="watch slots", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from meander.errors import InputError, MeanderError
 from meander.operators.base import Context, Operator, check_operator
 from meander.operators.hashing import hash_columns, tasks_of
 from meander.operators.timers import Timer
-from meander.runtime.clients.feeder import conform
+from meander.runtime.clients.given import conform
 from meander.spark.cluster.pickling import dumps
 from meander.spark.processor.handle import DeclaringHandle, Handle, Moment
 from meander.spark.processor.rows import FORMS, Form
@@ -292,7 +292,7 @@ class ProcessorOperator(Operator[ProcessorState]):
         """Tell it by a few keys."""
         return state.size
 
-    def seal(self, state: ProcessorState) -> int | None:
+    def seal(self, state: ProcessorState) -> int:
         """End a version."""
         return state.seal()
 

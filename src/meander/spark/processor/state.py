@@ -7,11 +7,15 @@
 A key whose variables are all empty is gone. What has outlived its time is not shown, and is removed
 when its task is swept. A dump has one row per key: the key's columns, then a column per variable; and
 of those with a time to live `<name>@expires` (milliseconds since 1970).
+
+Versions. Of removed keys only so many are remembered. Changes of a version from before that give the
+whole state and say so (WHOLE): whoever holds a mark, however old, misses nothing. These are no more
+rows than the removed keys would have been.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -25,7 +29,9 @@ EXPIRES: Final = "@expires"
 SAMPLE_KEYS = 16
 """So many keys are looked at to tell the size of a state."""
 GONE_MAX = 1000
-"""So many removed keys are remembered, and as many as there are keys, for records of changes."""
+"""So many removed keys are remembered, and as many as there are keys, for whoever asks for changes."""
+WHOLE: Final = b"meander.processor.whole"
+"""In the metadata of changes that are the whole state."""
 
 
 class Variable:
@@ -168,8 +174,8 @@ class ProcessorState:
     __slots__ = (
         "_row_bytes",
         "_sampled",
-        "_spare",
         "entries",
+        "forgotten",
         "layout",
         "stamps",
         "sweep_ms",
@@ -182,8 +188,8 @@ class ProcessorState:
         self.version = 1
         self.stamps: dict[tuple[Any, ...], int] = {}
         """By which version a key was touched last; also of keys that are gone."""
-        self._spare: int | None = None
-        """The version whose removed keys no record will ask for any more."""
+        self.forgotten = 0
+        """Of keys that were removed in or before this version nothing is known any more."""
         self._row_bytes, self._sampled = 0.0, 0
         self.sweep_ms = 0
         """When to look for what has outlived its time; 0: nobody has looked yet."""
@@ -196,6 +202,9 @@ class ProcessorState:
         """Forget a key whose variables are all empty."""
         if self.entries.pop(key, None) is not None:
             self.stamps[key] = self.version
+            if len(self.stamps) > GONE_MAX + 2 * len(self.entries):
+                self.stamps = {k: v for k, v in self.stamps.items() if k in self.entries}
+                self.forgotten = self.version
 
     def sweep(self, now_ms: int) -> None:
         """Remove what has outlived its time."""
@@ -248,20 +257,15 @@ class ProcessorState:
             if any(content is not None for content in entry):
                 self.entries[key] = entry
 
-    def seal(self) -> int | None:
-        """End a version; None where too many keys are gone: then the next record is whole."""
+    def seal(self) -> int:
+        """End a version and give its number."""
         self.version += 1
-        if self._spare is not None:
-            spare, self._spare = self._spare, None
-            kept = self.stamps.items()
-            self.stamps = {k: v for k, v in kept if v > spare or k in self.entries}
-        if len(self.stamps) > GONE_MAX + 2 * len(self.entries):
-            self._spare = self.version - 1
-            return None
         return self.version - 1
 
     def changes(self, since: int) -> list[Any]:
-        """Write the entries touched after a version, then the keys that are gone."""
+        """Write entries touched after a version, then keys that are gone; or all, and say so."""
+        if since < self.forgotten:
+            return [self._batch(list(self.entries)).replace_schema_metadata({WHOLE: b"1"})]
         touched = [key for key, version in self.stamps.items() if version > since]
         live = [key for key in touched if key in self.entries]
         gone = [key for key in touched if key not in self.entries]
@@ -273,9 +277,11 @@ class ProcessorState:
             batches.append(pa.record_batch(columns, schema=pa.schema(self.layout.key)))
         return batches
 
-    def revise(self, batches: Iterable[Any]) -> None:
+    def revise(self, batches: Sequence[Any]) -> None:
         """Take over what `changes` wrote."""
         width = len(self.layout.key)
+        if batches and WHOLE in (batches[0].schema.metadata or {}):
+            self.entries.clear()
         for batch in batches:
             if batch.num_columns > width:
                 self.put(batch)

@@ -1,0 +1,120 @@
+"""Rows as a caller gives them: of many kinds, with columns of other types, some without a key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from meander.errors import InputError
+
+NULL_KEYS: Final = ("refuse", "keep", "drop")
+"""What becomes of rows without a key: an error, a key of its own (as in GROUP BY), nothing."""
+
+
+def conform(rows: Any, schema: Any) -> Any:
+    """Bring rows to an operator's schema: one batch with its columns, in its order, of its types.
+
+    Raises:
+        InputError: naming the column that is missing or of a type that cannot be cast, or saying
+            what can be given.
+    """
+    batch = _batch(rows, schema)
+    if batch.schema.equals(schema):
+        return batch
+    columns = []
+    for field in schema:
+        if field.name not in batch.schema.names:
+            raise InputError(
+                f"the rows have no column {field.name!r}: they have {batch.schema.names}"
+            )
+        try:
+            columns.append(batch.column(field.name).cast(field.type))
+        except pa.ArrowException as error:
+            raise InputError(f"column {field.name!r} is no {field.type}: {error}") from None
+    return pa.record_batch(columns, schema=schema)
+
+
+def _batch(rows: Any, schema: Any) -> Any:
+    """Make one record batch of whatever was given."""
+    if isinstance(rows, list):
+        rows = _of_dicts(rows, schema)
+    elif not isinstance(rows, pa.RecordBatch | pa.Table):
+        if not hasattr(rows, "__arrow_c_stream__"):  # pandas, Polars and others have it
+            raise _unknown(type(rows).__name__)
+        try:
+            rows = pa.table(rows)
+        except (pa.ArrowException, TypeError) as error:
+            raise InputError(f"the rows do not fit into Arrow: {_line(error)}") from None
+    if isinstance(rows, pa.RecordBatch):
+        return rows
+    parts = rows.combine_chunks().to_batches()
+    if len(parts) > 1:  # Arrow does not put more than 2 GiB of text into one array
+        raise InputError(f"{rows.nbytes:,} bytes are too many for one batch: give them in parts")
+    return parts[0] if parts else pa.RecordBatch.from_pylist([], schema=rows.schema)
+
+
+def _of_dicts(rows: list[Any], schema: Any) -> Any:
+    for row in rows:
+        if not isinstance(row, Mapping):
+            raise _unknown(f"a list with {type(row).__name__}")
+    names = {name: None for row in rows for name in row}
+    if rows and (missing := next((n for n in schema.names if n not in names), None)):
+        raise InputError(f"the rows have no column {missing!r}: they have {list(names)}")
+    try:
+        return pa.RecordBatch.from_pylist(rows, schema=schema)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        wanted = ", ".join(f"{field.name}: {field.type}" for field in schema)
+        raise InputError(f"the rows do not fit ({wanted}): {_line(error)}") from None
+
+
+def _unknown(what: str) -> InputError:
+    return InputError(
+        f"rows are a pyarrow table or record batch, a data frame, or a list of dicts, not {what}"
+    )
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def check_null_keys(mode: str) -> None:
+    """Refuse a word that says nothing about rows without a key.
+
+    Raises:
+        InputError: naming those that do.
+    """
+    if mode not in NULL_KEYS:
+        raise InputError(f"null_keys is one of {', '.join(NULL_KEYS)}, not {mode!r}")
+
+
+def keyed(batch: Any, keys: tuple[str, ...], mode: str) -> Any:
+    """Treat rows whose key is null as the user wants.
+
+    >>> keyed(pa.record_batch({"word": ["a", None]}), ("word",), "drop")["word"].to_pylist()
+    ['a']
+
+    Raises:
+        InputError: with `refuse`, counting such rows.
+    """
+    column = next((key for key in keys if batch.column(key).null_count), None)
+    if column is None or mode == "keep":
+        return batch
+    whole = valid_keys(batch, keys)
+    if mode == "drop":
+        return batch.filter(whole)
+    raise InputError(
+        f"{batch.num_rows - whole.true_count} of {batch.num_rows} rows have no value in key column "
+        f"{column!r}: filter them out, or make the feeder with null_keys='keep' for null as a key of "
+        "its own (as GROUP BY has it) or 'drop' to leave them out. Nothing of the batch was taken"
+    )
+
+
+def valid_keys(batch: Any, keys: tuple[str, ...]) -> Any:
+    """Tell for each row whether all its keys have values."""
+    result = batch.column(keys[0]).is_valid()
+    for key in keys[1:]:
+        result = pc.and_(result, batch.column(key).is_valid())
+    return result
