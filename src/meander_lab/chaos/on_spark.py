@@ -70,10 +70,14 @@ def deployed(
     master: str, app: ChaosApp, disk: Disk, nodes_max: int
 ) -> Iterator[tuple[Session, ElasticOperator]]:
     """Start a session and deploy, with checkpoints on a disk that this machine's executors share."""
+    from pyspark import cloudpickle
+
     import meander
     from meander.spark.cluster.session import local
+    from meander_lab.chaos import load
     from meander_lab.servers.standalone import cluster
 
+    cloudpickle.register_pickle_by_value(load)  # executors have Meander, and nothing that measures it
     settings = live_settings(TASKS, checkpoint_s=CHECKPOINT_S)
     with ExitStack() as stack:
         if master == STANDALONE:
