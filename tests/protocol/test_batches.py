@@ -419,3 +419,37 @@ def test_an_impossible_write_or_commit_is_refused(books, event):
     with pytest.raises(MalformedMessage):
         books.give("q", event)
     assert (books.machines["q"].unheld, books.machines["q"].sealed) == ({}, {})
+
+
+def test_a_query_that_went_back_in_time_is_told_and_nothing_of_its_batch_is_applied(books):
+    """1. batch 3 is committed  2. batch 1 is written, also for a task that has none  3. the query is
+    told which task has what, and nothing is laid by."""
+    write(books, 3, 0, 0, (0, 1))
+    books.run_quietly()
+    commit(books, 3, (0, 0, (0, 1)))
+    books.run_quietly()
+    write(books, 1, 0, 1, (0, 2))
+    books.run_quietly()
+    assert books.words() == ["written", "committed", "outdated"]
+    assert books.machines["q"].unheld == books.machines["a"].slots[0].state.staged == {}
+    assert books.notes(0) == [1]
+
+
+def test_a_replay_with_other_rows_is_told(books):
+    """1. a batch is applied  2. it is replayed, cut otherwise, with as many rows: all is well  3. it is
+    replayed with fewer: the query is told."""
+    write(books, 0, 0, 0, (0, 1, 2))
+    books.run_quietly()
+    commit(books, 0, (0, 0, (0, 2)))
+    books.run_quietly()
+    write(books, 0, 0, 1, (0, 1))
+    write(books, 0, 1, 1, (0, 2))
+    commit(books, 0, (0, 1, (0, 1)), (1, 1, (0, 1)))
+    books.run_quietly()
+    assert books.words()[-1] == "committed"
+    write(books, 0, 0, 2, (0, 1))
+    books.run_quietly()
+    commit(books, 0, (0, 2, (0, 1)))
+    books.run_quietly()
+    assert books.words()[-1] == "differs"
+    assert books.notes(0) == [1, 2]

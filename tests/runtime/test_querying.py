@@ -28,6 +28,8 @@ from meander.runtime.clients.driver_client import (
 from meander.runtime.clients.query import (
     PIECES_MAX,
     QueryClient,
+    ReplayError,
+    RolledBackError,
     RowsLostError,
     client_of,
     new_attempt,
@@ -108,6 +110,31 @@ def test_a_batch_is_applied_when_it_is_committed_and_only_once(
     client.commit("q", 0, again)
     assert counted(driver) == expected
     assert staged(driver) == 0
+
+
+def test_a_query_that_was_rolled_back_is_refused_before_anything_is_applied(
+    driver: Driver, client: QueryClient
+) -> None:
+    """1. batches 0 to 2  2. the query goes on from an older checkpoint, with batch 1."""
+    for batch in range(3):
+        client.commit("q", batch, client.write("q", batch, 0, new_attempt(), [words("a", "b")]))
+    with pytest.raises(
+        RolledBackError, match=r"writes batch 1, but .* up to 2 .*newest checkpoint"
+    ):
+        client.write("q", 1, 0, new_attempt(), [words("b", "c", "a")])
+    assert counted(driver) == Counter({"a": 3, "b": 3})
+    until(lambda: staged(driver) == 0)
+
+
+def test_a_replay_with_other_rows_says_so(driver: Driver, client: QueryClient) -> None:
+    """1. a batch is applied  2. its query, which is not deterministic, replays it with another row."""
+    client.commit("q", 0, client.write("q", 0, 0, new_attempt(), [words("a", "b")]))
+    driver.rescale(1).wait(60)
+    again = client.write("q", 0, 0, new_attempt(), [words("a", "a", "b")])
+    with pytest.raises(ReplayError, match=r"had taken in 1 and should now have 2.*deterministic"):
+        client.commit("q", 0, again)
+    client.commit("q", 1, client.write("q", 1, 0, new_attempt(), [words("a")]))
+    assert counted(driver) == Counter({"a": 2, "b": 1})
 
 
 def test_rows_are_cut_into_pieces_and_pieces_wait_for_answers(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import Any
 
@@ -18,7 +19,7 @@ from meander.operators.timers import Timers
 from meander.protocol.messages import Chunk, Chunks, Envelope, Stage, Staged
 from meander.protocol.state import Emission
 from meander.runtime.clients.driver_client import DriverClient
-from meander.runtime.clients.feeder import offer_of, word_of
+from meander.runtime.clients.feeder import offer_of, watermark_of
 from meander.runtime.clients.query import QueryClient, new_attempt
 from meander.runtime.driver.driver import Driver
 from meander.runtime.process.adapter import AppState, OperatorAdapter
@@ -43,18 +44,18 @@ class Place:
         self.app: AppState = self.adapter.empty(0)
         self.offset = 0
 
-    def give(self, batch: Any, word: float | None = None, feeder: str = "f") -> list[Emission]:
+    def give(self, batch: Any, watermark: float | None = None, feeder: str = "f") -> list[Emission]:
         self.offset += 1
         marks = (Mark(self.offset, batch.num_rows, 0),) if batch.num_rows else ()
-        if word is not None:
-            marks += (Mark(self.offset, 0, word if word == END else int(word * S)),)
+        if watermark is not None:
+            marks += (Mark(self.offset, 0, watermark if watermark == END else int(watermark * S)),)
         rows = Rows(batch, 0, batch.num_rows, marks)
         found = list(self.adapter.apply(0, self.app, feeder, rows, -1))
         self.adapter.settle()
         return found
 
-    def say(self, word: float, feeder: str = "f") -> None:
-        self.give(clicks(), word, feeder)
+    def say(self, watermark: float, feeder: str = "f") -> None:
+        self.give(clicks(), watermark, feeder)
 
     @property
     def watermark(self) -> float:
@@ -123,7 +124,7 @@ def test_the_watermark_starts_when_enough_feeders_have_been_heard() -> None:
     assert lonely.watermark == 98
 
 
-def test_words_move_with_the_state_and_feeders_get_their_time_anew() -> None:
+def test_watermarks_move_with_the_state_and_feeders_get_their_time_anew() -> None:
     place = Place(Sessions())
     place.say(10, "a")
     place.say(20, "b")
@@ -140,7 +141,7 @@ def test_words_move_with_the_state_and_feeders_get_their_time_anew() -> None:
 # ---------------------------------------------------------------------- timers
 
 
-def test_event_timers_fire_behind_the_rows_that_came_before_the_word() -> None:
+def test_event_timers_fire_behind_the_rows_that_came_before_the_watermark() -> None:
     place = Place(Sessions())
     place.give(clicks(("ann", 1), ("ann", 3), ("bob", 2)), 3)
     assert place.out() == []
@@ -165,21 +166,21 @@ def test_timers_by_the_clock_fire_when_it_is_time_once_and_only_when_asked() -> 
     assert place.out() == [{"user": "ann", "seen": 1}]
 
 
-def test_an_operator_that_takes_many_tasks_at_once_hears_words_in_order() -> None:
+def test_an_operator_that_takes_many_tasks_at_once_hears_watermarks_in_order() -> None:
     place = Place(TimedCount())
     adapter, app = place.adapter, place.app
     assert adapter.defers
-    for i, (batch, word) in enumerate([(clicks(("a", 1)), 9), (clicks(("a", 2)), 11)]):
-        rows = Rows(batch, 0, 1, (Mark(i, 1, 0), Mark(i, 0, word * S)))
+    for i, (batch, watermark) in enumerate([(clicks(("a", 1)), 9), (clicks(("a", 2)), 11)]):
+        rows = Rows(batch, 0, 1, (Mark(i, 1, 0), Mark(i, 0, watermark * S)))
         assert not list(adapter.apply(0, app, "f", rows, -1))
     later = Rows(clicks(("a", 12)), 0, 1, (Mark(2, 1, 0),))
     assert not list(adapter.apply(0, app, "f", later, -1))
     adapter.settle()
-    assert place.out()[0] == {"user": "a", "n": 2}  # not the row behind the word
+    assert place.out()[0] == {"user": "a", "n": 2}  # not the row behind the watermark
     assert place.out()[1] == {"user": "a", "n": 3}  # which set the timer again: it was due at once
 
 
-def test_a_micro_batch_is_one_call_and_its_word_comes_last() -> None:
+def test_a_micro_batch_is_one_call_and_its_watermark_comes_last() -> None:
     calls = []
 
     class Seen(Sessions):
@@ -189,12 +190,12 @@ def test_a_micro_batch_is_one_call_and_its_word_comes_last() -> None:
 
     place = Place(Seen())
     parts = [Rows(clicks(("a", i)), 0, 1) for i in (1, 2)]
-    word = Rows(clicks(), 0, 0, (Mark(0, 0, 30 * S),))
-    assert not list(place.adapter.apply_batch(0, place.app, "q", [*parts, word]))
+    watermark = Rows(clicks(), 0, 0, (Mark(0, 0, 30 * S),))
+    assert not list(place.adapter.apply_batch(0, place.app, "q", [*parts, watermark]))
     assert calls == [(2, 0)]
     assert place.watermark == 28
     assert place.out()[0]["clicks"] == 2
-    assert not list(place.adapter.apply_batch(0, place.app, "q", [word]))
+    assert not list(place.adapter.apply_batch(0, place.app, "q", [watermark]))
 
 
 def test_what_an_operator_raises_in_a_timer_names_the_key() -> None:
@@ -257,14 +258,16 @@ def test_an_event_time_that_cannot_be_is_refused(change: dict[str, Any], what: s
 
 def test_a_herald_speaks_now_and_then_and_when_it_must() -> None:
     herald = WatermarkEmitter("at", every_s=1.0)
-    assert herald.word(0.0, now=True) is None
-    herald.see(clicks(("a", 5), ("b", 3)))
-    assert herald.word(10.0) == 5 * S
+    assert herald.watermark(0.0, exactly=True) is None
+    herald.see(clicks(("a", 5.06), ("b", 3)))
+    assert herald.watermark(10.0) == 5 * S
     herald.see(clicks(("a", 4)))
-    assert herald.word(10.5) is None
+    assert herald.watermark(10.5) is None
     assert herald.due_s() == 11.0
-    assert herald.word(10.6, now=True) == 5 * S
-    assert herald.word(20.0) is None
+    assert herald.watermark(10.6, exactly=True) == 5.06 * S
+    assert herald.watermark(20.0) is None
+    herald.end()
+    assert herald.watermark(20.0, exactly=True) == END
     assert latest_us(pa.array([None], pa.timestamp("us"))) is None
 
 
@@ -272,24 +275,27 @@ def envelope(body: Any) -> Envelope:
     return Envelope("f", 1, "n1", 0, Epoch(1, 1), body)
 
 
-def test_words_travel() -> None:
-    offer = offer_of([(7, 0, clicks(("a", 1), ("b", 2)))], ("user",), 8, word=99)
+def test_watermarks_travel() -> None:
+    gathered = [(6, 0, clicks(("a", 1), ("b", 2))), (7, 0, clicks(("a", 3)))]
+    offer = offer_of(gathered, ("user",), 8, WatermarkEmitter("at"))
     chunks = [Chunk("f", 1, t, 1, first, last, r, s) for t, r, first, last, s in offer.groups]
-    assert len(chunks) == 8
+    assert len(chunks) == 2
     wire = encode(envelope(Chunks(tuple(chunks))))
     found = decode(wire.header, wire.batch, CLICKS).body.chunks
-    assert [c.rows.word for c in found] == [99] * 8
-    assert sum(c.rows.count for c in found) == 2
-    alone = word_of(CLICKS, 7, 2, END).groups[1]
+    told = [[(part.count, watermark) for part, watermark in c.rows.parts()] for c in found]
+    assert sorted(told) == [[(1, 2 * S), (1, 3 * S)], [(1, 3 * S)]]
+    alone = watermark_of(CLICKS, 7, 2, END).groups[1]
     chunk = Chunk("f", 1, 1, 2, 7, 7, alone[1], 0)
     wire = encode(envelope(Chunks((chunk,))))
     (again,) = decode(wire.header, wire.batch, CLICKS).body.chunks
-    assert (again.rows.word, again.rows.count, again.size) == (END, 0, 0)
+    assert (again.rows.watermark, again.rows.count, again.size) == (END, 0, 0)
     staged = Staged("q", 0, 3, 0, 1, Rows(clicks(), 0, 0, (Mark(0, 0, 5),)), 0, 0)
     wire = encode(envelope(Stage((staged,), "q")))
     (item,) = decode(wire.header, wire.batch, CLICKS).body.items
-    assert (item.rows.word, item.rows.count) == (5, 0)
-    for broken in ((Mark(6, 0, 1),), (Mark(7, 0, 1), Mark(7, 0, 2)), (Mark(7, -1, 1),)):
+    assert (item.rows.watermark, item.rows.count) == (5, 0)
+    for broken in (
+        (Mark(6, 0, 1),), (Mark(8, 0, 1),), (Mark(7, 0, 1), Mark(7, 0, 2)), (Mark(7, -1, 1),),
+    ):  # fmt: skip
         rows = Rows(clicks(), 0, 0, broken)
         wire = encode(envelope(Chunks((chunk._replace(rows=rows),))))
         with pytest.raises(MalformedMessage):
@@ -348,6 +354,25 @@ def test_sessions_end_once_while_tasks_move_and_every_task_learns_the_watermark(
     assert GAP_US == 5 * S
 
 
+def test_what_comes_of_rows_does_not_depend_on_how_fast_they_are_fed(
+    launcher: SharedLauncher,
+) -> None:
+    """1. Ann clicks  2. Bob clicks so late that her session is over  3. a late click of hers."""
+    stream = [("ann", 1.0), ("bob", 30.0), ("ann", 2.0), ("cid", 60.0)]
+    sessions: list[tuple[str, int]] = []
+    with Driver(Sessions(), tasks=16, nodes=2, launcher=launcher) as driver:
+        have: dict[int, int] = {}
+        for pause_s in (0.0, 0.3):
+            feeder = driver.feeder(f"pausing {pause_s}")
+            for row in stream:
+                feeder.feed(clicks((row[0] + str(pause_s), row[1] + 1000 * pause_s)))
+                time.sleep(pause_s)
+            feeder.flush()
+            sessions += [(row["user"][:3], row["clicks"]) for row in emitted(driver, have)]
+            feeder.close()
+    assert Counter(sessions) == {("ann", 1): 4, ("bob", 1): 2, ("cid", 1): 1}
+
+
 def test_timers_by_the_clock_fire_once_while_their_tasks_move(launcher: SharedLauncher) -> None:
     users = [f"user{i}" for i in range(300)]
     have: dict[int, int] = {}
@@ -396,7 +421,7 @@ def test_a_micro_batch_brings_the_watermark_to_every_task_and_a_replay_changes_n
             assert emitted(driver, have) == []
             batch(2, clicks(("early bird", 4)), clicks(("late riser", 100)))
             rows = emitted(driver, have)
-            batch(2, clicks(("late riser", 200)))
+            batch(2, clicks(("late riser", 100), ("early bird", 4)))
             rows += emitted(driver, have)
     assert Counter(row["user"] for row in rows) == Counter([*users, "early bird"])
     assert {row["clicks"] for row in rows} == {2}

@@ -243,6 +243,8 @@ def test_what_is_wrong_is_said_in_the_querys_exception(
     refused(words, "no operator answers", operator="127.0.0.1:1", token="t")
     refused(words, "this session knows no operator at", operator="127.0.0.1:1")
     refused(words, "nullKeys is one of", nullKeys="perhaps")
+    refused(words, r"no option 'nulkeys' \(did you mean nullKeys\?\)", nulKeys="drop")
+    refused(words, "a streaming write has no option 'batch'.*: it has operator, token", BATCH=7)
     refused(words, "a column of strings, not 'text': the rows have word", words="text")
     refused(words, "cut is one of spaces, letters", words="word", cut="lines")
     refused(words, "the option cut says how", cut="letters")

@@ -141,6 +141,13 @@ def test_what_cannot_be_read_says_why(spark: SparkSession, operator: ElasticOper
         reader.load()
     with pytest.raises(Exception, match="no operator answers"):
         spark.read.format("meander").options(operator="127.0.0.1:1", token="t").load()
+    here = {"OPERATOR": operator.address}
+    with pytest.raises(
+        Exception, match=r"a stream of outputs has no option .*mean startingOffsets"
+    ):
+        reader.options(startingOffset="latest", **here).load()
+    with pytest.raises(Exception, match=r"a read of the state has no option .*mean timeout"):
+        spark.read.format("meander").options(timeOuts="9", **here).load()
     with meander.deploy(spark, WordCount(), tasks=4, nodes=1) as silent:
         with pytest.raises(Exception, match="does not say what it emits"):
             outputs(spark, silent)

@@ -155,6 +155,8 @@ class StageHeld(NamedTuple):
 
     items: tuple[tuple[str, int, int, int, TaskId], ...]
     """(query, batch, partition, attempt, task)."""
+    outdated: tuple[tuple[str, int, int, int, TaskId, int], ...] = ()
+    """The same and a batch: these are not. The task has taken in this later one of their query."""
 
 
 class Unstage(NamedTuple):
@@ -200,6 +202,8 @@ class CommitOutcome(NamedTuple):
     durable: bool
     missing: bool
     """Staged rows were lost with a crash: the batch must be written again."""
+    had: int = -1
+    """Rows that the task took in under this batch, if it is not as many as these; else -1."""
 
 
 class Committed(NamedTuple):

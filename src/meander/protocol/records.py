@@ -170,6 +170,7 @@ def write(task: TaskId, state: TaskState, operator: OperatorPort, base: Base | N
         "chain": () if base is None else base.chain,
         "positions": dict(state.positions),
         "batches": dict(state.batches),
+        "taken": dict(state.taken),
         "emitted": state.emitted,
         "lanes": lanes,
     }
@@ -308,8 +309,8 @@ class _Reading:
     def state(self) -> TaskState:
         head, state = self.head, TaskState(self.task, self.app, gated=True)
         state.positions = {f: Position(*counts(p)) for f, p in head["positions"].items()}
-        counts(list(head["batches"].values()))
-        state.batches = head["batches"]
+        state.batches, state.taken = head["batches"], head.get("taken", {})
+        counts([*state.batches.values(), *state.taken.values()])
         (state.emitted,) = counts([head["emitted"]])
         state.durable, state.durable_batches = dict(state.positions), dict(state.batches)
         for target, ((term, durable, _), chunks) in self.lanes.items():

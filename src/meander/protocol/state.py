@@ -148,6 +148,7 @@ class TaskState:
         "outbox",
         "positions",
         "staged",
+        "taken",
     )
 
     def __init__(self, task: TaskId, app: Any, *, gated: bool) -> None:
@@ -157,6 +158,8 @@ class TaskState:
         """Positions of the newest record that is durable."""
         self.batches: dict[str, int] = {}
         """The last micro-batch applied, per query."""
+        self.taken: dict[str, int] = {}
+        """How many rows that batch had for this task: a replay must have as many."""
         self.durable_batches: dict[str, int] = {}
         self.staged: dict[StageKey, Staged] = {}
         """Their rows are what `lay_by` gave."""
@@ -218,6 +221,7 @@ def encode(state: TaskState, operator: OperatorPort, app: bytes | None = None) -
             "positions": state.positions,
             "durable": state.durable,
             "batches": state.batches,
+            "taken": state.taken,
             "durable_batches": state.durable_batches,
             "emitted": state.emitted,
             "staged": staged,
@@ -258,7 +262,8 @@ def _decode(
     state = TaskState(task, load(task, payload(head["app"])), gated=gated)
     state.positions = {f: Position(*counts(p)) for f, p in head["positions"].items()}
     state.durable = {f: Position(*counts(p)) for f, p in head["durable"].items()}
-    for batches in (head["batches"], head["durable_batches"]):
+    state.taken = head.get("taken", {})
+    for batches in (head["batches"], head["durable_batches"], state.taken):
         counts(list(batches.values()))
     state.batches, state.durable_batches = head["batches"], head["durable_batches"]
     (state.emitted,) = counts([head["emitted"]])

@@ -3,7 +3,7 @@
 Some rows set an alarm, which goes off after a few ticks of whichever node serves the task then. A task
 notes the alarms that are set and those that went off; some of these feed a row to another task. At the
 end every alarm is in exactly one of the two lists, once, across moves, crashes and restored states.
-Feeders also offer words (chunks without rows) to all tasks, as with an operator that has an event time.
+Feeders also offer watermarks (chunks without rows) to all tasks, as with an event time.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class Alarms(Tally):
 class AlarmTrial(TallyTrial):
     """Feeders, a query and tasks of random sizes, for `Alarms`."""
 
-    words = True
-    """Feeders say words."""
+    watermarks = True
+    """Feeders announce them."""
 
     def operator(self, notice: Callable[[TaskId, str], None]) -> OperatorPort:
         """Make the operator of one node."""

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from meander.testing.cluster import Cluster
 
 ROW_BYTES = 8
-WORD_SHARE = 0.2
-"""How often a source says a word before it goes on, if it does."""
+WATERMARK_SHARE = 0.2
+"""How often a source says a watermark before it goes on, if it does."""
 
 
 class SimSource:
@@ -30,7 +30,7 @@ class SimSource:
         self.finished = False
         self._most = random.choice((3, 4, 14))
         """Rows at a time: a trickle that lasts, or a burst that feels back-pressure."""
-        self._words = getattr(cluster.trial, "words", False)
+        self._watermarks = getattr(cluster.trial, "watermarks", False)
         cluster.timeline.at(random.uniform(0.2, 0.5), self._step)
 
     def _step(self, _: Any) -> None:
@@ -44,7 +44,7 @@ class SimSource:
         if feeder.ended or feeder.table is None or process.paused or process.killed:
             return
         first = feeder.offset + 1
-        if self._words and first and feeder.room and self.random.random() < WORD_SHARE:
+        if self._watermarks and first and feeder.room and self.random.random() < WATERMARK_SHARE:
             self.cluster.give(process, self._word(feeder.offset))
         if first >= self.rows:
             if not feeder.finishing:
@@ -91,6 +91,8 @@ class QueryDriver:
         self._open: set[tuple[int, int]] = set()
         """(partition, attempt) that are not yet laid by."""
         self._active = False
+        self._begun = False
+        """Whether anything of the batch was written."""
         cluster.timeline.at(0.4, self._step)
 
     @property
@@ -111,7 +113,8 @@ class QueryDriver:
         rows = list(self.cluster.trial.batch(self.batch))
         self.random.shuffle(rows)
         count = self.random.randint(1, 3)
-        self._active, self._parts, self._open = True, {}, set()
+        self._active = self._begun = True
+        self._parts, self._open = {}, set()
         for partition in range(count):
             if self.sloppy:
                 self.sloppy -= 1
@@ -159,7 +162,7 @@ class QueryDriver:
         elif what == "committed" and facts["batch"] == self.batch:
             self.batch += 1
             self.committed += 1
-            self._active = False
+            self._active = self._begun = False
         elif what == "failed":
             self.replays += 1
             self._active = False
@@ -173,8 +176,11 @@ class QueryDriver:
         self.cluster.give(self.cluster.processes[self.name], Seal(self.batch, parts))
 
     def restarted(self) -> None:
-        """The driver was killed: it replays the batch, perhaps even one that was committed."""
+        """The driver was killed: it replays the batch, perhaps one that was committed.
+
+        As in Spark, that is one of which it had not yet heard: before it began the next.
+        """
         self._active = False
         self.replays += 1
-        if self.batch > 0 and self.random.random() < 0.5:
+        if self.batch > 0 and self.random.random() < 0.5 and not self._begun:
             self.batch -= 1

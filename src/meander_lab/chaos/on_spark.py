@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from meander.runtime.process.spec import live_settings
 from meander_lab.chaos.havoc import Disk
@@ -77,7 +77,8 @@ def deployed(
     from meander_lab.chaos import load
     from meander_lab.servers.standalone import cluster
 
-    cloudpickle.register_pickle_by_value(load)  # executors have Meander, and nothing that measures it
+    by_value: Any = cloudpickle.register_pickle_by_value
+    by_value(load)  # executors have Meander, and nothing that measures it
     settings = live_settings(TASKS, checkpoint_s=CHECKPOINT_S)
     with ExitStack() as stack:
         if master == STANDALONE:

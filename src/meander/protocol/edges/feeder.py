@@ -69,7 +69,7 @@ class Feeder(Client):
     # ------------------------------------------------------------------ events
 
     def _check_offer(self, event: Offer) -> str | None:
-        if event.last <= self.offset and not self._only_words(event):
+        if event.last <= self.offset and not self._only_watermarks(event):
             return f"offset {event.last} was offered before (the last one is {self.offset})"
         if not self.room or self.table is None:
             return "there is no room: wait until `room` is true"
@@ -77,14 +77,14 @@ class Feeder(Client):
         for task, _, first, last, size in event.groups:
             if not 0 <= task < tasks or size < 0:
                 return f"there is no task {task}, or its rows have no size"
-            words = first == last == event.last == self.offset
-            if not (self.offset < first <= last <= event.last or words):
+            watermarks = first == last == event.last == self.offset
+            if not (self.offset < first <= last <= event.last or watermarks):
                 return f"offsets {first} to {last} do not follow {self.offset}"
         if len({task for task, *_ in event.groups}) != len(event.groups):
             return "a task stands twice"
         return None
 
-    def _only_words(self, event: Offer) -> bool:
+    def _only_watermarks(self, event: Offer) -> bool:
         """Whether an offer has no rows, and is about what was offered last."""
         return event.last == self.offset >= 0 and all(
             first == last == event.last and not size for _, _, first, last, size in event.groups

@@ -5,7 +5,8 @@ The same machine serves writers (`Write`: stage one attempt at one partition) an
 answered, more and more rarely: rows may be many, and whoever is slow is not helped by getting them
 twice. Every order is idempotent at its task. A batch is done when it is applied *and durable* at every
 task. Where rows were lost before they were applied, the batch has failed and is written again with new
-attempts; tasks that have it skip it.
+attempts; tasks that have it skip it. A batch with fewer or more rows than such a task took in, and one
+from before a batch that a task has, is told of: whoever wrote it must know.
 """
 
 from __future__ import annotations
@@ -109,6 +110,10 @@ class Query(Client):
             if waiting is not None:
                 waiting.items.pop(task, None)
                 self._written(key)
+        for query, batch, partition, attempt, task, last in body.outdated:
+            if self.unheld.pop((query, batch, partition, attempt), None) is not None:
+                about = {"query": query, "batch": batch, "partition": partition}
+                self._tell("outdated", **about, attempt=attempt, task=task, last=last)
 
     def _written(self, key: StageKey) -> None:
         if not self.unheld[key].items:
@@ -179,6 +184,10 @@ class Query(Client):
         for outcome in body.outcomes:
             if outcome.missing and outcome.task in items:
                 self._end(body.query, "failed", task=outcome.task)
+                return
+            if outcome.had >= 0 and outcome.task in items:
+                rows = sum(winner.tally for winner in items[outcome.task].winners)
+                self._end(body.query, "differs", task=outcome.task, had=outcome.had, rows=rows)
                 return
             if outcome.durable:
                 items.pop(outcome.task, None)

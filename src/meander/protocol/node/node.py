@@ -213,7 +213,7 @@ class Node(Client):
 
     def _apply(self, slot: Slot, state: TaskState, chunk: Chunk, position: Position | None) -> None:
         after = -1 if position is None else position.offset
-        if chunk.last >= after:  # equal: no rows that are new, but a word may stand behind them
+        if chunk.last >= after:  # equal: no new rows, but a watermark may stand behind them
             emissions = self.operator.apply(slot.task, state.app, chunk.feeder, chunk.rows, after)
             for emission in emissions:
                 state.emit(emission)

@@ -7,6 +7,9 @@ whole or not at all. Staged rows are part of the task's state and move with it.
 A write that was given no query is one of its own, with one batch (`ONCE`). Its number is asked for
 until its writer has heard that it is durable. So only the newest of those are remembered, and all
 that are not durable.
+A query that starts again writes its last batch once more, and no earlier one: whoever does has gone
+back in time, and is told so before anything is applied. And it writes the same rows: a task that has
+the batch compares their number with what it took in.
 
 They go when their query commits that batch, writes a later one, or gives the attempt up. An attempt
 whose writer was killed and whose query never comes back is dropped in time (`staged_s_max`). That is
@@ -49,6 +52,9 @@ class Staging:
     def __init__(self, node: Node) -> None:
         self.node = node
         self._held: defaultdict[PeerId, list[tuple[str, int, int, int, int]]] = defaultdict(list)
+        self._outdated: defaultdict[PeerId, list[tuple[str, int, int, int, int, int]]] = (
+            defaultdict(list)
+        )
         self._outcomes: defaultdict[tuple[PeerId, str, int], list[CommitOutcome]] = defaultdict(
             list
         )
@@ -132,18 +138,19 @@ class Staging:
         state = slot.state
         assert state is not None
         self._active.add(item.query)
+        last, key = state.batches.get(item.query, -1), item[:4]
+        if item.batch < last:
+            self._outdated[reply_to].append((*key, item.task, last))
+            return
         # A query writes a batch when the one before it is committed everywhere.
         self._drop(slot, [k for k in state.staged if k[0] == item.query and k[1] < item.batch])
-        key = item.query, item.batch, item.partition, item.attempt
-        if item.batch > state.batches.get(item.query, -1) and key not in state.staged:
+        if item.batch > last and key not in state.staged:
             rows = lay_by(self.node.operator, item.rows)
             if rows is None:
                 self.refused += item.tally
                 return  # there is no room: it is sent again, or given up
             state.staged[key] = item._replace(rows=rows)
-        self._held[reply_to].append(
-            (item.query, item.batch, item.partition, item.attempt, item.task)
-        )
+        self._held[reply_to].append((*key, item.task))
 
     def _commit(self, slot: Slot, item: CommitTask, reply_to: PeerId) -> None:
         state = slot.state
@@ -157,8 +164,11 @@ class Staging:
                 self._outcomes[reply_to, item.query, item.batch].append(missing)
                 return
             self._apply(slot, item, rows)
+        tally, had = sum(winner.tally for winner in item.winners), state.taken.get(item.query, -1)
+        if item.batch < state.batches[item.query] or had == tally:
+            had = -1
         durable = not self.node.gated or state.durable_batches.get(item.query, -1) >= item.batch
-        outcome = CommitOutcome(item.task, slot.term, applied=True, durable=durable, missing=False)
+        outcome = CommitOutcome(item.task, slot.term, True, durable, missing=False, had=had)
         self._outcomes[reply_to, item.query, item.batch].append(outcome)
         if not durable:
             self.askers[item.task, item.query] = item.batch, reply_to
@@ -184,6 +194,9 @@ class Staging:
         state.batches[item.query] = item.batch
         if item.query.startswith(ONCE):
             self._forget(state)
+        state.taken[item.query] = sum(winner.tally for winner in item.winners)
+        if len(state.taken) > len(state.batches):
+            state.taken = {query: n for query, n in state.taken.items() if query in state.batches}
         for key in [k for k in state.staged if k[0] == item.query and k[1] <= item.batch]:
             del state.staged[key]
         self.node.touched(slot, state)
@@ -253,10 +266,12 @@ class Staging:
 
     def flush(self) -> None:
         """Send the answers that this event has caused."""
-        if self._held:
-            for peer, items in self._held.items():
-                self.node._send(peer, StageHeld(tuple(items)))
+        if self._held or self._outdated:
+            for peer in {**self._held, **self._outdated}:
+                held, outdated = self._held.get(peer, ()), self._outdated.get(peer, ())
+                self.node._send(peer, StageHeld(tuple(held), tuple(outdated)))
             self._held.clear()
+            self._outdated.clear()
         if self._outcomes:
             for (peer, query, batch), outcomes in self._outcomes.items():
                 self.node._send(peer, Committed(query, batch, tuple(outcomes)))

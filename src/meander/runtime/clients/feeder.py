@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from math import inf
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +33,7 @@ from meander.runtime.clients.given import NULL_KEYS, check_null_keys, conform, k
 from meander.runtime.process.shell import Shell
 from meander.runtime.process.spec import ProcessSpec
 from meander.runtime.process.warm import warm_up
-from meander.runtime.process.watermarks import END, WatermarkEmitter
+from meander.runtime.process.watermarks import WatermarkEmitter
 from meander.runtime.store.complaint import Complaint
 from meander.runtime.wire.credentials import LOOPBACK, Credentials
 from meander.runtime.wire.publisher import board
@@ -273,8 +273,8 @@ class FeederClient:
             return
         self.wait_ready(timeout_s)
         self.flush(timeout_s=timeout_s)
-        if self._herald is not None and self._herald.word_us is not None:
-            self._herald.word_us, self._herald.owed = END, True
+        if self._herald is not None:
+            self._herald.end()
         self.flush(durable=True, timeout_s=timeout_s)
         self.shell.command(Finish()).result(timeout_s)
         if not self.shell.ended.wait(timeout_s):
@@ -345,7 +345,7 @@ class FeederClient:
                 self._cut()
 
     def _cut_at(self) -> float:
-        """Tell when what was gathered, or a word that is owed, must go out; infinity: nothing must."""
+        """Tell when what was gathered, or an owed watermark, must go out; infinity: nothing must."""
         if self._open:
             wait = (
                 GATHER_MORE * self._linger_s
@@ -356,40 +356,35 @@ class FeederClient:
         return self._herald.due_s() if self._herald is not None and self._herald.owed else inf
 
     def _cut(self, *, say: bool = False) -> None:
-        """Make an offer of what was gathered, and of a word if one is due, or asked for."""
+        """Make an offer of what was gathered, and one of a watermark if that is due, or asked for."""
+        offers: list[Offer] = []
         with self._cutting:
             with self._lock:
                 gathered, self._open, self._open_rows, self._open_bytes = self._open, [], 0, 0
             try:
-                offer = self._offer(gathered, say=say)
+                offers = self._offered(gathered, say=say)
             except Exception as error:  # these rows cannot be sent, and none may be left out
                 failure = FeederError(f"{self.name}: {type(error).__name__}: {error}")
                 self.fail(failure)
                 raise failure from error
-            if offer is None:
+            if not offers:
                 return
             with self._lock:
-                self._offers.append(offer)
+                self._offers.extend(offers)
         if not self.shell.ended.is_set():
             self.shell.nudge()
 
-    def _offer(self, gathered: list[tuple[int, int, Any]], *, say: bool) -> Offer | None:
-        word = self._word(gathered, say=say) if self._herald is not None else None
+    def _offered(self, gathered: list[tuple[int, int, Any]], *, say: bool) -> list[Offer]:
+        """Make offers of what was gathered, and of a watermark that is owed."""
+        offers = []
         if gathered:
             self._adapt()
-            offer = offer_of(gathered, self.keys, self.tasks, word)
-            self._cut_offset = offer.last
-            return offer
-        if word is None:
-            return None
-        return word_of(self.schema, self._cut_offset, self.tasks, word)
-
-    def _word(self, gathered: list[tuple[int, int, Any]], *, say: bool) -> int | None:
-        """Look at what goes out, and give the word that goes with it."""
-        assert self._herald is not None
-        for _, _, batch in gathered:
-            self._herald.see(batch)
-        return self._herald.word(time.monotonic(), now=say)
+            offers.append(offer_of(gathered, self.keys, self.tasks, self._herald))
+            self._cut_offset = offers[-1].last
+        watermark = self._herald.watermark(time.monotonic(), exactly=say) if self._herald else None
+        if watermark is not None:
+            offers.append(watermark_of(self.schema, self._cut_offset, self.tasks, watermark))
+        return offers
 
     def _adapt(self) -> None:
         """Gather more for the next message if the nodes are behind, and less when they are not."""
@@ -417,9 +412,9 @@ class FeederClient:
                 self._lock.notify_all()
 
 
-def word_of(schema: Any, offset: int, tasks: int, word: int) -> Offer:
-    """Make an offer of a word alone, about what was offered last."""
-    rows = Rows(pa.RecordBatch.from_pylist([], schema=schema), 0, 0, (Mark(offset, 0, word),))
+def watermark_of(schema: Any, offset: int, tasks: int, watermark: int) -> Offer:
+    """Make an offer of a watermark alone, about what was offered last."""
+    rows = Rows(pa.RecordBatch.from_pylist([], schema=schema), 0, 0, (Mark(offset, 0, watermark),))
     return Offer(tuple((task, rows, offset, offset, 0) for task in range(tasks)), offset)
 
 
@@ -427,9 +422,9 @@ def offer_of(
     gathered: list[tuple[int, int, Any]],
     keys: tuple[str, ...],
     tasks: int,
-    word: int | None = None,
+    herald: WatermarkEmitter | None = None,
 ) -> Offer:
-    """Sort the rows of a few source batches by task; a word goes to all tasks.
+    """Sort the rows of a few source batches by task; watermarks go with those who get rows.
 
     >>> words = pa.record_batch({"word": ["a", "b", "a"]})
     >>> offer = offer_of([(7, 0, words), (8, 0, words)], ("word",), 64)
@@ -446,15 +441,13 @@ def offer_of(
     counts = _counts(owners, [b.num_rows for b in batches], tasks) if len(batches) > 1 else []
     per_row = batch.nbytes / batch.num_rows
     groups, last = [], gathered[-1][0]
-    said = () if word is None else (Mark(last, 0, word),)
-    for task in np.flatnonzero(bounds[1:] > bounds[:-1]).tolist() if word is None else range(tasks):
+    before = [herald.see(part) for part in batches] if herald is not None else []
+    for task in np.flatnonzero(bounds[1:] > bounds[:-1]).tolist():
         lb, ub = int(bounds[task]), int(bounds[task + 1])
         size = 64 + int(per_row * (ub - lb))
-        marks: Sequence[Mark] = ()
-        if ub > lb:
-            marks = Marks(sources, counts[task] if counts else (ub - lb,))
-        if said:
-            marks = (*marks, *said)
+        marks: Sequence[Mark] = Marks(sources, counts[task] if counts else (ub - lb,))
+        if herald is not None:
+            marks = herald.marks(task, cast(Marks, marks), before, last)
         groups.append((task, Rows(rows, lb, ub - lb, marks), *ends_of(marks), size))
     return Offer(tuple(groups), last)
 

@@ -50,7 +50,7 @@ def groups_of(
 ) -> tuple[tuple[TaskId, Rows, int, int], ...]:
     """Sort rows by task: (task, rows, count, bytes), as slices of one batch.
 
-    With an event time every task gets the word (`times`) of how late the batch is, also without rows:
+    With an event time every task gets the watermark (`times`) of the batch, also without rows:
     so all of them know the watermark when the micro-batch is applied.
 
     >>> words = pa.record_batch({"word": ["a", "b", "a"]})
@@ -62,9 +62,11 @@ def groups_of(
     rows = batch.take(pa.array(order))
     per_row = batch.nbytes / max(1, batch.num_rows)
     groups = []
-    word = None if event_time is None else latest_us(batch.column(event_time))
-    marks = () if word is None else (Mark(0, 0, word),)
-    for task in np.flatnonzero(bounds[1:] > bounds[:-1]).tolist() if word is None else range(tasks):
+    watermark = None if event_time is None else latest_us(batch.column(event_time))
+    marks = () if watermark is None else (Mark(0, 0, watermark),)
+    for task in (
+        np.flatnonzero(bounds[1:] > bounds[:-1]).tolist() if watermark is None else range(tasks)
+    ):
         lb, count = int(bounds[task]), int(bounds[task + 1] - bounds[task])
         groups.append((task, Rows(rows, lb, count, marks), count, 64 + int(per_row * count)))
     return tuple(groups)

@@ -57,6 +57,14 @@ class RowsLostError(QueryError):
     """Staged rows were lost with a node before they were applied: the batch must be written again."""
 
 
+class RolledBackError(QueryError):
+    """The operator has later batches of this query: its checkpoint is older than the operator."""
+
+
+class ReplayError(QueryError):
+    """A batch was replayed with other rows than some tasks had applied."""
+
+
 def new_attempt() -> int:
     """Draw the number of an attempt."""
     return secrets.randbits(ATTEMPT_BITS)
@@ -93,6 +101,10 @@ class QueryClient:
         """Query → the batch that is being committed."""
         self._failed: dict[str, tuple[int, TaskId]] = {}
         """Query → the batch that could not be committed, and a task that lacks its rows."""
+        self._outdated: dict[str, tuple[int, TaskId, int]] = {}
+        """Query → a batch that was refused, a task, and the later batch that this has."""
+        self._differs: dict[str, tuple[int, TaskId, int, int]] = {}
+        """Query → a batch that was replayed otherwise, a task, the rows it had, and has now."""
         self.transport = Transport(
             self.shell.give, run=about.run, peer=self.name, credentials=credentials,
             host=host or local_address(master), full=self.shell.full,
@@ -187,6 +199,15 @@ class QueryClient:
             return sum((q, b, a) == mine for q, b, _, a in self._open)
 
         self._wait(lambda: count() <= most, timeout_s, lambda: self._silent("laid by"))
+        refused = self._outdated.get(query)
+        if refused is not None and refused[0] == batch:
+            raise RolledBackError(
+                f"query {query} writes batch {batch}, but the operator has its batches up to "
+                f"{refused[2]} (task {refused[1]}): the query's checkpoint is older than the operator. "
+                "Nothing of the batch was applied: later ones would be cut otherwise than before, "
+                "and rows be lost or counted twice. Go on from the query's newest checkpoint; or bring "
+                "the operator back to the same moment; or start both anew, operator and checkpoint"
+            )
 
     def abandon(self, query: str, batch: int, parts: Sequence[Part]) -> None:
         """Have what was written forgotten."""
@@ -218,6 +239,7 @@ class QueryClient:
             if under_way is None:
                 self._sealed[query] = batch
                 self._failed.pop(query, None)
+                self._differs.pop(query, None)
         if under_way is None:
             try:
                 self._give(Seal(batch, tuple(parts), query))
@@ -235,7 +257,15 @@ class QueryClient:
                 if left <= 0:
                     return False
                 self._changed.wait(min(left, 0.2))
-            failed = self._failed.get(query)
+            failed, differs = self._failed.get(query), self._differs.get(query)
+        if differs is not None and differs[0] == batch:
+            raise ReplayError(
+                f"batch {batch} of {query} was replayed with other rows: task {differs[1]} had taken "
+                f"in {differs[2]} and should now have {differs[3]}. So rows of this batch are lost or "
+                "counted twice, and the counts cannot be trusted. Make the query deterministic (no "
+                "rand(), no current time, a source that gives the same rows again), and start operator "
+                "and query anew"
+            )
         if failed is not None and failed[0] == batch:
             raise RowsLostError(
                 f"rows of batch {batch} for task {failed[1]} were lost with a node before they were "
@@ -253,10 +283,17 @@ class QueryClient:
             if tell.what == "written":
                 key = facts["query"], facts["batch"], facts["partition"], facts["attempt"]
                 self._open.discard(key)
-            elif tell.what in ("committed", "failed"):
-                self._sealed.pop(facts["query"], None)
+            elif tell.what == "outdated":
+                query, batch = facts["query"], facts["batch"]
+                self._open.discard((query, batch, facts["partition"], facts["attempt"]))
+                self._outdated[query] = batch, facts["task"], facts["last"]
+            elif tell.what in ("committed", "failed", "differs"):
+                query, batch = facts["query"], facts["batch"]
+                self._sealed.pop(query, None)
                 if tell.what == "failed":
-                    self._failed[facts["query"]] = facts["batch"], facts["task"]
+                    self._failed[query] = batch, facts["task"]
+                elif tell.what == "differs":
+                    self._differs[query] = batch, facts["task"], facts["had"], facts["rows"]
             self._changed.notify_all()
 
     def _give(self, event: Any) -> None:

@@ -17,7 +17,7 @@ from pyarrow import flight
 from meander.errors import MeanderError
 from meander.model import NodeId
 from meander.runtime.clients.driver_client import DeploymentInfo, unpack
-from meander.runtime.clients.query import PEERS, QueryClient, RowsLostError
+from meander.runtime.clients.query import PEERS, QueryClient, ReplayError, RowsLostError
 from meander.runtime.wire.version import versions
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class DriverService:
             query, batch = str(fields["query"]), int(fields["batch"])
             client = self.committer()
             done = client.begin(query, batch, parts, PATIENCE_S)
-        except RowsLostError as error:
+        except (RowsLostError, ReplayError) as error:
             return {"lost": str(error)}
         except (MeanderError, KeyError, TypeError, ValueError) as error:
             raise flight.FlightServerError(f"the batch was not committed: {error}") from None

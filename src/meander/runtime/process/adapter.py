@@ -37,7 +37,7 @@ from meander.runtime.process.chunk_trace import ChunkTrace
 from meander.runtime.process.copying import Copying
 from meander.runtime.process.metrics import Histogram
 from meander.runtime.process.outputs import Outputs
-from meander.runtime.process.timing import Timing
+from meander.runtime.process.timing import Timing, Watermarks
 from meander.runtime.process.watermarks import TaskTime
 from meander.runtime.store.staged import InMemory, Laid, LaidRows
 from meander.runtime.wire.rows import Mark, Marks, Rows, ends_of, joined
@@ -81,6 +81,16 @@ class Noted(NamedTuple):
     waited: bool
 
 
+class Layer:
+    """Chunks of any tasks, and watermarks behind them. A task's rows behind these are in the next."""
+
+    __slots__ = ("noted", "watermarks")
+
+    def __init__(self) -> None:
+        self.noted: list[Noted] = []
+        self.watermarks: Watermarks = {}
+
+
 class TaskLoad:
     """What a task has done here so far."""
 
@@ -122,11 +132,12 @@ class OperatorAdapter(Timing, Copying):
         self._read_bytes = 0
         """Of those, how much was read from disk and may still wait for `settle`."""
         self._gathering = False
-        self._noted: list[Noted] = []
+        self._layers: list[Layer] = [Layer()]
+        """Chunks and watermarks that wait for `settle`, in this order."""
+        self._layer: dict[TaskId, int] = {}
+        """The last layer that a task is in, if not the first."""
         self._fresh: Any = None
         """The batch of the message in hand: chunks of another one have waited."""
-        self._words: dict[TaskId, tuple[AppState, list[tuple[FeederId, int]]]] = {}
-        """Words that wait for `settle`: they take effect behind the rows that are noted."""
 
     # ------------------------------------------------------------------ rows
 
@@ -144,36 +155,49 @@ class OperatorAdapter(Timing, Copying):
         self, task: TaskId, app: AppState, feeder: FeederId, rows: Rows, after: int
     ) -> Iterable[Emission]:
         """Note rows for `settle`; an operator that feeds takes them at once."""
-        word = rows.word if self.timed else None
-        if word is not None:
-            rows = rows.wordless()
-        noted = Noted(app, feeder, rows.after(after), rows.batch is not self._fresh)
-        return self._take(noted, word)
+        waited = rows.batch is not self._fresh
+        if not self.timed:
+            return self._take(Noted(app, feeder, rows.after(after), waited), None)
+        found: list[Emission] = []
+        for part, watermark in rows.parts():
+            found += self._take(Noted(app, feeder, part.after(after), waited), watermark)
+        return found
 
     def apply_batch(
         self, task: TaskId, app: AppState, feeder: FeederId, parts: Sequence[Rows]
     ) -> Iterable[Emission]:
-        """Take a micro-batch: all its rows in one call, then its word."""
-        words = [part.word for part in parts if part.word is not None]
+        """Take a micro-batch: all its rows in one call, then its watermark."""
+        watermarks = [part.watermark for part in parts if part.watermark is not None]
         full = [part for part in parts if part.count]
         batch = joined(full)[0] if full else parts[0].batch
         rows = Rows(batch, 0, sum(part.count for part in full))
-        return self._take(Noted(app, feeder, rows, waited=False), max(words, default=None))
+        return self._take(Noted(app, feeder, rows, waited=False), max(watermarks, default=None))
 
-    def _take(self, noted: Noted, word: int | None) -> Iterable[Emission]:
+    def _take(self, noted: Noted, watermark: int | None) -> Iterable[Emission]:
         app, found = noted.app, list[Emission]()
         if noted.rows.count:
-            if app.task in self._words:
-                self.settle()  # these rows come behind the word
             if self.defers or self._gathering:
-                self._noted.append(noted)
+                self._layer_for(app.task).noted.append(noted)
             else:
                 found += self._fed(self._process([noted]))
-        if word is not None:
-            self._words.setdefault(app.task, (app, []))[1].append((noted.feeder, word))
-            if not self.defers:
-                found += self._fed(self._hear())
+        if watermark is not None:
+            if self.defers:
+                layer = self._layers[self._layer.get(app.task, 0)]
+                layer.watermarks.setdefault(app.task, (app, []))[1].append(
+                    (noted.feeder, watermark)
+                )
+            else:
+                found += self._fed(self._hear({app.task: (app, [(noted.feeder, watermark)])}))
         return found
+
+    def _layer_for(self, task: TaskId) -> Layer:
+        """Give the layer for rows of a task: one behind its last watermark."""
+        at = self._layer.get(task, 0)
+        if task in self._layers[at].watermarks:
+            at = self._layer[task] = at + 1
+            if at == len(self._layers):
+                self._layers.append(Layer())
+        return self._layers[at]
 
     def gather(self) -> None:
         """Hear that many chunks follow: an operator that feeds takes them in one call, too."""
@@ -188,7 +212,7 @@ class OperatorAdapter(Timing, Copying):
         if not self._gathering:
             return ()
         self._gathering = False
-        noted, self._noted = self._noted, []
+        noted, self._layers = self._layers[0].noted, [Layer()]  # it is not timed: there is one
         return [item for group in grouped(noted) for item in self._spread(self._process(group))]
 
     def _fed(self, contexts: Iterable[Context]) -> Iterable[Emission]:
@@ -220,12 +244,13 @@ class OperatorAdapter(Timing, Copying):
         Raises:
             OperatorError: naming task, rows and where they came from. The states are spoilt.
         """
-        if self._noted:
-            noted, self._noted = self._noted, []
-            for group in grouped(noted):
+        if not (self._layers[0].noted or self._layers[0].watermarks):
+            return
+        layers, self._layers, self._layer = self._layers, [Layer()], {}
+        for layer in layers:
+            for group in grouped(layer.noted) if layer.noted else ():
                 self._refuse_fed(self._process(group))
-        if self._words:
-            self._refuse_fed(self._hear())
+            self._refuse_fed(self._hear(layer.watermarks))
 
     def _refuse_fed(self, contexts: Iterable[Context]) -> None:
         for context in contexts:

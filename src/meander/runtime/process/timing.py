@@ -1,6 +1,6 @@
-"""The adapter's part that hears of time: words of feeders, timers that are due, and their dumps.
+"""The adapter's part that hears of time: watermarks of feeders, timers that are due, and their dumps.
 
-A word takes effect behind the rows that came before it (`times`). What the watermark makes due fires
+A watermark takes effect behind the rows that came before it (`times`). What it makes due fires
 then; what the clock makes due fires when the node's machine asks (`elapse`), which it does for tasks
 that it serves and for no others. Either way it is an application like any other: the state has
 changed, and what was emitted is in its outputs.
@@ -9,7 +9,7 @@ changed, and what was emitted is in its outputs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from meander.runtime.process.adapter import AppState
 
 
+Watermarks: TypeAlias = "dict[TaskId, tuple[AppState, list[tuple[FeederId, int]]]]"
+"""By task: what feeders said, in order."""
+
+
 class Timing:
     """Part of an `OperatorAdapter`."""
 
@@ -34,7 +38,6 @@ class Timing:
     timed: bool
     defers: bool
     keep: Callable[[AppState, Sequence[Any]], None]
-    _words: dict[TaskId, tuple[AppState, list[tuple[FeederId, int]]]]
 
     def settle(self) -> None:
         """Give the operator all rows that were noted."""
@@ -55,14 +58,13 @@ class Timing:
                 context.event_timers = known.event_timers
         return context
 
-    def _hear(self) -> list[Context]:
-        """Let the words take effect that came behind the rows so far."""
-        words, self._words = self._words, {}
+    def _hear(self, watermarks: Watermarks) -> list[Context]:
+        """Let watermarks take effect that came behind the rows so far."""
         contexts = []
-        for app, said in words.values():
+        for app, said in watermarks.values():
             assert app.time is not None
-            for feeder, word in said:
-                app.time.hear(feeder, word, self.clock())
+            for feeder, watermark in said:
+                app.time.hear(feeder, watermark, self.clock())
             contexts.append(self._context(app))
             self._fire(app, contexts[-1])
         return contexts

@@ -1,36 +1,47 @@
-"""Event time between feeders and tasks: words, and the watermark that follows from them.
+"""Event time between feeders and tasks: feeders' watermarks, and that of a task which follows.
 
-A feeder says how far it is *in its own stream*: a **word** is a mark without rows at the end of a chunk
-(`rows.Mark`), numbered and delivered exactly once like all else. It stands in the lane of every task,
-also of those that get no rows, so all of them learn of it, in order with the rows, across moves and
-crashes, and no message of the protocol knows of it.
+A feeder says how far it is *in its own stream*: a **watermark** is a mark without rows in a chunk
+(`rows.Mark`), numbered and delivered exactly once like all else, in order with the rows, across moves
+and crashes. No message of the protocol knows of it.
 
-    feeder   Herald: the latest event time of what was sent; a word now and then, and at every flush
-    task     TaskTime: per feeder its last word; the watermark is the least of them, less the delay
+    feeder   Herald: the latest event time of what was sent, in steps, and which task knows of it
+    task     TaskTime: per feeder its last watermark; its own is the least of them, less the delay
 
-A feeder's last word is `END`, and takes it out of the minimum; one that is silent for `idle_s` is left
-out until it speaks again. The watermark never goes back. All of it is part of the task's state, but for
-when a feeder was last heard: a task that has just arrived gives every feeder its full time anew.
+**What a task knows when it gets rows is a function of the rows before them**, not of the clock. A
+watermark rises at the end of a source batch whose latest event time reaches the next step, or with a
+flush, and rows that come later stand behind it in every lane: whoever gets rows gets before them what
+rose since its last ones. So fast or slow, a task's timers and rows come in one order. The clock has
+a say only in when tasks *without* new rows hear of a watermark: soon, and before their next rows.
+
+A feeder's last watermark is `END`, and takes it out of the minimum; one that is silent for `idle_s` is
+left out until it speaks again. The watermark never goes back. All of it is part of the task's state,
+but for when a feeder was last heard: a task that has just arrived gives each feeder its full time anew.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow.compute as pc
 
+from meander.model import TaskId
 from meander.operators.base import Operator
 from meander.operators.timers import Timers
 from meander.protocol.messages import FeederId
 from meander.protocol.settings import Settings
+from meander.runtime.wire.rows import Mark, Marks
 
 END: Final = 2**62
-"""The word of a feeder that leaves: later than every time."""
-WORD_S = 0.1
-"""A feeder speaks at most so often, unless it is flushed."""
-WORDS_PER_S = 2000
-"""Most words a feeder says in a second, to all tasks together."""
-WORDS_PER_CHECKPOINT = 2
+"""The watermark of a feeder that leaves: later than every time."""
+STEP_US = 100_000
+"""Watermarks rise in such steps of event time: a live stream's ten times a second, and a feeder's own
+restart changes nothing about where they are."""
+ANNOUNCE_S = 0.1
+"""A feeder speaks to tasks that get no rows at most so often, unless it is flushed."""
+WATERMARKS_PER_S = 2000
+"""Most watermarks a feeder says in a second, to all tasks together."""
+WATERMARKS_PER_CHECKPOINT = 2
 """To each task between two checkpoints: chunks are kept until they are durable, also those without
 rows, and a feeder keeps only so many."""
 LOOK_US = 250_000
@@ -38,7 +49,7 @@ LOOK_US = 250_000
 
 
 class TaskTime:
-    """What a task knows of time: feeders' words, the watermark, timers.
+    """What a task knows of time: feeders' watermarks, its own, timers.
 
     >>> import pyarrow as pa
     >>> class Clicks(Operator):
@@ -58,11 +69,11 @@ class TaskTime:
 
     __slots__ = (
         "_delay_us", "_ended", "_heard_us", "_idle_us", "_look_us", "_min", "event_timers", "started",
-        "timers", "watermark_us", "words",
+        "timers", "watermark_us", "watermarks",
     )  # fmt: skip
 
     def __init__(self, operator: Operator[Any]) -> None:
-        self.words: dict[FeederId, int] = {}
+        self.watermarks: dict[FeederId, int] = {}
         """The latest event time that each feeder has sent, in microseconds since 1970."""
         self.watermark_us = 0
         self.started = False
@@ -75,27 +86,28 @@ class TaskTime:
         self._delay_us, self._idle_us = round(operator.delay_s * 1e6), round(operator.idle_s * 1e6)
         self._min = operator.feeders_min
 
-    def hear(self, feeder: FeederId, word_us: int, now_us: int) -> bool:
-        """Take a feeder's word; say whether the watermark has risen."""
-        if word_us == END:
-            if self.words.pop(feeder, None) is not None:
+    def hear(self, feeder: FeederId, theirs_us: int, now_us: int) -> bool:
+        """Take a feeder's watermark; say whether the task's has risen."""
+        if theirs_us == END:
+            if self.watermarks.pop(feeder, None) is not None:
                 self._ended += 1
             self._heard_us.pop(feeder, None)
         else:
-            self.words[feeder] = max(word_us, self.words.get(feeder, 0))
+            self.watermarks[feeder] = max(theirs_us, self.watermarks.get(feeder, 0))
             self._heard_us[feeder] = now_us
         return self.look(now_us)
 
     def look(self, now_us: int) -> bool:
         """Set the watermark by those who are not silent; say whether it has risen."""
         self._look_us = now_us + LOOK_US
-        if not self.started and len(self.words) + self._ended < self._min:
+        if not self.started and len(self.watermarks) + self._ended < self._min:
             first = min(self._heard_us.values(), default=now_us)
             if now_us - first <= self._idle_us:
                 return False
         self.started = True
         since = now_us - self._idle_us
-        told = [word for feeder, word in self.words.items() if self._heard_us[feeder] >= since]
+        heard = self._heard_us
+        told = [us for feeder, us in self.watermarks.items() if heard[feeder] >= since]
         mark = min(told, default=0) - self._delay_us
         if mark <= self.watermark_us:
             return False
@@ -108,7 +120,7 @@ class TaskTime:
         return (
             (at is not None and at <= now_us)
             or (event_at is not None and event_at <= self.watermark_us)
-            or (now_us >= self._look_us and (len(self.words) > 1 or not self.started))
+            or (now_us >= self._look_us and (len(self.watermarks) > 1 or not self.started))
         )
 
     @property
@@ -122,7 +134,7 @@ class TaskTime:
         """Write the timers as batches, and the facts; `fields` are the key's."""
         both = [self.timers, self.event_timers]
         batches = [timers.dump(fields) for timers in both] if any(both) else []
-        return batches, [self.watermark_us, self.started, self._ended, self.words]
+        return batches, [self.watermark_us, self.started, self._ended, self.watermarks]
 
     @classmethod
     def load(
@@ -134,11 +146,11 @@ class TaskTime:
             ValueError: if that is not what it is.
         """
         result = cls(operator)
-        result.watermark_us, result.started, result._ended, result.words = facts
-        numbers = [result.watermark_us, result._ended, *result.words.values()]
+        result.watermark_us, result.started, result._ended, result.watermarks = facts
+        numbers = [result.watermark_us, result._ended, *result.watermarks.values()]
         if not all(type(n) is int and 0 <= n < END for n in numbers):
-            raise ValueError("the watermark or a word is no number")
-        result._heard_us = dict.fromkeys(result.words, now_us)
+            raise ValueError("a watermark is no number")
+        result._heard_us = dict.fromkeys(result.watermarks, now_us)
         if batches:
             fields = [operator.schema.field(key) for key in operator.keys]
             result.timers, result.event_timers = (Timers.load(b, fields) for b in batches)
@@ -146,14 +158,19 @@ class TaskTime:
 
 
 class WatermarkEmitter:
-    """What a feeder says of its event time, and when."""
+    """What a feeder says of its event time, to whom, and when."""
 
-    def __init__(self, column: str, every_s: float = WORD_S) -> None:
+    def __init__(self, column: str, every_s: float = ANNOUNCE_S) -> None:
         self.column, self.every_s = column, every_s
-        self.word_us: int | None = None
-        """The latest event time of all rows so far."""
+        self.watermark_us: int | None = None
+        """How far the stream is: what every task must know before it gets more rows."""
         self.owed = False
-        """Whether rows were sent after the last word."""
+        """Whether rows were sent after the last watermark to all."""
+        self._latest_us: int | None = None
+        """The latest event time of all rows so far."""
+        self._told: dict[TaskId, int] = {}
+        """The last watermark in each lane that has got one since the last to all."""
+        self._told_all = -1
         self._spoke_s = float("-inf")
 
     @classmethod
@@ -161,26 +178,76 @@ class WatermarkEmitter:
         """Make one for a feeder of an operator; None if that has no event time."""
         if operator.event_time is None:
             return None
-        kept_s = settings.checkpoint_s / WORDS_PER_CHECKPOINT
-        return cls(operator.event_time, max(WORD_S, tasks / WORDS_PER_S, kept_s))
+        kept_s = settings.checkpoint_s / WATERMARKS_PER_CHECKPOINT
+        return cls(operator.event_time, max(ANNOUNCE_S, tasks / WATERMARKS_PER_S, kept_s))
 
-    def see(self, batch: Any) -> None:
-        """Look at rows that are being sent."""
+    def see(self, batch: Any) -> int:
+        """Look at a source batch that is being sent; give the watermark before it, -1 if there is none.
+
+        >>> import pyarrow as pa
+        >>> batches = [pa.record_batch({"at": pa.array([at], pa.timestamp("ms"))})
+        ...            for at in (1_234, 1_256, 1_310)]
+        >>> herald = WatermarkEmitter("at")
+        >>> [herald.see(batch) for batch in batches], herald.watermark_us
+        ([-1, 1200000, 1200000], 1300000)
+        """
+        before = -1 if self.watermark_us is None else self.watermark_us
         latest = latest_us(batch.column(self.column))
         if latest is not None:
-            self.word_us = latest if self.word_us is None else max(self.word_us, latest)
-        self.owed = self.word_us is not None
+            self._latest_us = max(latest, self._latest_us or 0)
+            self.watermark_us = max(latest // STEP_US * STEP_US, before)
+        self.owed = self.watermark_us is not None
+        return before
+
+    def marks(self, task: TaskId, rows: Marks, before: Sequence[int], last: int) -> Sequence[Mark]:
+        """Put watermarks among a chunk's marks where its task must hear them, and behind its rows.
+
+        Args:
+            task: whose lane it is.
+            rows: the marks of the chunk.
+            before: by source batch, what `see` gave.
+            last: the offset of the last source batch.
+        """
+        told = max(self._told_all, self._told.get(task, -1))
+        if self.watermark_us is None or told >= self.watermark_us:
+            return rows
+        found: list[Mark] = []
+        for (offset, due_us), count, watermark in zip(
+            rows.sources, rows.counts, before, strict=True
+        ):
+            if count:
+                if watermark > told:
+                    found.append(Mark(offset, 0, watermark))
+                    told = watermark
+                found.append(Mark(offset, count, due_us))
+        if self.watermark_us > told:
+            found.append(Mark(last, 0, self.watermark_us))
+        self._told[task] = self.watermark_us
+        return tuple(found)
 
     def due_s(self) -> float:
-        """Tell when a word that is owed must go out."""
+        """Tell when a watermark that is owed must go out."""
         return self._spoke_s + self.every_s
 
-    def word(self, now_s: float, *, now: bool = False) -> int | None:
-        """Give the word to say; None if there is none, or it is not time (unless it must be now)."""
-        if not self.owed or (now_s < self.due_s() and not now):
+    def watermark(self, now_s: float, *, exactly: bool = False) -> int | None:
+        """Give the watermark for all tasks; None if there is none, or it is not time.
+
+        With `exactly` it is time, and the watermark is the latest event time itself.
+        """
+        if not self.owed or (now_s < self.due_s() and not exactly):
             return None
+        assert self.watermark_us is not None
+        if exactly:
+            self.watermark_us = self._latest_us
         self.owed, self._spoke_s = False, now_s
-        return self.word_us
+        self._told_all = self.watermark_us if self.watermark_us is not None else -1
+        self._told.clear()
+        return self.watermark_us
+
+    def end(self) -> None:
+        """Owe the last watermark."""
+        if self._latest_us is not None:
+            self._latest_us, self.owed = END, True
 
 
 def latest_us(column: Any) -> int | None:

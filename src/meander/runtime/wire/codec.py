@@ -137,7 +137,7 @@ def _write_stage(body: Stage) -> tuple[Any, Any]:
     batch, starts = joined([item.rows for item in body.items])
     items = [
         (i.query, i.batch, i.partition, i.attempt, i.task, i.tally, i.size, at, i.rows.count,
-         i.rows.word)
+         i.rows.watermark)
         for i, at in zip(body.items, starts, strict=True)
     ]  # fmt: skip
     return (body.reply_to, items), batch
@@ -298,22 +298,25 @@ def _shared(books: list[Any], given: list[int], first: int, last: int) -> Marks:
 
 
 def _check_marks(marks: tuple[Mark, ...], first: int, last: int) -> None:
-    before = first - 1
-    for offset, rows, _ in marks if marks[-1].rows else marks[:-1]:
-        if rows < 1 or not before < offset <= last:
+    before, watermark = first - 1, False
+    for offset, rows, _ in marks:
+        if rows < 0 or not before < offset + (not rows) <= last + (not rows):
             raise ValueError("the offsets of a chunk do not ascend from its first to its last")
-        before = offset
-    if not marks[-1].rows and marks[-1].offset != last:
-        raise ValueError("a word does not stand at the end of its chunk")
+        if watermark and not rows:
+            raise ValueError("a watermark stands behind a watermark")
+        watermark = not rows
+        before = max(before, offset - watermark)
+    if marks[0].offset != first or marks[-1].offset != last:
+        raise ValueError("the offsets of a chunk are not those of its marks")
 
 
 def _read_stage(fields: Any, batch: Any) -> Stage:
     reply_to, items = fields
     found = []
-    for query, number, partition, attempt, task, tally, size, start, count, word in read_list(
+    for query, number, partition, attempt, task, tally, size, start, count, watermark in read_list(
         items
     ):
-        marks = () if word is None else (Mark(0, 0, read_int(word)),)
+        marks = () if watermark is None else (Mark(0, 0, read_int(watermark)),)
         rows = _rows(batch, start, read_int(count), marks)
         numbers = read_int(number), read_int(partition), read_int(attempt), read_int(task)
         found.append(Staged(read_name(query), *numbers, rows, read_int(tally), read_int(size)))

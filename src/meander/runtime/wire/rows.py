@@ -6,9 +6,9 @@ when they were due. **A source offset names one batch of the source**, not one r
 share it, and a source that is read again must give the same batches under the same offsets.
 Hence a chunk needs one mark per source batch in it (most have one), not one number per row.
 
-A last mark without rows is a **word**: how far its feeder is in event time (`times`). It belongs to
-what was sent up to its offset, and stands in the lanes of all tasks. Only feeders of operators that
-have an event time say any.
+A mark without rows is a **watermark**: how far its feeder is in event time (`times`). It takes effect
+behind the rows before it, and before the rows behind it. Only feeders of operators that have an
+event time say any.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Mark(NamedTuple):
     offset: int
     """Of the source batch."""
     rows: int
-    """0: this is a word."""
+    """0: this is a watermark."""
     due_us: int
     """When they should have been on their way, in microseconds since 1970: latency counts from
-    there, so that a feeder which was held up does not flatter the result. Of a word: its feeder's
+    there, so that a feeder which was held up does not flatter the result. Of a watermark: its feeder's
     latest event time."""
 
 
@@ -91,25 +91,39 @@ class Rows:
         self.start = start
         self.count = count
         self.marks = marks
-        """For chunks of feeders: its rows sum up to `count`. For others empty, but for a word."""
+        """For chunks of feeders: its rows sum up to `count`. For others empty, or a watermark."""
 
     @property
-    def word(self) -> int | None:
+    def watermark(self) -> int | None:
         """What their feeder says of its event time behind them, if it does."""
         if type(self.marks) is Marks or not self.marks or self.marks[-1].rows:
             return None
         return self.marks[-1].due_us
 
-    def wordless(self) -> Rows:
-        """Give the rows without the word.
+    def parts(self) -> Iterator[tuple[Rows, int | None]]:
+        """Cut them where watermarks stand: rows, perhaps none, and the watermark behind them.
 
-        >>> rows = Rows(pa.record_batch({"word": ["a"]}), 0, 1, (Mark(4, 1, 0), Mark(4, 0, 99)))
-        >>> rows.word, rows.wordless().marks, rows.wordless().word
-        (99, (Mark(offset=4, rows=1, due_us=0),), None)
+        >>> marks = (Mark(4, 1, 0), Mark(6, 0, 99), Mark(6, 1, 0))
+        >>> rows = Rows(pa.record_batch({"word": ["a", "b"]}), 0, 2, marks)
+        >>> [(part.table()["word"].to_pylist(), watermark) for part, watermark in rows.parts()]
+        [(['a'], 99), (['b'], None)]
         """
-        if self.word is None:
-            return self
-        return Rows(self.batch, self.start, self.count, self.marks[:-1])
+        if type(self.marks) is Marks or all(mark.rows for mark in self.marks):
+            yield self, None
+            return
+        at, kept = self.start, list[Mark]()
+        if len(self.marks) == 1:  # also of a micro-batch: its rows have no marks
+            yield Rows(self.batch, at, self.count), self.marks[0].due_us
+            return
+        for mark in self.marks:
+            if mark.rows:
+                kept.append(mark)
+                continue
+            count = sum(run.rows for run in kept)
+            yield Rows(self.batch, at, count, tuple(kept)), mark.due_us
+            at, kept = at + count, []
+        if kept:
+            yield Rows(self.batch, at, self.start + self.count - at, tuple(kept)), None
 
     def after(self, offset: int) -> Rows:
         """Leave out what has no greater source offset.

@@ -13,7 +13,11 @@ but its options. Two things have to get there by other ways:
     From another application, `.option("token", …)` works, and Spark redacts an option of that name.
   * **Whether a stream or a table is read.** Spark asks for the columns before it says so, and outputs
     have other columns than a state. `register` therefore has `spark.readStream.format("meander")` add
-    `.option("read", "outputs")`, which can as well be written out.
+    `.option("read", "outputs")`, which can as well be written out. It changes `DataStreamReader.format`
+    for the whole process, since nothing smaller does: Spark's planner makes the source and asks it for
+    its columns in the same step for `read` and `readStream`, hands over nothing but options, and takes
+    the answer for the table's columns whoever reads; and a name registered with `spark.dataSource` has
+    one class for both. Other names of sources, and other options, are left as they are.
 
 This module is imported in those processes, which start cold: nothing heavy is imported at its top.
 """
@@ -29,6 +33,8 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from meander.errors import InputError
 from meander.runtime.clients.driver_client import DriverClient, desk_of
 from meander.runtime.wire.credentials import Credentials
+from meander.spark.datasource import options
+from meander.spark.datasource.options import check_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,13 +100,15 @@ class MeanderSource(DataSource):
         what = str(self.options.get("read", STATE)).lower()
         if what not in (OUTPUTS, STATE):
             raise InputError(f"the option read is {OUTPUTS} or {STATE}, not {what!r}")
-        desk = self.desk()
         if what == OUTPUTS:
             from meander.spark.datasource.output_source import output_columns
 
-            return output_columns(desk.about())
+            check_options(self.options, options.OUTPUTS, "a stream of outputs")
+            return output_columns(self.desk().about())
         from meander.spark.datasource.state_source import state_columns
 
+        check_options(self.options, options.STATE, "a read of the state")
+        desk = self.desk()
         return state_columns(desk.about(), desk)
 
     def streamReader(self, schema: StructType) -> OutputSource:  # noqa: N802

@@ -20,6 +20,7 @@ from pyspark.sql.streaming.datasource import (
 from meander.errors import InputError
 from meander.runtime.clients.driver_client import DeploymentInfo, desk_of
 from meander.runtime.clients.output_reader import OutputReader, OutputSpan
+from meander.spark.datasource.options import OUTPUTS, check_options
 from meander.spark.datasource.rows import as_spark, spark_schema
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class OutputSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             InputError: for an option that cannot be, or if columns of a state were asked for.
         """
+        check_options(source.options, OUTPUTS, "a stream of outputs")
         self.address, self.credentials = source.address, source.credentials
         self.lossy = not flag(source.options.get("failOnDataLoss"), "failOnDataLoss", True)
         self.releases = flag(source.options.get("release"), "release", True)

@@ -5,7 +5,8 @@
 
 A micro-batch is named by the id of its query, which stays the same across restarts from the checkpoint,
 and its number. Spark hands neither to `write`; both are local properties of the task. If a batch is
-replayed, in whatever order and partitioning, tasks that have it skip it. Attempts are drawn by lot, so
+replayed, in whatever order and partitioning, tasks that have it skip it; one that is replayed with more
+or fewer rows, or from before the last one, fails its query. Attempts are drawn by lot, so
 nothing that a killed worker or an earlier run has staged can be taken for rows of the present one.
 """
 
@@ -15,7 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -35,6 +36,7 @@ from meander.runtime.clients.driver_client import (
 )
 from meander.runtime.clients.given import NULL_KEYS
 from meander.runtime.process.warm import settle_worker
+from meander.spark.datasource.options import BATCH_SINK, STREAM_SINK, check_options
 from meander.spark.datasource.sink_rows import CUTS, check_words, with_keys, words_of
 
 if TYPE_CHECKING:
@@ -65,6 +67,10 @@ class StagedRows(WriterCommitMessage):
 class Sink:
     """What both writers share. Travels to executors, so it holds only plain values."""
 
+    what: ClassVar[str]
+    known: ClassVar[tuple[str, ...]]
+    """What it is called, and the options that it has."""
+
     def __init__(self, source: MeanderSource, schema: StructType, overwrite: bool) -> None:
         """Check everything that can be known before the first row.
 
@@ -72,6 +78,7 @@ class Sink:
             InputError: for columns that do not fit, or options that cannot be.
             OperatorGoneError: if the operator is not there.
         """
+        check_options(source.options, self.known, self.what)
         self.address, self.credentials = source.address, source.credentials
         self.null_keys = str(source.options.get("nullKeys", NULL_KEYS[0])).lower()
         if self.null_keys not in NULL_KEYS:
@@ -151,6 +158,8 @@ class Sink:
 class StreamWriter(Sink, DataSourceStreamArrowWriter):
     """Writes micro-batches: each counts once."""
 
+    what, known = "a streaming write", STREAM_SINK
+
     def __init__(self, source: MeanderSource, schema: StructType, overwrite: bool) -> None:
         super().__init__(source, schema, overwrite)
         if overwrite:
@@ -183,8 +192,10 @@ class BatchWriter(Sink, DataSourceArrowWriter):
     """Writes a batch DataFrame, all of it or nothing.
 
     Every write counts, unless it is named: with the options `query` and `batch`, a batch that was
-    written before, or a lower number, is skipped. That makes `foreachBatch` exact.
+    written before is skipped, and a lower number refused. That makes `foreachBatch` exact.
     """
+
+    what, known = "a write", BATCH_SINK
 
     def __init__(self, source: MeanderSource, schema: StructType, overwrite: bool) -> None:
         super().__init__(source, schema, overwrite)

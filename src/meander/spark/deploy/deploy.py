@@ -34,6 +34,7 @@ from meander.spark.cluster.pickling import dumps
 from meander.spark.cluster.session import classic
 from meander.spark.datasource.format import introduce
 from meander.spark.datasource.transform import Transforms
+from meander.spark.datasource.warming import share_daemon, warm_planners
 from meander.spark.deploy.launch import SourceTask, SparkLauncher
 from meander.spark.deploy.watch import looking, starting, watched
 
@@ -108,6 +109,7 @@ def deploy(
         check_whole("nodes_max", nodes_max, tasks)
     pickled = dumps(operator, f"the operator {operator.name}")
     ground.check(classic(spark), max(nodes, nodes_max or nodes))
+    share_daemon(spark)
     with looking(spark.sparkContext):
         ship.equip(spark.sparkContext)
     launcher = SparkLauncher(spark.sparkContext)
@@ -128,6 +130,7 @@ def deploy(
             raise DeployError(f"{error}{watch.told()}") from error
         except MeanderError as error:
             raise _advised(error) from error
+    warm_planners(spark)  # after the nodes: they would wait for the same cores
     introduce(spark, driver.address, driver.issue(PEERS))
     return ElasticOperator(spark, driver, launcher, checkpoint)
 
