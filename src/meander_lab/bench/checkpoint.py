@@ -36,7 +36,8 @@ from meander.runtime.driver.monitor import TRACE_CHUNKS_MAX, Samples
 from meander.runtime.process.metrics import Histogram
 from meander.runtime.process.spec import live_settings
 from meander.sources.pacing import evenly, paced
-from meander_lab.bench.live import PIECE_S, LiveSetting, OpenLoad, exact, fill
+from meander_lab.bench.live import PIECE_S
+from meander_lab.bench.load import LiveSetting, OpenLoad, exact, fill
 
 LOAD_SHARE = 0.6
 """Of what the machine can sustain."""

@@ -15,7 +15,8 @@ from meander.errors import InputError
 if TYPE_CHECKING:
     from meander.operators import WordCount
     from meander.runtime.driver.driver import Driver
-    from meander_lab.bench.live import Deploy, LiveSetting
+    from meander_lab.bench.live import Deploy
+    from meander_lab.bench.load import LiveSetting
 
 QUICK = {"nodes": 3, "to": 2, "state_mb": 8.0, "seconds": 6.0}
 FULL = {"nodes": 10, "to": 8, "state_mb": 256.0, "seconds": 60.0}
@@ -67,7 +68,8 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     Raises:
         InputError: for arguments that cannot be.
     """
-    from meander_lab.bench.live import MODES, LiveSetting, compare
+    from meander_lab.bench.live import MODES, compare
+    from meander_lab.bench.load import LiveSetting
 
     modes = tuple(args.modes.split(","))
     if not set(modes) <= set(MODES):

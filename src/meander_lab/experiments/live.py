@@ -22,7 +22,7 @@ from meander.runtime.driver.driver import Driver
 from meander.runtime.driver.launch import WarmLauncher
 from meander.runtime.driver.monitor import TRACE_CHUNKS_MAX, Samples
 from meander_lab.baselines.restart import RestartSite, site_of
-from meander_lab.bench.live import LiveSetting, fill
+from meander_lab.bench.load import LiveSetting, fill
 from meander_lab.experiments.stream import Stream
 from meander_lab.experiments.tables import Row
 

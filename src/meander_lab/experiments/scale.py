@@ -14,7 +14,7 @@ from meander.run.flow import Rescaling, Site, Step
 from meander.runtime.driver.driver import Driver
 from meander.testing.scale import STATE_BYTES, TAU
 from meander.testing.scale import measure as simulate
-from meander_lab.bench.live import LiveSetting, fill
+from meander_lab.bench.load import LiveSetting, fill
 from meander_lab.experiments.ground import ExperimentGround
 from meander_lab.experiments.live import PATIENCE_S
 from meander_lab.experiments.parameters import Parameters
