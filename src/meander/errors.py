@@ -5,7 +5,8 @@
     ├── InfeasibleError       no assignment meets the caps; carries the smallest feasible τ (exit 3)
     ├── DeadlockError         full nodes wait for each other and no round helps (exit 3)
     ├── TooLargeError         more than an exact method can do; names the method that can
-    ├── OperatorError         an operator failed on its rows; names operator, task and rows
+    ├── OperatorError         an operator failed; names operator, task, and its rows or method
+    ├── OperatorRuleError     an operator breaks a rule of operators; names rule, batch and task
     ├── StateError            dumped state that cannot be loaded; nothing of it was taken over
     ├── CheckpointError       a checkpoint that cannot be used: broken, or of something else
     ├── SumOverflowError      a sum of integers left 64 bits
@@ -14,6 +15,8 @@
         └── StaleMessage      it was true once: a past generation, epoch or incarnation
 
 Every error can be pickled, keeps its facts as attributes, and says what to do.
+
+Beside the tree stands `BrokenRuleError`: a bug of Meander's own, found before it does harm.
 """
 
 from __future__ import annotations
@@ -94,22 +97,56 @@ class TooLargeError(MeanderError):
 
 
 class OperatorError(MeanderError):
-    """An operator raised while it worked on rows. The cause is chained.
+    """An operator raised, or gave what it must not give. The cause is chained.
 
     The task's state may hold a part of the rows: it must not be used again, only restored.
 
     Attributes:
         operator: the name of the operator's class.
         task: the task in hand.
-        rows: first and last + 1 of the rows in hand, counted in the batch that came in.
+        rows: first and last + 1 of the rows in hand, counted in the batch that came in; (0, 0):
+            it worked on none.
     """
 
     def __init__(self, operator: str, task: int, rows: tuple[int, int], why: str) -> None:
         self.operator = operator
         self.task = task
         self.rows = rows
-        place = f"task {task}, rows {rows[0]} to {rows[1] - 1}"
+        place = f"task {task}"
+        if rows[1] > rows[0]:
+            place += f", rows {rows[0]} to {rows[1] - 1}"
         super().__init__(f"{operator} failed in {place}: {why}")
+
+
+class OperatorRuleError(MeanderError, AssertionError):
+    """An operator breaks a rule that all operators must keep (`meander.testing.check`).
+
+    Attributes:
+        operator: the name of the operator's class.
+        rule: a word for the rule, of `meander.testing.check.RULES`.
+        batch: after which batch it was seen, counted from 0.
+        task: which task it was seen in; None: it concerns no single one.
+        expected: what a plain run shows, in short.
+        found: what was found instead.
+    """
+
+    def __init__(
+        self,
+        operator: str,
+        rule: str,
+        sentence: str,
+        batch: int,
+        task: int | None,
+        expected: str,
+        found: str,
+    ) -> None:
+        self.operator, self.rule, self.batch, self.task = operator, rule, batch, task
+        self.expected, self.found = expected, found
+        place = f"after batch {batch}" + ("" if task is None else f" in task {task}")
+        super().__init__(
+            f"{operator} breaks the rule {rule!r} {place}: {sentence}\n"
+            f"  expected: {expected}\n  found:    {found}"
+        )
 
 
 class StateError(MeanderError):
@@ -165,6 +202,13 @@ class ProtocolError(MeanderError):
 
     def __str__(self) -> str:
         return "\n  ".join([str(self.args[0]), *self.story])
+
+
+class BrokenRuleError(AssertionError):
+    """A machine was about to do what its own tables do not allow: a bug in Meander, please report it.
+
+    The machine may be half-changed, so its process ends; another goes on from what is durable.
+    """
 
 
 class MalformedMessage(ProtocolError):  # noqa: N818 - it is the message that is malformed

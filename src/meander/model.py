@@ -18,15 +18,27 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
 from meander.errors import InputError
 
-TaskId: TypeAlias = int
-NodeId: TypeAlias = str
+NAME_CHARS_MAX = 512
+"""Ids, addresses, keys of the store."""
+ITEMS_MAX = 2_000_000
+"""In one list."""
+
+_T = TypeVar("_T")
+Int: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+"""A whole number of 64 bits. These are limits on what comes off a wire."""
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Name: TypeAlias = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
+Many: TypeAlias = Annotated[tuple[_T, ...], Meta(max_length=ITEMS_MAX)]
+TaskId: TypeAlias = Int
+NodeId: TypeAlias = Name
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 TASKS_MAX = 2**31 - 1
@@ -45,8 +57,8 @@ class Epoch(NamedTuple):
     '2.8'
     """
 
-    generation: int
-    number: int
+    generation: Count
+    number: Count
 
     def next(self) -> Epoch:
         """Give the epoch after this one."""
@@ -72,8 +84,8 @@ class Interval(NamedTuple):
 class Run(NamedTuple):
     """An interval with its owner: one entry of a routing table."""
 
-    lb: int
-    ub: int
+    lb: Int
+    ub: Int
     node: NodeId
 
 
@@ -91,11 +103,11 @@ class Assignment:
     ('n2', 20, Interval(lb=0, ub=13))
     """
 
-    tasks: int
+    tasks: Int
     """m, the number of tasks."""
-    runs: tuple[Run, ...]
+    runs: Many[Run]
     """Non-empty, ascending, adjacent, covering `[0, tasks)`; neighbours have different owners."""
-    nodes: tuple[NodeId, ...]
+    nodes: Many[NodeId]
     """All members, idle ones included, each once. In a plan: in the order of their intervals."""
     epoch: Epoch = ZERO_EPOCH
 

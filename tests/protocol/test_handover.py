@@ -419,3 +419,24 @@ def test_a_stale_message_tells_what_led_there(books):
     books.send("a", chunk(2))
     assert error.value.story == story
     assert "Chunks(" in str(error.value)
+
+
+def test_states_that_leave_are_written_a_few_at_a_time():
+    """1. two large tasks leave a at once  2. a gives the server one  3. the next follows when the
+    server has it, and a put that was lost follows with a later tick."""
+    books = Books("aab", Settings(lease_s=1e6, record_bytes_turn=1))
+    books.send("a", chunk(1), chunk(1, task=1))
+    books.move(0, "b")
+    books.move(1, "b")
+    books.next_table()
+    books.tell("a")
+    assert [put.body.task for put in books.pending(Put)] == [0]
+    books.deliver(kind=Put)
+    books.deliver(kind=PutDone)
+    assert [put.body.task for put in books.pending(Put)] == [1]
+    books.lose(kind=Put)
+    books.tick(1.0, "a")
+    assert [put.body.task for put in books.pending(Put)] == [1]
+    books.publish(*books.machines)
+    books.settle_installs()
+    assert (books.notes(0), books.notes(1)) == ([1], [1])

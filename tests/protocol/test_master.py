@@ -15,6 +15,7 @@ from meander.protocol.messages import (
     Abort,
     Accepted,
     Beat,
+    Bye,
     Checkpointed,
     Dismiss,
     Envelope,
@@ -147,6 +148,30 @@ def test_processes_of_queries_that_are_gone_are_forgotten():
     town.settle(1.0)
     assert peer(town, "q").incarnation > first
     assert town.machines["q"].leased
+
+
+def test_nodes_and_feeders_that_are_gone_are_forgotten():
+    """1. a node joins and leaves again, and a feeder closes  2. long after that they are forgotten
+    3. a late word of the node is answered with a fence, and the name of the feeder can be used."""
+    town = Town()
+    town.feeder()
+    town.settle(1.0)
+    offer(town, (0, 0))
+    town.give(MASTER, Rescale(3))
+    town.settle(4.0)
+    (name,) = [n for n in town.master.membership.peers if n.startswith("x")]
+    first, incarnation = peer(town, "f").incarnation, peer(town, name).incarnation
+    town.give("f", Finish())
+    town.give(MASTER, Rescale(2))
+    town.settle(20.0)
+    assert set(town.master.membership.peers) == {"s", "n1", "n2"}
+    town.give(MASTER, Envelope(name, incarnation, MASTER, 0, town.master.epoch, Beat(town.now)))
+    assert len(town.pending(Fence)) == 1
+    town.lose(Fence)
+    town.feeder(instance="f-2")
+    town.settle(1.0)
+    assert peer(town, "f").incarnation > first
+    assert town.machines["f"].offset == 0
 
 
 def test_the_master_waits_a_margin_longer_than_the_lease():
@@ -652,3 +677,62 @@ def test_a_record_is_not_accepted_to_a_node_that_was_replaced_meanwhile():
     town.write()
     assert town.pending(Accepted) == []
     assert town.master.ledger.durable[0].key == "key"
+
+
+@pytest.mark.parametrize("command", [Abort(), Resume()])
+def test_a_command_that_does_not_fit_the_stage_is_refused_and_changes_nothing(command):
+    town = Town()
+    town.give(MASTER, Rescale(1))
+    town.settle(5.0)
+    assert town.stage() == "completed"
+    with pytest.raises(ProtocolError, match=r"migration 1 is completed: it cannot") as refused:
+        town.give(MASTER, command)
+    assert refused.value.story
+    assert town.stage() == "completed"
+
+
+def test_a_node_whose_operator_failed_says_so_before_it_is_missed():
+    """1. a node says why it cannot go on  2. people are told  3. it counts as lost, at once."""
+    town = Town()
+    peer = town.master.membership.peers["n2"]
+    before = peer.incarnation
+    town.say("n2", MASTER, Bye(failure="Sums failed: boom"), incarnation=before)
+    assert town.words()[-3:] == ["operator failed", "lost", "state lost"]
+    assert (peer.status, peer.incarnation) != (Status.UP, before)
+
+
+def test_without_checkpoints_the_new_owner_dies_before_the_master_knows_of_it():
+    """1. a third node joins, gets tasks, installs them and takes rows; no word of it reaches the
+    master  2. it dies  3. its successor goes on from the frozen copies: the rows come again."""
+    town = Town(tasks=6)
+    town.feeder()
+    town.settle(1.0)
+    offer(town, *((task, task) for task in range(6)))
+    town.settle(1.0)
+    town.give(MASTER, Rescale(3))
+    town.start_launched()
+    deaf(town, 1.0)
+    name = next(n for n in town.machines if n.startswith("x"))
+    moved = [t for t, owner in enumerate(town.master.ledger.owner) if owner == name]
+    assert moved
+    offer(town, *((task, 10 + task) for task in range(6)))
+    deaf(town, 1.0)
+    assert [town.notes(task) for task in moved] == [[task, 10 + task] for task in moved]
+    old = town.kill(name)
+    town.give(MASTER, PeerLost(name, old.incarnation))
+    town.settle(5.0)
+    assert town.stage() == "completed"
+    assert [town.notes(task) for task in range(6)] == [[task, 10 + task] for task in range(6)]
+    assert town.machines["f"].outbox.idle, "and then they count"
+    assert "state lost" not in town.words()
+
+
+def deaf(town, seconds):
+    """Let time pass while the master does not hear of installs."""
+    for _ in range(round(seconds / 0.1)):
+        town.tick(0.1)
+        while town.mail:
+            town.lose(Installed)
+            town.mail = [e for e in town.mail if e.to in town.machines]
+            town.deliver()
+        town.start_launched()

@@ -146,7 +146,7 @@ class Wire:
             elif isinstance(action, Tell):
                 self.told.append(action)
             elif isinstance(action, Exit):
-                self.ended[name] = action.reason
+                self.ended[name] = action.detail
         return actions
 
     def say(self, sender, to, body, *, incarnation=1, epoch=None, to_incarnation=0):

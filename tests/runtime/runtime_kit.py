@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -97,3 +99,17 @@ def listening(pid: int) -> set[str]:
             if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
                 found.add(fields[1].rsplit(":", 1)[0])
     return found
+
+
+def cut(address: str) -> int:
+    """Break all connections to a server in this process, as a network would; count them."""
+    port, count = int(address.rpartition(":")[2]), 0
+    for fd in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            if not os.readlink(f"/proc/self/fd/{fd}").startswith("socket:"):
+                continue
+            with socket.socket(fileno=os.dup(int(fd))) as found:
+                if found.getsockname()[1] == port and found.getpeername():
+                    found.shutdown(socket.SHUT_RDWR)
+                    count += 1
+    return count

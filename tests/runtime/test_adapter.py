@@ -108,7 +108,7 @@ def test_a_state_of_another_operator_or_a_broken_one_is_refused() -> None:
     take(adapter, apps, words("a"))
     ((task, app),) = apps.items()
     blob = adapter.dump(app)
-    with pytest.raises(ValueError, match="does not belong"):
+    with pytest.raises(OperatorError, match="load: the dump holds a key that does not belong"):
         adapter.load((task + 1) % TASKS, blob)
     other = OperatorAdapter(KeyedAggregate(WORDS, ["word"], {"count": Aggregate("count")}), TASKS)
     with pytest.raises(ValueError, match="WordCount"):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from meander.errors import MalformedMessage
 from meander.model import Assignment, Epoch
+from meander.protocol.client import Client
 from meander.protocol.messages import (
     Ack,
     Acks,
@@ -35,8 +36,9 @@ from meander.protocol.messages import (
     TenureLink,
     Welcome,
 )
+from meander.protocol.settings import Settings
 from meander.protocol.table import Table
-from meander.runtime.wire.codec import BLOB, decode, encode
+from meander.runtime.wire.codec import BLOB, DECODERS, decode, encode
 from meander.runtime.wire.rows import Mark, Marks, Rows, ends_of
 
 WORDS = pa.schema({"word": pa.string()})
@@ -139,14 +141,14 @@ def test_marks_of_the_same_source_batches_travel_once() -> None:
 @pytest.mark.parametrize(
     ("at", "value"),
     [
-        ((1, 0, 8), [0, 1, 1, 0]),  # other counts than rows
-        ((1, 0, 8), [0, 1, 2]),  # of fewer batches
-        ((1, 0, 8), [1, 1, 2, 0]),  # no such book
-        ((1, 0, 8), [-1, 1, 2, 0]),
-        ((1, 0, 8), [0, 4, -1, 0]),
-        ((1, 0, 8), [0, 0, 0, 0]),
-        ((1, 0, 8), [0]),
-        ((1, 0, 8), [0, 1, "2", 0]),
+        ((1, 0, 9), [1, 1, 0]),  # other counts than rows
+        ((1, 0, 9), [1, 2]),  # of fewer batches
+        ((1, 0, 10), 1),  # no such book
+        ((1, 0, 10), -1),
+        ((1, 0, 9), [4, -1, 0]),
+        ((1, 0, 9), [0, 0, 0]),
+        ((1, 0, 9), []),
+        ((1, 0, 9), [1, "2", 0]),
         ((1, 0, 4), 3),  # its first offset is another
         ((1, 0, 5), 7),
         ((2, 0), [[4, 10], [4, 11], [7, 12]]),  # they do not ascend
@@ -187,10 +189,7 @@ def test_staged_rows_come_back_as_they_were() -> None:
 
 
 def test_every_message_has_a_reader() -> None:
-    from meander.runtime.wire.codec import READERS
-
-    with_arrow = {"Chunks", "Stage", "Put", "Part", "Copy", "Rest"}
-    assert {kind.__name__ for kind in typing.get_args(Message)} == set(READERS) | with_arrow
+    assert {kind.__name__ for kind in typing.get_args(Message)} == set(DECODERS)
 
 
 # --------------------------------------------------------------------------- what is refused
@@ -260,12 +259,18 @@ def test_a_batch_whose_offsets_leave_its_data_is_refused() -> None:
     offsets = pa.array([0, 1_000_000, 1], pa.int32()).buffers()[1]  # seen by a full check only
     column = pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"a")])
     batch = pa.RecordBatch.from_arrays([column], schema=WORDS)
-    assert "cannot be read" in refused([False, [["f", 1, 0, 1, 9, 9, 1, 0, [[9, 2, 5]]]]], batch)
+    chunk = ["f", 1, 0, 1, 9, 9, 1, 0, [[9, 2, 5]]]
+    assert "offset" in refused([False, [chunk], []], batch)
 
 
 def test_huge_numbers_long_names_and_deep_nesting_are_refused() -> None:
-    assert "64 bits" in refused(["f", [[2**64, [1, 1], 1, 1, 1]]], None, "Acks")
-    assert "no name" in refused(["f" * 10_000, []], None, "Acks")
+    assert "9223372036854775807" in refused(["f", [[2**64, [1, 1], 1, 1, 1]]], None, "Acks")
+    assert ">= 0" in refused(["f", [[1, [1, -1], 1, 1, 1]]], None, "Acks")
+    assert "length <= 512" in refused(["f" * 513, []], None, "Acks")
+    counts = ["f", 1, 0, 1, 9, 9, 10, 0, [], [0] * 2_000_001, 0]
+    assert "length <= 2000000" in refused([False, [counts], []], None)
+    assert "got `bool`" in refused([True], None, "Bye")
+    assert "malformed" in refused([float("inf"), [], -1, False], None, "Beat")
     with pytest.raises(MalformedMessage):
         decode(b"[" * 100_000, None, WORDS)
     with pytest.raises(MalformedMessage):
@@ -283,6 +288,17 @@ def test_overlapping_tables_are_refused() -> None:
 
 def test_states_must_be_one_binary_value() -> None:
     two = pa.record_batch({"blob": [b"a", b"b"]}, schema=BLOB)
-    assert "one binary" in refused([1, [1, 1], 0, 5, 7], two, "Part")
+    assert "one binary" in refused([1, [1, 1], 0, 5, "", 7], two, "Part")
     null = pa.record_batch({"blob": [None]}, schema=BLOB)
-    assert "null" in refused([1, [1, 1], 0, 5, 7], null, "Part")
+    assert "null" in refused([1, [1, 1], 0, 5, "", 7], null, "Part")
+    one = pa.record_batch({"blob": [b"a"]}, schema=BLOB)
+    assert "where none should be" in refused([1, [1, 1], 0, 5, "YQ==", 7], one, "Part")
+    assert "missing" in refused([1, [1, 1], 0, 5, "", 7], None, "Part")
+    assert "where none should be" in refused([1, [1, 1], [1, 2], None, 7], one, "Put")
+
+
+def test_a_farewell_fits_a_message_however_much_an_operator_says() -> None:
+    node = Client("n1", 1, Settings(), 1, "n1/1/1")
+    said = node.farewell("boom " * 1000, "a long line " * 1000 + "\n\udc80\n" * 1000)
+    wire = encode(said)
+    assert decode(wire.header, wire.batch, None) == said

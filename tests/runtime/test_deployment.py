@@ -31,6 +31,7 @@ from meander.runtime.clients.feeder import FeederError
 from meander.runtime.driver.driver import DeployError, Driver
 from meander.runtime.driver.handle import MigrationError
 from meander.runtime.driver.launch import LocalLauncher
+from meander.runtime.driver.supervisor import OperatorFailedError
 from meander.runtime.process.spec import Reason, live_settings
 
 
@@ -244,10 +245,12 @@ def test_an_operator_that_raises_is_reported_with_task_and_row_and_ends_the_depl
         feeder.feed(Stream(7, rows=20).batch())
         with pytest.raises(
             OperatorError, match=r"task \d+, rows \d+ to \d+: ValueError: boom .*words"
-        ):
+        ) as error:
             until(lambda: feeder.flush() or driver.check(), 30)
         assert driver.status()["failure"]
-        assert any("boom" in e.trace for e in driver.exits)
+        assert isinstance(error.value, OperatorFailedError)
+        assert "boom" in error.value.trace
+        until(lambda: any("boom" in e.trace for e in driver.exits))
 
 
 def test_an_operator_that_cannot_be_sent_or_made_is_a_clear_error() -> None:

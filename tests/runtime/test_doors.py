@@ -26,7 +26,7 @@ from meander.runtime.driver.driver import Driver
 from meander.runtime.wire.auth import Refusals
 from meander.runtime.wire.authority import Authority, Guard
 from meander.runtime.wire.codec import encode
-from meander.runtime.wire.credentials import Credentials
+from meander.runtime.wire.credentials import PASS_HEADER, Credentials
 from meander.runtime.wire.rows import Mark, Rows
 from meander.runtime.wire.transport import Identity
 
@@ -101,6 +101,17 @@ def rows_of(sender: str, incarnation: int, to: str, to_inc: int, number: int, ep
     return Envelope(sender, incarnation, to, to_inc, epoch, Chunks((chunk,)))
 
 
+def bare(address: str, mine: Credentials) -> Any:
+    """Make a client with a certificate of ours that shows nothing else."""
+    return flight.connect(
+        f"grpc+tls://{address}",
+        tls_root_certs=mine.authority.encode(),
+        cert_chain=mine.certificate.encode(),
+        private_key=mine.key.encode(),
+        override_hostname=mine.server_name,
+    )
+
+
 def asked(address: str, credentials: Credentials) -> Any:
     with credentials.connect(address) as client:
         return list(client.do_action(flight.Action("metrics", b"{}"), credentials.call(5.0)))
@@ -134,14 +145,14 @@ def test_a_plain_client_and_one_without_a_certificate_are_cut_off(live: Live) ->
         with pytest.raises(flight.FlightUnavailableError):
             asked(address, Credentials(token))
         mine = live.driver.credentials
-        bare = flight.connect(
+        nobody = flight.connect(
             f"grpc+tls://{address}",
             tls_root_certs=mine.authority.encode(),
             override_hostname=mine.server_name,
         )
         with pytest.raises(flight.FlightUnavailableError):
-            list(bare.do_action(flight.Action("metrics", b""), mine.call(5.0)))
-        bare.close()
+            list(nobody.do_action(flight.Action("metrics", b""), mine.call(5.0)))
+        nobody.close()
     live.check()
 
 
@@ -162,13 +173,20 @@ def test_an_expired_certificate_and_another_authoritys_are_refused(live: Live) -
 def test_a_wrong_token_is_refused_and_logged_once(
     live: Live, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """By the caller, who finds that the other side has another; or by the door, if it calls anyway."""
     mine = live.driver.credentials
     wrong = Credentials("wrong", mine.server_name, mine.authority, mine.certificate, mine.key)
+    made_up = flight.FlightCallOptions(headers=[(PASS_HEADER.encode(), b"wrong")])
     with caplog.at_level(logging.WARNING):
         for address in live.ports().values():
+            with pytest.raises(flight.FlightUnauthenticatedError, match="does not know the token"):
+                asked(address, wrong)
             for _ in range(3):
-                with pytest.raises(flight.FlightUnauthenticatedError):
-                    asked(address, wrong)
+                with (
+                    bare(address, mine) as client,
+                    pytest.raises(flight.FlightUnauthenticatedError),
+                ):
+                    list(client.do_action(flight.Action("metrics", b"{}"), made_up))
     lines = [r.getMessage() for r in caplog.records if "token" in r.getMessage()]
     assert len(lines) == 2, "once by the master and once by the feeder, who live in this process"
     assert all("127.0.0.1" in line and "wrong" in line for line in lines)
@@ -189,6 +207,19 @@ def test_a_certificate_stands_for_no_other_name(live: Live) -> None:
     writer.close()
     client.close()
     live.check()
+
+
+@pytest.mark.parametrize(
+    "name", ["master", "loop/3", "n1", "x1-2", "server@127.0.0.1", "@store", ""]
+)
+def test_a_feeder_cannot_be_called_like_a_process_of_the_deployment(live: Live, name: str) -> None:
+    """Neither asked for politely, nor with a certificate that somebody has signed all the same."""
+    with pytest.raises(InputError, match="cannot be called"):
+        live.driver.feeder(name)
+    assert live.driver.guard.authority is not None
+    identity = Identity(live.driver.run, name, 1, "127.0.0.1:1")
+    with pytest.raises(flight.FlightUnauthorizedError, match="does not stand for"):
+        dial(live.ports()[live.node], live.driver.guard.authority.issue("feeder", name), identity)
 
 
 def test_orders_are_taken_from_the_master_alone(live: Live) -> None:

@@ -8,7 +8,13 @@ from typing import Any, cast
 from meander.errors import CheckpointError
 from meander.protocol.master.master import Master
 from meander.protocol.master.membership import Status
-from meander.runtime.driver.supervisor import FAILED_STARTS_MAX, DeployError, Supervisor
+from meander.runtime.driver.supervisor import (
+    CRASHES_MAX,
+    EXITS_MAX,
+    FAILED_STARTS_MAX,
+    DeployError,
+    Supervisor,
+)
 from meander.runtime.process.spec import ProcessExit, Reason
 
 
@@ -37,3 +43,25 @@ def test_processes_that_end_before_they_register_are_too_many_some_time() -> Non
     said = [staff.failure(present, starting) for _ in range(FAILED_STARTS_MAX)]
     assert said[:-1] == [None] * (FAILED_STARTS_MAX - 1)
     assert isinstance(said[-1], DeployError)
+
+
+def test_a_bug_is_not_run_into_for_ever() -> None:
+    """Nodes that serve crash again and again with the same words: the deployment fails by them."""
+    staff = Supervisor(cast(Any, None))
+    up = master(up=True, n1=SimpleNamespace(incarnation=1, status=Status.UP))
+    same = ProcessExit("node", "n1", 1, Reason.CRASHED, "KeyError: 7")
+    other = ProcessExit("node", "n1", 1, Reason.CRASHED, "MemoryError")
+    assert [staff.failure(end, up) for end in (same, other) * CRASHES_MAX] == [
+        None
+    ] * 2 * CRASHES_MAX
+    said = [staff.failure(same, up) for _ in range(CRASHES_MAX)]
+    assert said[:-1] == [None] * (CRASHES_MAX - 1)
+    assert isinstance(said[-1], DeployError)
+    assert "KeyError: 7" in str(said[-1])
+
+
+def test_few_of_many_ends_are_remembered() -> None:
+    staff = Supervisor(cast(Any, None))
+    for i in range(EXITS_MAX + 5):
+        staff.note(ProcessExit("node", f"n{i}", 1, Reason.DRAINED))
+    assert (len(staff.exits), staff.exits[-1].name) == (EXITS_MAX, f"n{EXITS_MAX + 4}")

@@ -7,16 +7,19 @@ import logging
 import os
 import queue
 import socket
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyarrow import flight
-from runtime_kit import LOOPBACK, WORDS, listening, until
+from runtime_kit import LOOPBACK, WORDS, cut, listening, until
 
 from meander.model import Epoch
 from meander.protocol.messages import Bye, Chunk, Chunks, Envelope, Fetch, Part, PeerLost
+from meander.runtime.wire.credentials import PASS_HEADER
 from meander.runtime.wire.rows import Mark, Rows
 from meander.runtime.wire.transport import Transport
 
@@ -137,7 +140,7 @@ def test_garbage_on_the_port_does_no_harm(ends: tuple[End, End]) -> None:
         with socket.create_connection((host, int(port))) as connection:
             connection.sendall(junk)
     options = a.transport.credentials.call()
-    client = flight.connect(f"grpc://{b.address}")
+    client = a.transport.credentials.connect(b.address)
     for command in (b"", b"{}", os.urandom(50), b'{"peer": 1}', b"[" * 50_000):
         with pytest.raises(pa.ArrowException):
             greet(client, command, options)
@@ -150,7 +153,6 @@ def test_garbage_on_the_port_does_no_harm(ends: tuple[End, End]) -> None:
         with pytest.raises(pa.ArrowException):
             client.do_get(flight.Ticket(ticket), options).read_all()
     client.close()
-    assert b.next() == PeerLost("a", 1)
     a.send(b, Fetch(1, Epoch(1, 1), 0))
     assert b.next().body == Fetch(1, Epoch(1, 1), 0)
     assert b.transport.malformed == 4
@@ -187,3 +189,134 @@ def test_a_full_queue_drops_and_does_not_wait(
 def test_only_the_loopback_is_listened_on(ends: tuple[End, End]) -> None:
     assert listening(os.getpid()) <= LOOPBACK
     assert listening(os.getpid())
+
+
+def test_a_stream_that_ends_is_no_death_of_a_peer_that_lives(ends: tuple[End, End]) -> None:
+    """1. a stream of a breaks  2. a is asked, and lives  3. a ends: that is a death, and told once."""
+    a, b = ends
+    a.send(b, Bye(1))
+    assert b.next().body == Bye(1)
+    client = a.transport.credentials.connect(b.address)
+    greet(client, a.transport.identity.hello(), a.transport.credentials.call())
+    client.close()
+    cut(b.address)
+    until(lambda: not b.transport._streams)
+    again(a, b)
+    a.transport.close()
+    assert b.next() == PeerLost("a", 1)
+
+
+def again(a: End, b: End) -> None:
+    """Send until something comes; nothing else has come before."""
+    for _ in range(100):
+        a.send(b, Bye(2))
+        with suppress(queue.Empty):
+            assert b.inbox.get(timeout=0.2).body == Bye(2)
+            break
+    while not b.inbox.empty():
+        assert b.next().body == Bye(2)
+
+
+class Impostor(flight.FlightServerBase):  # type: ignore[misc]
+    """Listens where a process of ours has died, and asks `answer` for a proof."""
+
+    def __init__(self, answer: Callable[[bytes], bytes]) -> None:
+        self.shown: list[dict[str, list[str]]] = []
+        self._answer = answer
+        super().__init__("grpc://127.0.0.1:0", middleware={"all": Notes(self.shown)})
+
+    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        writer.write(b"welcome")
+        reader.read_all()
+
+    def do_action(self, context: Any, action: Any) -> Any:
+        return [self._answer(action.body.to_pybytes())]
+
+
+class Notes(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Notes what callers show."""
+
+    def __init__(self, shown: list[dict[str, list[str]]]) -> None:
+        self._shown = shown
+
+    def start_call(self, info: Any, headers: dict[str, list[str]]) -> None:
+        self._shown.append(dict(headers))
+
+
+@pytest.mark.parametrize("passes_on", [False, True])
+def test_whoever_takes_the_port_of_the_dead_is_shown_nothing(
+    ends: tuple[End, End], passes_on: bool
+) -> None:
+    """Neither if it makes its proof up, nor if it asks a process of ours for one."""
+    a, b = ends
+
+    def answer(nonce: bytes) -> bytes:
+        if not passes_on:
+            return bytes(64)
+        with flight.connect(f"grpc://{b.address}") as client:
+            (found,) = client.do_action(flight.Action("challenge", nonce))
+            return bytes(found.body.to_pybytes())
+
+    with Impostor(answer) as impostor:
+        address = f"127.0.0.1:{impostor.port}"
+        a.transport.post(address, Envelope("a", 1, "x", 0, Epoch(1, 1), Bye()))
+        until(lambda: address in a.transport.refusals)
+        assert "does not know the token" in a.transport.refusals[address]
+        a.transport.keep(set())
+        until(lambda: address not in a.transport._links)
+    assert impostor.shown
+    for headers in impostor.shown:
+        assert not [name for name in headers if "meander" in name]
+        assert all(values != ["t"] for values in headers.values())
+
+
+def test_a_pass_is_good_at_one_server_only(ends: tuple[End, End]) -> None:
+    _, b = ends
+    c = End("c")
+    passes = [end.transport.door._passes.wanted for end in (b, c)]
+    assert passes[0] != passes[1]
+    options = flight.FlightCallOptions(headers=[(PASS_HEADER.encode(), passes[1])])
+    with flight.connect(f"grpc://{b.address}") as client:
+        with pytest.raises(flight.FlightUnauthenticatedError):
+            list(client.do_action(flight.Action("who", b"{}"), options))
+        for nonsense in (b"", b"short", bytes(65)):
+            with pytest.raises(flight.FlightUnauthenticatedError):
+                list(client.do_action(flight.Action("challenge", nonsense)))
+    c.transport.close()
+
+
+def test_links_come_and_go_while_others_are_hung_up(ends: tuple[End, End]) -> None:
+    """1. somebody looks who is to be hung up on  2. another thread dials meanwhile."""
+    a, b = ends
+
+    class Busy(dict[str, Any]):
+        """Is dialled from in the middle of being gone through."""
+
+        def _dial(self, found: Iterator[Any]) -> Iterator[Any]:
+            yield next(found)
+            thread = threading.Thread(target=a.transport.link, args=("127.0.0.1:1",))
+            thread.start()
+            thread.join(0.3)
+            yield from found
+
+        def __iter__(self) -> Iterator[Any]:
+            return self._dial(super().__iter__())
+
+        def items(self) -> Any:
+            return self._dial(iter(super().items()))
+
+    a.transport.link(b.address)
+    a.transport._links = Busy(a.transport._links)
+    a.transport.keep({b.address})
+    until(lambda: "127.0.0.1:1" in list(dict.keys(a.transport._links)))
+
+
+def test_a_message_that_cannot_be_written_stops_no_other(
+    ends: tuple[End, End], caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = ends
+    a.send(b, Part(1, Epoch(1, 1), 0, 10**6, "no bytes", 0))  # type: ignore[arg-type]
+    a.send(b, Bye(7))
+    assert b.next().body == Bye(7)
+    assert a.transport.dropped == 1
+    assert "cannot be written" in caplog.text

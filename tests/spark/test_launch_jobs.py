@@ -53,6 +53,19 @@ def test_functions_live_side_by_side_and_tell_what_they_return(
     assert until(lambda: not any(map(alive, board.pids.values()))), "a process outlived its task"
 
 
+def test_what_has_ended_keeps_nothing_and_after_the_end_nothing_starts(
+    spark: SparkSession,
+) -> None:
+    told: list[Ending] = []
+    with SparkJobs(spark.sparkContext, "closed") as jobs:
+        jobs.start("a", pickled(len, "four"), told.append)
+        assert jobs.wait("a", 60)
+        assert jobs._jobs["a"].payload == b""
+    jobs.start("b", pickled(len, "four"), told.append)
+    assert told == [Ending("a", 4, ""), Ending("b", None, "cancelled")]
+    assert jobs.running() == ()
+
+
 def test_a_killed_process_is_noticed_by_its_socket_and_not_started_again(
     jobs: SparkJobs, board: Board
 ) -> None:

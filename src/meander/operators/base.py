@@ -13,6 +13,8 @@ Rules for those who write one
   3. `dump` does not change the state, and what it gave does not change later.
   4. `load(dump(state))` behaves as `state` does, in every later call.
   5. When `process` raises, the state is never used again: it is restored from elsewhere.
+
+`meander.testing.check(operator, batches)` tries whether they are kept.
 """
 
 from __future__ import annotations
@@ -132,7 +134,7 @@ class Operator(ABC, Generic[S]):
         """Prepare scratch in this process; called once before anything else."""
 
     def close(self) -> None:
-        """Undo `open`."""
+        """Undo `open`; called once, when the process ends in good order or by an error."""
 
     @abstractmethod
     def create(self, context: Context) -> S:
@@ -178,10 +180,7 @@ class Operator(ABC, Generic[S]):
         """Tell how many bytes a move of this state carries; asked for every second."""
 
     def freeze(self, state: S) -> None:
-        """Hear that the state will be dumped and not be changed until `thaw`, if ever."""
-
-    def thaw(self, state: S) -> None:
-        """Hear that the state did not leave after all."""
+        """Hear that the state leaves: it will be dumped, and is never changed any more."""
 
     def seal(self, state: S) -> int | None:
         """End a version of the state and give its number; None if no versions are kept."""
@@ -231,6 +230,14 @@ class Operator(ABC, Generic[S]):
         known = isinstance(error, MeanderError)
         why = str(error) if known else f"{type(error).__name__}: {error}"
         return OperatorError(self.name, context.task, rows, why)
+
+    def failure_in(self, method: str, task: TaskId, error: BaseException) -> OperatorError:
+        """Say which operator, method and task an error belongs to that is not about rows."""
+        if isinstance(error, OperatorError):
+            return error
+        known = isinstance(error, MeanderError)
+        why = str(error) if known else f"{type(error).__name__}: {error}"
+        return OperatorError(self.name, task, (0, 0), f"{method}: {why}")
 
 
 def check_operator(operator: Operator[Any]) -> None:

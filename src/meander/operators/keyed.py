@@ -109,10 +109,6 @@ class KeyedAggregate(Operator[KeyedTable]):
         """Let dumps share the table's memory."""
         state.freeze()
 
-    def thaw(self, state: KeyedTable) -> None:
-        """Give the table memory of its own again."""
-        state.thaw()
-
     def seal(self, state: KeyedTable) -> int:
         """End a version of the table."""
         return state.seal()

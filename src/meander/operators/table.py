@@ -139,13 +139,6 @@ class KeyedTable:
         """Refuse updates from now on, so that dumps need not copy."""
         self.frozen = True
 
-    def thaw(self) -> None:
-        """Take updates again; dumps given out meanwhile keep what they show."""
-        if self.frozen:
-            self.values = self.values.copy()
-            self.frozen = False
-            self._point()
-
     def dump(self, rows_max: int = BATCH_ROWS_MAX) -> list[Any]:
         """Give all entries as record batches of the state schema; they never change later."""
         cells = self.values[:, : len(self)]

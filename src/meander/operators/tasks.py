@@ -100,8 +100,7 @@ class TaskStates(Generic[S]):
         Raises:
             StateError: if the changes are broken, another operator's or another version's.
         """
-        for batch in batches:
-            self._check_marks(batch.schema.metadata or {})
+        self.check_marks(batches)
         update, context = self.operator.apply_changes, self._context(task)
         self._states[task] = self._call(task, update, self[task], batches, context)
 
@@ -119,8 +118,7 @@ class TaskStates(Generic[S]):
         Raises:
             StateError: if it is broken, another operator's or another version's.
         """
-        for batch in batches:
-            self._check_marks(batch.schema.metadata or {})
+        self.check_marks(batches)
         self._put(task, self._call(task, self.operator.load, batches, self._context(task)))
 
     def take(self, task: TaskId, state: S) -> None:
@@ -142,12 +140,8 @@ class TaskStates(Generic[S]):
         return {task: self.operator.size(state) for task, state in self._states.items()}
 
     def freeze(self, task: TaskId) -> None:
-        """Promise not to change a task until `thaw`."""
+        """Promise never to change a task again."""
         self.operator.freeze(self[task])
-
-    def thaw(self, task: TaskId) -> None:
-        """Go on with a task that did not leave after all."""
-        self.operator.thaw(self[task])
 
     def _context(self, task: TaskId) -> Context:
         return Context(task, self.tasks)
@@ -164,7 +158,16 @@ class TaskStates(Generic[S]):
         except (StateError, OperatorError):
             raise
         except Exception as error:
-            raise self.operator.failure(self._context(task), (0, 0), error) from error
+            raise self.operator.failure_in(function.__name__, task, error) from error
+
+    def check_marks(self, batches: Sequence[Any]) -> None:
+        """Refuse what another operator has dumped, or another version of this one.
+
+        Raises:
+            StateError: saying whose it is.
+        """
+        for batch in batches:
+            self._check_marks(batch.schema.metadata or {})
 
     def _check_marks(self, metadata: dict[bytes, bytes]) -> None:
         name, version = metadata.get(NAME, b"?"), metadata.get(VERSION, b"?")

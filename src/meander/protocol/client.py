@@ -15,7 +15,9 @@ from meander.protocol.messages import (
     MASTER,
     Accepted,
     Beat,
+    Bye,
     Dismiss,
+    Ending,
     Envelope,
     Fence,
     Grant,
@@ -31,8 +33,9 @@ from meander.protocol.table import Table
 
 FROM_MASTER: Final = frozenset({Welcome, Grant, Fence, Accepted, Dismiss, Prepare})
 """What the master says to the others, and nobody else does."""
-REPLACED: Final = "replaced by the master"
-"""Why a process ends whose id another bears now."""
+FAILURE_CHARS_MAX: Final = 500
+"""Of what a process says of its failure, and of each line of where that was."""
+TRACE_LINES_MAX: Final = 40
 
 
 class Client(Machine):
@@ -88,7 +91,7 @@ class Client(Machine):
         if self._now >= self._beat_at:
             self._beat()
         if self.table is not None and self._now > self.lease_until + 2 * self.settings.lease_s:
-            self._exit("the driver is silent")
+            self._exit(Ending.DRIVER_SILENT, "the driver is silent")
             return
         self._every_tick()
 
@@ -97,7 +100,20 @@ class Client(Machine):
         if self.table is None:
             self._send(MASTER, Hello(self.kind, self.instance, self.server, self.address))
         else:
-            self._send(MASTER, self._beat_body()._replace(trouble=self._store_trouble()))
+            self._send(MASTER, self._beat_body()._replace(trouble=_short(self._store_trouble())))
+
+    def beat_meanwhile(self, epoch: Epoch, now: float) -> Envelope:
+        """Ask for the lease while an event is being handled, and take long: it may be any thread.
+
+        It acknowledges what was known before that event, and tells nothing new.
+        """
+        return Envelope(self.me, self.incarnation, MASTER, 0, epoch, Beat(now))
+
+    def farewell(self, failure: str, trace: str) -> Envelope:
+        """Say why this process cannot go on; the last thing that it says."""
+        lines = trace.splitlines()[-TRACE_LINES_MAX:]
+        bye = Bye(failure=_short(failure), trace=tuple(map(_short, lines)))
+        return Envelope(self.me, self.incarnation, MASTER, 0, self.epoch, bye)
 
     def _beat_body(self) -> Beat:
         return Beat(self._now, missing=self.behind)
@@ -129,7 +145,7 @@ class Client(Machine):
         """Take what the master says of us."""
 
     def _check_grant(self, body: Grant) -> str | None:
-        if not 0 <= body.lease_s <= self.settings.lease_s or not body.sent <= self._now_limit():
+        if not 0 <= body.lease_s <= self.settings.lease_s or body.sent > self._now:
             return (
                 "a lease cannot last less than nothing, longer than agreed, or begin in the future"
             )
@@ -141,9 +157,6 @@ class Client(Machine):
         if fault is None and body.table.epoch.generation != self.epoch.generation:
             return f"the table is of generation {body.table.epoch.generation}"
         return fault
-
-    def _now_limit(self) -> float:
-        return float("inf") if self._beat_at < 0 else self._beat_at
 
     def _on_grant(self, env: Envelope, body: Grant) -> None:
         table: Table | None = body.table
@@ -181,4 +194,10 @@ class Client(Machine):
 
     def _on_fence(self, env: Envelope, body: Fence) -> None:
         if body.instance in ("", self.instance):
-            self._exit(REPLACED)
+            self._exit(Ending.REPLACED, "replaced by the master")
+
+
+def _short(text: str) -> str:
+    """Cut a text to what a message may hold."""
+    plain = text.encode("utf-8", "replace").decode()
+    return plain if len(plain) <= FAILURE_CHARS_MAX else plain[: FAILURE_CHARS_MAX - 1] + "…"

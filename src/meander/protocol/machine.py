@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar, Final
 
-from meander.errors import MalformedMessage, ProtocolError, StaleMessage
+from meander.errors import BrokenRuleError, MalformedMessage, ProtocolError, StaleMessage
 from meander.model import ZERO_EPOCH, Epoch
 from meander.protocol.messages import (
     Action,
+    Ending,
     Envelope,
     Event,
     Exit,
@@ -80,6 +81,7 @@ class Machine:
 
         Raises:
             ProtocolError: the event was refused and nothing has changed.
+            BrokenRuleError: the machine has a bug, and may be half-changed.
         """
         if self.ended:
             return []
@@ -94,7 +96,7 @@ class Machine:
             assert on is not None
             try:
                 on(event, body)
-            except ProtocolError as error:
+            except (ProtocolError, BrokenRuleError) as error:
                 raise self._told(error, event) from error
         else:
             handler = self._handlers.get(type(event))
@@ -104,7 +106,7 @@ class Machine:
             self._story.append((now, event))
             try:
                 handler(event)
-            except ProtocolError as error:
+            except (ProtocolError, BrokenRuleError) as error:
                 raise self._told(error, event) from error
         return self._out
 
@@ -141,6 +143,10 @@ class Machine:
         if fault is not None:
             raise self._malformed(f"{type(body).__name__}: {fault}")
 
+    def may_act(self, now: float) -> bool:
+        """Whether what was decided may still be carried out at this moment."""
+        return True
+
     # ------------------------------------------------------------------ for the machines
 
     def _send(self, to: PeerId, body: Message, to_incarnation: int = 0) -> None:
@@ -151,9 +157,9 @@ class Machine:
     def _tell(self, what: str, **facts: Any) -> None:
         self._out.append(Tell(what, facts))
 
-    def _exit(self, reason: str) -> None:
+    def _exit(self, ending: Ending, detail: str) -> None:
         self.ended = True
-        self._out.append(Exit(reason))
+        self._out.append(Exit(ending, detail))
 
     def story(self) -> tuple[str, ...]:
         """Tell the last events, oldest first."""
@@ -169,10 +175,14 @@ class Machine:
     def _stale(self, text: str) -> StaleMessage:
         return StaleMessage(text, self._teller())
 
-    def _told(self, error: ProtocolError, event: Event) -> ProtocolError:
+    def _told(
+        self, error: ProtocolError | BrokenRuleError, event: Event
+    ) -> ProtocolError | BrokenRuleError:
         """Add to an error who met it, on which event, and what led there."""
         body = event.body if isinstance(event, Envelope) else event
         what = f"{self.me} at {self.epoch}, on {type(body).__name__}: {error.args[0]}"
+        if isinstance(error, BrokenRuleError):
+            return BrokenRuleError("\n  ".join([what, *self.story()]))
         return type(error)(what, self._teller())
 
 

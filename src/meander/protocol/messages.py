@@ -7,6 +7,8 @@ Rules of the file
      answer of the durable store, a command.
   3. An *action* comes out of a machine: send, store, load, launch, exit. The shell that runs the
      machine (the simulator or the runtime) carries it out and has no opinion of its own.
+  4. The types of a message's fields say its limits (`Int`, `Name`, `Many`): what comes off a wire is
+     read by them (`runtime.codec`), and the machine's door checks them once more (`shape`).
 
 Words
   tenure   the epoch at which a node became the owner of a task. `(task, tenure)` names one stretch
@@ -19,13 +21,14 @@ Words
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any, NamedTuple, TypeAlias
 
-from meander.model import Epoch, NodeId, TaskId
+from meander.model import Epoch, Int, Many, Name, NodeId, TaskId
 
-PeerId: TypeAlias = str
+PeerId: TypeAlias = Name
 """A process: a node (`n1`), a state server, a feeder, a query's writer or committer, the master."""
-FeederId: TypeAlias = str
+FeederId: TypeAlias = Name
 
 MASTER: PeerId = "master"
 STORE: NodeId = "@store"
@@ -56,28 +59,28 @@ class TenureLink(NamedTuple):
 
     node: NodeId
     """Who held it, or `STORE`."""
-    incarnation: int
+    incarnation: Int
     tenure: Epoch
-    key: str = ""
+    key: Name = ""
     """With `STORE`: the checkpoint to load; empty for a task that starts from nothing."""
 
 
 class Incoming(NamedTuple):
     """Neighbouring tasks that their owner has not yet installed, and who may hold their state."""
 
-    lb: int
-    ub: int
+    lb: Int
+    ub: Int
     tenure: Epoch
-    chain: tuple[TenureLink, ...]
+    chain: Many[TenureLink]
     """Newest last. The state is at the last link whose node ever installed its tenure."""
-    rank: int = 0
+    rank: Int = 0
     """Place in the round's phase schedule: lower ranks are fetched first."""
 
 
 class Member(NamedTuple):
     """A node or state server that may be spoken to."""
 
-    incarnation: int
+    incarnation: Int
     server: PeerId
     """A node's state server; empty for a server itself."""
 
@@ -89,24 +92,24 @@ class Chunk(NamedTuple):
     """Rows of one feeder for one task, numbered without gaps per (feeder, task)."""
 
     feeder: FeederId
-    incarnation: int
+    incarnation: Int
     """Of the feeder: a new one replays by source offset and numbers from 1 again."""
     task: TaskId
-    number: int
-    first: int
+    number: Int
+    first: Int
     """Source offset of the first row."""
-    last: int
+    last: Int
     """Source offset of the last row. Offsets ascend in every (feeder, task)."""
     rows: Any
     """Opaque to the protocol; the operator slices it by offset."""
-    size: int = 1
+    size: Int = 1
     """Bytes, for limits and links."""
 
 
 class Chunks(NamedTuple):
     """Chunks gathered for one node: by a feeder, a loop, or another node's rerouter."""
 
-    chunks: tuple[Chunk, ...]
+    chunks: Many[Chunk]
     rerouted: bool = False
 
 
@@ -115,11 +118,11 @@ class Ack(NamedTuple):
 
     task: TaskId
     term: Epoch
-    incarnation: int
+    incarnation: Int
     """Of the feeder that the two numbers belong to."""
-    applied: int
+    applied: Int
     """Opens the window."""
-    durable: int
+    durable: Int
     """Frees the replay buffer."""
 
 
@@ -127,35 +130,35 @@ class Acks(NamedTuple):
     """Acknowledgements for one feeder. A rerouter never sends one."""
 
     feeder: FeederId
-    acks: tuple[Ack, ...]
+    acks: Many[Ack]
 
 
 class Staged(NamedTuple):
     """Rows of one attempt at one partition of one micro-batch, for one task."""
 
-    query: str
-    batch: int
-    partition: int
-    attempt: int
+    query: Name
+    batch: Int
+    partition: Int
+    attempt: Int
     task: TaskId
     rows: Any
-    tally: int
-    size: int = 1
+    tally: Int
+    size: Int = 1
 
 
 class Stage(NamedTuple):
     """Lay rows of a micro-batch by, without applying them."""
 
-    items: tuple[Staged, ...]
+    items: Many[Staged]
     reply_to: PeerId
 
 
 class StageHeld(NamedTuple):
     """These are laid by at the owner of their task."""
 
-    items: tuple[tuple[str, int, int, int, TaskId], ...]
+    items: Many[tuple[Name, Int, Int, Int, TaskId]]
     """(query, batch, partition, attempt, task)."""
-    outdated: tuple[tuple[str, int, int, int, TaskId, int], ...] = ()
+    outdated: Many[tuple[Name, Int, Int, Int, TaskId, Int]] = ()
     """The same and a batch: these are not. The task has taken in this later one of their query."""
 
 
@@ -165,31 +168,31 @@ class Unstage(NamedTuple):
     Nobody answers. Where it is not heard, the rows go when their query commits, or in time.
     """
 
-    items: tuple[tuple[str, int, int, int, TaskId], ...]
+    items: Many[tuple[Name, Int, Int, Int, TaskId]]
     """(query, batch, partition, attempt, task)."""
 
 
 class Winner(NamedTuple):
     """The attempt that counts for one partition, and how many rows it staged for one task."""
 
-    partition: int
-    attempt: int
-    tally: int
+    partition: Int
+    attempt: Int
+    tally: Int
 
 
 class CommitTask(NamedTuple):
     """Apply the winners' rows of a micro-batch to one task, atomically."""
 
-    query: str
-    batch: int
+    query: Name
+    batch: Int
     task: TaskId
-    winners: tuple[Winner, ...]
+    winners: Many[Winner]
 
 
 class Commit(NamedTuple):
     """Commit orders gathered for one node."""
 
-    items: tuple[CommitTask, ...]
+    items: Many[CommitTask]
     reply_to: PeerId
 
 
@@ -202,16 +205,16 @@ class CommitOutcome(NamedTuple):
     durable: bool
     missing: bool
     """Staged rows were lost with a crash: the batch must be written again."""
-    had: int = -1
+    had: Int = -1
     """Rows that the task took in under this batch, if it is not as many as these; else -1."""
 
 
 class Committed(NamedTuple):
     """Outcomes of one micro-batch."""
 
-    query: str
-    batch: int
-    outcomes: tuple[CommitOutcome, ...]
+    query: Name
+    batch: Int
+    outcomes: Many[CommitOutcome]
 
 
 # --------------------------------------------------------------------------- state messages
@@ -225,7 +228,7 @@ class Put(NamedTuple):
     target: Epoch
     """The tenure it is meant for: a later `Drop` on behalf of an earlier one does not free it."""
     blob: bytes | None
-    checksum: int
+    checksum: Int
 
 
 class PutDone(NamedTuple):
@@ -242,7 +245,7 @@ class Fetch(NamedTuple):
 
     task: TaskId
     tenure: Epoch
-    offset: int
+    offset: Int
 
 
 class Part(NamedTuple):
@@ -250,11 +253,11 @@ class Part(NamedTuple):
 
     task: TaskId
     tenure: Epoch
-    offset: int
-    total: int
+    offset: Int
+    total: Int
     """Bytes in all; -1: that tenure was never installed; -2: not here (yet)."""
     data: bytes
-    checksum: int
+    checksum: Int
     """Of the whole."""
 
 
@@ -265,7 +268,7 @@ NOT_YET = -2
 class Drop(NamedTuple):
     """Installed: these need not be held any longer."""
 
-    items: tuple[tuple[TaskId, Epoch, Epoch], ...]
+    items: Many[tuple[TaskId, Epoch, Epoch]]
     """(task, tenure, the tenure that has installed it)."""
 
 
@@ -275,7 +278,7 @@ class Drop(NamedTuple):
 class Prepare(NamedTuple):
     """These tasks will move: copy their states to their next owners while you serve on."""
 
-    items: tuple[tuple[TaskId, Epoch, NodeId, int], ...]
+    items: Many[tuple[TaskId, Epoch, NodeId, Int]]
     """(task, the tenure it is served under, next owner, turn). With every turn the copy catches up."""
 
 
@@ -285,12 +288,12 @@ class Copy(NamedTuple):
     task: TaskId
     tenure: Epoch
     """Of the sender, who serves the task."""
-    copy: int
+    copy: Int
     """Ascends at the sender: pieces of two copies never mix."""
-    number: int
+    number: Int
     """Counts the pieces of a copy from 1."""
     data: bytes
-    checksum: int
+    checksum: Int
 
 
 class Copied(NamedTuple):
@@ -298,8 +301,8 @@ class Copied(NamedTuple):
 
     task: TaskId
     tenure: Epoch
-    copy: int
-    number: int
+    copy: Int
+    number: Int
 
 
 class Rest(NamedTuple):
@@ -307,17 +310,17 @@ class Rest(NamedTuple):
 
     task: TaskId
     tenure: Epoch
-    copy: int
-    number: int
+    copy: Int
+    number: Int
     """One more than the last piece's: without that the copy is not whole."""
     data: bytes
-    checksum: int
+    checksum: Int
 
 
 class Prepared(NamedTuple):
     """The copies of these tasks are up to date, or cannot be made."""
 
-    items: tuple[tuple[TaskId, Epoch, int], ...]
+    items: Many[tuple[TaskId, Epoch, Int]]
     """(task, tenure, turn)."""
 
 
@@ -327,23 +330,23 @@ class Prepared(NamedTuple):
 class Hello(NamedTuple):
     """A process registers. A node says the incarnation it was launched with; others are given one."""
 
-    kind: str
+    kind: Name
     """`node`, `server`, `feeder` or `query`."""
-    instance: str
+    instance: Name
     """Tells this process from every other that ever bore its id: a late Hello is recognised."""
     server: PeerId = ""
-    address: str = ""
+    address: Name = ""
     """Where it listens; empty where the network finds processes by their id."""
 
 
 class Welcome(NamedTuple):
     """You are in: your incarnation, and for a feeder where to read on."""
 
-    incarnation: int
-    offset: int
+    incarnation: Int
+    offset: Int
     """The last source offset that needs no replay; -1: begin at the beginning."""
     grant: Grant
-    instance: str
+    instance: Name
     """Whom it is meant for, as in its Hello: another process under the same id is not."""
 
 
@@ -352,15 +355,15 @@ class Beat(NamedTuple):
 
     sent: float
     """My clock. It comes back in the grant, so that a lease counts from before the request."""
-    stats: tuple[tuple[TaskId, int, int], ...] = ()
+    stats: Many[tuple[TaskId, Int, Int]] = ()
     """(task, work, bytes) of tasks whose numbers changed."""
-    offset: int = -1
+    offset: Int = -1
     """A feeder's last source offset that needs no replay."""
     missing: bool = False
     """I have heard of an epoch that I do not have: send me the table."""
-    trouble: str = ""
+    trouble: Name = ""
     """What the durable store could not do for me when I last asked; empty: all is well."""
-    counts: tuple[tuple[str, float], ...] = ()
+    counts: Many[tuple[Name, float]] = ()
     """What I have counted so far, for people; the master looks at none of it."""
 
 
@@ -372,7 +375,7 @@ class Grant(NamedTuple):
     lease_s: float
     table: Any
     """A `Table`, or None."""
-    trouble: str = ""
+    trouble: Name = ""
     """Why nothing becomes durable, for whoever waits for it; empty: all is well."""
 
 
@@ -381,7 +384,7 @@ class Install(NamedTuple):
 
     task: TaskId
     tenure: Epoch
-    size: int
+    size: Int
     pause_s: float
     """From the first tuple that waited (or the request, if none did) until the task served."""
     transfer_s: float
@@ -391,7 +394,7 @@ class Install(NamedTuple):
 class Installed(NamedTuple):
     """These tasks are installed at the sender."""
 
-    items: tuple[Install, ...]
+    items: Many[Install]
 
 
 class RecordNote(NamedTuple):
@@ -399,24 +402,24 @@ class RecordNote(NamedTuple):
 
     task: TaskId
     tenure: Epoch
-    number: int
+    number: Int
     """Ascends within a tenure."""
-    key: str
+    key: Name
     """Where it is (`records.Ref`)."""
-    parent: str = ""
+    parent: Name = ""
     """The record that it is a change of; empty: it is whole."""
 
 
 class Checkpointed(NamedTuple):
     """These records are written; they count when the master says so."""
 
-    items: tuple[RecordNote, ...]
+    items: Many[RecordNote]
 
 
 class Accepted(NamedTuple):
     """These records are in the manifest: what they hold is durable."""
 
-    items: tuple[tuple[TaskId, Epoch, int], ...]
+    items: Many[tuple[TaskId, Epoch, Int]]
 
 
 class Dismiss(NamedTuple):
@@ -426,15 +429,19 @@ class Dismiss(NamedTuple):
 class Fence(NamedTuple):
     """You have been replaced: stop."""
 
-    instance: str = ""
+    instance: Name = ""
     """Whom it is meant for; empty: whoever has the incarnation it is addressed to."""
 
 
 class Bye(NamedTuple):
     """I am done and leave for good."""
 
-    offset: int = -1
+    offset: Int = -1
     """A feeder's last source offset: all up to it is durable."""
+    failure: Name = ""
+    """Why a node cannot go on: its operator has raised. Empty: it was dismissed."""
+    trace: Many[Name] = ()
+    """Where that was: the last lines of its traceback."""
 
 
 Message: TypeAlias = (
@@ -472,9 +479,9 @@ class Envelope(NamedTuple):
     """A message under way."""
 
     sender: PeerId
-    incarnation: int
+    incarnation: Int
     to: PeerId
-    to_incarnation: int
+    to_incarnation: Int
     """0: any."""
     epoch: Epoch
     """The newest the sender knew; its first half is the generation."""
@@ -658,10 +665,28 @@ class Launch(NamedTuple):
     incarnation: int
 
 
+class Ending(Enum):
+    """How the life of a machine ends."""
+
+    DISMISSED = "dismissed"
+    """A node: it owns nothing any more."""
+    FINISHED = "finished"
+    """A feeder: its source is at its end, and everything is durable."""
+    STOPPED = "stopped"
+    """Somebody outside asked for it."""
+    REPLACED = "replaced"
+    """Another process has its place, or the master will not have it any more."""
+    DRIVER_SILENT = "driver silent"
+    CHECKPOINT_UNUSABLE = "checkpoint unusable"
+    """A record that is needed is missing or broken, or is of something else."""
+
+
 class Exit(NamedTuple):
     """End this process."""
 
-    reason: str
+    ending: Ending
+    detail: str
+    """One sentence for people; nobody decides by it."""
 
 
 class Tell(NamedTuple):

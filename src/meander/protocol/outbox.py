@@ -9,7 +9,7 @@ not durable to the last that was offered, and sends those within the task's wind
 
 A continuous feeder has one outbox. In a feedback loop the *emitting task* has one, inside its state:
 it moves with the task, and `released` stays behind `last` until the record that holds what was
-emitted is durable.
+emitted is durable; without checkpoints, until the master knows that the task is where it is.
 """
 
 from __future__ import annotations
@@ -94,6 +94,12 @@ class Outbox:
         self.retained += 1
         self.bytes += size
         self.active.add(task)
+
+    def release(self) -> None:
+        """Let go of all that was offered, and of all that will be."""
+        self.gated = False
+        for lane in self.lanes.values():
+            lane.released = lane.last
 
     def due(self, task: TaskId, window: int, now: float) -> list[Chunk]:
         """Give the chunks of a lane that may be sent now, and count them as sent."""

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 from zlib import crc32
 
-from meander.errors import MalformedMessage
+from meander.errors import MalformedMessage, OperatorError
 from meander.model import Epoch, TaskId
 from meander.protocol.messages import Extent
 from meander.protocol.outbox import Lane
@@ -240,11 +240,14 @@ def restore(task: TaskId, blobs: Sequence[bytes], operator: OperatorPort) -> Tas
 
     Raises:
         MalformedMessage: if a record cannot be read or does not fit the one before it.
+        OperatorError: if the operator raised.
     """
     reading = _Reading(task, operator)
     for number, blob in enumerate(blobs):
         try:
             reading.take(blob)
+        except OperatorError:
+            raise
         except UNREADABLE as error:
             why = f"record {number + 1} of {len(blobs)} of task {task} cannot be read: {error}"
             raise MalformedMessage(why) from error

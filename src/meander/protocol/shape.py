@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import NoneType, UnionType
-from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 Test: TypeAlias = Callable[[Any], bool]
 
@@ -57,6 +57,8 @@ def _expression(kind: Any, v: str, names: dict[str, Any]) -> str:
     if kind in _SIMPLE:
         return _SIMPLE[kind].format(v=v)
     origin, args = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _expression(args[0], v, names)
     if origin in (Union, UnionType):
         return "(" + " or ".join(f"({_expression(a, v, names)})" for a in args) + ")"
     if origin is tuple and args[-1] is Ellipsis:

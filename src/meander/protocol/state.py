@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
 from zlib import crc32
 
-from meander.errors import MalformedMessage, MeanderError
+from meander.errors import MalformedMessage, MeanderError, OperatorError
 from meander.model import Epoch, TaskId
 from meander.protocol.messages import FeederId, Staged, loop_feeder
 from meander.protocol.outbox import Lane, Outbox
@@ -172,6 +172,10 @@ class TaskState:
         self.emitted += 1
         self.outbox.offer(emission.task, emission.rows, self.emitted, self.emitted, emission.size)
 
+    def settle(self) -> None:
+        """Count all that was taken as durable."""
+        self.durable, self.durable_batches = dict(self.positions), dict(self.batches)
+
     def retire(self, closed: Iterable[tuple[FeederId, int]]) -> None:
         """Forget feeders that have left for good, each under an incarnation."""
         for feeder, incarnation in closed:
@@ -239,9 +243,12 @@ def decode(
 
     Raises:
         MalformedMessage: if that is not what it is.
+        OperatorError: if the operator raised.
     """
     try:
         return _decode(task, blob, operator, gated, load or operator.load)
+    except OperatorError:
+        raise  # it has read the blob, and failed by itself: it would again
     except UNREADABLE as error:
         raise MalformedMessage(f"the state of task {task} cannot be read: {error!r}") from error
 

@@ -11,12 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Final
+from typing import Annotated, Final
 
-from meander.model import Assignment, Epoch, NodeId, Run, TaskId
+from msgspec import Meta
+
+from meander.model import ITEMS_MAX, Assignment, Epoch, Int, Many, Name, NodeId, Run, TaskId
 from meander.protocol.messages import FeederId, Incoming, Member, PeerId
 from meander.protocol.shape import shape
 
+_FEW: Final = Meta(max_length=ITEMS_MAX)
 _IS_ASSIGNMENT: Final = shape(tuple[int, tuple[Run, ...], tuple[NodeId, ...], Epoch])
 _IS_INCOMING: Final = shape(tuple[Incoming, ...])
 _IS_TERMS: Final = shape(tuple[tuple[int, int, Epoch], ...])
@@ -31,17 +34,17 @@ class Table:
     """The assignment of one epoch with all that is needed to act on it."""
 
     assignment: Assignment
-    incoming: tuple[Incoming, ...]
+    incoming: Many[Incoming]
     """Tasks that are not installed, ascending; no entry crosses a run of the assignment."""
-    terms: tuple[tuple[int, int, Epoch], ...]
+    terms: Many[tuple[Int, Int, Epoch]]
     """`(lb, ub, term)` of tasks that were ever restored, ascending."""
-    members: Mapping[NodeId, Member]
-    servers: Mapping[PeerId, int]
+    members: Annotated[Mapping[NodeId, Member], _FEW]
+    servers: Annotated[Mapping[PeerId, Int], _FEW]
     """The incarnation of every state server."""
-    closed: tuple[tuple[FeederId, int], ...] = field(default=())
+    closed: Many[tuple[FeederId, Int]] = field(default=())
     """Feeders that have left for good, and under which incarnation: their late chunks are refused.
     Another may come under the same name; its incarnation is higher."""
-    addresses: Mapping[PeerId, str] = field(default_factory=dict)
+    addresses: Annotated[Mapping[PeerId, Name], _FEW] = field(default_factory=dict)
     """Where everybody listens who said so: nodes, state servers, feeders, queries."""
 
     @property

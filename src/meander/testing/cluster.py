@@ -26,6 +26,7 @@ from meander.protocol.messages import (
     Action,
     Copy,
     Discard,
+    Ending,
     Envelope,
     Event,
     Exit,
@@ -46,7 +47,6 @@ from meander.protocol.messages import (
     Tick,
 )
 from meander.protocol.node.node import Node
-from meander.protocol.node.retriever import UNUSABLE
 from meander.protocol.records import Ref, assemble, cut
 from meander.protocol.settings import Settings
 from meander.protocol.state import checksum
@@ -329,7 +329,7 @@ class Cluster:
             order = action.node, action.incarnation, process.machine.epoch.generation
             self.timeline.after(self.random.uniform(0.05, 0.6), self._launch, order)
         elif isinstance(action, Exit):
-            self._exited(process, action.reason)
+            self._exited(process, action)
         else:
             self._told(process, action)
 
@@ -371,11 +371,12 @@ class Cluster:
         except ValueError as error:
             self.arrive((process, Loaded(key, None, str(error))))
 
-    def _exited(self, process: Process, reason: str) -> None:
+    def _exited(self, process: Process, end: Exit) -> None:
         machine = process.machine
-        if reason.startswith(UNUSABLE) and self.checkers.counted_on(process):
-            self.checkers.violated(f"{process.name}: {reason}")
-        if reason == "dismissed":
+        unusable = end.ending is Ending.CHECKPOINT_UNUSABLE
+        if unusable and self.checkers.counted_on(process):
+            self.checkers.violated(f"{process.name}: {end.detail}")
+        if end.ending is Ending.DISMISSED:
             self.checkers.dismissed.add((machine.me, machine.incarnation))
             self.counts["dismissed"] += 1
         if isinstance(machine, Node):

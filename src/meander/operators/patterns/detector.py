@@ -169,10 +169,6 @@ class FrequentPatterns(Operator[PatternTable]):
         """Let dumps share the table's memory."""
         state.table.freeze()
 
-    def thaw(self, state: PatternTable) -> None:
-        """Give the table memory of its own again."""
-        state.table.thaw()
-
     def seal(self, state: PatternTable) -> int:
         """End a version of the table."""
         return state.table.seal()

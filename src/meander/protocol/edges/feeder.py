@@ -21,6 +21,7 @@ from meander.protocol.messages import (
     Chunk,
     Chunks,
     Dismiss,
+    Ending,
     Envelope,
     FeederId,
     Finish,
@@ -157,4 +158,5 @@ class Feeder(Client):
 
     def _on_dismiss(self, env: Envelope, body: Dismiss) -> None:
         if env.sender == MASTER and self.done:
-            self._exit("the source is at its end and everything is durable")
+            why = "the source is at its end and everything is durable"
+            self._exit(Ending.FINISHED, why)

@@ -30,6 +30,7 @@ from meander.protocol.messages import (
     Accepted,
     Checkpointed,
     Discard,
+    Ending,
     Envelope,
     Load,
     Loaded,
@@ -212,7 +213,7 @@ class Archive:
         self._writing = False
         if event.fenced:
             self.master._tell("fenced", generation=self.master.epoch.generation)
-            self.master._exit("a later generation has taken over")
+            self.master._exit(Ending.REPLACED, "a later generation has taken over")
             return
         if event.done:
             self._worked()

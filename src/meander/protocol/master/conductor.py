@@ -78,7 +78,7 @@ class Conductor:
 
     def abort(self) -> None:
         """Stop; tasks under way return to whoever surely holds their state."""
-        migration = self._needed()
+        migration = self._needed(MigrationStep.ABORT)
         migration.go(MigrationStep.ABORT)
         self.counts["aborts"] += 1
         self._turn_back(migration.round_tasks)
@@ -90,22 +90,24 @@ class Conductor:
 
     def resume(self) -> None:
         """Go on with what was aborted."""
-        migration = self._needed()
+        migration = self._needed(MigrationStep.RESUME)
         migration.go(MigrationStep.RESUME)
         self.counts["resumes"] += 1
         self._retarget(migration, migration.target)
 
     def roll_back(self) -> None:
         """Head back to where the migration began."""
-        migration = self._needed()
+        migration = self._needed(MigrationStep.ROLL_BACK)
         migration.go(MigrationStep.ROLL_BACK)
         self.counts["roll_backs"] += 1
         migration.rolling_back = True
         self._retarget(migration, migration.origin)
 
-    def _needed(self) -> Migration:
+    def _needed(self, step: MigrationStep) -> Migration:
+        """Give the migration that a command is for, or refuse the command."""
         if self.migration is None:
             raise ProtocolError("there is no migration")
+        self.migration.refuse_unless(step)
         return self.migration
 
     def _retarget(self, migration: Migration, target: Assignment) -> None:

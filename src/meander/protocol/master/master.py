@@ -33,6 +33,7 @@ from meander.protocol.messages import (
     Bye,
     Checkpointed,
     Dismiss,
+    Ending,
     Envelope,
     Event,
     FeederId,
@@ -172,7 +173,8 @@ class Master(Machine):
                 self._start()
         except InputError as error:
             self._tell("refused", why=str(error))
-            self._exit(f"the checkpoint cannot be used: {error}")
+            why = f"the checkpoint cannot be used: {error}"
+            self._exit(Ending.CHECKPOINT_UNUSABLE, why)
 
     def _start(self) -> None:
         self.started = True
@@ -202,17 +204,17 @@ class Master(Machine):
         """Look for processes that are silent."""
         for peer in list(self.membership.peers.values()):
             silent = peer.lease_until < self._now
-            if peer.kind == "node":
+            if peer.status is Status.GONE:
+                # Whoever bore that name has ended: workers, nodes and feeders come and go, each under
+                # a name of its own, and the book must not grow with them.
+                if self._now > max(peer.since, peer.lease_until) + 4 * self._lease():
+                    self.membership.forget(peer)
+            elif peer.kind == "node":
                 if peer.status is Status.STARTING:
                     if self._now - peer.since > self.settings.launch_s_max:
                         self.conductor.never_came(peer)
-                elif peer.status is not Status.GONE and silent:
+                elif silent:
                     self.conductor.lost(peer)
-            elif peer.kind == "query" and peer.status is Status.GONE:
-                # Whoever bore that name has ended by itself: workers come and go, each under a name
-                # of its own, and the book must not grow with them.
-                if self._now > peer.lease_until + 4 * self._lease():
-                    self.membership.forget(peer)
             elif peer.status is Status.UP and silent:
                 peer.go(Change.LOST)  # if it comes again, then as another
                 peer.past.add(peer.instance)
@@ -317,6 +319,12 @@ class Master(Machine):
                 self.offsets[peer.id] = max(body.offset, self.offsets.get(peer.id, -1))
                 self.archive.unsaved = self.changed = True
             self._send(peer.id, Dismiss(), peer.incarnation)
+        elif peer.kind == "node" and body.failure:
+            self._tell(
+                "operator failed", node=peer.id, why=body.failure, trace="\n".join(body.trace)
+            )
+            if peer.status is not Status.GONE:
+                self.conductor.lost(peer)
         elif peer.kind == "node" and peer.dismissing and peer.status is Status.LEAVING:
             peer.go(Change.DISMISSED)
             self.changed = True

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Final
 
-from meander.errors import ProtocolError
+from meander.errors import BrokenRuleError
 from meander.model import ZERO_EPOCH, Epoch, NodeId
 from meander.protocol.messages import Member, PeerId
 
@@ -80,11 +80,15 @@ class Peer:
         self.dismissing = False
 
     def go(self, change: Change) -> None:
-        """Change the status as the table says."""
+        """Change the status as the table says.
+
+        Raises:
+            BrokenRuleError: if the table has no such row.
+        """
         try:
             self.status = STATUS[self.status, change]
         except KeyError:
-            raise ProtocolError(
+            raise BrokenRuleError(
                 f"{self.id} is {self.status.value}: no {change.value} from there"
             ) from None
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from meander.errors import ProtocolError
+from meander.errors import BrokenRuleError, ProtocolError
 from meander.model import Assignment, Plan, Problem, TaskId
 from meander.protocol.master.pacer import PaceLimits, RoundReport
 
@@ -120,13 +120,28 @@ class Migration:
         self.second_moves = 0
 
     def go(self, step: MigrationStep) -> None:
-        """Change the stage as the table says."""
+        """Change the stage as the table says.
+
+        Raises:
+            BrokenRuleError: if the table has no such row.
+        """
         try:
             self.stage = STAGES[self.stage, step]
         except KeyError:
-            raise ProtocolError(
+            raise BrokenRuleError(
                 f"migration {self.number} is {self.stage.value}: it cannot {step.value}"
             ) from None
+
+    def refuse_unless(self, step: MigrationStep) -> None:
+        """Refuse a command that the table has no row for.
+
+        Raises:
+            ProtocolError: nothing has changed.
+        """
+        if (self.stage, step) not in STAGES:
+            raise ProtocolError(
+                f"migration {self.number} is {self.stage.value}: it cannot {step.value}"
+            )
 
     @property
     def active(self) -> bool:

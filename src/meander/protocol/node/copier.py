@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from meander.errors import MeanderError
+from meander.errors import MeanderError, OperatorError
 from meander.model import Epoch, NodeId, TaskId
 from meander.protocol.messages import MASTER, Copied, Copy, Envelope, Prepare, Prepared, Rest
 from meander.protocol.node.slot import Slot, TaskPhase
@@ -203,6 +203,8 @@ class Copies:
             try:
                 operator: Any = self.node.operator
                 found.app = operator.catch_up(body.task, found.app, body.data)
+            except OperatorError:
+                raise  # it would fail on the whole state, too
             except (ValueError, TypeError, AttributeError, MeanderError) as error:
                 self._refuse(env, body, str(error))
                 return

@@ -19,7 +19,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from meander.model import ZERO_EPOCH, Epoch, TaskId
-from meander.protocol.messages import MASTER, Drop, Incoming, Install, Installed, Put, PutDone
+from meander.protocol.messages import (
+    MASTER,
+    Drop,
+    Ending,
+    Incoming,
+    Install,
+    Installed,
+    Put,
+    PutDone,
+)
 from meander.protocol.node.slot import Cause, Slot, TaskPhase
 from meander.protocol.outbox import restored
 from meander.protocol.state import OperatorPort, TaskState, checksum, encode
@@ -62,7 +71,10 @@ class MigrationManager:
         self._copied: dict[tuple[TaskId, Epoch], float] = {}
         """Those whose new owner has all but the rest: until when they need not be put."""
         self.server_incarnation = 0
-        self._put_at = 0.0
+        self._again_at: dict[tuple[TaskId, Epoch], float] = {}
+        """When to put again what the server has not confirmed; absent: it was not put yet."""
+        self._carried_at = 0.0
+        """When the link to the server can have carried all that was put."""
         self.unconfirmed: dict[TaskId, Install] = {}
         """Installed here, but the newest table does not know it yet."""
         self._news: list[Install] = []
@@ -77,7 +89,8 @@ class MigrationManager:
         node = self.node
         member = new.members.get(node.me)
         if member is not None and member.incarnation > node.incarnation:
-            node._exit("a newer incarnation has taken this node's place")
+            why = "a newer incarnation has taken this node's place"
+            node._exit(Ending.REPLACED, why)
             return
         current = member is not None and member.incarnation == node.incarnation
         runs = new.tasks_by_node.get(node.me, ()) if current else ()
@@ -147,17 +160,28 @@ class MigrationManager:
         assert slot.state is not None
         assert self.node.table is not None
         key = slot.task, slot.tenure
+        if self.node.settled(slot):
+            slot.state.settle()
+        freeze = getattr(self.node.operator, "freeze", None)
+        if freeze is not None:  # not every operator wants to hear of it
+            freeze(slot.state.app)
         self.copies[key] = Frozen(slot.state, self.node.operator)
         if self.node.copier.rest(slot, self.node.table.owner(slot.task)):
             self._copied[key] = self.node._now + 4 * self.node.settings.retry_s
         slot.state, slot.record, slot.dirty = None, None, False
 
     def _confirm(self, entries: tuple[Incoming, ...]) -> None:
-        """Forget installs that the table knows of."""
+        """Forget installs that the table knows of; without checkpoints, they make rows durable."""
         if self.unconfirmed:
             open_tasks = {t for e in entries for t in range(e.lb, e.ub)}
             for task in [t for t in self.unconfirmed if t not in open_tasks]:
                 del self.unconfirmed[task]
+                slot = self.node.slots[task]
+                if slot.state is not None and not self.node.gated:
+                    slot.state.settle()
+                    slot.state.outbox.release()
+                    self.node.acknowledge(slot)
+                    self.node.staging.durable(slot)
 
     def _keep_copies(self, table: Table) -> None:
         """Keep just the copies that a chain names, and say of the others in it that there is none."""
@@ -171,6 +195,7 @@ class MigrationManager:
                     self._copied.pop(key, None)
                 self.puts[key], self._targets[key] = self.copies.get(key), target
                 self._held.discard(key)
+                self._again_at.pop(key, None)
         settled = [k for k in self.copies if k not in wanted]
         for key in settled:
             del self.copies[key]
@@ -185,11 +210,12 @@ class MigrationManager:
             del self.puts[key], self._targets[key]
             self._held.discard(key)
             self._copied.pop(key, None)
+            self._again_at.pop(key, None)
         incarnation = table.servers.get(node.server, 0)
         if incarnation != self.server_incarnation:  # a new one, and it has nothing
             self.server_incarnation = incarnation
             self._held.clear()
-        self._put_at = 0.0
+            self._again_at.clear()
         self._put()
 
     def _loops(self, old: Table | None, new: Table) -> None:
@@ -209,25 +235,39 @@ class MigrationManager:
     # ------------------------------------------------------------------ puts and installs
 
     def _put(self) -> None:
-        if len(self._held) == len(self.puts) or self.node._now < self._put_at:
+        """Give the server what it lacks; of states that must be written first, a few at a time.
+
+        An event that wrote them all would keep rows waiting for as long as that takes. The next few
+        follow when the server confirms one, or with the next tick.
+        """
+        if len(self._held) == len(self.puts):
             return
-        settings, now = self.node.settings, self.node._now
-        open_ = [k for k in self.puts if k not in self._held and self._copied.get(k, now) <= now]
-        if not open_:
-            return
-        size = 0
-        for key in open_:
+        settings, now, again_at = self.node.settings, self.node._now, self._again_at
+        due = [
+            key
+            for key in self.puts
+            if key not in self._held
+            and self._copied.get(key, now) <= now
+            and again_at.get(key, now) <= now
+        ]
+        due.sort(key=lambda key: again_at.get(key, 0.0))
+        room = settings.record_bytes_turn
+        for key in due:
             frozen = self.puts[key]
             blob, total = (None, 0) if frozen is None else (frozen.blob, frozen.checksum)
-            size += len(blob or b"")
+            size = len(blob or b"")
             self.node._send(self.node.server, Put(*key, self._targets[key], blob, total))
-        # Not again before the link can have carried them.
-        self._put_at = now + settings.retry_s + size / settings.bandwidth_bytes_s
+            # Not again before the link can have carried it.
+            self._carried_at = max(self._carried_at, now) + size / settings.bandwidth_bytes_s
+            again_at[key] = self._carried_at + settings.retry_s
+            room -= size
+            if room <= 0:
+                return
 
     def refused(self, key: tuple[TaskId, Epoch]) -> None:
         """Its new owner has no copy that the rest would fit: it has to be fetched."""
         if self._copied.pop(key, None) is not None:
-            self._put_at = 0.0
+            self._again_at.pop(key, None)
             self._put()
 
     def put_done(self, body: PutDone) -> None:
@@ -237,6 +277,8 @@ class MigrationManager:
             return
         if body.held:
             self._held.add(key)
+            if self.node.leased:
+                self._put()
         else:  # now, or not any more
             self._held.discard(key)
 

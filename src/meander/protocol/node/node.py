@@ -32,6 +32,7 @@ from meander.protocol.messages import (
     Copied,
     Copy,
     Dismiss,
+    Ending,
     Envelope,
     FeederId,
     Loaded,
@@ -108,6 +109,10 @@ class Node(Client):
         """Tasks whose outbox may have something to send."""
         self._work: dict[TaskId, int] = {}
         """Rows taken since the last beat, per task."""
+
+    def may_act(self, now: float) -> bool:
+        """Whether the lease holds still: an event may take longer to handle than a lease lasts."""
+        return now < self.lease_until
 
     # ------------------------------------------------------------------ chunks
 
@@ -291,6 +296,14 @@ class Node(Client):
         for feeder in slot.state.positions:
             self._acks.setdefault(feeder, set()).add(slot.task)
 
+    def settled(self, slot: Slot) -> bool:
+        """Whether what a task has taken counts for good without a record of it.
+
+        So it is without checkpoints, once the master knows that the task is here. Until then it goes
+        back to the frozen copy at its old owner if we die, and feeders must keep what came after that.
+        """
+        return not self.gated and slot.task not in self.manager.unconfirmed
+
     def _ack(self, feeder: FeederId, task: TaskId) -> Ack | None:
         slot = self.slots.get(task)
         if slot is None or slot.state is None:
@@ -299,7 +312,7 @@ class Node(Client):
         if position is None:
             return None
         durable = position.number
-        if self.gated:
+        if not self.settled(slot):
             known = slot.state.durable.get(feeder)
             same = known is not None and known.incarnation == position.incarnation
             durable = known.number if same and known is not None else 0
@@ -528,7 +541,7 @@ class Node(Client):
     def _on_dismiss(self, env: Envelope, body: Dismiss) -> None:
         if env.sender == MASTER and not self.serving():
             self._send(MASTER, Bye())
-            self._exit("dismissed")
+            self._exit(Ending.DISMISSED, "dismissed")
 
     def serving(self) -> list[TaskId]:
         """List the tasks this node owns, served or awaited."""

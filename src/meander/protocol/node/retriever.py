@@ -17,7 +17,17 @@ from meander.errors import MalformedMessage
 from meander.model import TaskId
 from meander.protocol import records
 from meander.protocol.backoff import Backoff
-from meander.protocol.messages import NEVER, NOT_YET, STORE, Drop, Fetch, Load, Loaded, Part
+from meander.protocol.messages import (
+    NEVER,
+    NOT_YET,
+    STORE,
+    Drop,
+    Ending,
+    Fetch,
+    Load,
+    Loaded,
+    Part,
+)
 from meander.protocol.node.slot import Cause, Slot, TaskPhase
 from meander.protocol.outbox import restored
 from meander.protocol.records import Base
@@ -27,7 +37,6 @@ if TYPE_CHECKING:
     from meander.protocol.node.node import Node
 
 
-UNUSABLE = "the checkpoint cannot be used"
 ASKS_MAX = 4
 """A server that is silent that often has to wait until the others have been asked."""
 LOADS_MAX = 64
@@ -145,7 +154,7 @@ class Retriever:
     def _from_store(self, slot: Slot) -> None:
         if not slot.chain[slot.link].key:
             app = self.node.operator.empty(slot.task)
-            self._install(slot, TaskState(slot.task, app, gated=self.node.gated), 0, 0.0)
+            self._install(slot, TaskState(slot.task, app, gated=True), 0, 0.0)
         elif len(self._loading) < LOADS_MAX and self._again.due(self.node._now):
             slot.retry_at = self.node._now + 4 * self.node.settings.retry_s
             for name in self._lacking(slot):
@@ -210,7 +219,8 @@ class Retriever:
 
     def _unusable(self, slot: Slot, why: str) -> None:
         """End: there is nothing to go on from, and nothing may take its place unsaid."""
-        self.node._exit(f"{UNUSABLE}: task {slot.task}: {why}")
+        said = f"the checkpoint cannot be used: task {slot.task}: {why}"
+        self.node._exit(Ending.CHECKPOINT_UNUSABLE, said)
 
     def _from_own_copy(self, slot: Slot) -> None:
         frozen = self.node.manager.copies.get((slot.task, slot.chain[slot.link].tenure))
@@ -275,7 +285,7 @@ class Retriever:
         self, slot: Slot, blob: bytes, transfer_s: float, *, load: Loader | None = None
     ) -> None:
         try:
-            state = decode(slot.task, blob, self.node.operator, gated=self.node.gated, load=load)
+            state = decode(slot.task, blob, self.node.operator, gated=True, load=load)
         except MalformedMessage as error:
             self.bad_blobs += 1
             self.node._tell("state refused", task=slot.task, why=str(error))

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any, Final
 
-from meander.errors import ProtocolError
+from meander.errors import BrokenRuleError
 from meander.model import ZERO_EPOCH, Epoch, TaskId
 from meander.protocol.messages import Chunk, FeederId, TenureLink
 from meander.protocol.state import TaskState
@@ -122,12 +122,12 @@ class Slot:
         """Change the phase as the table says.
 
         Raises:
-            ProtocolError: if the table has no such row.
+            BrokenRuleError: if the table has no such row.
         """
         try:
             self.phase = TRANSITIONS[self.phase, cause]
         except KeyError:
-            raise ProtocolError(
+            raise BrokenRuleError(
                 f"task {self.task} is {self.phase.value} and cannot {cause.value}"
             ) from None
 

@@ -167,12 +167,13 @@ class Staging:
         tally, had = sum(winner.tally for winner in item.winners), state.taken.get(item.query, -1)
         if item.batch < state.batches[item.query] or had == tally:
             had = -1
-        durable = not self.node.gated or state.durable_batches.get(item.query, -1) >= item.batch
+        known = state.durable_batches.get(item.query, -1) >= item.batch
+        durable = known or self.node.settled(slot)
         outcome = CommitOutcome(item.task, slot.term, True, durable, missing=False, had=had)
         self._outcomes[reply_to, item.query, item.batch].append(outcome)
         if not durable:
             self.askers[item.task, item.query] = item.batch, reply_to
-            if slot.dirty:
+            if slot.dirty and self.node.gated:
                 self.node.checkpointer.want(slot)
 
     def _winners(self, state: TaskState, item: CommitTask) -> list[Any] | None:

@@ -27,12 +27,10 @@ from meander.errors import InputError, MeanderError
 from meander.model import TaskId
 from meander.protocol.settings import Settings
 from meander.runtime.wire.credentials import Credentials
-from meander.runtime.wire.version import versions
+from meander.runtime.wire.version import REQUEST_BYTES_MAX, versions
 
 ASK_S = 20.0
 """How long a question may take that the driver answers by itself."""
-REQUEST_BYTES_MAX = 2**20
-"""What a request may have (`transport`)."""
 PARTS_BYTES_MAX = 64 * 2**20
 """What the parts of one micro-batch may unpack to."""
 

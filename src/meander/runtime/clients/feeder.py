@@ -25,9 +25,8 @@ from meander.errors import InputError, MeanderError
 from meander.operators.base import Operator
 from meander.operators.hashing import hash_columns, tasks_of
 from meander.operators.split import group_rows
-from meander.protocol.client import REPLACED
 from meander.protocol.edges.feeder import Feeder
-from meander.protocol.messages import Finish, Offer
+from meander.protocol.messages import Ending, Finish, Offer
 from meander.protocol.settings import Settings
 from meander.runtime.clients.given import NULL_KEYS, check_null_keys, conform, keyed
 from meander.runtime.process.shell import Shell
@@ -292,6 +291,11 @@ class FeederClient:
             self.shell.stop("abandoned")
             self.transport.close()
 
+    @property
+    def closed(self) -> bool:
+        """Whether it has left."""
+        return self._closed
+
     def fail(self, error: Exception) -> None:
         """Let the caller of `feed` and `close` know that the deployment has failed."""
         self.failure = self.failure or error
@@ -305,7 +309,7 @@ class FeederClient:
             raise self.failure
         if self.shell.ended.is_set() or self._closed:
             why = self.shell.reason or "it was closed"
-            if why == REPLACED:
+            if self.shell.ending is Ending.REPLACED:
                 why = f"another feeder {self.name!r} took its place; give each a name of its own"
             raise FeederError(f"{self.name} has ended: {why}") from self.shell.error
         if (refusal := self.transport.refusals.get(self._master)) is not None:

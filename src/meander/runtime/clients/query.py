@@ -26,7 +26,13 @@ from meander.errors import MeanderError
 from meander.model import TaskId
 from meander.protocol.edges.query import Query
 from meander.protocol.messages import Abandon, Seal, Tell, Write
-from meander.runtime.clients.driver_client import DeploymentInfo, OperatorGoneError, Part, desk_of
+from meander.runtime.clients.driver_client import (
+    DeploymentInfo,
+    OperatorGoneError,
+    OperatorRefusedError,
+    Part,
+    desk_of,
+)
 from meander.runtime.process.shell import Shell
 from meander.runtime.wire.credentials import Credentials
 from meander.runtime.wire.publisher import board
@@ -41,6 +47,8 @@ PIECES_MAX = 2**20
 """Of one partition."""
 ATTEMPT_BITS = 40
 """Attempts are drawn by lot: an attempt of an earlier life of a query is never taken for a new one."""
+FAILURE_S = 1.0
+"""Whoever waits asks the driver so often whether the deployment has failed."""
 READY_S = 60.0
 WRITE_S = 120.0
 """How long an answer may take before the writer gives up."""
@@ -304,15 +312,29 @@ class QueryClient:
             raise QueryError(f"{self.name} cannot go on: {error}") from error
 
     def _wait(self, true: Callable[[], bool], timeout_s: float, why: Callable[[], str]) -> None:
-        end = time.monotonic() + timeout_s
+        began = time.monotonic()
+        ask_at = began + FAILURE_S
         while True:
             with self._changed:
                 if true():
                     return
                 self._check()
                 self._changed.wait(0.005 if self.machine.table is None else 0.2)
-            if time.monotonic() > end:
+            now = time.monotonic()
+            if now > ask_at:
+                ask_at = now + FAILURE_S
+                self._check_deployment()
+            if now > began + timeout_s:
                 raise QueryError(f"{why()} in {timeout_s:.0f} s")
+
+    def _check_deployment(self) -> None:
+        """Ask the driver whether what is waited for can still come."""
+        try:
+            failure = desk_of(self._master, self.transport.credentials).ask("failure")
+        except (OperatorGoneError, OperatorRefusedError):
+            return  # who is gone, and who refuses us, is found out elsewhere
+        if failure is not None:
+            raise QueryError(f"the deployment at {self._master} has failed: {failure}")
 
     def _silent(self, what: str) -> str:
         """Say which tasks do not answer, and whose they are."""

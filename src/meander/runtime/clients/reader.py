@@ -44,7 +44,7 @@ class Reader:
         """Ask for facts; None if there is no answer."""
         action = flight.Action(what, json.dumps(fields or {}).encode())
         try:
-            with self._credentials.connect(address) as client:
+            with self._credentials.connect(address, greet_s=timeout_s) as client:
                 (answer,) = client.do_action(action, self._credentials.call(timeout_s))
                 return json.loads(answer.body.to_pybytes())
         except (pa.ArrowException, ValueError):

@@ -13,6 +13,7 @@ launcher's business.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import pickle
 import secrets
@@ -33,6 +34,7 @@ from meander.protocol.master.membership import Status
 from meander.protocol.messages import (
     Abort,
     Beat,
+    Ending,
     Envelope,
     Event,
     Launch,
@@ -41,7 +43,6 @@ from meander.protocol.messages import (
     RollBack,
     Tell,
 )
-from meander.protocol.node.retriever import UNUSABLE
 from meander.protocol.settings import Settings
 from meander.runtime.clients.feeder import FeederClient
 from meander.runtime.clients.reader import Reader
@@ -56,7 +57,7 @@ from meander.runtime.driver.handle import (
 )
 from meander.runtime.driver.launch import Launcher, LocalLauncher
 from meander.runtime.driver.service import DriverService
-from meander.runtime.driver.supervisor import DeployError, Supervisor
+from meander.runtime.driver.supervisor import DeployError, OperatorFailedError, Supervisor
 from meander.runtime.driver.totals import COUNTS, Totals, summed_up
 from meander.runtime.process.outputs import ROWS_MAX
 from meander.runtime.process.shell import Shell
@@ -79,6 +80,8 @@ TIDY_S = 1.0
 STOPPED = "this operator was stopped: deploy it again"
 ASK_S = 10.0
 """How long the master's thread may take for a question."""
+STOP_S = 2.0
+"""How long a process may take to hear that it shall stop; whoever does not is killed."""
 
 
 class Driver:
@@ -175,6 +178,7 @@ class Driver:
             store=StoreWorker(store or NoStore()),
             launch=self._launch,
             tell=self._hear,
+            failed=self._master_failed,
             after=self._after,
         )
         self.host = host
@@ -213,6 +217,9 @@ class Driver:
         if tables is not None:
             tables.open()
         self.guard.watch()
+        atexit.register(
+            self.stop
+        )  # a program that forgets to stop shall end, and leave nothing behind
         self.transport = Transport(
             self.shell.give,
             run=self.run,
@@ -240,6 +247,7 @@ class Driver:
         if self._stopping:
             return
         self._stopping = True
+        atexit.unregister(self.stop)
         HEAP.release(self)
         for feeder in self.feeders:
             feeder.fail(DeployError(STOPPED))
@@ -250,14 +258,14 @@ class Driver:
         if self.lost_tasks:
             log.warning("%s", self._lost())
         asked, reader = self._addresses(), self.reader()
+        self.shell.stop("stopped")  # before the nodes: what ends from here on is no loss
         for address in asked.values():
-            reader.ask(address, "stop")
+            reader.ask(address, "stop", timeout_s=STOP_S)
         if asked:  # whoever is still starting cannot hear; it is killed below
             self.staff.wait_until(
                 lambda running: asked.keys().isdisjoint(n for n, _ in running), drain_s_max
             )
         self.launcher.close(drain_s_max)
-        self.shell.stop("stopped")
         self.transport.close()
         self.guard.close()
 
@@ -315,7 +323,7 @@ class Driver:
         if self._stopping:
             raise DeployError(STOPPED)
         if self.shell.ended.is_set():
-            if (self.shell.reason or "").startswith(UNUSABLE):
+            if self.shell.ending is Ending.CHECKPOINT_UNUSABLE:
                 raise CheckpointError(str(self.shell.reason))
             raise DeployError(f"the master has ended: {self.shell.reason}") from self.shell.error
 
@@ -353,7 +361,7 @@ class Driver:
 
     @property
     def exits(self) -> list[ProcessExit]:
-        """The processes that have ended, in order."""
+        """The processes that have ended, in order; the newest of them."""
         return self.staff.exits
 
     def _launch(self, action: Launch) -> None:
@@ -389,11 +397,17 @@ class Driver:
             self.shell.give(PeerLost(ended.name, ended.incarnation))
         self.shell.nudge()
 
+    def _master_failed(self, error: BaseException) -> None:
+        """Hear that the master has ended by a bug; on its thread."""
+        failure = DeployError(f"the master has ended: {type(error).__name__}: {error}")
+        failure.__cause__ = error
+        self._fail(failure)
+
     def _fail(self, error: Exception) -> None:
         """Nothing can go on: whoever waits is told why."""
         if self.failure is None:
             self.failure = error
-            for feeder in self.feeders:
+            for feeder in list(self.feeders):
                 feeder.fail(error)
             for handle in list(self._handles.values()):
                 handle.fail(error)
@@ -412,12 +426,12 @@ class Driver:
         now = time.monotonic()
         self._events.append((now, tell.what, tell.facts))
         log.info("%s %s", tell.what, tell.facts)
+        if tell.what == "operator failed":
+            self._fail(OperatorFailedError(**tell.facts))
         if tell.what == "fenced":
             why = "a later driver has taken over this checkpoint: of two only the newer goes on"
             self._fail(DeployError(why))
-        if (
-            tell.what == "state lost" and not self._stopping
-        ):  # nodes that were told to go lose nothing
+        if tell.what == "state lost":
             self.lost_tasks.update(tell.facts["tasks"])
         number = tell.facts.get("migration")
         if tell.what == "rescaling":
@@ -450,7 +464,7 @@ class Driver:
             tasks=self.tasks, settings=self.settings, generation=self.generation,
             host=self.host, zookeeper=self._zookeeper, **options,
         )  # fmt: skip
-        self.feeders.append(feeder)
+        self.feeders = [f for f in self.feeders if not f.closed] + [feeder]
         return feeder
 
     def check_feeder(self, name: str) -> None:
@@ -533,6 +547,7 @@ class Driver:
 
     def _owners(self) -> tuple[list[NodeId], dict[NodeId, str]]:
         """Name the owner of every task, and where the nodes are."""
+        self.check()
         return list(self.owners()), self.nodes()
 
     def drain(self, timeout_s: float = 60.0) -> None:
@@ -581,6 +596,8 @@ class Driver:
             return actions
 
         self.shell.do(begin).result(ASK_S)
+        if self.failure is not None:  # just now
+            handle.fail(self.failure)
         return handle
 
     def command(self, event: Abort | Resume | RollBack) -> None:

@@ -23,8 +23,8 @@ from meander.runtime.wire.version import versions
 if TYPE_CHECKING:
     from meander.runtime.driver.driver import Driver
 
-PATIENCE_S = 5.0
-"""How long one request waits for a commit."""
+PATIENCE_S = 1.0
+"""How long one request waits for a commit: the next one hears of a failure."""
 
 
 class DriverService:
@@ -53,6 +53,7 @@ class DriverService:
         actions["about"] = self._about
         actions["owners"] = self._owners
         actions["commit"] = self._commit
+        actions["failure"] = lambda _: None if driver.failure is None else str(driver.failure)
         actions["abandon"] = self._abandon
 
     @property
@@ -76,7 +77,10 @@ class DriverService:
 
     def _owners(self, _: Mapping[str, Any]) -> dict[str, Any]:
         """Tell which node has which task, as runs, and where the nodes are."""
-        owners, nodes = self._who()
+        try:
+            owners, nodes = self._who()
+        except MeanderError as error:
+            raise flight.FlightServerError(f"the deployment has failed: {error}") from None
         runs: list[list[Any]] = []
         for task, owner in enumerate(owners):
             if not runs or runs[-1][1] != owner:
@@ -91,7 +95,10 @@ class DriverService:
         """Give the client that commits, made when it is first needed."""
         driver = self._driver
         with self._lock:
-            if self._committer is None or not self._committer.alive:
+            if self._committer is not None and not self._committer.alive:
+                self._committer.close()
+                self._committer = None
+            if self._committer is None:
                 self._committer = QueryClient(
                     self.about(), driver.address, driver.issue(PEERS), host=driver.host
                 )
@@ -103,9 +110,11 @@ class DriverService:
             parts = unpack(str(fields["parts"]))
             query, batch = str(fields["query"]), int(fields["batch"])
             client = self.committer()
-            done = client.begin(query, batch, parts, PATIENCE_S)
-        except (RowsLostError, ReplayError) as error:
-            return {"lost": str(error)}
+            try:
+                done = client.begin(query, batch, parts, PATIENCE_S)
+            except (RowsLostError, ReplayError) as error:
+                self._driver.check()  # what the node was lost for: writing again may not help
+                return {"lost": str(error)}
         except (MeanderError, KeyError, TypeError, ValueError) as error:
             raise flight.FlightServerError(f"the batch was not committed: {error}") from None
         lost = sorted(self._driver.lost_tasks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 
 from meander.errors import CheckpointError, MeanderError, OperatorError
@@ -15,8 +16,13 @@ from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 
 log = logging.getLogger(__name__)
 
+EXITS_MAX = 1000
+"""Ends of processes that are remembered, the newest."""
 FAILED_STARTS_MAX = 5
 """Launches in a row that end before they register: then something is wrong for good."""
+CRASHES_MAX = 5
+"""Nodes that crash with the same words, each within `CRASH_S` of the one before: it is a bug."""
+CRASH_S = 60.0
 SERVER_S_MIN = 1.0
 """Between two launches of one state server."""
 
@@ -28,17 +34,17 @@ class DeployError(MeanderError):
 class OperatorFailedError(OperatorError):
     """An operator failed at a node; the deployment cannot go on."""
 
-    def __init__(self, ended: ProcessExit) -> None:
+    def __init__(self, node: str, why: str, trace: str = "") -> None:
         self.operator, self.task, self.rows = "", -1, (0, 0)
-        self.node, self.trace = ended.name, ended.trace
-        Exception.__init__(self, f"{ended.name}: {ended.detail}")
+        self.node, self.trace = node, trace
+        Exception.__init__(self, f"{node}: {why}")
 
 
 class Supervisor:
     """The book of processes. Safe to use from any thread."""
 
     def __init__(self, launcher: Launcher) -> None:
-        self.exits: list[ProcessExit] = []
+        self._exits: deque[ProcessExit] = deque(maxlen=EXITS_MAX)
         self._launcher = launcher
         self._running: set[tuple[str, int]] = set()
         """(name, incarnation) of what was launched and has not ended."""
@@ -46,6 +52,8 @@ class Supervisor:
         """State servers: how often launched, and when last."""
         self._changed = threading.Condition()
         self._failed_starts = self._failed_restores = 0
+        self._crash = ("", 0, 0.0)
+        """What the last crash said, how often in a row, and when."""
 
     def start(self, spec: ProcessSpec) -> None:
         """Launch a process."""
@@ -57,9 +65,15 @@ class Supervisor:
         """Enter the end of a process."""
         log.info("%s %s/%d: %s", ended.reason.value, ended.name, ended.incarnation, ended.detail)
         with self._changed:
-            self.exits.append(ended)
+            self._exits.append(ended)
             self._running.discard((ended.name, ended.incarnation))
             self._changed.notify_all()
+
+    @property
+    def exits(self) -> list[ProcessExit]:
+        """The processes that have ended, in order; the newest of them."""
+        with self._changed:
+            return list(self._exits)
 
     def wait_until(self, true: Callable[[set[tuple[str, int]]], bool], timeout_s: float) -> bool:
         """Wait until something holds of the processes that run."""
@@ -89,15 +103,21 @@ class Supervisor:
     def failure(self, ended: ProcessExit, master: Master) -> Exception | None:
         """Tell why a deployment cannot go on after this end; None: it can."""
         if ended.reason is Reason.OPERATOR_FAILED:
-            return OperatorFailedError(ended)
+            return OperatorFailedError(ended.name, ended.detail, ended.trace)
         if ended.reason is Reason.CHECKPOINT_FAILED:
             return self._broken_checkpoint(ended, master)
-        if ended.reason is Reason.REFUSED and "refused:" in ended.detail:
+        if ended.reason is Reason.REFUSED:
             return DeployError(f"{ended.name} cannot join: {ended.detail}")
         if ended.clean:
             self._failed_restores = 0
             return None
+        if ended.reason is Reason.CRASHED and self._crashes(ended.detail) >= CRASHES_MAX:
+            return DeployError(
+                f"{ended.name} crashes again and again: {ended.detail}\n{ended.trace}"
+            )
         peer = master.membership.peers.get(ended.name)
+        if peer is None and ended.kind == "node":
+            return None  # it has left long ago, and the master has forgotten it
         if peer is not None and peer.incarnation != ended.incarnation:
             return None  # its successor is starting already: it was known, and seen to be lost
         if peer is not None and peer.status is not Status.STARTING:
@@ -107,6 +127,13 @@ class Supervisor:
         if self._failed_starts < FAILED_STARTS_MAX:
             return None
         return DeployError(f"processes end before they register: {ended.detail}\n{ended.trace}")
+
+    def _crashes(self, words: str) -> int:
+        """Count crashes in a row that say the same."""
+        said, count, at = self._crash
+        now = time.monotonic()
+        self._crash = words, count + 1 if said == words and now - at < CRASH_S else 1, now
+        return self._crash[1]
 
     def _broken_checkpoint(self, ended: ProcessExit, master: Master) -> Exception | None:
         """Believe a node that the master counts on.

@@ -21,6 +21,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
+from operator import index
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ from meander.errors import OperatorError, StateError
 from meander.model import TaskId
 from meander.operators.base import Context, Operator
 from meander.operators.hashing import hash_columns, tasks_of
-from meander.operators.tasks import NAME, VERSION, TaskStates
+from meander.operators.tasks import TaskStates
 from meander.protocol.messages import FeederId
 from meander.protocol.state import Emission
 from meander.runtime.process.chunk_trace import ChunkTrace
@@ -148,7 +149,7 @@ class OperatorAdapter(Timing, Copying):
     def empty(self, task: TaskId) -> AppState:
         """Make the state of a task that has seen nothing."""
         app = AppState(task, None, Outputs(), TaskTime(self.operator) if self.timed else None)
-        app.state = self.operator.create(self._context(app))
+        app.state = self.ask(task, "create", self.operator.create, self._context(app))
         return app
 
     def apply(
@@ -221,11 +222,9 @@ class OperatorAdapter(Timing, Copying):
     def _spread(self, contexts: Iterable[Context]) -> Iterator[tuple[TaskId, Emission]]:
         """Sort what tasks feed by the task that does and the one it is for: one sort for all."""
         fed = [(context.task, batch) for context in contexts for batch in context.fed]
-        fed = [(task, batch) for task, batch in fed if batch.num_rows]
-        if not fed:
+        rows = self.ask(fed[0][0], "feed", self._feed, [batch for _, batch in fed]) if fed else None
+        if rows is None or not rows.num_rows:
             return
-        names = self.operator.schema.names
-        rows = pa.concat_batches([batch.select(names) for _, batch in fed])
         feeding = np.repeat([task for task, _ in fed], [batch.num_rows for _, batch in fed])
         hashes = hash_columns([rows.column(key) for key in self.operator.keys])
         targets = tasks_of(hashes, self.tasks)
@@ -237,6 +236,10 @@ class OperatorAdapter(Timing, Copying):
             part = Rows(rows, lb, ub - lb)
             size = int(row_bytes * (ub - lb))
             yield int(feeding[lb]), Emission(int(targets[lb]), part, size)
+
+    def _feed(self, fed: list[Any]) -> Any:
+        """Bring what the operator feeds to its own schema."""
+        return pa.concat_batches([batch.select(self.operator.schema.names) for batch in fed])
 
     def settle(self) -> None:
         """Give the operator all rows that were noted.
@@ -339,18 +342,25 @@ class OperatorAdapter(Timing, Copying):
 
     def size(self, app: AppState) -> int:
         """Give a state's size in bytes."""
-        size = self.operator.size(app.state) + app.outputs.bytes
+        size = self.ask(app.task, "size", self._size, app.state) + app.outputs.bytes
         return size if app.time is None else size + app.time.size
+
+    def _size(self, state: Any) -> int:
+        size = index(self.operator.size(state))
+        if size < 0:
+            raise StateError(f"a state has no size of {size} bytes")
+        return size
+
+    def freeze(self, app: AppState) -> None:
+        """Hear that a task leaves: what it has taken in is in its state, which never changes again."""
+        self.settle()
+        self.ask(app.task, "freeze", self.operator.freeze, app.state)
 
     def dump(self, app: AppState) -> bytes:
         """Write a state: a header, the operator's batches, time, the outputs not yet fetched."""
         self.settle()
-        marks = {NAME: self.operator.name.encode(), VERSION: b"%d" % self.operator.state_version}
-        batches = [
-            b.replace_schema_metadata({**(b.schema.metadata or {}), **marks})
-            for b in self.operator.dump(app.state)
-        ]
-        state = write_batches(batches)
+        batches = self.written(app)
+        state = self.ask(app.task, "dump", write_batches, batches)
         outputs, facts = app.outputs.dump()
         timers, known = self.dump_time(app)
         head = [len(state), facts, len(timers), known]
@@ -362,20 +372,22 @@ class OperatorAdapter(Timing, Copying):
 
         Raises:
             ValueError: if that is not what it is.
+            OperatorError: if the operator cannot load what it has dumped.
         """
         try:
             at = 4 + int.from_bytes(blob[:4], "little")
             size, facts, length, known = json.loads(blob[4:at])
             if not 0 <= size <= size + length <= len(blob) - at:
                 raise ValueError("the state is cut short")
-            states: TaskStates[Any] = TaskStates(self.operator, self.tasks)
-            states.load(task, read_batches(blob[at : at + size]))
+            batches = read_batches(blob[at : at + size])
+            TaskStates(self.operator, self.tasks).check_marks(batches)
             at += size
             time = self.load_time(blob[at : at + length], known)
             outputs = Outputs.load(facts, blob[at + length :], read_batches)
-        except (StateError, OperatorError, pa.ArrowException, TypeError) as error:
+        except (StateError, pa.ArrowException, TypeError) as error:
             raise ValueError(str(error)) from error
-        return AppState(task, states.drop(task), outputs, time)
+        state = self.ask(task, "load", self.operator.load, batches, Context(task, self.tasks))
+        return AppState(task, state, outputs, time)
 
     def dump_rows(self, rows: Rows) -> bytes:
         """Write rows that are staged or in a loop."""
@@ -413,8 +425,8 @@ class OperatorAdapter(Timing, Copying):
         """Give a state as rows for people: results where the state has some, else what is dumped."""
         self.settle()
         if hasattr(app.state, "result"):
-            return pa.Table.from_batches([app.state.result()])
-        batches = self.operator.dump(app.state)
+            return pa.Table.from_batches([self.ask(app.task, "result", app.state.result)])
+        batches = self.written(app)
         return pa.Table.from_batches(batches) if batches else None
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from meander.errors import OperatorError, StateError
+from meander.errors import StateError
 from meander.model import TaskId
-from meander.operators.tasks import NAME, VERSION, TaskStates
+from meander.operators.tasks import TaskStates
 from meander.runtime.process.recording import Recording, Sealed, read_streams, write_streams
 
 if TYPE_CHECKING:
@@ -41,14 +41,7 @@ class Copying(Recording):
         mark = self.seal(app)
         if mark.version is None:
             return None
-        if since is None or since.version is None:
-            batches = self.operator.dump(app.state)
-        else:
-            batches = self.operator.changes(app.state, since.version)
-        marks = {NAME: self.operator.name.encode(), VERSION: b"%d" % self.operator.state_version}
-        marked = [
-            b.replace_schema_metadata({**(b.schema.metadata or {}), **marks}) for b in batches
-        ]
+        marked = self.written(app, None if since is None else since.version)
         if self.operator.divisible:
             return mark, _pieces(marked, size)
         # A change may have no rows: that a state is empty now is one, too.
@@ -60,6 +53,7 @@ class Copying(Recording):
 
         Raises:
             ValueError: if it cannot be read, or is of another operator or version.
+            OperatorError: if the operator raised.
         """
         copy = self.empty(task) if app is None else app
         states: TaskStates[Any] = TaskStates(self.operator, self.tasks)
@@ -70,7 +64,7 @@ class Copying(Recording):
             else:
                 states.take(task, copy.state)
                 states.apply_changes(task, batches)
-        except (StateError, OperatorError, pa.ArrowException, TypeError) as error:
+        except (StateError, pa.ArrowException, TypeError) as error:
             raise ValueError(str(error)) from error
         copy.state = states.drop(task)
         return copy

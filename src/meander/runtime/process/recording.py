@@ -12,12 +12,12 @@ change again; they become bytes on the store's thread.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from meander.errors import OperatorError, StateError
+from meander.errors import StateError
 from meander.model import TaskId
 from meander.operators.base import Operator
 from meander.operators.tasks import NAME, VERSION, TaskStates
@@ -25,6 +25,9 @@ from meander.runtime.process.outputs import ROWS_MAX, Outputs
 
 if TYPE_CHECKING:
     from meander.runtime.process.adapter import AppState
+
+
+T = TypeVar("T")
 
 
 class Sealed(NamedTuple):
@@ -61,9 +64,38 @@ class Recording:
         """Read what `dump_time` wrote."""
         return None
 
+    def ask(self, task: TaskId, method: str, function: Callable[..., T], *args: Any) -> T:
+        """Call the operator's code, for what it gives or does in a method of its.
+
+        Raises:
+            OperatorError: whatever it raises; names its method and the task.
+        """
+        try:
+            return function(*args)
+        except Exception as error:
+            raise self.operator.failure_in(method, task, error) from error
+
+    def written(self, app: AppState, since: int | None = None) -> list[Any]:
+        """Have the operator write a state, or its changes; the batches say whose they are."""
+        operator, task = self.operator, app.task
+        marks = {NAME: operator.name.encode(), VERSION: b"%d" % operator.state_version}
+        if since is None:
+            method, found = "dump", self.ask(task, "dump", operator.dump, app.state)
+        else:
+            method, found = "changes", self.ask(task, "changes", operator.changes, app.state, since)
+        if isinstance(found, pa.Table) or not isinstance(found, Iterable):
+            why = f"it gave a {type(found).__name__}, not a list of record batches"
+            raise operator.failure_in(method, task, StateError(why))
+        found = list(found)
+        for batch in found:
+            if not isinstance(batch, pa.RecordBatch):
+                why = f"it gave a {type(batch).__name__} among its record batches"
+                raise operator.failure_in(method, task, StateError(why))
+        return [b.replace_schema_metadata({**(b.schema.metadata or {}), **marks}) for b in found]
+
     def seal(self, app: AppState) -> Sealed:
         """End a version of a task's state."""
-        return Sealed(self.operator.seal(app.state), app.outputs.last)
+        return Sealed(self.ask(app.task, "seal", self.operator.seal, app.state), app.outputs.last)
 
     def accepted(self, app: AppState, mark: Sealed) -> None:
         """Show outputs that are durable now; of those shown before, let go what is too much."""
@@ -73,6 +105,9 @@ class Recording:
     def keep(self, app: AppState, emitted: Sequence[Any]) -> None:
         """Take what a task has emitted; let the oldest go if it could be read and is too much."""
         for batch in emitted:
+            if type(batch) is not pa.RecordBatch:
+                why = f"it gave a {type(batch).__name__}, not a record batch"
+                raise self.operator.failure_in("emit", app.task, StateError(why))
             app.outputs.add(batch)
         if not self.gated:
             app.outputs.retain(self.output_rows_max, app.outputs.last - 1)
@@ -80,20 +115,13 @@ class Recording:
     def record(self, app: AppState, since: Sealed | None) -> Callable[[], Sequence[Any]]:
         """Take what a record shall hold; what is given back makes the bytes."""
         self.settle()
-        operator = self.operator
-        if since is None or since.version is None:
-            state = operator.dump(app.state)
-        else:
-            state = operator.changes(app.state, since.version)
+        state = self.written(app, None if since is None else since.version)
         outputs = app.outputs.after(0 if since is None else since.outputs)
         facts = [app.outputs.last, app.outputs.lost_rows, app.outputs.first]
         timers, known = self.dump_time(app)
-        marks = {NAME: operator.name.encode(), VERSION: b"%d" % operator.state_version}
 
         def pieces() -> list[Any]:
-            written = write_streams(
-                [b.replace_schema_metadata({**(b.schema.metadata or {}), **marks}) for b in state]
-            )
+            written = write_streams(state)
             emitted = [write_streams([batch]) for _, batch in outputs]
             sizes = [[number, len(p)] for (number, _), p in zip(outputs, emitted, strict=True)]
             head = {
@@ -119,6 +147,7 @@ class Recording:
 
         Raises:
             ValueError: if it cannot be read, or is of another operator or version.
+            OperatorError: if the operator raised.
         """
         from meander.runtime.process.adapter import AppState
 
@@ -147,7 +176,7 @@ class Recording:
             last, lost, first, sizes = head["outputs"]
             new = [(number, read_streams(part(size))[0]) for number, size in sizes]
             outputs.revise(last, lost, first, new)
-        except (StateError, OperatorError, pa.ArrowException, TypeError, IndexError) as error:
+        except (StateError, pa.ArrowException, TypeError, IndexError) as error:
             raise ValueError(str(error)) from error
         return AppState(task, states.drop(task), outputs, time)
 

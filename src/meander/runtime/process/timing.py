@@ -96,8 +96,11 @@ class Timing:
         if not due:
             return 0
         context.emitted, before = [], context.emitted
-        self.operator.fire(app.state, due, context)
-        self.keep(app, together(context.emitted))
+        try:
+            self.operator.fire(app.state, due, context)
+            self.keep(app, together(context.emitted))
+        except Exception as error:
+            raise self.operator.failure_in("fire", app.task, error) from error
         context.emitted = before + context.emitted
         return len(due)
 

@@ -102,6 +102,7 @@ def run_node(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> Pro
             facts.update(metrics=desk.measured())
             if adapter.trace.chunks_max:
                 facts.update(adapter.trace.last_words())
+            close_operator(operator)
 
     facts = dict[str, Any]()
     return _guarded(spec, body, facts)
@@ -150,6 +151,7 @@ def run_feeder(
             feeder.close()
         finally:
             feeder.abandon()
+            close_operator(operator)
         return Reason.FINISHED, f"fed {feeder.rows} rows"
 
     return _guarded(spec, body)
@@ -195,6 +197,14 @@ def load_operator(pickled: bytes) -> Operator[Any]:
         why = f"it cannot be made in this process: {type(error).__name__}: {error}"
         raise OperatorError("the operator", 0, (0, 1), why) from error
     return operator  # type: ignore[no-any-return]
+
+
+def close_operator(operator: Operator[Any]) -> None:
+    """Have an operator undo what it did to open; the process ends, whatever it says to that."""
+    try:
+        operator.close()
+    except Exception:
+        log.warning("%s raised when it was closed", operator.name, exc_info=True)
 
 
 def instance(spec: ProcessSpec) -> str:

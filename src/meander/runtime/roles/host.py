@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from meander.errors import MeanderError, OperatorError
 from meander.protocol.client import Client
-from meander.protocol.messages import MASTER, Chunks, Envelope, Event, PeerLost
-from meander.protocol.node.retriever import UNUSABLE
+from meander.protocol.messages import MASTER, Chunks, Ending, Envelope, Event, PeerLost
 from meander.runtime.process.adapter import OperatorAdapter
 from meander.runtime.process.shell import Shell
 from meander.runtime.process.spec import ProcessSpec, Reason
@@ -18,8 +18,20 @@ from meander.runtime.store.durable import StoreWorker
 from meander.runtime.wire.publisher import board
 from meander.runtime.wire.transport import Transport
 
+log = logging.getLogger(__name__)
+
 MASTER_GONE_S = 2.0
 """How long after the master's connection to us has ended we wait for it to come back."""
+HANGS_S = 300.0
+"""An operator that has not come back from one turn for so long does not come back any more."""
+REASONS: Final[Mapping[Ending, Reason]] = {
+    Ending.DISMISSED: Reason.DRAINED,
+    Ending.FINISHED: Reason.FINISHED,
+    Ending.STOPPED: Reason.STOPPED,
+    Ending.REPLACED: Reason.REPLACED,
+    Ending.DRIVER_SILENT: Reason.DRIVER_LOST,
+    Ending.CHECKPOINT_UNUSABLE: Reason.CHECKPOINT_FAILED,
+}
 
 
 class EndedError(MeanderError):
@@ -47,6 +59,8 @@ class ProcessHost:
         self._schema, self._adapter = schema, adapter
         self._master_lost_at: float | None = None
         self._began = time.monotonic()
+        self._warned = False
+        """Whether it was said of the turn under way that it takes long."""
 
     def open(self, store: StoreWorker) -> None:
         """Listen and begin."""
@@ -97,6 +111,7 @@ class ProcessHost:
         assert transport is not None
         try:
             while not shell.ended.wait(0.1):
+                self._watch(shell)
                 ending = self._ending(gone, idle)
                 if ending is not None:
                     return ending
@@ -104,6 +119,24 @@ class ProcessHost:
         finally:
             shell.stop("closing", 1.0)
             transport.close()
+
+    def _watch(self, shell: Shell) -> None:
+        """Keep the lease of a node whose operator takes long; end one whose operator hangs."""
+        adapter, busy_s = self._adapter, shell.busy_s()
+        if adapter is None or busy_s < self.spec.settings.beat_s:
+            self._warned = False
+            return
+        shell.keep_lease()
+        name = adapter.operator.name
+        if busy_s > self.spec.settings.lease_s and not self._warned:
+            self._warned = True
+            log.warning("%s: %s takes more than %.0f s for one turn", self.spec.name, name, busy_s)
+        if busy_s > HANGS_S:
+            why = f"{name} hangs: it has not come back from one turn for {busy_s:.0f} s"
+            assert self.transport is not None
+            where = shell.where()
+            self.transport.post(self.spec.master, self.machine.farewell(why, where))
+            raise EndedError(Reason.OPERATOR_FAILED, why, where)
 
     def _ending(
         self, gone: Callable[[], bool], idle: Callable[[], bool]
@@ -129,11 +162,5 @@ class ProcessHost:
             raise EndedError(Reason.OPERATOR_FAILED, str(shell.error), shell.trace)
         if shell.error is not None:
             raise EndedError(Reason.CRASHED, detail, shell.trace)
-        if detail.startswith(UNUSABLE):
-            return Reason.CHECKPOINT_FAILED, detail
-        known = {
-            "dismissed": Reason.DRAINED,
-            "stopped": Reason.STOPPED,
-            "the driver is silent": Reason.DRIVER_LOST,
-        }
-        return known.get(detail, Reason.REFUSED), detail
+        assert shell.ending is not None
+        return REASONS[shell.ending], detail

@@ -1,7 +1,8 @@
 """Who is let in, and what is said of those who are not.
 
-Every call shows the token. It is compared before anything of the call is looked at; the handler then
-refuses, because only there Flight tells who called. What is refused is counted, and logged once per
+Every call shows a pass, which only who knows the token can have made for this server (`credentials`).
+It is compared before anything of the call is looked at; the handler then refuses, because only there
+Flight tells who called. What is refused is counted, and logged once per
 peer: again only after a while, with how often it came meanwhile. Somebody who knocks all day cannot
 fill a disk.
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Mapping
@@ -20,7 +22,13 @@ from typing import Any, Final
 from pyarrow import flight
 
 from meander.protocol.messages import MASTER
-from meander.runtime.wire.credentials import TOKEN_HEADER, Credentials, may_speak_as
+from meander.runtime.wire.credentials import (
+    CHALLENGE,
+    NONCE_BYTES,
+    PASS_HEADER,
+    Credentials,
+    may_speak_as,
+)
 
 log = logging.getLogger(__name__)
 
@@ -70,23 +78,25 @@ class Refusals:
 
 
 class Shown(flight.ServerMiddleware):  # type: ignore[misc]
-    """Whether a call has shown the token."""
+    """Whether a call has shown the pass."""
 
     def __init__(self, right: bool) -> None:
         self.right = right
 
 
-class Tokens(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Looks at the token of every call; in constant time, whatever was shown."""
+class Passes(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Looks at the pass of every call; in constant time, whatever was shown."""
 
-    def __init__(self, token: str) -> None:
-        self._token = token.encode()
+    def __init__(self) -> None:
+        self.wanted = b""
+        """Empty before the port is known: then nobody is let in."""
 
     def start_call(self, info: Any, headers: Mapping[str, list[str]]) -> Shown:
         """Compare; a call that no handler of ours will see is refused here."""
-        given = headers.get(TOKEN_HEADER) or [""]
+        given = headers.get(PASS_HEADER) or [""]
         shown = given[0].encode("utf-8", "surrogateescape")
-        right = len(given) == 1 and hmac.compare_digest(shown, self._token)
+        same = hmac.compare_digest(shown, self.wanted)
+        right = bool(self.wanted) and len(given) == 1 and same
         if not right and info.method not in _HANDLED:
             raise flight.FlightUnauthenticatedError(WRONG_TOKEN)
         return Shown(right)
@@ -96,6 +106,8 @@ _HANDLED: Final = frozenset(
     {flight.FlightMethod.DO_PUT, flight.FlightMethod.DO_GET, flight.FlightMethod.DO_ACTION}
 )
 WRONG_TOKEN: Final = "the token is wrong or missing"
+FINAL: Final = b"final"
+"""Goes with a refusal: asking again does not help."""
 
 
 class Door:
@@ -103,17 +115,38 @@ class Door:
 
     def __init__(self, credentials: Credentials, run: str, me: str) -> None:
         self.refusals = Refusals(me)
-        self._secure, self._run = credentials.secure, run
-        self.middleware: dict[str, Any] = {"token": Tokens(credentials.token)}
+        self._credentials, self._run = credentials, run
+        self._nonce, self._port = secrets.token_bytes(NONCE_BYTES), 0
+        self._passes = Passes()
+        self.middleware: dict[str, Any] = {"pass": self._passes}
+
+    def open(self, port: int) -> None:
+        """Let in who has a pass to this port."""
+        self._port = port
+        self._passes.wanted = self._credentials.pass_to(self._nonce, port).encode()
+
+    def challenged(self, context: Any, action: Any) -> bytes | None:
+        """Prove who we are to whoever asks that; None: it is another action, for who is let in.
+
+        Raises:
+            FlightUnauthenticatedError: for what is no nonce.
+        """
+        if action.type != CHALLENGE:
+            return None
+        theirs = action.body.to_pybytes() if action.body is not None else b""
+        if len(theirs) != NONCE_BYTES:
+            self.refusals.note(host_of(context.peer()), "it sent no nonce")
+            raise flight.FlightUnauthenticatedError(f"a nonce has {NONCE_BYTES} bytes")
+        return self._nonce + self._credentials.prove(theirs, self._nonce, self._port)
 
     def admit(self, context: Any) -> str:
         """Let a call in, and give the host it comes from.
 
         Raises:
-            FlightUnauthenticatedError: if it has not shown the token.
+            FlightUnauthenticatedError: if it has not shown the pass.
         """
         caller = host_of(context.peer())
-        if not context.get_middleware("token").right:
+        if not context.get_middleware("pass").right:
             self.refusals.note(caller, WRONG_TOKEN)
             raise flight.FlightUnauthenticatedError(WRONG_TOKEN)
         return caller
@@ -137,12 +170,12 @@ class Door:
         Raises:
             FlightUnauthorizedError: if it is another's.
         """
-        if not self._secure:
+        if not self._credentials.secure:
             return
         identity = context.peer_identity().decode("utf-8", "replace")
         if not may_speak_as(identity, self._run, peer):
             raise flight.FlightUnauthorizedError(
-                f"refused: a certificate for {identity} does not stand for {peer!r}"
+                f"refused: a certificate for {identity} does not stand for {peer!r}", FINAL
             )
 
 

@@ -17,7 +17,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from meander.errors import InputError
-from meander.runtime.wire.credentials import Credentials, identity_of, is_loopback
+from meander.runtime.wire.credentials import Credentials, identity_of, is_loopback, may_feed_as
 
 if TYPE_CHECKING:
     from cryptography.x509 import CertificateBuilder
@@ -34,8 +34,8 @@ WARN_S = 7 * 86_400.0
 """How long before their end."""
 INSECURE = (
     "listening on %s without TLS: whoever can read the network reads all rows and states, and the "
-    "token with which anybody can send rows, read states and stop nodes; anybody in between can "
-    "change them"
+    "passes (not the token) with which anybody can send rows, read states and stop nodes; anybody "
+    "in between can change them"
 )
 ENDING = (
     "the certificates of this deployment end at %s: start it again from its checkpoint before, "
@@ -65,7 +65,7 @@ class Authority:
 
         Args:
             kind: `master`, `node`, `server`, `feeder`.
-            name: what it may call itself; names below it, after a slash, are its own too.
+            name: what it may call itself; names below a feeder's, after a slash, are its own too.
             ends: when its certificate ends; None: with the authority.
         """
         from cryptography import x509
@@ -150,7 +150,16 @@ class Guard:
         self._timer: threading.Timer | None = None
 
     def issue(self, kind: str, name: str) -> Credentials:
-        """Make the credentials of a process."""
+        """Make the credentials of a process.
+
+        Raises:
+            InputError: for a feeder with a name that the deployment uses itself.
+        """
+        if kind == "feeder" and not may_feed_as(name):
+            raise InputError(
+                f"a feeder cannot be called {name!r}: the deployment's own processes bear such names "
+                "(master, n1, loop/3, server@host). Choose another"
+            )
         if self.authority is None:
             return Credentials(self._token)
         return self.authority.issue(kind, name)

@@ -1,53 +1,48 @@
 """Envelopes on the wire: a typed JSON header, and Arrow beside it for rows and states.
 
-Nothing is pickled and nothing is guessed: every field is read by its declared type, every number
-fits into 64 bits, every name and list has a limit, and a batch is believed after Arrow has
+Nothing is pickled and nothing is guessed: every field is read by its declared type (msgspec), every
+number fits into 64 bits, every name and list has a limit, and a batch is believed after Arrow has
 validated every row of it. What does not pass raises `MalformedMessage`; nothing else is raised.
 
-    header   ["Chunks", sender, incarnation, to, to_incarnation, [generation, number], body]
-    body     the message's fields in order; a named tuple is a list; `rows` and `blob` are left out
-    Arrow    Chunks, Stage: the rows of all items, one batch · Put, Part, Copy, Rest: one binary value
+    header   ["Acks", sender, incarnation, to, to_incarnation, [generation, number], body]
+    body     the message's fields in order; a named tuple is a list, a table an object
+    Arrow    Chunks, Stage: the rows of all items, one batch · Put, Part, Copy, Rest: one binary value,
+             in the place of which the body has an empty one
 
-The readers below are made once from the annotations in `protocol.messages`, so a message that is
-added there can travel without a word here.
+The decoders below are made once from the annotations in `protocol.messages`, so a message that is
+added there can travel without a word here. Only chunks and staged rows have a form of their own.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_args
 
+import msgspec
 import pyarrow as pa
 
 from meander.errors import InputError, MalformedMessage
-from meander.model import Epoch
+from meander.model import Epoch, Int, Many, Name, TaskId
 from meander.protocol.messages import (
-    Ack,
-    Acks,
     Chunk,
     Chunks,
     Copy,
     Envelope,
+    FeederId,
+    Grant,
+    Message,
     Part,
+    PeerId,
     Put,
     Rest,
     Stage,
     Staged,
+    Welcome,
 )
 from meander.protocol.table import Table
 from meander.runtime.wire.rows import Mark, Marks, Rows, ends_of, joined
-from meander.runtime.wire.typed import (
-    READERS,
-    read_bool,
-    read_epoch,
-    read_int,
-    read_ints,
-    read_list,
-    read_name,
-)
 from meander.runtime.wire.validation import validate
 
 HEADER_BYTES_MAX = 64 * 2**20
@@ -73,45 +68,99 @@ class Wire(NamedTuple):
         return len(self.header) + (self.batch.nbytes if self.batch is not None else 0)
 
 
+class _Head(NamedTuple):
+    """What stands before every body."""
+
+    kind: Name
+    sender: PeerId
+    incarnation: Int
+    to: PeerId
+    to_incarnation: Int
+    epoch: Epoch
+    body: msgspec.Raw
+
+
+class _Chunk(NamedTuple):
+    """A chunk, its rows told by where they start in the batch; they end where the next one's start."""
+
+    feeder: FeederId
+    incarnation: Int
+    task: TaskId
+    number: Int
+    first: Int
+    last: Int
+    size: Int
+    start: Int
+    marks: Many[Mark]
+    counts: Many[Int] = ()
+    """In place of marks: rows of each source batch of a book."""
+    book: Int = 0
+
+
+class _Chunks(NamedTuple):
+    rerouted: bool
+    chunks: Many[_Chunk]
+    books: Many[Many[tuple[Int, Int]]]
+    """Source batches that many chunks were cut from: offset and due."""
+
+
+class _Staged(NamedTuple):
+    query: Name
+    batch: Int
+    partition: Int
+    attempt: Int
+    task: TaskId
+    tally: Int
+    size: Int
+    start: Int
+    length: Int
+    watermark: Int | None
+    """Of their feeder's event time."""
+
+
+class _Stage(NamedTuple):
+    reply_to: PeerId
+    items: Many[_Staged]
+
+
+_BLOBS: Final[Mapping[type, str]] = {Put: "blob", Part: "data", Copy: "data", Rest: "data"}
+"""Which field travels as Arrow."""
+_FORMS: Final[Mapping[type, Any]] = {Chunks: _Chunks, Stage: _Stage}
+_KINDS: Final[Mapping[str, type]] = {kind.__name__: kind for kind in get_args(Message)}
+_HEAD: Final = msgspec.json.Decoder(_Head)
+DECODERS: Final[Mapping[str, msgspec.json.Decoder[Any]]] = {
+    name: msgspec.json.Decoder(_FORMS.get(kind, kind)) for name, kind in _KINDS.items()
+}
+"""Of the body of every message."""
+
+
 # --------------------------------------------------------------------------- writing
 
 
 def encode(envelope: Envelope) -> Wire:
     """Write an envelope."""
-    body, kind = envelope.body, type(envelope.body).__name__
-    fields: Any = body
-    batch = None
-    if isinstance(body, Chunks):
-        fields, batch = _write_chunks(body)
-    elif isinstance(body, Stage):
-        fields, batch = _write_stage(body)
-    elif isinstance(body, Put):
-        fields = (body.task, body.tenure, body.target, body.blob is not None, body.checksum)
-        batch = None if body.blob is None else _blob(body.blob)
-    elif isinstance(body, Part):
-        fields = (body.task, body.tenure, body.offset, body.total, body.checksum)
-        batch = _blob(body.data)
-    elif isinstance(body, Copy | Rest):
-        fields = (body.task, body.tenure, body.copy, body.number, body.checksum)
-        batch = _blob(body.data)
-    head = (kind, *envelope[:5], fields)
-    return Wire(json.dumps(head, separators=(",", ":"), default=_plain).encode(), batch)
+    body: Any = envelope.body
+    kind, batch = type(body), None
+    if kind is Chunks:
+        body, batch = _write_chunks(body)
+    elif kind is Stage:
+        body, batch = _write_stage(body)
+    elif kind in _BLOBS:
+        field = _BLOBS[kind]
+        data = getattr(body, field)
+        if data is not None:
+            body, batch = body._replace(**{field: b""}), _blob(data)
+    return Wire(_ENCODER.encode((kind.__name__, *envelope[:5], body)), batch)
 
 
 def _plain(value: Any) -> Any:
-    """Write a table: the one value in a message that is no tuple."""
-    if isinstance(value, Table):
-        a = value.assignment
-        return {
-            "assignment": [a.tasks, a.runs, a.nodes, a.epoch],
-            "incoming": value.incoming,
-            "terms": value.terms,
-            "members": dict(value.members),
-            "servers": dict(value.servers),
-            "closed": value.closed,
-            "addresses": dict(value.addresses),
-        }
+    """Write a mapping that is no dict."""
+    if isinstance(value, Mapping):
+        return dict(value)
     raise TypeError(f"{type(value).__name__} cannot travel")
+
+
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=_plain)
 
 
 def _write_chunks(body: Chunks) -> tuple[Any, Any]:
@@ -122,25 +171,25 @@ def _write_chunks(body: Chunks) -> tuple[Any, Any]:
     items = []
     for c, at in zip(body.chunks, starts, strict=True):
         marks: Any = c.rows.marks
+        shared: tuple[Any, ...] = ()
         if isinstance(marks, Marks):
             book, _ = books.setdefault(id(marks.sources), (len(books), marks.sources))
-            marks = (book, *marks.counts)
+            marks, shared = (), (marks.counts, book)
         items.append(
-            (c.feeder, c.incarnation, c.task, c.number, c.first, c.last, c.size, at, marks)
+            (c.feeder, c.incarnation, c.task, c.number, c.first, c.last, c.size, at, marks, *shared)
         )
     return (body.rerouted, items, [sources for _, sources in books.values()]), batch
 
 
 def _write_stage(body: Stage) -> tuple[Any, Any]:
     if not body.items:
-        return (body.reply_to, ()), None
+        return _Stage(body.reply_to, ()), None
     batch, starts = joined([item.rows for item in body.items])
     items = [
-        (i.query, i.batch, i.partition, i.attempt, i.task, i.tally, i.size, at, i.rows.count,
-         i.rows.watermark)
+        _Staged(*i[:5], i.tally, i.size, at, i.rows.count, i.rows.watermark)
         for i, at in zip(body.items, starts, strict=True)
-    ]  # fmt: skip
-    return (body.reply_to, items), batch
+    ]
+    return _Stage(body.reply_to, tuple(items)), batch
 
 
 def _blob(data: bytes) -> Any:
@@ -179,39 +228,34 @@ def decode(header: Any, batch: Any, schema: Any = None) -> Envelope:
 def _decode(header: bytes, batch: Any, schema: Any) -> Envelope:
     if len(header) > HEADER_BYTES_MAX:
         raise ValueError(f"a header of {len(header)} bytes")
-    kind, sender, incarnation, to, to_incarnation, epoch, fields = json.loads(header)
-    body: Any
-    if kind == "Chunks":
-        body = _read_chunks(fields, _checked(batch, schema) if batch is not None else None)
-    elif kind == "Stage":
-        body = _read_stage(fields, _checked(batch, schema) if batch is not None else None)
-    elif kind == "Put":
-        body = _read_put(fields, batch)
-    elif kind == "Part":
-        body = _read_part(fields, batch)
-    elif kind == "Acks":
-        if batch is not None:
-            raise ValueError("Acks have no rows")
-        body = _read_acks(fields)
-    elif kind == "Copy":
-        body = Copy(*_read_copy(fields, batch))
-    elif kind == "Rest":
-        body = Rest(*_read_copy(fields, batch))
-    else:
-        if batch is not None:
-            raise ValueError(f"{kind} has no rows")
-        body = READERS[kind](fields)
-    return Envelope(
-        read_name(sender),
-        read_int(incarnation),
-        read_name(to),
-        read_int(to_incarnation),
-        read_epoch(epoch),
-        body,
-    )
+    head = _HEAD.decode(header)
+    kind, body = _KINDS[head.kind], DECODERS[head.kind].decode(head.body)
+    if kind is Chunks:
+        body = _read_chunks(body, _checked(batch, schema))
+    elif kind is Stage:
+        body = _read_stage(body, _checked(batch, schema))
+    elif kind in _BLOBS:
+        body = _with_blob(body, _BLOBS[kind], batch)
+    elif batch is not None:
+        raise ValueError(f"{head.kind} has no rows")
+    elif kind is Grant:
+        body = _with_table(body)
+    elif kind is Welcome:
+        body = body._replace(grant=_with_table(body.grant))
+    return Envelope(*head[1:6], body)
+
+
+def _with_table(grant: Grant) -> Grant:
+    """Read the table, the one value in a message that is no tuple."""
+    table = msgspec.convert(grant.table, Table | None)
+    if table is not None and table.fault is not None:
+        raise ValueError(table.fault)
+    return grant._replace(table=table)
 
 
 def _checked(batch: Any, schema: Any) -> Any:
+    if batch is None:
+        return None
     if schema is None:
         raise ValueError("no rows are expected here")
     if not batch.schema.equals(schema):
@@ -220,75 +264,35 @@ def _checked(batch: Any, schema: Any) -> Any:
     return batch
 
 
-def _rows(batch: Any, start: Any, count: int, marks: Sequence[Mark]) -> Rows:
-    if batch is None or not 0 <= read_int(start) <= start + count <= batch.num_rows or count < 0:
-        raise ValueError("rows outside of the batch")
-    return Rows(batch, start, count, marks)
-
-
-def _read_chunks(fields: Any, batch: Any) -> Chunks:
-    rerouted, items, books = fields
-    starts = [item[7] for item in read_list(items)]
-    ends = [*starts[1:], batch.num_rows if batch is not None else 0]
-    _check_numbers(items, books)
-    found = []
-    for item, end in zip(items, ends, strict=True):
-        feeder, incarnation, task, number, first, last, size, start, given = item
-        marks: Sequence[Mark]
-        if given and type(given[0]) is int:
-            marks = _shared(books, given, first, last)
-        elif given:
-            marks = tuple(map(Mark._make, given))
-            _check_marks(marks, first, last)
-        else:
-            marks = ()
-        if not marks and not read_name(feeder).startswith("loop/"):
-            raise ValueError("a chunk has no marks")
-        rows = _rows(batch, start, end - start, marks)
-        told = marks.counts if isinstance(marks, Marks) else map(ROWS_OF, marks)
-        if marks and sum(told) != rows.count:
-            raise ValueError("marks and rows differ")
-        found.append(Chunk(read_name(feeder), incarnation, task, number, first, last, rows, size))
-    return Chunks(tuple(found), read_bool(rerouted))
-
-
-def _check_numbers(items: list[Any], books: Any) -> None:
-    """Check all numbers of all chunks of a message in one go: there are a dozen in each."""
-    numbers: list[Any] = []
-    for item in items:
-        numbers += item[1:8]
-        marks = read_list(item[8])
-        if marks and type(marks[0]) is int:
-            numbers += marks
-        else:
-            for mark in marks:
-                numbers += read_list(mark)
-    for sources in read_list(books):
-        offsets = [offset for offset, _ in read_list(sources)]
-        if any(a >= b for a, b in pairwise(offsets)):
+def _read_chunks(body: _Chunks, batch: Any) -> Chunks:
+    for sources in body.books:
+        if any(a[0] >= b[0] for a, b in pairwise(sources)):
             raise ValueError("the offsets of source batches do not ascend")
-        for source in sources:
-            numbers += read_list(source)
-    if numbers:
-        read_ints(numbers)
+    bounds = [chunk.start for chunk in body.chunks]
+    bounds.append(batch.num_rows if batch is not None else 0)
+    if bounds[0] < 0 or any(a > b for a, b in pairwise(bounds)) or (body.chunks and batch is None):
+        raise ValueError("rows outside of the batch")
+    found = []
+    for chunk, end in zip(body.chunks, bounds[1:], strict=True):
+        feeder, incarnation, task, number, first, last, size, start, marks, counts, book = chunk
+        told: Sequence[Mark] = marks
+        if counts:
+            told = _shared(body.books, book, counts, first, last)
+        elif marks:
+            _check_marks(marks, first, last)
+        elif not feeder.startswith("loop/"):
+            raise ValueError("a chunk has no marks")
+        if told and sum(counts or map(ROWS_OF, marks)) != end - start:
+            raise ValueError("marks and rows differ")
+        rows = Rows(batch, start, end - start, told)
+        found.append(Chunk(feeder, incarnation, task, number, first, last, rows, size))
+    return Chunks(tuple(found), body.rerouted)
 
 
-def _read_acks(fields: Any) -> Acks:
-    feeder, items = fields
-    numbers: list[Any] = []
-    for task, term, incarnation, applied, durable in read_list(items):
-        generation, number = read_list(term)
-        numbers += (task, generation, number, incarnation, applied, durable)
-    if numbers and min(read_ints(numbers)) < 0:
-        raise ValueError("a number of an acknowledgement is negative")
-    return Acks(
-        read_name(feeder), tuple([Ack(t, Epoch(*term), i, a, d) for t, term, i, a, d in items])
-    )
-
-
-def _shared(books: list[Any], given: list[int], first: int, last: int) -> Marks:
+def _shared(
+    books: Sequence[Any], book: int, counts: tuple[int, ...], first: int, last: int
+) -> Marks:
     """Read marks that name one of the message's books of source batches."""
-    book, *counts = given
     if book < 0 or len(books[book]) != len(counts) or min(counts) < 0 or not any(counts):
         raise ValueError("marks do not fit the source batches that they name")
     marks = Marks(books[book], counts)
@@ -310,39 +314,24 @@ def _check_marks(marks: tuple[Mark, ...], first: int, last: int) -> None:
         raise ValueError("the offsets of a chunk are not those of its marks")
 
 
-def _read_stage(fields: Any, batch: Any) -> Stage:
-    reply_to, items = fields
+def _read_stage(body: _Stage, batch: Any) -> Stage:
     found = []
-    for query, number, partition, attempt, task, tally, size, start, count, watermark in read_list(
-        items
-    ):
-        marks = () if watermark is None else (Mark(0, 0, read_int(watermark)),)
-        rows = _rows(batch, start, read_int(count), marks)
-        numbers = read_int(number), read_int(partition), read_int(attempt), read_int(task)
-        found.append(Staged(read_name(query), *numbers, rows, read_int(tally), read_int(size)))
-    return Stage(tuple(found), read_name(reply_to))
+    for item in body.items:
+        start, length = item.start, item.length
+        if batch is None or not 0 <= start <= start + length <= batch.num_rows or length < 0:
+            raise ValueError("rows outside of the batch")
+        marks = () if item.watermark is None else (Mark(0, 0, item.watermark),)
+        rows = Rows(batch, start, length, marks)
+        found.append(Staged(*item[:5], rows, item.tally, item.size))
+    return Stage(tuple(found), body.reply_to)
 
 
-def _read_put(fields: Any, batch: Any) -> Put:
-    task, tenure, target, full, check = fields
-    if read_bool(full) != (batch is not None):
+def _with_blob(body: Any, field: str, batch: Any) -> Any:
+    """Put the bytes beside the header into the place that it keeps for them."""
+    kept = getattr(body, field)
+    if kept or (kept is None) != (batch is None):
         raise ValueError("a state is missing, or is where none should be")
-    blob = _unblob(batch) if full else None
-    return Put(read_int(task), read_epoch(tenure), read_epoch(target), blob, read_int(check))
-
-
-def _read_part(fields: Any, batch: Any) -> Part:
-    task, tenure, offset, total, check = fields
-    data = _unblob(batch)
-    return Part(
-        read_int(task), read_epoch(tenure), read_int(offset), read_int(total), data, read_int(check)
-    )
-
-
-def _read_copy(fields: Any, batch: Any) -> tuple[int, Epoch, int, int, bytes, int]:
-    task, tenure, copy, number, check = fields
-    numbers = read_int(copy), read_int(number)
-    return read_int(task), read_epoch(tenure), *numbers, _unblob(batch), read_int(check)
+    return body if batch is None else body._replace(**{field: _unblob(batch)})
 
 
 def _unblob(batch: Any) -> bytes:

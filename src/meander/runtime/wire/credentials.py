@@ -1,4 +1,16 @@
-"""What a process shows at every door: the deployment's token, and a certificate where there is TLS.
+"""What a process shows at every door: that it knows the deployment's token, and a certificate with TLS.
+
+The token itself crosses no connection. Whoever dials sends a nonce; whoever listens answers with one
+of its own and a proof that it knows the token. Only then every call shows a pass, which is good at
+that one server and worthless anywhere else:
+
+    dials ──── nonce c ────────────────────────────────► listens
+          ◄─── nonce s, HMAC(token, "server" c s port) ─           (checked, else hung up)
+          ──── HMAC(token, "pass" s port), on every call ►         (compared, else refused)
+
+The port is in both: a stranger who has taken the port of a process that died cannot pass the question
+on to one that lives, and has no use for a pass to the dead. `s` is made once per server, so that a
+call costs one comparison and no book of sessions is kept.
 
 Without certificates connections are plain TCP: for one machine, where only its own users could listen.
 With them every connection is TLS, both sides show a certificate that the deployment's own authority
@@ -10,8 +22,11 @@ one server name, which clients insist on, and no other authority is trusted.
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
+import re
+import secrets
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -26,6 +41,15 @@ os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 TOKEN_HEADER: Final = "x-meander-token"
 LOOPBACK: Final = "127.0.0.1"
+PASS_HEADER: Final = "x-meander-pass"
+CHALLENGE: Final = "challenge"
+"""The one action that is answered to everybody."""
+NONCE_BYTES: Final = 32
+GREET_S_MAX: Final = 10.0
+"""How long a server may take to prove that it is ours."""
+STRANGER: Final = (
+    "whoever listens at {} does not know the token: it belongs to another deployment, or to none"
+)
 SCHEME: Final = "meander://"
 """Of the URI in a certificate: `meander://<run>/<kind>/<name>`."""
 
@@ -66,8 +90,12 @@ class Credentials:
         """
         return f"{'grpc+tls' if self.secure else 'grpc'}://{address}"
 
-    def connect(self, address: str, **options: Any) -> Any:
-        """Make a Flight client; nothing is dialled yet."""
+    def connect(self, address: str, *, greet_s: float = GREET_S_MAX, **options: Any) -> Any:
+        """Dial, have the other side prove that it is ours, and give a Flight client for its calls.
+
+        Raises:
+            FlightUnauthenticatedError: if it cannot; it has been shown nothing.
+        """
         if self.secure:
             options |= {
                 "tls_root_certs": self.authority.encode(),
@@ -75,12 +103,41 @@ class Credentials:
                 "private_key": self.key.encode(),
                 "override_hostname": self.server_name,
             }
-        return flight.connect(self.location(address), **options)
+        shows = _Shows()
+        client = flight.connect(self.location(address), middleware=[shows], **options)
+        try:
+            shows.headers = {PASS_HEADER: self._greet(client, address, greet_s)}
+        except BaseException:
+            client.close()
+            raise
+        return client
+
+    def _greet(self, client: Any, address: str, greet_s: float) -> str:
+        """Challenge whoever listens there; give the pass for its calls."""
+        mine, port = secrets.token_bytes(NONCE_BYTES), int(address.rpartition(":")[2])
+        action = flight.Action(CHALLENGE, mine)
+        answers = list(client.do_action(action, self.call(greet_s)))
+        found = answers[0].body.to_pybytes() if len(answers) == 1 else b""
+        theirs, proof = found[:NONCE_BYTES], found[NONCE_BYTES:]
+        if not hmac.compare_digest(proof, self.prove(mine, theirs, port)):
+            raise flight.FlightUnauthenticatedError(STRANGER.format(address))
+        return self.pass_to(theirs, port)
+
+    def prove(self, theirs: bytes, mine: bytes, port: int) -> bytes:
+        """Prove to whoever sent a nonce that the server at a port knows the token."""
+        return self._sign(b"server", theirs, mine, port)
+
+    def pass_to(self, nonce: bytes, port: int) -> str:
+        """Make what every call to the server with that nonce, at that port, shows."""
+        return self._sign(b"pass", b"", nonce, port).hex()
+
+    def _sign(self, what: bytes, first: bytes, second: bytes, port: int) -> bytes:
+        text = b"".join([what, first, second, port.to_bytes(4, "big")])
+        return hmac.digest(self.token.encode(), text, "sha256")
 
     def call(self, timeout_s: float | None = None) -> Any:
-        """Give the options of a call: the token, and how long it may take."""
-        headers = [(TOKEN_HEADER.encode(), self.token.encode())]
-        return flight.FlightCallOptions(timeout=timeout_s, headers=headers)
+        """Give the options of a call: how long it may take."""
+        return flight.FlightCallOptions(timeout=timeout_s)
 
     def server_options(self) -> dict[str, Any]:
         """Give what a Flight server needs to show its certificate and to insist on the client's."""
@@ -109,6 +166,30 @@ class Credentials:
             raise InputError("these are no credentials of a deployment") from None
 
 
+class _Pass(flight.ClientMiddleware):  # type: ignore[misc]
+    """Shows the pass in one call."""
+
+    def __init__(self, headers: dict[str, str]) -> None:
+        super().__init__()
+        self._headers = headers
+
+    def sending_headers(self) -> dict[str, str]:
+        """Give the headers."""
+        return self._headers
+
+
+class _Shows(flight.ClientMiddlewareFactory):  # type: ignore[misc]
+    """Shows the pass in every call of a client, once there is one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.headers: dict[str, str] = {}
+
+    def start_call(self, info: Any) -> _Pass:
+        """A call begins."""
+        return _Pass(self.headers)
+
+
 def identity_of(run: str, kind: str, name: str) -> str:
     """Write what a certificate says of its holder.
 
@@ -118,8 +199,23 @@ def identity_of(run: str, kind: str, name: str) -> str:
     return f"{SCHEME}{run}/{kind}/{quote(name, safe='/@')}"
 
 
+_OWN: Final = re.compile(r"(master|loop|@.*|server@.*|n[0-9]+|[xr][0-9]+-.*)(/.*)?", re.DOTALL)
+"""What the deployment calls its own: the master, loops, the store, state servers, nodes."""
+
+
+def may_feed_as(name: str) -> bool:
+    """Tell whether a feeder may bear a name: any that the deployment does not use itself.
+
+    >>> [name for name in ("words", "n1", "master", "loop/3", "x1-2", "news", "") if may_feed_as(name)]
+    ['words', 'news']
+    """
+    return bool(name) and _OWN.fullmatch(name) is None
+
+
 def may_speak_as(identity: str, run: str, peer: str) -> bool:
-    """Tell whether a certificate's holder may call itself a peer: by its name, or one below it.
+    """Tell whether a certificate's holder may call itself a peer.
+
+    It may by its name; a feeder also by one below it, but by none that is the deployment's own.
 
     >>> may_speak_as("meander://r1/node/n3", "r1", "n3")
     True
@@ -127,12 +223,17 @@ def may_speak_as(identity: str, run: str, peer: str) -> bool:
     False
     >>> may_speak_as("meander://r1/feeder/query", "r1", "query/4")
     True
+    >>> may_speak_as("meander://r1/feeder/master", "r1", "master")
+    False
     """
     head = f"{SCHEME}{run}/"
     if not identity.startswith(head):
         return False
-    name = unquote(identity.removeprefix(head).partition("/")[2])
-    return bool(name) and (peer == name or peer.startswith(name + "/"))
+    kind, _, quoted = identity.removeprefix(head).partition("/")
+    name = unquote(quoted)
+    if kind != "feeder":
+        return bool(name) and peer == name
+    return may_feed_as(peer) and (peer == name or peer.startswith(name + "/"))
 
 
 def is_loopback(host: str) -> bool:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 from typing import Any
 
 from meander.protocol.messages import (
+    MASTER,
     Chunks,
     Copy,
     Envelope,
@@ -38,6 +40,8 @@ class Inbox:
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[tuple[Any, int]] = queue.SimpleQueue()
+        self._master: deque[Any] = deque()
+        """What the master has sent: it is heard before all else."""
         self._lock = threading.Lock()
         self._came = 0
         """Bytes that were put, in all; under the lock."""
@@ -56,6 +60,10 @@ class Inbox:
 
     def put(self, event: Any) -> None:
         """Hand in an event."""
+        if type(event) is Envelope and event.sender == MASTER:
+            self._master.append(event)
+            self._queue.put((None, 0))  # wakes whoever waits
+            return
         size = size_of(event)
         if size:
             with self._lock:
@@ -63,16 +71,20 @@ class Inbox:
         self._queue.put((event, size))
 
     def get(self, timeout: float) -> Any:
-        """Take the oldest; wait for one. Raises queue.Empty."""
+        """Take the oldest, or None if it is the master who has sent; wait. Raises queue.Empty."""
         event, size = self._queue.get(timeout=timeout)
         self._went += size
         return event
 
     def get_nowait(self) -> Any:
-        """Take the oldest. Raises queue.Empty."""
+        """Take the oldest, or None if it is the master who has sent. Raises queue.Empty."""
         event, size = self._queue.get_nowait()
         self._went += size
         return event
+
+    def from_master(self) -> Any:
+        """Take the oldest that the master has sent; None: there is nothing."""
+        return self._master.popleft() if self._master else None
 
 
 def size_of(event: Any) -> int:

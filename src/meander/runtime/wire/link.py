@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from meander.protocol.messages import Envelope
+from meander.runtime.wire.auth import FINAL
 from meander.runtime.wire.codec import BLOB, encode
 
 if TYPE_CHECKING:
@@ -88,7 +89,11 @@ class PeerLink:
 
     def _write(self, envelope: Envelope) -> None:
         """Write one envelope; one that cannot be written is dropped, and the next dials again."""
-        wire = encode(envelope)
+        try:
+            wire = encode(envelope)
+        except Exception as error:  # of one message; those behind it shall not wait for ever
+            self._transport.unwritten(envelope, error)
+            return
         writer = self._open(BLOB if wire.batch is None else wire.batch.schema)
         if writer is None:
             self._transport.dropped += 1
@@ -125,9 +130,9 @@ class PeerLink:
     def _failed(self, error: Exception) -> None:
         self._transport.dropped += 1
         self.failures += 1
-        text = str(error)
-        if "refused: " in text or isinstance(error, flight.FlightUnauthenticatedError):
-            self._transport.refusals[self.address] = text.split(". Detail:", maxsplit=1)[0]
+        final = getattr(error, "extra_info", b"") == FINAL
+        if final or isinstance(error, flight.FlightUnauthenticatedError):
+            self._transport.refusals[self.address] = str(error).split(". Detail:", maxsplit=1)[0]
         self._hang_up()
         with self._wake:
             if not self._leaving:

@@ -18,15 +18,17 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from meander.model import Int
+
 
 class Mark(NamedTuple):
     """Neighbouring rows of one source batch."""
 
-    offset: int
+    offset: Int
     """Of the source batch."""
-    rows: int
+    rows: Int
     """0: this is a watermark."""
-    due_us: int
+    due_us: Int
     """When they should have been on their way, in microseconds since 1970: latency counts from
     there, so that a feeder which was held up does not flatter the result. Of a watermark: its feeder's
     latest event time."""

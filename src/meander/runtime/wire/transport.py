@@ -4,21 +4,26 @@
           (never waits)  one per peer     one per peer and schema    (of the peer's server)
 
 Rules of the file
-  1. A stream begins with who opens it: run, process, incarnation, address, versions. The token is in
-     the call's headers and is checked before anything else is read (`doors`); with TLS the name must
-     be that of the certificate.
+  1. A stream begins with who opens it: run, process, incarnation, address, versions. Before anything
+     else is read, the call has shown that its sender knows the token (`doors`); with TLS the name
+     must be that of the certificate.
   2. A queue is bounded by bytes and messages; what does not fit is dropped and counted. So is what
      was under way on a stream that broke. The protocol asks again for all that matters.
-  3. The end of a stream that somebody opened to us is an event, `PeerLost`: sockets of a dead process
-     are closed by its kernel, so it comes within milliseconds.
+  3. The death of a process that had opened streams to us is an event, `PeerLost`. Its kernel closes
+     its sockets, so the last stream ends within milliseconds; but streams of the living break, too.
+     So whoever was at the other end is asked at its address: it is lost if nobody answers there in
+     its name (`pulse`). One that lives dials again when it has something to say.
   4. The reader of a stream waits while the inbox is full; Flight's flow control then holds the writer,
      and no other stream.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
+import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -26,21 +31,20 @@ import pyarrow as pa
 from pyarrow import flight
 
 from meander.errors import MalformedMessage
-from meander.protocol.messages import Envelope, Event, PeerId, PeerLost
-from meander.runtime.wire.auth import Door, host_of
+from meander.model import NAME_CHARS_MAX
+from meander.protocol.messages import MASTER, Envelope, Event, PeerId, PeerLost
+from meander.runtime.wire.auth import FINAL, Door, host_of
 from meander.runtime.wire.codec import HEADER_BYTES_MAX, decode
 from meander.runtime.wire.credentials import LOOPBACK, Credentials
 from meander.runtime.wire.link import PeerLink
 from meander.runtime.wire.publisher import TablePublisher
-from meander.runtime.wire.typed import NAME_CHARS_MAX
-from meander.runtime.wire.version import versions
+from meander.runtime.wire.pulse import WHO, Pulse, look
+from meander.runtime.wire.version import REQUEST_BYTES_MAX, versions
 
 WELCOME: Final = b"welcome"
 """What a stream is answered that is taken: whoever opened it knows at once if it was not."""
 PEERS_MAX: Final = 20_000
 """Whose addresses are remembered; the simulator's largest cluster has half as many."""
-REQUEST_BYTES_MAX: Final = 16 * 2**20
-"""Of a question from outside the protocol; one that names a million tasks has about 10 MiB."""
 
 Answer: TypeAlias = Callable[[Mapping[str, Any]], Any]
 """Serves a request from outside the protocol: takes its fields, gives a batch reader or a table."""
@@ -84,6 +88,9 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
 
     def do_action(self, context: Any, action: Any) -> Any:
         """Answer a request for facts, as JSON."""
+        proof = self._transport.door.challenged(context, action)
+        if proof is not None:
+            return [proof]
         self._transport.door.admit(context)
         self._transport.door.check_order(context, action.type)
         return [json.dumps(self._transport.facts(action.type, action.body)).encode()]
@@ -122,10 +129,11 @@ class Transport:
         self.credentials = Credentials.of(credentials)
         self.door = Door(self.credentials, run, peer)
         self.server = Server(self, host, self.credentials)
+        self.door.open(self.server.port)
         self.identity = Identity(run, peer, incarnation, f"{host}:{self.server.port}")
         self.answers: dict[str, Answer] = {}
         """Who serves which kind of DoGet ticket."""
-        self.actions: dict[str, Answer] = {}
+        self.actions: dict[str, Answer] = {WHO: self._who}
         self.dropped = 0
         """Messages that found no room or no way."""
         self.malformed = 0
@@ -135,8 +143,17 @@ class Transport:
         self._lock = threading.Lock()
         self._met: dict[PeerId, tuple[int, str]] = {}
         """Whoever dialled us: incarnation and address, the newest of each id."""
+        self._streams: Counter[tuple[PeerId, int]] = Counter()
+        """How many streams each peer, under each incarnation, has open to us."""
+        self._leaving = False
         self._stopping = threading.Event()
         self.board = board
+        # A Flight server that is freed with an open stream waits for its end, and its thread for the
+        # interpreter: a program that forgets to close would never end. (Threads cannot be started as
+        # late as that, so this one waits from the start.)
+        self._stopper = threading.Thread(target=self._shut_down, name="shutdown", daemon=True)
+        self._stopper.start()
+        atexit.register(self.close)
 
     @property
     def address(self) -> str:
@@ -171,14 +188,22 @@ class Transport:
         """Dial these in advance; hang up on others that have nothing to send."""
         for address in addresses:
             self.link(address)
-        for address in [a for a in self._links if a not in addresses]:
-            self._links[address].leave()
+        with self._lock:
+            others = [link for address, link in self._links.items() if address not in addresses]
+        for link in others:
+            link.leave()
 
     def forget(self, link: PeerLink) -> None:
         """A connection has ended."""
         with self._lock:
             if self._links.get(link.address) is link:
                 del self._links[link.address]
+
+    def unwritten(self, envelope: Envelope, error: Exception) -> None:
+        """A message cannot be put into words: a bug of ours, of which one line shall speak."""
+        self.dropped += 1
+        what = f"to send {type(envelope.body).__name__}, which cannot be written: {error!r}"
+        self.door.refusals.note(envelope.to, what, logging.ERROR)
 
     # ------------------------------------------------------------------ receiving
 
@@ -192,17 +217,36 @@ class Transport:
             self.door.refusals.note(host_of(context.peer()), str(error))
             raise
         writer.write(WELCOME)
+        with self._lock:
+            self._streams[peer, incarnation] += 1
         try:
             while not self._stopping.is_set():
-                while self._full() and not self._stopping.is_set():
+                # The master is read at any time: its leases must not wait behind rows.
+                while peer != MASTER and self._full() and not self._stopping.is_set():
                     self._stopping.wait(0.001)
                 chunk = reader.read_chunk()
                 self._take(peer, chunk)
         except (StopIteration, pa.ArrowException):
             pass
         finally:
-            if not self._stopping.is_set():
-                self._deliver(PeerLost(peer, incarnation))
+            self._stream_ended(peer, incarnation, address)
+
+    def _stream_ended(self, peer: PeerId, incarnation: int, address: str) -> None:
+        """Look whether a peer without a stream still lives, and tell its death."""
+        with self._lock:
+            self._streams[peer, incarnation] -= 1
+            if self._streams[peer, incarnation] > 0:
+                return
+            del self._streams[peer, incarnation]
+        found = look(self.credentials, address, peer, incarnation, self._stopping)
+        if found is Pulse.DEAD and not self._stopping.is_set():
+            self._deliver(PeerLost(peer, incarnation))
+
+    def _who(self, _: Mapping[str, Any]) -> dict[str, Any]:
+        """Say that we live, unless we are about to end."""
+        if self._leaving:
+            raise flight.FlightUnavailableError(f"{self.identity.peer} hangs up")
+        return {"peer": self.identity.peer, "incarnation": self.identity.incarnation}
 
     def _take(self, peer: PeerId, chunk: Any) -> None:
         header = chunk.app_metadata or b""
@@ -229,9 +273,13 @@ class Transport:
             theirs = dict(facts["versions"])
             run = facts["run"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise flight.FlightServerError(f"refused: no greeting of Meander ({error})") from None
+            raise flight.FlightServerError(
+                f"refused: no greeting of Meander ({error})", FINAL
+            ) from None
         if run != self.identity.run:
-            raise flight.FlightServerError(f"refused: this is run {self.identity.run}, not {run}")
+            raise flight.FlightServerError(
+                f"refused: this is run {self.identity.run}, not {run}", FINAL
+            )
         mine = versions()
         wrong = [
             f"{k} {theirs.get(k)} there, {v} here" for k, v in mine.items() if theirs.get(k) != v
@@ -239,7 +287,8 @@ class Transport:
         if wrong:
             raise flight.FlightServerError(
                 f"refused: {peer} runs other versions than {self.identity.peer} "
-                f"({'; '.join(wrong)}): install the same ones on all hosts"
+                f"({'; '.join(wrong)}): install the same ones on all hosts",
+                FINAL,
             )
         return peer, incarnation, address
 
@@ -277,9 +326,12 @@ class Transport:
 
     def close(self, patience_s: float = 0.5) -> None:
         """Write what is queued for a moment, then hang up."""
+        atexit.unregister(self.close)
+        self._leaving = True
         if self.board is not None:
             self.board.close()
-        links = list(self._links.values())
+        with self._lock:
+            links = list(self._links.values())
         for link in links:
             link.leave()
         for link in links:
@@ -287,10 +339,12 @@ class Transport:
         self._stopping.set()
         for link in links:
             link.cut()
-        # Flight waits for open streams to end; peers that live on end theirs when they hear of it.
-        stopper = threading.Thread(target=self.server.shutdown, name="shutdown", daemon=True)
-        stopper.start()
-        stopper.join(patience_s / 2)
+        self._stopper.join(patience_s / 2)
+
+    def _shut_down(self) -> None:
+        """Wait for the end; Flight waits for streams that peers who live on have still open."""
+        self._stopping.wait()
+        self.server.shutdown()
 
 
 def _fields(raw: bytes) -> dict[str, Any]:

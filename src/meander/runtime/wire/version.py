@@ -8,8 +8,10 @@ from importlib.metadata import version
 
 from meander import __version__
 
-WIRE = 1
+WIRE = 2
 """Raised with every change of the wire format."""
+REQUEST_BYTES_MAX = 16 * 2**20
+"""What a request may have; one that names a million tasks has about 10 MiB."""
 
 
 @cache

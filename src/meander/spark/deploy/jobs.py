@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+CANCELLED = "cancelled"
+"""What is told of a job that was."""
 CANCEL_S_MAX = 8.0
 """How long a cancelled job may take to end: Spark polls for 2 s, then waits 2 s, then kills."""
 CANCEL_POLL_S = 0.05
@@ -88,6 +90,7 @@ class SparkJobs:
         self._properties = context._jsc.sc().getLocalProperties().clone()
         self._jobs: dict[str, _Job] = {}
         self._lock = Lock()
+        self._closed = False
         _OPEN.add(self)
 
     def start(self, name: str, payload: bytes, told: Callable[[Ending], None]) -> None:
@@ -96,7 +99,8 @@ class SparkJobs:
         Args:
             name: unique in this run.
             payload: the function and its arguments.
-            told: called once, in a thread of its own, when the function has ended.
+            told: called once, in a thread of its own, when the function has ended. After `close`
+                nothing is started, and it is told at once that this was cancelled.
 
         Raises:
             InputError: for a name that was used before.
@@ -105,7 +109,12 @@ class SparkJobs:
         with self._lock:
             if name in self._jobs:
                 raise InputError(f"{name} was started before: names are not used twice in a run")
-            self._jobs[name] = job
+            closed = self._closed
+            if not closed:
+                self._jobs[name] = job
+        if closed:
+            told(Ending(name, None, CANCELLED))
+            return
         # A daemon thread: it blocks in Spark, and must not keep the interpreter from its end.
         Thread(target=self._run, args=(job,), daemon=True, name=job.group).start()
 
@@ -142,6 +151,8 @@ class SparkJobs:
 
     def close(self, grace_s: float = 0.0) -> tuple[str, ...]:
         """Wait for what is ending, cancel the rest, and name what is still there even then."""
+        with self._lock:
+            self._closed = True
         limit = time.monotonic() + grace_s
         for name in self.running():
             self.wait(name, max(0.0, limit - time.monotonic()))
@@ -167,7 +178,7 @@ class SparkJobs:
             ending = self._collect(job)
         except BaseException as error:  # a job that could not run is an ending like others
             stopped = "the SparkContext was stopped" if self.context._jsc is None else ""
-            why = "cancelled" if job.cancelled else stopped or _told(error)
+            why = CANCELLED if job.cancelled else stopped or _told(error)
             ending = Ending(job.name, None, why)
         try:
             job.told(ending)
@@ -176,6 +187,7 @@ class SparkJobs:
         finally:
             if job.cancelled:
                 self._await_death(job)
+            job.payload = b""  # up to 64 MiB; names are kept, since none is used twice
             job.done.set()
 
     def _await_death(self, job: _Job) -> None:

@@ -22,15 +22,13 @@ from meander.runtime.roles.entry import run_feeder
 from meander.runtime.roles.nursery import run
 from meander.runtime.wire.credentials import LOOPBACK
 from meander.spark.cluster import session_check as ground
-from meander.spark.deploy.jobs import Ending, SparkJobs, pickled
+from meander.spark.deploy.jobs import CANCELLED, Ending, SparkJobs, pickled
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
 log = logging.getLogger(__name__)
 
-CANCELLED = "cancelled"
-"""What `jobs` says of a job that was."""
 RESTARTS_MAX = 5
 """A source whose process is lost more often is given up: something kills it again and again."""
 
@@ -114,7 +112,7 @@ class SourceTask:
             self.job = f"{self._name}-{self.restarts}"
             self._jobs.start(self.job, self._payload, self.tell)
             return
-        self._exit = found
+        self._exit, self._payload = found, b""
         self._over.set()
 
     @property

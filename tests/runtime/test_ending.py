@@ -1,0 +1,82 @@
+"""How a deployment ends, and a program that has one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from runtime_kit import Stream, children, until
+
+from meander.operators import WordCount
+from meander.runtime.driver.driver import Driver
+
+FORGETFUL = """
+import pyarrow as pa
+from meander.operators import WordCount
+from meander.runtime.driver.driver import Driver
+driver = Driver(WordCount(), tasks=8, nodes=2)
+driver.start()
+feeder = driver.feeder("f")
+feeder.feed(pa.record_batch({"word": ["a", "b"]}))
+feeder.flush()
+print("fed", flush=True)
+{ending}
+"""
+END_S_MAX = 30.0
+"""Ten seconds on a machine that has nothing else to do."""
+
+
+def test_a_program_that_forgets_to_stop_ends() -> None:
+    """Before, it waited for ever: for streams whose threads waited for the interpreter."""
+    ends({"ending": ""}, 0)
+
+
+def test_a_program_that_fails_before_it_stops_ends() -> None:
+    ends({"ending": "raise SystemExit(3)"}, 3)
+
+
+def ends(script: dict[str, str], code: int) -> None:
+    text = FORGETFUL.replace("{ending}", script["ending"])
+    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as program:
+        try:
+            assert program.stdout is not None
+            assert program.stdout.readline() == b"fed\n"
+            started = children(program.pid)
+            assert len(started) >= 3
+            assert program.wait(END_S_MAX) == code
+        finally:
+            program.kill()
+    until(lambda: not [pid for pid in started if alive(pid)])
+
+
+def alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_deployment_that_is_stopped_has_lost_nothing() -> None:
+    told: list[tuple[str, Mapping[str, Any]]] = []
+    with Driver(
+        WordCount(), tasks=8, nodes=2, tell=lambda what, facts: told.append((what, facts))
+    ) as driver:
+        feeder = driver.feeder("f")
+        for batch in Stream(3).batches(5):
+            feeder.feed(batch)
+        feeder.flush()
+    assert [what for what, _ in told if what in ("lost", "state lost", "state at risk")] == []
+    assert driver.lost() is None
+    assert {e.reason.value for e in driver.exits} == {"stopped"}
+
+
+def test_feeders_that_have_left_are_not_kept() -> None:
+    with Driver(WordCount(), tasks=8, nodes=1) as driver:
+        for i in range(5):
+            with driver.feeder(f"f{i}") as feeder:
+                feeder.feed(Stream(i).batch())
+        last = driver.feeder("last")
+        assert driver.feeders == [last]

@@ -1,0 +1,244 @@
+"""The turn of a process: what leaves it, and when."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from runtime_kit import until
+
+from meander.errors import OperatorError, ProtocolError
+from meander.model import Epoch
+from meander.protocol.client import Client
+from meander.protocol.machine import Machine
+from meander.protocol.messages import (
+    MASTER,
+    Beat,
+    Bye,
+    Ending,
+    Envelope,
+    Fence,
+    Grant,
+    PeerLost,
+    Tick,
+)
+from meander.protocol.settings import Settings
+from meander.runtime.process.shell import TURN_S_MAX, Shell
+
+
+class Wire:
+    """Takes what leaves."""
+
+    address, board = "here:1", None
+
+    def __init__(self) -> None:
+        self.posted: list[Envelope] = []
+
+    def post(self, address: str | None, envelope: Envelope) -> None:
+        self.posted.append(envelope)
+
+    def keep(self, addresses: set[str]) -> None:
+        pass
+
+    def sent(self, kind: type) -> list[Any]:
+        return [e.body for e in self.posted if type(e.body) is kind]
+
+
+class Noting(Machine):
+    """Notes rows like a node does, and acknowledges them: every loss of a peer is a row."""
+
+    accepts = (Tick, PeerLost)
+
+    def __init__(self) -> None:
+        super().__init__("n1", 1, Settings())
+        self.noted: list[int] = []
+
+    def _on_tick(self, _: Tick) -> None:
+        pass
+
+    def _on_peer_lost(self, event: PeerLost) -> None:
+        if event.incarnation < 0:
+            raise ProtocolError("no row has this number")
+        self.noted.append(event.incarnation)
+        self._send("feeder", Bye(event.incarnation))
+
+
+@contextmanager
+def running(
+    machine: Machine, settle: Callable[[], None] | None = None
+) -> Iterator[tuple[Shell, Wire]]:
+    shell, wire = Shell(machine, settle=settle, master_address="there:1"), Wire()
+    shell.start(wire)  # type: ignore[arg-type]
+    try:
+        yield shell, wire
+    finally:
+        shell.stop("the test is over")
+
+
+def hold(shell: Shell) -> threading.Event:
+    """Keep the machine busy, so that what comes until the event is set is of one turn."""
+    begun, release = threading.Event(), threading.Event()
+
+    def wait(_: Any) -> None:
+        begun.set()
+        release.wait(10.0)
+
+    shell.call(wait)
+    assert begun.wait(10.0)
+    return release
+
+
+def test_rows_that_fail_are_not_acknowledged_by_a_question() -> None:
+    """1. rows are noted  2. somebody asks in the same turn  3. the operator raises  4. all ends."""
+    machine = Noting()
+
+    def settle() -> None:
+        noted, machine.noted = machine.noted, []
+        if 7 in noted:
+            raise OperatorError("Sums", 3, (0, 1), "boom")
+
+    with running(machine, settle) as (shell, wire):
+        release = hold(shell)
+        for row in (7, 8, 9):
+            shell.give(PeerLost("x", row))
+        asked = shell.call(lambda _: "an answer")
+        release.set()
+        with pytest.raises(OperatorError, match="boom"):
+            asked.result(10.0)
+        assert shell.ended.wait(10.0)
+        assert isinstance(shell.error, OperatorError)
+        assert wire.sent(Bye) == []
+
+
+def test_a_question_that_makes_the_operator_raise_ends_the_machine() -> None:
+    def dump(_: Any) -> None:
+        raise OperatorError("Sums", 3, (0, 0), "dump: boom")
+
+    with running(Noting()) as (shell, _):
+        with pytest.raises(OperatorError, match="boom"):
+            shell.call(dump).result(10.0)
+        assert shell.ended.wait(10.0)
+        assert isinstance(shell.error, OperatorError)
+
+
+def test_a_question_that_fails_by_itself_harms_nobody() -> None:
+    with running(Noting()) as (shell, _):
+        with pytest.raises(KeyError):
+            shell.call(lambda _: {}["nothing"]).result(10.0)
+        assert shell.call(lambda machine: machine.me).result(10.0) == "n1"
+
+
+def test_a_command_that_breaks_off_ends_the_machine() -> None:
+    def half(_: Any) -> list[Any]:
+        raise KeyError("half-changed")
+
+    with running(Noting()) as (shell, _):
+        with pytest.raises(ProtocolError):
+            shell.command(PeerLost("x", -1)).result(10.0)  # a refusal has changed nothing
+        assert not shell.ended.is_set()
+        with pytest.raises(KeyError):
+            shell.do(half).result(10.0)
+        assert shell.ended.wait(10.0)
+
+
+class Holder(Client):
+    """Acknowledges rows as long as it has a lease, as a node does."""
+
+    kind = "node"
+
+    def __init__(self, lost_s: float = 0.0) -> None:
+        """Prepare to lose the lease in a turn, as if so long ago when it ends."""
+        self.lost_s = lost_s
+        super().__init__("n1", 1, Settings(beat_s=0.05, lease_s=5.0), 1, "n1/1/1")
+        self.table = SimpleNamespace(addresses={}, epoch=self.epoch)  # type: ignore[assignment]
+        self.lease_until = float("inf")
+        self.rows = 0
+        self.begun, self.release = threading.Event(), threading.Event()
+
+    def may_act(self, now: float) -> bool:
+        return now < self.lease_until
+
+    def _on_peer_lost(self, event: PeerLost) -> None:
+        self.rows += 1
+        self._send("feeder", Bye(event.incarnation))
+
+    def work(self) -> None:
+        """Be slow once there is something to do, and lose the lease meanwhile."""
+        if self.rows and not self.begun.is_set():
+            self.lease_until = time.monotonic() - self.lost_s
+            self.begun.set()
+            self.release.wait(10.0)
+
+
+def from_master(body: Any) -> Envelope:
+    return Envelope(MASTER, 1, "n1", 1, Epoch(1, 0), body)
+
+
+@contextmanager
+def long_turn(machine: Holder) -> Iterator[tuple[Shell, Wire]]:
+    """Have a machine busy with a turn in which it has acknowledged a row."""
+    with running(machine, machine.work) as (shell, wire):
+        until(lambda: shell.call(lambda _: True).result(10.0))  # a turn before it: it is registered
+        shell.give(PeerLost("x", 7))
+        assert machine.begun.wait(10.0)
+        yield shell, wire
+
+
+def asked(shell: Shell, wire: Wire) -> Beat:
+    """Wait until somebody has asked for the lease on behalf of the machine."""
+    before = len(wire.sent(Beat))
+
+    def look() -> bool:
+        shell.keep_lease()
+        return len(wire.sent(Beat)) > before
+
+    until(look)
+    beat: Beat = wire.sent(Beat)[-1]
+    return beat
+
+
+def test_a_lease_is_kept_through_a_turn_that_is_longer() -> None:
+    machine = Holder(lost_s=60.0)  # a tick before the grant would take the driver for silent
+    with long_turn(machine) as (shell, wire):
+        shell.give(from_master(Grant(asked(shell, wire).sent, machine.settings.lease_s, None)))
+        machine.release.set()
+        until(lambda: wire.sent(Bye) == [Bye(7)])
+        assert not shell.ended.is_set()
+
+
+def test_without_a_lease_nothing_of_a_turn_leaves_before_there_is_one_again() -> None:
+    machine = Holder()
+    with long_turn(machine) as (shell, wire):
+        beat = asked(shell, wire)
+        machine.release.set()
+        assert shell.call(lambda _: True).result(10.0)  # the turn is over
+        assert wire.sent(Bye) == []
+        shell.give(from_master(Grant(beat.sent, machine.settings.lease_s, None)))
+        shell.give(from_master(Grant(time.monotonic(), machine.settings.lease_s, None)))
+        until(lambda: wire.sent(Bye) == [Bye(7)])
+
+
+def test_what_a_node_did_that_was_replaced_meanwhile_never_leaves() -> None:
+    machine = Holder()
+    with long_turn(machine) as (shell, wire):
+        shell.give(from_master(Fence()))
+        machine.release.set()
+        assert shell.ended.wait(10.0)
+        assert (shell.ending, wire.sent(Bye)) == (Ending.REPLACED, [])
+
+
+def test_a_turn_ends_in_time_however_many_events_wait() -> None:
+    machine = Noting()
+    with running(machine) as (shell, wire):
+        release = hold(shell)
+        for row in range(1, 5):
+            shell.give(PeerLost("x", row))
+            shell.call(lambda _: time.sleep(2 * TURN_S_MAX))
+        left = shell.call(lambda _: len(wire.sent(Bye)))
+        release.set()
+        assert left.result(10.0) >= 3  # not all in one turn
