@@ -29,7 +29,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 import meander
 from meander import processor
 from meander.operators import WordCount
-from meander.runtime.roles.entry import SourceBatch
+from meander.runtime.process.source import SourceBatch
 from meander.spark.cluster import session_check as ground
 from meander.spark.cluster import ship
 from meander.spark.cluster.session import local

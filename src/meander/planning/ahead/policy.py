@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from meander.errors import InputError
+from meander.errors import InfeasibleError, InputError
 from meander.model import Assignment, Ints, Plan, Problem, Workload
 from meander.planning.ahead.forecast import Forecast
 from meander.planning.ahead.mdp import shares_of
@@ -103,6 +103,24 @@ def mtm_plan(
         raise InputError(f"label {label} is not one for {problem.nodes} nodes")
     at, remark = forecast.mtm.resolve(label)
     return _best(problem, base, forecast, at, remark)
+
+
+def plan_ahead(
+    problem: Problem, forecast: Forecast, label: str | None = None, *, relax: bool = False
+) -> Plan:
+    """Plan with a forecast, at the smallest feasible τ if that is wanted and needed."""
+    try:
+        return mtm_plan(problem, forecast, label)
+    except InfeasibleError as error:
+        if not relax or error.tau_min is None:
+            raise
+        eased = Problem(
+            problem.workload, problem.current, problem.nodes, error.tau_min, problem.memory_cap,
+            problem.new_nodes,
+        )  # fmt: skip
+        found = mtm_plan(eased, forecast, label)
+        note = f"relaxed from tau {problem.tau} to {error.tau_min}: {error.why}; {found.note}"
+        return replace(found, note=note)
 
 
 def tried(forecast: Forecast, seed: int = 0) -> Forecast:

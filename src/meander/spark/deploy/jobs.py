@@ -30,6 +30,7 @@ from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from meander.errors import InputError
+from meander.spark.cluster.pickling import dumps, short
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -217,24 +218,6 @@ def pickled(function: Callable[..., Any], *arguments: Any, what: str = "") -> by
     return dumps((function, arguments), what or str(function))
 
 
-def dumps(value: object, what: str) -> bytes:
-    """Pickle as Spark pickles closures: what a script or a notebook defines goes along whole.
-
-    Raises:
-        InputError: naming `what` could not be pickled, and the cause.
-    """
-    from pyspark import cloudpickle
-
-    write: Any = cloudpickle.dumps
-    try:
-        return bytes(write(value))
-    except Exception as error:  # cloudpickle lets through whatever the object's own code raises
-        raise InputError(
-            f"{what} cannot be sent to Spark's executors: {_short(error)}. Keep files, connections, "
-            "locks and sessions out of it and make them where it runs (`open`)"
-        ) from error
-
-
 def _task(payloads: Any) -> Any:
     """Run the function. This is the whole life of the Spark task."""
     from pyspark import TaskContext, cloudpickle
@@ -257,12 +240,7 @@ def _advice(error: Exception) -> str:
     """Say what to do about a class that only the driver can import."""
     if isinstance(error, ModuleNotFoundError):
         return f"{error}. Send the module along: spark.sparkContext.addPyFile('{error.name}.py')"
-    return _short(error)
-
-
-def _short(error: BaseException) -> str:
-    first = (str(error).splitlines() or [""])[0]
-    return f"{type(error).__name__}: {first}"
+    return short(error)
 
 
 def _told(error: BaseException) -> str:

@@ -16,8 +16,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from meander.runtime.driver.driver import DeployError
+from meander.runtime.process.source import SourceBatch
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
-from meander.runtime.roles.entry import SourceBatch, run_feeder
+from meander.runtime.roles.entry import run_feeder
 from meander.runtime.roles.nursery import run
 from meander.runtime.wire.credentials import LOOPBACK
 from meander.spark.cluster import session_check as ground
