@@ -46,7 +46,7 @@ TRACE_CHARS = 4000
 """The end of a traceback that comes back with the row."""
 
 
-class Ending(NamedTuple):
+class JobEnd(NamedTuple):
     """How a function ended. Told once for every one that was started."""
 
     name: str
@@ -69,7 +69,7 @@ class _Job:
     name: str
     group: str
     payload: bytes
-    told: Callable[[Ending], None]
+    told: Callable[[JobEnd], None]
     submitted: float
     done: Event = field(default_factory=Event)
     cancelled: bool = False
@@ -93,7 +93,7 @@ class SparkJobs:
         self._closed = False
         _OPEN.add(self)
 
-    def start(self, name: str, payload: bytes, told: Callable[[Ending], None]) -> None:
+    def start(self, name: str, payload: bytes, told: Callable[[JobEnd], None]) -> None:
         """Submit a job for what `pickled` gave. Returns at once; there may be no slot for it yet.
 
         Args:
@@ -113,7 +113,7 @@ class SparkJobs:
             if not closed:
                 self._jobs[name] = job
         if closed:
-            told(Ending(name, None, CANCELLED))
+            told(JobEnd(name, None, CANCELLED))
             return
         # A daemon thread: it blocks in Spark, and must not keep the interpreter from its end.
         Thread(target=self._run, args=(job,), daemon=True, name=job.group).start()
@@ -179,7 +179,7 @@ class SparkJobs:
         except BaseException as error:  # a job that could not run is an ending like others
             stopped = "the SparkContext was stopped" if self.context._jsc is None else ""
             why = CANCELLED if job.cancelled else stopped or _told(error)
-            ending = Ending(job.name, None, why)
+            ending = JobEnd(job.name, None, why)
         try:
             job.told(ending)
         except Exception:
@@ -198,15 +198,15 @@ class SparkJobs:
             if _active_tasks(self.context, job.group) == 0:
                 return
 
-    def _collect(self, job: _Job) -> Ending:
+    def _collect(self, job: _Job) -> JobEnd:
         self.context._jsc.sc().setLocalProperties(self._properties.clone())
         self.context.setJobGroup(job.group, f"meander {job.name}", interruptOnCancel=False)
         rows = self.context.parallelize([job.payload], 1).mapPartitions(_task).collect()
         row = rows[0] if rows else _Row(trouble="the task gave no row")
         if row.stale:
             why = "its process or its executor was lost, and Spark's second attempt has left"
-            return Ending(job.name, None, why)
-        return Ending(job.name, row.value, row.trouble)
+            return JobEnd(job.name, None, why)
+        return JobEnd(job.name, row.value, row.trouble)
 
 
 def pickled(function: Callable[..., Any], *arguments: Any, what: str = "") -> bytes:
