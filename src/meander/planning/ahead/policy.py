@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from meander.errors import InfeasibleError, InputError
+from meander.errors import InputError
 from meander.model import Assignment, Ints, Plan, Problem, Workload
 from meander.planning.ahead.forecast import Forecast
 from meander.planning.ahead.mdp import shares_of
@@ -41,6 +41,7 @@ from meander.planning.ahead.space import fine_grained
 from meander.planning.exact.feasible import NO_CAP, cap_of, memory_of
 from meander.planning.exact.match import assign, run_bounds
 from meander.planning.exact.partitions import Ends, effective_tau
+from meander.planning.exact.relax import relaxed
 from meander.planning.exact.ssm import ssm, ssm_partition
 from meander.planning.kernels.prices import nearest
 from meander.planning.kernels.types import Floats
@@ -106,21 +107,14 @@ def mtm_plan(
 
 
 def plan_ahead(
-    problem: Problem, forecast: Forecast, label: str | None = None, *, relax: bool = False
+    problem: Problem, forecast: Forecast, label: Label | str | None = None, *, relax: bool = False
 ) -> Plan:
     """Plan with a forecast, at the smallest feasible τ if that is wanted and needed."""
-    try:
+
+    def solve(problem: Problem) -> Plan:
         return mtm_plan(problem, forecast, label)
-    except InfeasibleError as error:
-        if not relax or error.tau_min is None:
-            raise
-        eased = Problem(
-            problem.workload, problem.current, problem.nodes, error.tau_min, problem.memory_cap,
-            problem.new_nodes,
-        )  # fmt: skip
-        found = mtm_plan(eased, forecast, label)
-        note = f"relaxed from tau {problem.tau} to {error.tau_min}: {error.why}; {found.note}"
-        return replace(found, note=note)
+
+    return relaxed(solve, problem) if relax else solve(problem)
 
 
 def tried(forecast: Forecast, seed: int = 0) -> Forecast:
