@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
-from meander.errors import MeanderError
+from meander.errors import NotQuietError
 from meander.model import TaskId
 from meander.protocol.messages import loop_task
 from meander.protocol.node.node import Node
@@ -30,10 +30,6 @@ LOOK_S = 0.05
 
 Counts: TypeAlias = dict[TaskId, tuple[int, int]]
 """Chunks put into the loop and taken out of it, by task."""
-
-
-class NotQuietError(MeanderError):
-    """Something is still on its way."""
 
 
 def counts(node: Node) -> Counts:
@@ -85,8 +81,6 @@ def drain(driver: Driver, timeout_s: float) -> None:
         driver.check()
         if time.monotonic() > end:
             left = "tasks are on the move" if now is None else f"{on_its_way(now)} chunks"
-            raise NotQuietError(
-                f"the loop is not empty after {timeout_s:.0f} s ({left}): are all feeders flushed?"
-            )
+            raise NotQuietError(timeout_s, left)
         before = now
         time.sleep(LOOK_S)
