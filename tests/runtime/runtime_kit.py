@@ -7,7 +7,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,15 @@ class Stream:
 
     def batches(self, count: int) -> Iterator[pa.RecordBatch]:
         return (self.batch() for _ in range(count))
+
+
+@contextmanager
+def doomed(op: ElasticOperator) -> Iterator[ElasticOperator]:
+    """Hold a deployment whose failure is the test's subject: its end raises nothing more."""
+    try:
+        yield op
+    finally:
+        op.stop()
 
 
 def counted(op: ElasticOperator) -> Counter[str]:

@@ -14,15 +14,13 @@ import pyarrow as pa
 import pytest
 from runtime_kit import WORDS, SharedLauncher, Stream, counted, pid_of, until
 
-from meander.errors import InputError
+from meander.errors import DeployError, FeederError, InputError
 from meander.operators import WordCount
 from meander.runtime.clients import feeder as client
-from meander.runtime.clients.feeder import FeederError
 from meander.runtime.clients.given import conform
 from meander.runtime.clients.reader import Reader
 from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.local import deploy_local
-from meander.runtime.driver.supervisor import DeployError
 
 
 @pytest.fixture(scope="module")

@@ -25,14 +25,18 @@ from runtime_kit import (
 )
 from runtime_operators import Countdown, Explodes
 
-from meander.errors import InputError, OperatorError
+from meander.errors import (
+    DeployError,
+    FeederError,
+    InputError,
+    MigrationError,
+    OperatorError,
+    OperatorFailedError,
+)
 from meander.operators import WordCount
-from meander.runtime.clients.feeder import FeederError
 from meander.runtime.driver.elastic import ElasticOperator
-from meander.runtime.driver.handle import MigrationError
 from meander.runtime.driver.launch import LocalLauncher
 from meander.runtime.driver.local import deploy_local
-from meander.runtime.driver.supervisor import DeployError, OperatorFailedError
 from meander.runtime.process.spec import Reason, live_settings
 
 
@@ -163,10 +167,9 @@ def test_outputs_come_once_and_in_order_across_moves(launcher: SharedLauncher) -
         last: Counter[str] = Counter()
 
         def collect() -> None:
-            for table in op.outputs():
-                for row in table.to_pylist():
-                    assert row["count"] > last[row["word"]]
-                    last[row["word"]] = row["count"]
+            for row in op.outputs().to_pylist():
+                assert row["count"] > last[row["word"]]
+                last[row["word"]] = row["count"]
 
         with op.feeder("words", gather_rows=200) as feeder:
             for i, batch in enumerate(stream.batches(60)):
@@ -241,7 +244,7 @@ def test_a_migration_can_be_aborted_resumed_and_rolled_back(launcher: SharedLaun
 def test_an_operator_that_raises_is_reported_with_task_and_row_and_ends_the_deployment(
     launcher: SharedLauncher,
 ) -> None:
-    with deploy_local(Explodes(), tasks=4, nodes=2, launcher=launcher) as op:
+    with doomed(deploy_local(Explodes(), tasks=4, nodes=2, launcher=launcher)) as op:
         feeder = op.feeder("words")
         feeder.feed(Stream(7, rows=20).batch())
         with pytest.raises(
@@ -254,14 +257,25 @@ def test_an_operator_that_raises_is_reported_with_task_and_row_and_ends_the_depl
         until(lambda: any("boom" in e.trace for e in op.driver.exits))
 
 
-def test_an_operator_that_cannot_be_sent_or_made_is_a_clear_error() -> None:
-    class Local(WordCount):
-        pass
+class Garbler(LocalLauncher):
+    """Sends what no other process can import."""
 
-    with pytest.raises(InputError, match="Define its class in a module"):
-        deploy_local(Local())
+    def pickle(self, value: object, what: str) -> bytes:
+        return b"cno_such_module\nThing\n."
+
+
+def test_an_operator_that_cannot_be_sent_or_made_is_a_clear_error() -> None:
+    class Held(WordCount):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lock = threading.Lock()
+
+    with pytest.raises(
+        InputError, match=r"the operator Held cannot be sent to nodes: TypeError.*lock"
+    ):
+        deploy_local(Held())
     with pytest.raises(OperatorError, match="cannot be made"):
-        deploy_local(WordCount(), nodes=1, pickled=b"cno_such_module\nThing\n.").start()
+        deploy_local(WordCount(), nodes=1, launcher=Garbler())
 
 
 class Nowhere(LocalLauncher):
@@ -272,9 +286,8 @@ class Nowhere(LocalLauncher):
 
 
 def test_a_node_that_never_registers_is_explained() -> None:
-    op = deploy_local(WordCount(), nodes=1, launcher=Nowhere(), registration_s_max=0.5)
     with pytest.raises(DeployError, match=r"n1 never registered.*free slots"):
-        op.start()
+        deploy_local(WordCount(), nodes=1, launcher=Nowhere(), registration_s_max=0.5)
 
 
 def test_a_superseded_migration_says_so_and_the_next_one_holds(launcher: SharedLauncher) -> None:

@@ -60,7 +60,7 @@ def test_nobody_who_reads_outputs_can_stop_the_operator(launcher: SharedLauncher
             feeder.feed(batch)
         feeder.flush()
         assert counted(op) == stream.counts
-        fetched = sum(table.num_rows for table in op.outputs())
+        fetched = op.outputs().num_rows
         assert fetched == sum(stream.counts.values())
         for client, reader in stuck:
             reader.cancel()

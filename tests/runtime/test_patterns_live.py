@@ -12,10 +12,11 @@ import pyarrow as pa
 import pytest
 from runtime_kit import SharedLauncher
 
+from meander.errors import NotQuietError
 from meander.operators import FrequentPatterns, PatternRules, generate
 from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.local import deploy_local
-from meander.runtime.driver.loop_drain import NotQuietError, look, on_its_way
+from meander.runtime.driver.loop_drain import look, on_its_way
 
 RULES = PatternRules(size_max=3)
 WORDS = [f"w{i}" for i in range(12)]
@@ -82,14 +83,12 @@ def test_reports_are_right_after_rescales_up_and_down(launcher: SharedLauncher) 
                     if fed > 20 and handle.ended.is_set():
                         break
                 assert handle.wait(60).moved or nodes == 1
-                for batch in op.outputs():
-                    told += batch.to_pylist()
+                told += op.outputs().to_pylist()
             feeder.flush()
             op.drain()
         expected = stream.maximal(threshold)
         assert reported(op) == expected
-        for rest in op.outputs():
-            told += rest.to_pylist()
+        told += op.outputs().to_pylist()
         latest = {row["pattern"]: row["reported"] for row in told}
         assert {p for p, shown in latest.items() if shown} == set(expected)
         found = look(op.driver)

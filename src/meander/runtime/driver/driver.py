@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from meander.errors import CheckpointError
+from meander.errors import CheckpointError, DeployError, OperatorFailedError
 from meander.model import NodeId, Plan, Problem, TaskId
 from meander.protocol.master.master import Master
 from meander.protocol.master.membership import Status
@@ -37,7 +37,7 @@ from meander.runtime.driver.handle import Rescales
 from meander.runtime.driver.launch import Launcher
 from meander.runtime.driver.options import Deployment
 from meander.runtime.driver.service import DriverService
-from meander.runtime.driver.supervisor import DeployError, OperatorFailedError, Supervisor
+from meander.runtime.driver.supervisor import Supervisor
 from meander.runtime.driver.totals import Totals
 from meander.runtime.process.shell import Shell
 from meander.runtime.process.spec import ProcessExit, ProcessSpec

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from meander.errors import InputError
+from meander.errors import DeployError, InputError
 from meander.runtime.clients.feeder import OPTIONS
-from meander.runtime.driver.supervisor import DeployError
 from meander.runtime.process.source import SourceBatch
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 

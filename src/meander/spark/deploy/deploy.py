@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Unpack
 
-from meander.errors import InputError, MeanderError
+from meander.errors import DeployError, InputError, MeanderError
 from meander.operators.base import Operator
 from meander.runtime.clients.query import PEERS
 from meander.runtime.driver.driver import Driver
 from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.handle import RescaleHandle
 from meander.runtime.driver.options import Deployment, DeployOptions, check_whole, described
-from meander.runtime.driver.supervisor import DeployError
 from meander.spark.cluster import channel, ship
 from meander.spark.cluster import session_check as ground
 from meander.spark.cluster.session import classic
