@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
-from runtime_kit import WORDS, SharedLauncher, Stream, counted, pid_of, until
+from runtime_kit import WORDS, SharedLauncher, Stream, counted, doomed, pid_of, until
 
 from meander.errors import DeployError, FeederError, InputError
 from meander.operators import WordCount
@@ -63,7 +63,7 @@ def test_a_rescale_that_cannot_be_is_one_line(
     with pytest.raises(InputError, match=right) as caught:
         calm.rescale(nodes, **limits)
     assert "\n" not in str(caught.value)
-    assert calm._handles == {}
+    assert calm.driver.rescales._handles == {}
 
 
 def test_a_preview_is_checked_like_a_rescale(calm: ElasticOperator) -> None:
@@ -119,7 +119,7 @@ def test_totals_survive_rescales_and_are_plain_values(launcher: SharedLauncher) 
 
 def test_totals_survive_the_loss_of_a_node(launcher: SharedLauncher) -> None:
     stream = Stream(12)
-    with deploy_local(WordCount(), tasks=8, nodes=2, launcher=launcher) as op:
+    with doomed(deploy_local(WordCount(), tasks=8, nodes=2, launcher=launcher)) as op:
         feeder = op.feeder("words")
         for batch in stream.batches(20):
             feeder.feed(batch)
@@ -275,12 +275,11 @@ def test_a_feeder_hears_at_once_that_another_took_its_place(
     """One in another process, say: the master knows of two, and the later one counts."""
     first = calm.feeder("place")
     first.wait_ready()
-    monkeypatch.setattr(calm, "check_feeder", lambda _: None)
+    monkeypatch.setattr(calm, "_check_name", lambda _: None)
     second = calm.feeder("place")
     second.wait_ready()
-    assert first.shell.ended.wait(
-        calm.driver.settings.lease_s
-    )  # without a word it goes on for twice that
+    lease_s = calm.driver.settings.lease_s
+    assert first.shell.ended.wait(lease_s)  # without a word it goes on for twice that
     with pytest.raises(FeederError, match="another feeder 'place' took its place"):
         first.feed([{"word": "a"}])
     first.abandon()

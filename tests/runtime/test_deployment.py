@@ -19,6 +19,7 @@ from runtime_kit import (
     Stream,
     children,
     counted,
+    doomed,
     listening,
     pid_of,
     until,
@@ -127,7 +128,7 @@ def test_without_checkpoints_a_killed_node_is_reported_and_its_tasks_wait(
     launcher: SharedLauncher,
 ) -> None:
     stream = Stream(3)
-    with deploy_local(WordCount(), tasks=8, nodes=2, launcher=launcher) as op:
+    with doomed(deploy_local(WordCount(), tasks=8, nodes=2, launcher=launcher)) as op:
         feeder = op.feeder("words")
         feeder.feed(stream.batch())
         feeder.flush()
@@ -301,7 +302,6 @@ def test_a_superseded_migration_says_so_and_the_next_one_holds(launcher: SharedL
 SCRIPT = """
 import sys, time
 from meander.operators import WordCount
-from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.local import deploy_local
 op = deploy_local(WordCount(), tasks=4, nodes=2)
 print("up", flush=True)

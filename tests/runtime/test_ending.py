@@ -15,7 +15,6 @@ from meander.runtime.driver.local import deploy_local
 FORGETFUL = """
 import pyarrow as pa
 from meander.operators import WordCount
-from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.local import deploy_local
 op = deploy_local(WordCount(), tasks=8, nodes=2)
 feeder = op.feeder("f")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from failing_operators import Diary, Fragile, Sleeps
-from runtime_kit import SharedLauncher, until
+from runtime_kit import SharedLauncher, doomed, until
 
 from meander.errors import OperatorError, OperatorRefusedError, QueryError
 from meander.runtime.clients.driver_client import DriverClient, pack
@@ -56,7 +56,7 @@ def test_whoever_waits_hears_what_the_operator_raised(
     directory = str(tmp_path) if checkpoint else None
     op = deploy_local(Fragile(method), tasks=4, nodes=1, launcher=launcher, checkpoint=directory)
     named = rf"Fragile failed in task \d.*{METHODS[method]}"
-    with op:
+    with doomed(op):
         feeder = op.feeder("words")
         feeder.wait_ready()
         feeder.feed(WORDS)
@@ -76,7 +76,7 @@ def test_whoever_waits_hears_what_the_operator_raised(
 
 
 def test_whoever_reads_a_state_hears_that_it_cannot_be_dumped(launcher: SharedLauncher) -> None:
-    with deploy_local(Fragile("dump"), tasks=4, nodes=1, launcher=launcher) as op:
+    with doomed(deploy_local(Fragile("dump"), tasks=4, nodes=1, launcher=launcher)) as op:
         feeder = op.feeder("words")
         feeder.feed(WORDS)
         feeder.flush(timeout_s=WAIT_S)
@@ -103,7 +103,7 @@ def test_a_query_hears_what_the_operator_raised(
     """Not that rows were lost and it should start again: it would run into the same for ever."""
     directory = str(tmp_path) if checkpoint else None
     op = deploy_local(Fragile("process"), tasks=4, nodes=1, launcher=launcher, checkpoint=directory)
-    with op:
+    with doomed(op):
         desk = DriverClient(op.address, op.driver.issue("query"))
         with QueryClient(desk.about(), op.address, op.driver.issue("query")) as client:
             parts = client.write("q", 0, 0, new_attempt(), [WORDS])

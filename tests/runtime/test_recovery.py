@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runtime_kit import SharedLauncher, Stream, children, counted, pid_of, until
+from runtime_kit import SharedLauncher, Stream, children, counted, doomed, pid_of, until
 from runtime_operators import Countdown
 
 from meander.errors import CheckpointError, DeployError, FeederError
@@ -133,7 +133,6 @@ import sys, time
 sys.path.insert(0, {here!r})
 from runtime_kit import Stream
 from meander.operators import WordCount
-from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.local import deploy_local
 
 stream = Stream(9)
@@ -182,7 +181,7 @@ def test_of_two_drivers_on_one_checkpoint_the_older_is_fenced(
     stream = Stream(3)
     settings = {"tasks": 4, "nodes": 1, "checkpoint": str(tmp_path), "checkpoint_s": 0.1}
     old = deploy_local(WordCount(), **settings)  # type: ignore[arg-type]
-    with old:
+    with doomed(old):
         feeder = old.feeder("words")
         feeder.feed(stream.batch())
         feeder.flush(durable=True)
@@ -190,7 +189,7 @@ def test_of_two_drivers_on_one_checkpoint_the_older_is_fenced(
             with suppress(DeployError):  # applied there, and never durable; or refused by now
                 feeder.feed(Stream(4).batch())
             until(lambda: old.driver.failure is not None)
-            with pytest.raises(DeployError, match="a later op has taken over"):
+            with pytest.raises(DeployError, match="a later driver has taken over"):
                 old.driver.check()
             assert counted(new) == stream.counts
         feeder.abandon()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from meander import __version__
+from meander.version import __version__
 from meander.errors import InputError
 from meander.show.palette import INK, POLICY_COLOR
 from meander.show.picture import amount

@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from meander import __version__
+from meander.version import __version__
 from meander.errors import InputError, TooLargeError
 from meander.model import Ints, Workload, exact_tau
 from meander.planning.ahead.cvi import CandidateRound, Effort, carry, grow

@@ -32,7 +32,7 @@ import numpy.typing as npt
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from meander import __version__
+from meander.version import __version__
 from meander.errors import InputError
 from meander.spark.cluster.session import classic, explained
 from meander.spark.pipeline.files import check_output, write_json

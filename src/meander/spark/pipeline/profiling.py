@@ -26,7 +26,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from meander import __version__
+from meander.version import __version__
 from meander.errors import InputError
 from meander.spark.cluster.session import classic, explained, settings
 from meander.spark.pipeline import skew
