@@ -155,19 +155,20 @@ def begin_again(
     bequests: Mapping[TaskId, tuple[Epoch, str]],
 ) -> list[Action]:
     """Give all tasks to new nodes, which find their state in a vault."""
-    ledger, master._now, master._out = master.ledger, now, []
+    ledger, turn = master.ledger, master.turn
+    turn.begin(now)
     for node in nodes:
         peer = master.membership.add(node, "node", now)
-        master._out.append(Launch(node, peer.incarnation))
+        turn.do(Launch(node, peer.incarnation))
     for task in range(ledger.tasks):
         owner = nodes[task * len(nodes) // ledger.tasks]
-        ledger.restore(task, owner, master.upcoming)
+        ledger.restore(task, owner, master.books.upcoming)
         if task in bequests:
             tenure, key = bequests[task]
             ledger.chain[task] = (TenureLink(STORE, 0, tenure, key),)
-    master.changed = True
-    master._after()
-    return master._out
+    master.books.changed = True
+    master.settle()
+    return turn.actions
 
 
 # --------------------------------------------------------------------------- the driver's part

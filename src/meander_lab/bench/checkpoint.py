@@ -33,6 +33,7 @@ import pyarrow.compute as pc
 
 from meander.errors import InputError, MeanderError
 from meander.operators import WordCount
+from meander.protocol.messages import News
 from meander.protocol.settings import Settings
 from meander.runtime.clients.feeder import FeederClient
 from meander.runtime.driver.driver import Driver
@@ -275,7 +276,7 @@ def _recovery(side: Side, rate: float) -> dict[str, Any]:
 
 
 def _losses(driver: Driver) -> int:
-    return sum(1 for _, what, _ in driver.events if what == "lost")
+    return sum(1 for _, what, _ in driver.events if what is News.LOST)
 
 
 def kill(driver: Driver, *names: str) -> None:

@@ -38,6 +38,7 @@ from meander.protocol.messages import (
     Envelope,
     Event,
     Launch,
+    News,
     PeerLost,
     Resume,
     RollBack,
@@ -427,15 +428,15 @@ class Driver:
         now = time.monotonic()
         self._events.append((now, tell.what, tell.facts))
         log.info("%s %s", tell.what, tell.facts)
-        if tell.what == "operator failed":
+        if tell.what is News.OPERATOR_FAILED:
             self._fail(OperatorFailedError(**tell.facts))
-        if tell.what == "fenced":
+        if tell.what is News.FENCED:
             why = "a later driver has taken over this checkpoint: of two only the newer goes on"
             self._fail(DeployError(why))
-        if tell.what == "state lost":
+        if tell.what is News.STATE_LOST:
             self.lost_tasks.update(tell.facts["tasks"])
         number = tell.facts.get("migration")
-        if tell.what == "rescaling":
+        if tell.what is News.RESCALING:
             self._adopt_handle(int(number or 0))
         elif number in self._handles:
             self._handles[number].tell(tell.what, tell.facts)
