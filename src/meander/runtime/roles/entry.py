@@ -79,7 +79,7 @@ class LiveNode(Node):
         assert isinstance(adapter, OperatorAdapter)
         for task, slot in self.slots.items():
             if slot.phase is TaskPhase.SERVING and slot.state is not None:
-                work = adapter.rate(task, since)
+                work = adapter.work.rate(task, since)
                 stats.append((task, work, adapter.size(slot.state.app)))
         counts = tuple(self.counted().items())
         return Beat(self._now, tuple(stats), missing=self.behind, counts=counts)
@@ -95,10 +95,13 @@ def run_node(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> Pro
         operator = load_operator(spec.operator)
         host = local_host(spec)
         server = spec.server or f"server@{host}"
-        adapter = OperatorAdapter(operator, spec.tasks)
-        adapter.output_rows_max = spec.output_rows_max
-        adapter.gated = spec.settings.checkpoint_s > 0
-        adapter.laid = LaidRows(spec.settings.staged_bytes_max, spec.settings.spill_bytes_max)
+        adapter = OperatorAdapter(
+            operator,
+            spec.tasks,
+            laid=LaidRows(spec.settings.staged_bytes_max, spec.settings.spill_bytes_max),
+            gated=spec.settings.checkpoint_s > 0,
+            output_rows_max=spec.output_rows_max,
+        )
         node = LiveNode(
             spec.name, spec.incarnation, spec.settings, spec.generation, server, adapter
         )
@@ -110,8 +113,8 @@ def run_node(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> Pro
             return place.serve(gone)
         finally:
             facts.update(metrics=desk.measured())
-            if adapter.trace.chunks_max:
-                facts.update(adapter.trace.last_words())
+            if adapter.work.trace.chunks_max:
+                facts.update(adapter.work.trace.last_words())
             close_operator(operator)
 
     facts = dict[str, Any]()
