@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from meander.errors import EndedError, OperatorError
+from meander.errors import EndedError, ModuleMissingError, OperatorError
 from meander.operators.base import Operator, check_operator
 from meander.protocol.edges.server import StateServer
 from meander.protocol.messages import Beat
@@ -173,6 +173,8 @@ def _guarded(
         reason, detail = body()
     except OperatorError as error:
         reason, detail, trace = Reason.OPERATOR_FAILED, str(error), traceback.format_exc()
+    except ModuleMissingError as error:
+        reason, detail = Reason.MODULE_MISSING, error.module
     except EndedError as ended:
         reason, detail, trace = Reason(ended.reason), ended.detail, ended.trace
     except ConnectionError as error:
@@ -190,12 +192,15 @@ def load_operator(pickled: bytes) -> Operator[Any]:
     """Unpickle an operator that came on a trusted channel, and prepare it.
 
     Raises:
+        ModuleMissingError: if this process lacks a module that it is made of.
         OperatorError: saying what is wrong with it.
     """
     try:
         operator = pickle.loads(pickled)
         check_operator(operator)
         operator.open()
+    except ModuleNotFoundError as error:
+        raise ModuleMissingError(error.name or str(error)) from error
     except Exception as error:
         why = f"it cannot be made in this process: {type(error).__name__}: {error}"
         raise OperatorError("the operator", 0, (0, 1), why) from error

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from meander.errors import DeployError, InputError, MeanderError
+from meander.errors import DeployError, InputError
 from meander.model import TaskId
 from meander.operators.base import Operator, check_operator
 from meander.planning.ahead.forecast import Forecast
@@ -128,19 +128,9 @@ def deploy(
             driver.start()
         except DeployError as error:
             raise DeployError(f"{error}{watch.told()}") from error
-        except MeanderError as error:
-            raise _advised(error) from error
     warm_planners(spark)  # after the nodes: they would wait for the same cores
     introduce(spark, driver.address, driver.issue(PEERS))
     return ElasticOperator(spark, driver, launcher, checkpoint)
-
-
-def _advised(error: MeanderError) -> MeanderError:
-    """Say what to do about a class that only the driver can import."""
-    if "ModuleNotFoundError" in str(error):
-        cure = "send its module along with spark.sparkContext.addPyFile, or define it in the script"
-        return InputError(f"{error}: {cure}")
-    return error
 
 
 class ElasticOperator:
