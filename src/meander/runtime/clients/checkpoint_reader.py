@@ -20,7 +20,7 @@ from meander.operators.layout import ENTRY
 from meander.protocol.master.ledger import Kept
 from meander.protocol.master.manifest import Manifest
 from meander.protocol.records import MAGIC, Ref, chain_of, file_of, head_of, length_of
-from meander.runtime.process.recording import read_streams
+from meander.runtime.process.streams import read_streams
 from meander.runtime.store.durable import FileStore
 from meander.runtime.store.resume import newest
 

@@ -102,6 +102,8 @@ class Reason(Enum):
     """The driver will never let it in: other versions, another run, a wrong token."""
     DRIVER_LOST = "driver lost"
     OPERATOR_FAILED = "operator failed"
+    MODULE_MISSING = "module missing"
+    """It cannot import what the operator is made of; the detail is the module's name."""
     CHECKPOINT_FAILED = "checkpoint failed"
     """A record that it needed is missing or broken."""
     CRASHED = "crashed"

@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from meander.errors import EndedError, OperatorError
+from meander.errors import EndedError, ModuleMissingError, OperatorError
 from meander.operators.base import Operator, check_operator
 from meander.protocol.edges.server import StateServer
 from meander.protocol.node.node import Node
@@ -54,10 +54,13 @@ def run_node(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> Pro
         operator = load_operator(spec.operator)
         host = local_host(spec)
         server = spec.server or f"server@{host}"
-        adapter = OperatorAdapter(operator, spec.tasks)
-        adapter.output_rows_max = spec.output_rows_max
-        adapter.gated = spec.settings.checkpoint_s > 0
-        adapter.laid = LaidRows(spec.settings.staged_bytes_max, spec.settings.spill_bytes_max)
+        adapter = OperatorAdapter(
+            operator,
+            spec.tasks,
+            laid=LaidRows(spec.settings.staged_bytes_max, spec.settings.spill_bytes_max),
+            gated=spec.settings.checkpoint_s > 0,
+            output_rows_max=spec.output_rows_max,
+        )
         gauge, watch = RateGauge(adapter), CheckpointWatch()
         node = Node(
             spec.name, spec.incarnation, spec.settings, spec.generation, server, adapter,
@@ -71,8 +74,8 @@ def run_node(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> Pro
             return place.serve(gone)
         finally:
             facts.update(metrics=desk.measured())
-            if adapter.trace.chunks_max:
-                facts.update(adapter.trace.last_words())
+            if adapter.work.trace.chunks_max:
+                facts.update(adapter.work.trace.last_words())
             close_operator(operator)
 
     facts = dict[str, Any]()
@@ -137,6 +140,8 @@ def _guarded(
         reason, detail = body()
     except OperatorError as error:
         reason, detail, trace = Reason.OPERATOR_FAILED, str(error), traceback.format_exc()
+    except ModuleMissingError as error:
+        reason, detail = Reason.MODULE_MISSING, error.module
     except EndedError as ended:
         reason, detail, trace = Reason(ended.reason), ended.detail, ended.trace
     except ConnectionError as error:
@@ -154,12 +159,15 @@ def load_operator(pickled: bytes) -> Operator[Any]:
     """Unpickle an operator that came on a trusted channel, and prepare it.
 
     Raises:
+        ModuleMissingError: if this process lacks a module that it is made of.
         OperatorError: saying what is wrong with it.
     """
     try:
         operator = pickle.loads(pickled)
         check_operator(operator)
         operator.open()
+    except ModuleNotFoundError as error:
+        raise ModuleMissingError(error.name or str(error)) from error
     except Exception as error:
         why = f"it cannot be made in this process: {type(error).__name__}: {error}"
         raise OperatorError("the operator", 0, (0, 1), why) from error

@@ -129,7 +129,7 @@ class NodeService:
     def trace(self, fields: Mapping[str, Any]) -> Any:
         """Give the chunks that follow the first `after`, which are forgotten."""
         after = int(fields.get("after", 0))
-        found = self.shell.call(lambda _: self.adapter.trace.take(after)).result(CALL_S_MAX)
+        found = self.shell.call(lambda _: self.adapter.work.trace.take(after)).result(CALL_S_MAX)
         return flight.RecordBatchStream(found)
 
     def metrics(self, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,7 +140,7 @@ class NodeService:
         adapter, tasks, staged = self.adapter, dict[int, Any](), 0
         for task, slot in node.slots.items():
             if slot.state is not None:
-                load = adapter.loads.get(task)
+                load = adapter.work.loads.get(task)
                 size = adapter.size(slot.state.app)
                 staged += sum(item.tally for item in slot.state.staged.values())
                 tasks[task] = [load.rows, load.busy_s, size] if load is not None else [0, 0.0, size]
@@ -157,8 +157,8 @@ class NodeService:
         """Give what is added up over nodes (`totals`); on the machine's thread, or after its end."""
         return {
             **self.counts(),
-            "latency": self.adapter.latency.dump(),
-            "waited": self.adapter.waited.dump(),
+            "latency": self.adapter.work.latency.dump(),
+            "waited": self.adapter.work.waited.dump(),
             "checkpoint": self.watch.told(self.node.checkpointer.counts),
         }
 
@@ -166,8 +166,8 @@ class NodeService:
         """Give what beats tell of it."""
         adapter, node = self.adapter, self.node
         return {
-            "rows": adapter.rows,
-            "busy_s": adapter.busy_s,
+            "rows": adapter.work.rows,
+            "busy_s": adapter.work.busy_s,
             "chunks": node.intake.applied_chunks,
             "waits": node.intake.waits,
             "reroutes": node.rerouter.rerouted,
