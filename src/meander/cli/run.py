@@ -86,7 +86,7 @@ def rescale(text: str) -> ScriptedRescale:
     """Read `6@20s`.
 
     >>> rescale("6@20s"), rescale("3@1.5")
-    (Rescale(nodes=6, at_s=20.0), Rescale(nodes=3, at_s=1.5))
+    (ScriptedRescale(nodes=6, at_s=20.0), ScriptedRescale(nodes=3, at_s=1.5))
     """
     from meander.run.loop import ScriptedRescale
 

@@ -8,7 +8,7 @@ Rules of the file
   3. An *action* comes out of a machine: send, store, load, launch, exit. The shell that runs the
      machine (the simulator or the runtime) carries it out and has no opinion of its own.
   4. The types of a message's fields say its limits (`Int`, `Name`, `Many`): what comes off a wire is
-     read by them (`runtime.codec`), and the machine's door checks them once more (`shape`).
+     read by them (`runtime.wire.codec`), and the machine's door checks them once more (`shape`).
 
 Words
   tenure   the epoch at which a node became the owner of a task. `(task, tenure)` names one stretch

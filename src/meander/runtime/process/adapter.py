@@ -9,7 +9,7 @@ What an operator feeds to its own input has to be in the task's outbox before th
 one that has a `process_groups` of its own says `feeds = True` if it feeds, and is then asked as soon as
 all chunks of a message are there (`gather`, `collect`). One that has none is asked chunk by chunk.
 
-An operator that is `timed` has, per task, a watermark and timers (`times`, `timing`).
+An operator that is `timed` has, per task, a watermark and timers (`watermarks`, `timing`).
 
 Outputs are part of the task's state until somebody has fetched them (`outputs`): they move with the
 task, and with checkpoints on they are shown only when the record that holds them is durable.
@@ -107,7 +107,7 @@ class TaskLoad:
 
 
 class OperatorAdapter(Timing, Copying):
-    """The protocol's `Operator` on a user's."""
+    """The protocol's `OperatorPort` on a user's operator."""
 
     def __init__(
         self, operator: Operator[Any], tasks: int, clock: Callable[[], int] = clock_us

@@ -1,6 +1,6 @@
 """The adapter's part that hears of time: watermarks of feeders, timers that are due, and their dumps.
 
-A watermark takes effect behind the rows that came before it (`times`). What it makes due fires
+A watermark takes effect behind the rows that came before it (`watermarks`). What it makes due fires
 then; what the clock makes due fires when the node's machine asks (`elapse`), which it does for tasks
 that it serves and for no others. Either way it is an application like any other: the state has
 changed, and what was emitted is in its outputs.

@@ -4,7 +4,7 @@ A feeder says how far it is *in its own stream*: a **watermark** is a mark witho
 (`rows.Mark`), numbered and delivered exactly once like all else, in order with the rows, across moves
 and crashes. No message of the protocol knows of it.
 
-    feeder   Herald: the latest event time of what was sent, in steps, and which task knows of it
+    feeder   WatermarkEmitter: the latest event time that was sent, in steps, and which task knows it
     task     TaskTime: per feeder its last watermark; its own is the least of them, less the delay
 
 **What a task knows when it gets rows is a function of the rows before them**, not of the clock. A

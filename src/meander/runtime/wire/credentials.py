@@ -1,4 +1,4 @@
-"""What a process shows at every door: that it knows the deployment's token, and a certificate with TLS.
+"""What a process shows at every port: that it knows the deployment's token, and a certificate with TLS.
 
 The token itself crosses no connection. Whoever dials sends a nonce; whoever listens answers with one
 of its own and a proof that it knows the token. Only then every call shows a pass, which is good at

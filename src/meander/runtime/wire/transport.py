@@ -5,7 +5,7 @@
 
 Rules of the file
   1. A stream begins with who opens it: run, process, incarnation, address, versions. Before anything
-     else is read, the call has shown that its sender knows the token (`doors`); with TLS the name
+     else is read, the call has shown that its sender knows the token (`auth`); with TLS the name
      must be that of the certificate.
   2. A queue is bounded by bytes and messages; what does not fit is dropped and counted. So is what
      was under way on a stream that broke. The protocol asks again for all that matters.
