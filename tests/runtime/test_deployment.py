@@ -25,13 +25,17 @@ from runtime_kit import (
 )
 from runtime_operators import Countdown, Explodes
 
-from meander.errors import InputError, OperatorError
+from meander.errors import (
+    DeployError,
+    FeederError,
+    InputError,
+    MigrationError,
+    OperatorError,
+    OperatorFailedError,
+)
 from meander.operators import WordCount
-from meander.runtime.clients.feeder import FeederError
-from meander.runtime.driver.driver import DeployError, Driver
-from meander.runtime.driver.handle import MigrationError
+from meander.runtime.driver.driver import Driver
 from meander.runtime.driver.launch import LocalLauncher
-from meander.runtime.driver.supervisor import OperatorFailedError
 from meander.runtime.process.spec import Reason, live_settings
 
 
@@ -154,21 +158,6 @@ def test_to_stop_does_not_wait_for_a_node_that_is_starting(launcher: SharedLaunc
         wait = driver.staff.wait_until
         driver.staff.wait_until = lambda true, s: asked.append(wait(true, s)) or asked[-1]
     assert asked == [True], "whoever was asked to stop has stopped"
-
-
-def test_a_restart_the_old_way_keeps_every_count(launcher: SharedLauncher) -> None:
-    stream = Stream(4)
-    with Driver(WordCount(), tasks=16, nodes=2, launcher=launcher) as driver:
-        with driver.feeder("words") as feeder:
-            for batch in stream.batches(20):
-                feeder.feed(batch)
-            phases = driver.restart(3)
-            assert [name[:2] for name in driver.nodes()] == ["r1"] * 3
-            assert phases["bytes"] > 0
-            for batch in stream.batches(20):
-                feeder.feed(batch)
-            driver.rescale(2).wait(30)
-        assert counted(driver) == stream.counts
 
 
 def test_outputs_come_once_and_in_order_across_moves(launcher: SharedLauncher) -> None:

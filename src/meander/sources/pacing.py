@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from meander.runtime.roles.entry import SourceBatch
+from meander.runtime.process.source import SourceBatch
 
 NAP_S_MAX = 0.05
 """A stop is heard within this time."""

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from meander.errors import MeanderError
-from meander_lab.bench.live import LiveSetting, OpenLoad
+from meander_lab.bench.load import LiveSetting, OpenLoad
 
 FILES = 8
 LIFE_S_MAX = 900.0

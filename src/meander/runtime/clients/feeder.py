@@ -21,7 +21,7 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
-from meander.errors import InputError, MeanderError
+from meander.errors import FeederError, InputError
 from meander.operators.base import Operator
 from meander.operators.hashing import hash_columns, tasks_of
 from meander.operators.split import group_rows
@@ -29,11 +29,11 @@ from meander.protocol.edges.feeder import Feeder
 from meander.protocol.messages import Ending, Finish, Offer
 from meander.protocol.settings import Settings
 from meander.runtime.clients.given import NULL_KEYS, check_null_keys, conform, keyed
-from meander.runtime.process.complaint import Complaint
 from meander.runtime.process.shell import Shell
 from meander.runtime.process.spec import ProcessSpec
 from meander.runtime.process.warm import warm_up
 from meander.runtime.process.watermarks import WatermarkEmitter
+from meander.runtime.store.complaint import Complaint
 from meander.runtime.wire.credentials import LOOPBACK, Credentials
 from meander.runtime.wire.publisher import board
 from meander.runtime.wire.rows import Mark, Marks, Rows, ends_of
@@ -57,10 +57,6 @@ OFFERS_MAX = 4
 
 OPTIONS = ("gather_rows", "linger_ms", "null_keys")
 """Of a feeder, as its maker may give them."""
-
-
-class FeederError(MeanderError):
-    """The feeder cannot go on. What it has not reported as durable must be fed again."""
 
 
 class FeederClient:
