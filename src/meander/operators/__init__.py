@@ -2,7 +2,7 @@
 
     base        the operator and its context           keyed       aggregates by key, word count
     tasks       the tasks that a node holds            words       texts to words
-    timers      what a task wants to be told, and when
+    timers      when a task wants to be called, and for which key
     hashing     key → hash → task, equal to Spark      split       a batch by task
     table       the keyed table                        state       dumps back into tables
     aggregates, layout, keys, columns                  what the table is made of

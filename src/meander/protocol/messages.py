@@ -1,7 +1,7 @@
 """Every message, event and action of the protocol: plain values, no behaviour.
 
 Rules of the file
-  1. A *message* travels between processes, always inside an `Envelope`, which says who sent it:
+  1. A *message* travels between processes, always inside an `Envelope`, which names who sent it:
      generation, incarnation and epoch stand there, once, for all messages.
   2. An *event* goes into a machine (`handle(event, now)`): an envelope that arrived, a tick, an
      answer of the durable store, a command.

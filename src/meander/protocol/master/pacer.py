@@ -1,4 +1,4 @@
-"""The pause budget: how much may move at once so that no tuple waits longer than the caller said.
+"""The pause budget: how much may move at once so that no tuple waits longer than the caller allows.
 
 A node installs states one after another, so the last tuple of a round waits for all of them:
 

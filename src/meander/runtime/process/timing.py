@@ -1,4 +1,4 @@
-"""The adapter's part that hears of time: watermarks of feeders, timers that are due, and their dumps.
+"""The adapter's part for event time: watermarks of feeders, timers that are due, and their dumps.
 
 A watermark takes effect behind the rows that came before it (`watermarks`). What it makes due fires
 then; what the clock makes due fires when the node's machine asks (`elapse`), which it does for tasks

@@ -14,7 +14,7 @@ call costs one comparison and no book of sessions is kept.
 
 Without certificates connections are plain TCP: for one machine, where only its own users could listen.
 With them every connection is TLS, both sides show a certificate that the deployment's own authority
-has signed (`authority`), and a process can speak in no other name than its certificate's.
+has signed (`authority`), and a process can send under no other name than its certificate's.
 
 Certificates are not bound to addresses: Spark decides where a process runs. All of a deployment bear
 one server name, which clients insist on, and no other authority is trusted.

@@ -1,4 +1,4 @@
-"""Arrow Flight between processes: everybody listens once, and dials whoever it has to speak to.
+"""Arrow Flight between processes: everybody listens once, and dials whoever it has to send to.
 
     machine ──post──► queue ──writer thread──► DoPut stream ──reader thread──► inbox ──► machine
           (never waits)  one per peer     one per peer and schema    (of the peer's server)
@@ -12,7 +12,7 @@ Rules of the file
   3. The death of a process that had opened streams to us is an event, `PeerLost`. Its kernel closes
      its sockets, so the last stream ends within milliseconds; but streams of the living break, too.
      So whoever was at the other end is asked at its address: it is lost if nobody answers there in
-     its name (`pulse`). One that lives dials again when it has something to say.
+     its name (`pulse`). One that lives dials again when it has something to send.
   4. The reader of a stream waits while the inbox is full; Flight's flow control then holds the writer,
      and no other stream.
 """
