@@ -107,7 +107,7 @@ def measure(nodes: int, tasks: int, target: int) -> Growth:
     )
     cluster.network.bandwidth_bytes_s = LINK_BYTES_S
     master = cluster.master
-    master.conductor.tau = TAU
+    master.targets.tau = TAU
     _run(cluster, START_S_MAX, lambda: master.started and not master.ledger.chain)
     cluster.network.traffic.clear()
     from_s, largest = cluster.timeline.now, _largest_table(cluster)

@@ -28,6 +28,7 @@ from typing import Any
 
 from meander.errors import InputError, MeanderError
 from meander.operators import WordCount
+from meander.protocol.messages import News
 from meander.protocol.settings import Settings
 from meander.run.flow import Feeding, Site
 from meander.runtime.driver.driver import Driver
@@ -259,7 +260,7 @@ def _recovery(side: Side, rate: float) -> dict[str, Any]:
 
 
 def _losses(driver: Driver) -> int:
-    return sum(1 for _, what, _ in driver.events if what == "lost")
+    return sum(1 for _, what, _ in driver.events if what is News.LOST)
 
 
 def kill(driver: Driver, *names: str) -> None:

@@ -32,7 +32,7 @@ from meander.errors import (
 )
 from meander.model import TaskId
 from meander.protocol.edges.query import Query
-from meander.protocol.messages import Abandon, Seal, Tell, Write
+from meander.protocol.messages import Abandon, News, Seal, Tell, Write
 from meander.runtime.clients.driver_client import DeploymentInfo, Part, desk_of
 from meander.runtime.process.shell import Shell
 from meander.runtime.wire.credentials import Credentials
@@ -257,19 +257,19 @@ class QueryClient:
         """Take what the machine tells, on its thread."""
         facts = tell.facts
         with self._changed:
-            if tell.what == "written":
+            if tell.what is News.WRITTEN:
                 key = facts["query"], facts["batch"], facts["partition"], facts["attempt"]
                 self._open.discard(key)
-            elif tell.what == "outdated":
+            elif tell.what is News.OUTDATED:
                 query, batch = facts["query"], facts["batch"]
                 self._open.discard((query, batch, facts["partition"], facts["attempt"]))
                 self._outdated[query] = batch, facts["task"], facts["last"]
-            elif tell.what in ("committed", "failed", "differs"):
+            elif tell.what in (News.COMMITTED, News.FAILED, News.DIFFERS):
                 query, batch = facts["query"], facts["batch"]
                 self._sealed.pop(query, None)
-                if tell.what == "failed":
+                if tell.what is News.FAILED:
                     self._failed[query] = batch, facts["task"]
-                elif tell.what == "differs":
+                elif tell.what is News.DIFFERS:
                     self._differs[query] = batch, facts["task"], facts["had"], facts["rows"]
             self._changed.notify_all()
 

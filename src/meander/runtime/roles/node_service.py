@@ -23,7 +23,7 @@ from meander.runtime.process.adapter import OperatorAdapter
 from meander.runtime.process.loop_counts import Counts, counts
 from meander.runtime.process.outputs import nothing, with_place
 from meander.runtime.process.shell import Shell
-from meander.runtime.process.stopwatch import TimedCheckpointer
+from meander.runtime.process.stopwatch import CheckpointWatch
 from meander.runtime.roles.host import ProcessHost
 from meander.runtime.roles.output_service import OutputService
 from meander.runtime.wire.transport import Transport
@@ -45,8 +45,10 @@ CALL_S_MAX = 30.0
 class NodeService:
     """Answers questions from outside the protocol: state, outputs, metrics."""
 
-    def __init__(self, place: ProcessHost, node: Node, adapter: OperatorAdapter) -> None:
-        self.node, self.adapter = node, adapter
+    def __init__(
+        self, place: ProcessHost, node: Node, adapter: OperatorAdapter, watch: CheckpointWatch
+    ) -> None:
+        self.node, self.adapter, self.watch = node, adapter, watch
         assert place.shell is not None
         assert place.transport is not None
         self.shell: Shell = place.shell
@@ -134,11 +136,6 @@ class NodeService:
         """Tell what this node has measured."""
         return self.shell.call(self._metrics).result(CALL_S_MAX)
 
-    @staticmethod
-    def _checkpoint(node: Node) -> dict[str, Any]:
-        found = node.checkpointer
-        return found.told() if isinstance(found, TimedCheckpointer) else {}
-
     def _metrics(self, node: Node) -> dict[str, Any]:
         adapter, tasks, staged = self.adapter, dict[int, Any](), 0
         for task, slot in node.slots.items():
@@ -162,7 +159,7 @@ class NodeService:
             **self.counts(),
             "latency": self.adapter.latency.dump(),
             "waited": self.adapter.waited.dump(),
-            "checkpoint": self._checkpoint(self.node),
+            "checkpoint": self.watch.told(self.node.checkpointer.counts),
         }
 
     def counts(self) -> dict[str, float]:
@@ -171,8 +168,8 @@ class NodeService:
         return {
             "rows": adapter.rows,
             "busy_s": adapter.busy_s,
-            "chunks": node.applied_chunks,
-            "waits": node.waits,
+            "chunks": node.intake.applied_chunks,
+            "waits": node.intake.waits,
             "reroutes": node.rerouter.rerouted,
             "dropped": self.transport.dropped,
             "malformed": self.transport.malformed,
