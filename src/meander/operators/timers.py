@@ -1,4 +1,4 @@
-"""Timers: what a task wants to be told, for which key and when.
+"""Timers: when a task wants to be called, and for which key.
 
 A timer is a pair (key, time). Setting it twice is setting it once; it fires once, where its task is
 then, and is gone. Times are microseconds since 1970, of the clock (`Context.timers`) or of the rows

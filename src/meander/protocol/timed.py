@@ -1,4 +1,4 @@
-"""What the protocol needs to know of an operator that hears of time. Not every operator does."""
+"""What the protocol needs to know of an operator with event time or timers. Not every operator does."""
 
 from __future__ import annotations
 

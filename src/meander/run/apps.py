@@ -1,6 +1,6 @@
 """What a run runs: an operator, how texts feed it, what is written of it, what it is compared with.
 
-An application is a value without state of its own; `live_run` is the frame around it.
+An application is a value without state of its own; `run` is the frame around it.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ FIRST_S = 20.0
 
 
 def carry_out(wish: RunOptions, show: Show, say: Say) -> dict[str, Any]:
-    """Run the stream, and give the report (see `live_report`).
+    """Run the stream, and give the report (see `record`).
 
     Raises:
         InputError: for what cannot be run.

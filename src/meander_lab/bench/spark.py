@@ -2,9 +2,9 @@
 
     tweets    recorded tweets (or generated ones), split and exploded into words by Spark
     wide      a million keys of 100 bytes, all of them in the state, rows that draw from all of them
-    rescale   10 → 8 with those keys in the state (`bench_rescale`)
+    rescale   10 → 8 with those keys in the state (`spark_rescale`)
 
-The sides (`bench_sides`) take turns in one session, on the same files, each time from an empty state;
+The sides (`spark_sides`) take turns in one session, on the same files, each time from an empty state;
 rates are medians over the rounds, ratios are medians of the rounds' ratios. All counts are compared
 with the true ones.
 """

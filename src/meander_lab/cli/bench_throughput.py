@@ -1,7 +1,7 @@
 """`meander bench throughput`: what elasticity costs, and what the keyed table brings.
 
 Two nodes stand side by side: one of a deployment (`runtime`), one without any migration machinery
-(`runtime.plain`). The same words go to the one, then to the other, in pairs whose order alternates, so
+(`baselines.static_node`). The same words go to one, then the other, in pairs of alternating order, so
 that a noisy moment falls on both alike. Each rate is rows over the time until all are applied. The
 share is the median of the pairs' ratios, with an interval that holds the true median 19 times in 20.
 """

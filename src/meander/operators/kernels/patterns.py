@@ -1,7 +1,8 @@
 """The Detector's inner loops: fold changes into two counters per pattern, and see who crossed.
 
 An entry of a pattern's table has two cells: how often it came (COUNT) and how many of its immediate
-super-patterns are frequent (SUPERS). See `table.py` for the memory, `operators/patterns.py` for why.
+super-patterns are frequent (SUPERS). See `table.py` for the memory,
+`operators/patterns/detector.py` for why.
 """
 
 from __future__ import annotations

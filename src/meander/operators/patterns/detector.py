@@ -6,7 +6,7 @@
 
 A pattern is *frequent* if it came more than `threshold` times in the window. It is *reported* if it is
 frequent and no super-pattern is: "storm" is not, when "apache storm" is. The Detector is keyed by
-pattern, and a pattern and its super-patterns live in different tasks, so they have to be told:
+pattern, and a pattern and its super-patterns live in different tasks, so rows are fed:
 
     state of a pattern      count    how often it is in the window
                             supers   how many of its immediate super-patterns (by one word) are frequent
@@ -14,7 +14,7 @@ pattern, and a pattern and its super-patterns live in different tasks, so they h
     after each batch        if p crossed the threshold, feed (q, 0, ±1) for each q = p without one word
                             if "frequent and supers = 0" changed, emit (p, reported, count)
 
-Why that is right once the loop is empty ("at quiescence"). Each crossing is told exactly once, in
+Why that is right once the loop is empty ("at quiescence"). Each crossing is fed exactly once, in
 order, so q's `supers` is the number of its immediate super-patterns that are frequent. A frequent
 super-pattern of any size implies an immediate one: whatever lies between the two comes at least as
 often. Counters only add up, so the order in which rows of different feeders arrive does not matter.

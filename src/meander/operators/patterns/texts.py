@@ -4,8 +4,8 @@ A pattern is a set of 1 … `size_max` distinct words of one text, written in as
 their bytes) with one space between them. Words are those of `tokenise`; the rules say which count.
 
 Growth. c words have c + c(c-1)/2 + … patterns, so of a text with more than `words_max` words that
-count only the first ones are taken, in ascending order (as in `spark/patterns.py`); `cut` says how
-many texts that was. All sub-patterns of a pattern are patterns of the same text, cut or not, so a
+count only the first ones are taken, in ascending order (as in `spark/pipeline/patterns.py`); `cut` has
+the number of such texts. All sub-patterns of a pattern are patterns of the same text, cut or not, so a
 pattern never comes more often than any of its sub-patterns.
 
 >>> found = generate(pa.array(["Storm, Apache Storm!"]), PatternRules(size_max=2))

@@ -9,7 +9,7 @@ may have been skipped:
   * a task that is now ours is awaited, under its new tenure. That holds also for one we served all
     the time without knowing that it had moved away and back: its state is frozen and awaited like
     any other, because somebody else may have had it in between;
-  * where a chain names a tenure of ours that we never installed, we say so (`Put` without a blob),
+  * where a chain names a tenure of ours that we never installed, we report it (`Put` without a blob),
     and never will install it: whoever waits then asks the link before us.
 """
 

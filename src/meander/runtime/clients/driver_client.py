@@ -1,11 +1,11 @@
-"""What a deployment tells those who come with nothing but its address: readers, writers of queries.
+"""What a deployment answers to whoever has its address and token: readers, writers of queries.
 
-    desk = Desk("127.0.0.1:40112", credentials)
+    desk = DriverClient("127.0.0.1:40112", credentials)
     desk.about()                      # operator, columns, tasks: all that a writer must know
     desk.ask("owners")                # which node has which task, now
 
 Everything here is cheap to import: Spark plans every query in Python processes of its own, which
-start cold. What is asked is answered by the driver (`reception`).
+start cold. The driver's side is `runtime.driver.service`.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ _DESKS: dict[tuple[int, str, str], DriverClient] = {}
 
 
 def desk_of(address: str, credentials: Credentials | str) -> DriverClient:
-    """Give the desk at an address, the same one in every call of this process."""
+    """Give the client of an address, the same one in every call of this process."""
     key = os.getpid(), address, Credentials.of(credentials).token
     if key not in _DESKS:
         _DESKS[key] = DriverClient(address, credentials)

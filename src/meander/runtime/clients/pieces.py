@@ -50,7 +50,7 @@ def groups_of(
 ) -> tuple[tuple[TaskId, Rows, int, int], ...]:
     """Sort rows by task: (task, rows, count, bytes), as slices of one batch.
 
-    With an event time every task gets the watermark (`times`) of the batch, also without rows:
+    With an event time every task gets the watermark (`watermarks`) of the batch, also without rows:
     so all of them know the watermark when the micro-batch is applied.
 
     >>> words = pa.record_batch({"word": ["a", "b", "a"]})

@@ -1,7 +1,7 @@
-"""Watches a deployment from the driver: every chunk's latency, who owns what, what was told.
+"""Watches a deployment from the driver: every chunk's latency, who owns what, what was reported.
 
-Nodes remember chunks (`trace`); the monitor fetches them twice a second, and takes what is left from
-the last words of nodes that end, so that a node's leaving loses nothing. Latencies are looked at by
+Nodes remember chunks (`chunk_trace`); the monitor fetches them twice a second, and takes the rest from
+the last report of nodes that end, so that a node's leaving loses nothing. Latencies are looked at by
 when rows were *due*, never by when they happened to be applied: a row due before a pause that comes
 out after it belongs to the time before.
 """

@@ -1,4 +1,4 @@
-"""What a launched process is told, and what it tells when it ends: small values, no behaviour.
+"""What a launched process receives, and what it reports when it ends: small values, no behaviour.
 
 A spec travels on a channel that the launcher trusts (a pipe to a child, Spark's closure), never on
 the wire between processes: it holds the credentials, and the operator in pickled form.

@@ -1,10 +1,10 @@
 """Event time between feeders and tasks: feeders' watermarks, and that of a task which follows.
 
-A feeder says how far it is *in its own stream*: a **watermark** is a mark without rows in a chunk
+A feeder sends how far it is *in its own stream*: a **watermark** is a mark without rows in a chunk
 (`rows.Mark`), numbered and delivered exactly once like all else, in order with the rows, across moves
 and crashes. No message of the protocol knows of it.
 
-    feeder   Herald: the latest event time of what was sent, in steps, and which task knows of it
+    feeder   WatermarkEmitter: the latest event time that was sent, in steps, and which task knows it
     task     TaskTime: per feeder its last watermark; its own is the least of them, less the delay
 
 **What a task knows when it gets rows is a function of the rows before them**, not of the clock. A
@@ -14,7 +14,7 @@ rose since its last ones. So fast or slow, a task's timers and rows come in one 
 a say only in when tasks *without* new rows hear of a watermark: soon, and before their next rows.
 
 A feeder's last watermark is `END`, and takes it out of the minimum; one that is silent for `idle_s` is
-left out until it speaks again. The watermark never goes back. All of it is part of the task's state,
+left out until it sends again. The watermark never goes back. All of it is part of the task's state,
 but for when a feeder was last heard: a task that has just arrived gives each feeder its full time anew.
 """
 

@@ -6,7 +6,7 @@ failure of the machine room from one of the program. In order:
 
   1. warm up: imports and kernels, so that no tuple pays for them;
   2. find the own address (that of a connection to the master), listen, keep the socket;
-  3. register, serve, until the machine ends, the driver is gone, or somebody says stop.
+  3. register, serve, until the machine ends, the driver is gone, or somebody sends stop.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A machine's place in a run: its shell, its socket, and what watches over them until the end."""
+"""The host of a machine: its shell, its socket, and what watches over them until the process ends."""
 
 from __future__ import annotations
 

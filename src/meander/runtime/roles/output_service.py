@@ -2,7 +2,7 @@
 
 Outputs are numbered per task (`outputs`). A reader remembers a number per task, asks whoever serves the
 task now, and comes back elsewhere when it has moved. Nothing is forgotten because it was read: only
-because a reader says so (`release`), or because there is more than is kept.
+because a reader asks for it (`release`), or because there is more than is kept.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Files are never changed. The master's writes are fenced without a lock, a condit
     own, then looks: whoever sees another claim as high or higher has lost. (Two that begin in the same
     moment may both lose; they may not both win.)
   * A manifest counts if no higher claim is there *after* it is written. Either the old driver sees the
-    new claim, and tells nobody that its manifest counts; or the claim came after, and the new driver,
+    new claim, and acknowledges nothing by its manifest; or the claim came after, and the new driver,
     which looks for manifests after its claim, finds that manifest.
   * The newest manifest is the last by name. A manifest that an old driver has written too late lies
     before those of the new one, which writes its own before it lets any file go.

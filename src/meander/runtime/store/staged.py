@@ -3,7 +3,7 @@
 Rows are laid by message by message, and a message's rows are slices of one batch. While there is room
 they stay as they came. Beyond that, what comes is written at once, task by task, so that a commit reads
 each task's rows once; what came before stays where it is. When the disk has no room either, rows are
-refused: nobody says that they are held, their writer sends them again, and gives up in time.
+refused: no `StageHeld` is sent, their writer sends them again, and gives up in time.
 
 Files have no names (as in `spill`), and every piece has a checksum: what a disk does not give back as
 it was counts as lost, and its micro-batch is written again.

@@ -1,4 +1,4 @@
-"""Who is let in, and what is said of those who are not.
+"""Who is let in, and how refusals are counted and logged.
 
 Every call shows a pass, which only who knows the token can have made for this server (`credentials`).
 It is compared before anything of the call is looked at; the handler then refuses, because only there

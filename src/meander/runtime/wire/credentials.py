@@ -1,4 +1,4 @@
-"""What a process shows at every door: that it knows the deployment's token, and a certificate with TLS.
+"""What a process shows at every port: that it knows the deployment's token, and a certificate with TLS.
 
 The token itself crosses no connection. Whoever dials sends a nonce; whoever listens answers with one
 of its own and a proof that it knows the token. Only then every call shows a pass, which is good at
@@ -14,7 +14,7 @@ call costs one comparison and no book of sessions is kept.
 
 Without certificates connections are plain TCP: for one machine, where only its own users could listen.
 With them every connection is TLS, both sides show a certificate that the deployment's own authority
-has signed (`authority`), and a process can speak in no other name than its certificate's.
+has signed (`authority`), and a process can send under no other name than its certificate's.
 
 Certificates are not bound to addresses: Spark decides where a process runs. All of a deployment bear
 one server name, which clients insist on, and no other authority is trusted.

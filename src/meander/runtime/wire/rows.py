@@ -6,9 +6,9 @@ when they were due. **A source offset names one batch of the source**, not one r
 share it, and a source that is read again must give the same batches under the same offsets.
 Hence a chunk needs one mark per source batch in it (most have one), not one number per row.
 
-A mark without rows is a **watermark**: how far its feeder is in event time (`times`). It takes effect
-behind the rows before it, and before the rows behind it. Only feeders of operators that have an
-event time say any.
+A mark without rows is a **watermark**: how far its feeder is in event time (`watermarks`). It takes
+effect behind the rows before it, and before the rows behind it. Only feeders of operators that have an
+event time send any.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""Arrow Flight between processes: everybody listens once, and dials whoever it has to speak to.
+"""Arrow Flight between processes: everybody listens once, and dials whoever it has to send to.
 
     machine ──post──► queue ──writer thread──► DoPut stream ──reader thread──► inbox ──► machine
           (never waits)  one per peer     one per peer and schema    (of the peer's server)
 
 Rules of the file
   1. A stream begins with who opens it: run, process, incarnation, address, versions. Before anything
-     else is read, the call has shown that its sender knows the token (`doors`); with TLS the name
+     else is read, the call has shown that its sender knows the token (`auth`); with TLS the name
      must be that of the certificate.
   2. A queue is bounded by bytes and messages; what does not fit is dropped and counted. So is what
      was under way on a stream that broke. The protocol asks again for all that matters.
   3. The death of a process that had opened streams to us is an event, `PeerLost`. Its kernel closes
      its sockets, so the last stream ends within milliseconds; but streams of the living break, too.
      So whoever was at the other end is asked at its address: it is lost if nobody answers there in
-     its name (`pulse`). One that lives dials again when it has something to say.
+     its name (`pulse`). One that lives dials again when it has something to send.
   4. The reader of a stream waits while the inbox is full; Flight's flow control then holds the writer,
      and no other stream.
 """

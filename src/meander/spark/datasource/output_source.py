@@ -1,8 +1,9 @@
 """What an operator emits, as a streaming DataFrame.
 
-An offset is the last output of each task (`runtime.emitted`). It means the same wherever a task lives,
-so a rescale changes nothing, and a query that starts again from its checkpoint goes on behind what it
-has committed. What a query has committed is released at the nodes.
+An offset is the last output of each task (`runtime.clients.output_reader`). It means the same
+wherever a task lives, so a rescale changes nothing, and a query that starts again from its
+checkpoint goes on behind what it has committed. What a query has committed is released at the
+nodes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`meander.deploy`: an operator on nodes that live in Spark tasks.
 
-This file joins three things and adds little of its own: the ground is looked at (`ground`, `ship`),
-a driver is started on top of Spark (`runtime.driver`, `launch`), and people are shown what they wait
+This file joins three things and adds little: the session is checked (`session_check`, `ship`),
+a driver is started on top of Spark (`runtime.driver`, `launch`), and people see what they wait
 for (`watch`). The operator travels in the closures of Spark's jobs, never over our sockets.
 """
 
