@@ -9,7 +9,7 @@ import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jinja2
 from markupsafe import Markup
@@ -31,8 +31,11 @@ LATENCY_FLOOR_MS = 0.5
 
 PAGE = Path(__file__).with_name("html_report.html.jinja")
 
+Report: TypeAlias = dict[str, Any]
+"""What `meander run` tells of a run, as it stands in `report.json`."""
 
-def write(report: dict[str, Any], where: Path) -> Path:
+
+def write(report: Report, where: Path) -> Path:
     """Write `report.json` and `report.html`; give the page.
 
     Raises:
@@ -52,7 +55,7 @@ def write(report: dict[str, Any], where: Path) -> Path:
 Rows = list[tuple[str, ...]]
 
 
-def migration_rows(report: dict[str, Any]) -> tuple[Sequence[str], Rows]:
+def migration_rows(report: Report) -> tuple[Sequence[str], Rows]:
     """Say what each rescale moved, and its pauses."""
     head = ("rescale", "tasks moved", "bytes", "rounds", "seconds", "pause predicted", "measured")
     rows: Rows = [
@@ -70,7 +73,7 @@ def migration_rows(report: dict[str, Any]) -> tuple[Sequence[str], Rows]:
     return head, rows
 
 
-def latency_rows(report: dict[str, Any]) -> tuple[Sequence[str], Rows]:
+def latency_rows(report: Report) -> tuple[Sequence[str], Rows]:
     """Say the latencies before, during and after each rescale."""
     head = ("rows due", "rows", "p50", "p99", "p99.9", "max")
     names = {
@@ -93,7 +96,7 @@ def _figures(summary: dict[str, float]) -> tuple[str, ...]:
     return tuple(f"{summary[n]:.1f} ms" for n in ("p50_ms", "p99_ms", "p999_ms", "max_ms"))
 
 
-def verdict(report: dict[str, Any]) -> str:
+def verdict(report: Report) -> str:
     """Say whether the counts are right."""
     found = report["verify"]
     if found is None:
@@ -112,7 +115,7 @@ def verdict(report: dict[str, Any]) -> str:
     return f"{found['differing']:,} of {found['words']:,} counts DIFFER from Spark's: {shown}"
 
 
-def summary(report: dict[str, Any]) -> str:
+def summary(report: Report) -> str:
     """Say in a sentence what flowed, and what came of it."""
     noun = report["noun"]
     said = (
@@ -130,7 +133,7 @@ def summary(report: dict[str, Any]) -> str:
     return said
 
 
-def top_rows(report: dict[str, Any]) -> tuple[Sequence[str], Rows]:
+def top_rows(report: Report) -> tuple[Sequence[str], Rows]:
     """List the most frequent of the patterns that are reported."""
     return ("pattern", "count"), [(name, f"{count:,}") for name, count in report["top"]]
 
@@ -148,7 +151,7 @@ def rich_table(head: Sequence[str], rows: Rows, title: str) -> Table:
 # --------------------------------------------------------------------------- the page
 
 
-def render(report: dict[str, Any]) -> str:
+def render(report: Report) -> str:
     """Make the page."""
     figures = {
         "latency": _svg(latency_figure(report)),
@@ -183,7 +186,7 @@ def _svg(figure: Figure) -> Markup:
 # --------------------------------------------------------------------------- pictures
 
 
-def latency_figure(report: dict[str, Any]) -> Figure:
+def latency_figure(report: Report) -> Figure:
     """Draw latencies over time, on a log scale."""
     figure = new_figure(9, 3.4)
     ax, curves = figure.subplots(), report["curves"]
@@ -200,7 +203,7 @@ def latency_figure(report: dict[str, Any]) -> Figure:
     return figure
 
 
-def throughput_figure(report: dict[str, Any]) -> Figure:
+def throughput_figure(report: Report) -> Figure:
     """Draw rows applied a second."""
     figure = new_figure(9, 2.4)
     ax, curves = figure.subplots(), report["curves"]
@@ -212,7 +215,7 @@ def throughput_figure(report: dict[str, Any]) -> Figure:
     return figure
 
 
-def rounds_figure(report: dict[str, Any]) -> Figure:
+def rounds_figure(report: Report) -> Figure:
     """Draw the pause of every round, predicted and measured."""
     rounds = [r for f in report["rescales"] for r in f["rounds"]]
     figure = new_figure(9, 2.4)
@@ -229,7 +232,7 @@ def rounds_figure(report: dict[str, Any]) -> Figure:
     return figure
 
 
-def owners_figure(report: dict[str, Any]) -> Figure:
+def owners_figure(report: Report) -> Figure:
     """Draw who owned which task, over time."""
     figure = new_figure(9, 3.2)
     ax, colors = figure.subplots(), dict[str, str]()
@@ -247,7 +250,7 @@ def owners_figure(report: dict[str, Any]) -> Figure:
     return figure
 
 
-def _mark(ax: Axes, report: dict[str, Any]) -> None:
+def _mark(ax: Axes, report: Report) -> None:
     for f in report["rescales"]:
         ax.axvspan(f["began_s"], f["ended_s"], color=SHADE, lw=0, zorder=0)
         ax.annotate(

@@ -6,8 +6,6 @@ super-patterns are frequent (SUPERS). See `table.py` for the memory, `operators/
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
 
@@ -111,7 +109,7 @@ def measure(
     reported: np.ndarray,
     news: np.ndarray,
     fed: np.ndarray,
-) -> Any:
+) -> tuple[int, int]:
     """Count what `tell` will write: up to each group the rows, and all bytes, of both kinds."""
     news_size, fed_size = 0, 0
     for g in range(len(metas)):
@@ -131,7 +129,7 @@ def measure(
 
 
 @njit(cache=True, nogil=True)
-def _words(key: int, length: int) -> Any:
+def _words(key: int, length: int) -> int:
     words = 1
     for i in range(length):
         if load_u8(key + i) == SPACE:

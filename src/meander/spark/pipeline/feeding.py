@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from meander.errors import InputError
 from meander.runtime.roles.entry import SourceBatch
@@ -161,7 +161,7 @@ def _texts(spark: SparkSession, source: TextSource) -> DataFrame:
 def _again(spark: SparkSession, tweets: Tweets) -> DataFrame:
     """Have generated batches made once more, by Spark's tasks."""
 
-    def make(numbers: Iterable[pa.RecordBatch]) -> Iterator[Any]:
+    def make(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for k in batch.column("id").to_pylist():
                 yield tweets.batch(k)
