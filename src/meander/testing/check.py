@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from meander.operators.base import Operator
 
 RULES: Final = {
@@ -55,7 +57,11 @@ class Checked:
 
 
 def check(
-    operator: Operator[Any], batches: Iterable[Any], *, tasks: int = 4, same_outputs: bool = False
+    operator: Operator[Any],
+    batches: Iterable[pa.RecordBatch | pa.Table],
+    *,
+    tasks: int = 4,
+    same_outputs: bool = False,
 ) -> Checked:
     """Check an operator against its rules (`RULES`).
 

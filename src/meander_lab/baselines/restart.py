@@ -49,7 +49,7 @@ class Vault:
         self.blobs: dict[str, bytes] = {}
         self._lock = threading.Lock()
 
-    def take(self, fields: Mapping[str, Any], reader: Any) -> None:
+    def take(self, fields: Mapping[str, Any], reader: flight.MetadataRecordBatchReader) -> None:
         """Keep what comes on a stream."""
         for chunk in reader:
             batch = chunk.data
@@ -61,7 +61,7 @@ class Vault:
                     zip(batch["key"].to_pylist(), batch["blob"].to_pylist(), strict=True)
                 )
 
-    def give(self, fields: Mapping[str, Any]) -> Any:
+    def give(self, fields: Mapping[str, Any]) -> flight.FlightDataStream:
         """Hand a blob out, as often as it is asked for."""
         with self._lock:
             blob = self.blobs.get(str(fields.get("key")))
@@ -81,7 +81,7 @@ class VaultStore:
 
     def __init__(self, store: DurableStore, credentials: Credentials) -> None:
         self._store, self._credentials = store, credentials
-        self._clients: dict[str, Any] = {}
+        self._clients: dict[str, flight.FlightClient] = {}
 
     def write(self, action: Store) -> Stored:
         """Write to the store behind."""

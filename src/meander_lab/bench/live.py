@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import count, cycle
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -96,7 +96,7 @@ class LiveSetting:
         """How many keys make up the state."""
         return max(1, int(self.state_mb * 2**20 / (self.key_bytes + ENTRY_BYTES)))
 
-    def batch(self, ids: npt.NDArray[np.int64]) -> Any:
+    def batch(self, ids: npt.NDArray[np.int64]) -> pa.RecordBatch:
         """Make rows of keys: their number, padded.
 
         >>> LiveSetting(key_bytes=16).batch(np.array([7]))["word"].to_pylist()
@@ -105,6 +105,10 @@ class LiveSetting:
         digits = pc.utf8_lpad(pa.array(ids).cast(pa.string()), DIGITS, "0")
         padding = pa.scalar("k" * (self.key_bytes - DIGITS))
         return pa.record_batch({"word": pc.binary_join_element_wise(padding, digits, "")})
+
+
+Owners: TypeAlias = tuple[str, ...]
+"""Whose each task is."""
 
 
 class OpenLoad:
@@ -120,7 +124,7 @@ class OpenLoad:
         self._fed = [0] * POOL_BATCHES
         """How often each batch was fed."""
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
         return cycle(self._batches)
 
     def feed(self, feeder: FeederClient, k: int, due_s: float | None = None) -> None:
@@ -241,7 +245,7 @@ def _flow(
     feeder: FeederClient,
     load: OpenLoad,
     rate: float,
-) -> tuple[dict[str, float], dict[str, Any], tuple[Any, Any]]:
+) -> tuple[dict[str, float], dict[str, Any], tuple[Owners, Owners]]:
     """Let the stream flow, and do what the mode says at its time."""
     start, trouble = time.time() + 0.2, list[BaseException]()
 
@@ -271,7 +275,7 @@ def _flow(
     return times, facts, (before, _owners(driver))
 
 
-def _owners(driver: Driver) -> tuple[str, ...]:
+def _owners(driver: Driver) -> Owners:
     return driver.shell.call(lambda m: tuple(m.ledger.owner)).result(10.0)
 
 
@@ -296,7 +300,9 @@ def _migrate(mode: str, setting: LiveSetting, driver: Driver) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _windows(samples: Samples, times: dict[str, float], owners: tuple[Any, Any]) -> dict[str, Any]:
+def _windows(
+    samples: Samples, times: dict[str, float], owners: tuple[Owners, Owners]
+) -> dict[str, Any]:
     """Sum up latencies before, during and after; rows of tasks that moved apart."""
     during = samples.due(times["began"], times["during"])
     worst = samples.due(times["began"], max(times["during"], times["ended"]))

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import psutil
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from meander.operators import WordCount
 from meander.spark.cluster.session import settings
@@ -135,12 +136,12 @@ def elastic(
     return deploy(spark, WordCount(), tasks, nodes, nodes_max=nodes_max, checkpoint=checkpoint)
 
 
-def meander_writer(stream: DataFrame, counts: ElasticOperator) -> Any:
+def meander_writer(stream: DataFrame, counts: ElasticOperator) -> DataStreamWriter:
     """Write a stream into it."""
     return stream.writeStream.format("meander").option("operator", counts.address)
 
 
-def to_its_end(writer: Any, checkpoint: Path) -> Ended:
+def to_its_end(writer: DataStreamWriter, checkpoint: Path) -> Ended:
     """Start a query on all there is, and wait until it has ended."""
     before = cpu_s()
     query: StreamingQuery = (

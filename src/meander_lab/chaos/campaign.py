@@ -189,7 +189,7 @@ class Campaign:
     # ------------------------------------------------------------------ deeds
 
     def _victims(self, kind: str) -> list[Victim]:
-        def find(master: Any) -> list[tuple[str, int, str]]:
+        def find(master: Master) -> list[tuple[str, int, str]]:
             return [
                 (p.id, p.incarnation, p.address)
                 for p in master.membership.peers.values()

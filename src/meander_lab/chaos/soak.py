@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from meander.errors import MeanderError
+from meander.protocol.master.master import Master
 from meander.protocol.master.membership import Status
 from meander.runtime.driver.driver import Driver
 from meander.runtime.driver.launch import LocalLauncher
@@ -73,7 +74,7 @@ class Sample(NamedTuple):
 def measure(driver: Driver, folder: Path) -> Sample:
     """Take a sample."""
 
-    def find(master: Any) -> list[tuple[str, str]]:
+    def find(master: Master) -> list[tuple[str, str]]:
         peers = (p for p in master.membership.peers.values() if p.status is not Status.GONE)
         return [(p.kind, p.address) for p in peers if p.kind != "feeder" and p.address]
 
