@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from meander.runtime.driver.driver import Driver
-from meander.runtime.driver.launch import LocalLauncher
-from meander.runtime.process.spec import ProcessExit
+from meander.runtime.driver.launch import LocalLauncher, WarmLauncher
 
 WORDS = pa.schema({"word": pa.string()})
 VOCABULARY = np.array([f"word{i}" for i in range(3000)])
@@ -26,21 +25,8 @@ LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
 """127.0.0.1, and the same as an IPv6 address."""
 
 
-class SharedLauncher(LocalLauncher):
-    """One warm process for many deployments, one after another."""
-
-    def start(self, ended: Callable[[ProcessExit], None]) -> None:
-        if self._nursery is None:
-            super().start(ended)
-        self._ended = ended
-
-    def close(self, patience_s: float) -> None:
-        for name, incarnation in list(self._specs):
-            self.cancel(name, incarnation)
-        until(lambda: not self._specs)
-
-    def end(self) -> None:
-        super().close(10.0)
+class SharedLauncher(WarmLauncher):
+    """One warm process for the deployments of many tests."""
 
 
 class Stream:

@@ -156,21 +156,6 @@ def test_to_stop_does_not_wait_for_a_node_that_is_starting(launcher: SharedLaunc
     assert asked == [True], "whoever was asked to stop has stopped"
 
 
-def test_a_restart_the_old_way_keeps_every_count(launcher: SharedLauncher) -> None:
-    stream = Stream(4)
-    with Driver(WordCount(), tasks=16, nodes=2, launcher=launcher) as driver:
-        with driver.feeder("words") as feeder:
-            for batch in stream.batches(20):
-                feeder.feed(batch)
-            phases = driver.restart(3)
-            assert [name[:2] for name in driver.nodes()] == ["r1"] * 3
-            assert phases["bytes"] > 0
-            for batch in stream.batches(20):
-                feeder.feed(batch)
-            driver.rescale(2).wait(30)
-        assert counted(driver) == stream.counts
-
-
 def test_outputs_come_once_and_in_order_across_moves(launcher: SharedLauncher) -> None:
     stream = Stream(5, rows=200)
     with Driver(WordCount(emit_updates=True), tasks=8, nodes=2, launcher=launcher) as driver:

@@ -41,6 +41,12 @@ METHODS = {
 }
 
 
+def move_until_it_fails(driver: Driver) -> None:
+    """Move to and fro: sizes are asked for once a second, and one move may be over before."""
+    for step in range(200):
+        driver.rescale(2 - step % 2).wait(WAIT_S)
+
+
 @pytest.mark.parametrize("checkpoint", [False, True], ids=["plain", "checkpoint"])
 @pytest.mark.parametrize("method", METHODS)
 def test_whoever_waits_hears_what_the_operator_raised(
@@ -56,7 +62,7 @@ def test_whoever_waits_hears_what_the_operator_raised(
         with suppress(OperatorError):  # with some methods only a move makes it fail
             feeder.flush(timeout_s=WAIT_S)
         with pytest.raises(OperatorError, match=named):
-            driver.rescale(2).wait(WAIT_S)
+            move_until_it_fails(driver)
         with pytest.raises(OperatorError, match=named):
             feeder.flush(timeout_s=WAIT_S)
         with pytest.raises(OperatorError, match=named):

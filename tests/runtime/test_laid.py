@@ -97,7 +97,7 @@ def test_a_commit_reads_some_and_lets_the_operator_have_it(monkeypatch: pytest.M
         rows = adapter.take_up(found)
         assert rows is not None
         list(adapter.apply(0, app, "q", rows, -1))
-        waiting.append(len(adapter._noted))
+        waiting.append(sum(len(layer.noted) for layer in adapter._layers))
     assert max(waiting) <= 4
     assert sum(adapter.show(app)["count"].to_pylist()) == 20 * 1000
 

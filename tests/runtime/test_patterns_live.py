@@ -14,7 +14,7 @@ from runtime_kit import SharedLauncher
 
 from meander.operators import FrequentPatterns, PatternRules, generate
 from meander.runtime.driver.driver import Driver
-from meander.runtime.process.loop_drain import NotQuietError, look, on_its_way
+from meander.runtime.driver.loop_drain import NotQuietError, look, on_its_way
 
 RULES = PatternRules(size_max=3)
 WORDS = [f"w{i}" for i in range(12)]

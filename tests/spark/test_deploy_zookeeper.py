@@ -13,7 +13,7 @@ from agents import until
 from meander.errors import InputError
 from meander.model import Assignment, Epoch, Run
 from meander.operators import WordCount
-from meander.protocol.messages import MASTER, Beat, Envelope, Grant
+from meander.protocol.messages import MASTER, Beat, Envelope, Grant, Member
 from meander.protocol.table import Table
 from meander.runtime.driver.driver import Driver
 from meander.runtime.wire import publisher as bulletin
@@ -29,7 +29,13 @@ def hosts() -> Iterator[str]:
 
 def news(number: int, to: str = "n1", sent: float = -1.0) -> Envelope:
     epoch = Epoch(1, number)
-    table = Table(Assignment(4, (Run(0, 4, "n1"),), ("n1",), epoch), (), (), {}, {})
+    table = Table(
+        Assignment(4, (Run(0, 4, "n1"),), ("n1",), epoch),
+        (),
+        (),
+        {"n1": Member(1, "s1")},
+        {"s1": 1},
+    )
     return Envelope(MASTER, 1, to, 1, epoch, Grant(sent, 0.0, table))
 
 

@@ -16,7 +16,7 @@ from meander.errors import InputError
 from meander.runtime.process.memory import KEEP
 from meander.spark.cluster import java
 from meander.spark.cluster.session import classic, explained, local, settings
-from meander.spark.cluster.warming import share_daemon
+from meander.spark.datasource.warming import share_daemon
 
 
 def test_a_running_session_is_used(spark: SparkSession) -> None:

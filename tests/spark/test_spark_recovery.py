@@ -25,7 +25,7 @@ from word_counts import counted
 import meander
 from meander.errors import CheckpointError
 from meander.operators import WordCount
-from meander.runtime.roles.entry import SourceBatch
+from meander.runtime.process.source import SourceBatch
 from meander.spark.deploy.deploy import ElasticOperator
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

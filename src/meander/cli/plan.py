@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -16,6 +17,9 @@ from meander.model import Plan, Problem
 from meander.planning import POLICIES, plan
 from meander.planning.exact.rounds import RoundLimits, rounds
 from meander.show.plots import plot_front, plot_path, plot_plan
+
+if TYPE_CHECKING:
+    from meander.planning.ahead.forecast import Forecast
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -108,9 +112,17 @@ def find(problem: Problem, args: argparse.Namespace) -> Plan:
     """Plan by the named policy, or with a forecast."""
     if args.forecast is None:
         return plan(problem, args.policy, relax=args.relax)
-    from meander.cli.forecast import plan_ahead
+    from meander.planning.ahead.policy import plan_ahead
 
-    return plan_ahead(problem, args.forecast, args.label, relax=args.relax)
+    return plan_ahead(problem, _forecast(args.forecast), args.label, relax=args.relax)
+
+
+@cache
+def _forecast(path: str) -> Forecast:
+    """Read a forecast once, for many problems."""
+    from meander.planning.ahead.forecast import Forecast
+
+    return Forecast.load(path)
 
 
 def show_front(problem: Problem, args: argparse.Namespace) -> None:

@@ -28,8 +28,8 @@ TABLES: Final[Mapping[str, Mapping[tuple[Any, Any], Any]]] = {
 def mermaid(table: Mapping[tuple[Enum, Enum], Enum]) -> str:
     """Draw one table.
 
-    >>> from meander.protocol.node.slot import Cause, Phase
-    >>> print(mermaid({(Phase.ABSENT, Cause.GAIN): Phase.AWAITING}))
+    >>> from meander.protocol.node.slot import Cause, TaskPhase
+    >>> print(mermaid({(TaskPhase.ABSENT, Cause.GAIN): TaskPhase.AWAITING}))
     stateDiagram-v2
         [*] --> absent
         absent --> awaiting: gain

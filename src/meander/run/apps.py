@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from meander.errors import InputError
 from meander.operators import FrequentPatterns, PatternRules, WordCount
 from meander.operators.base import Operator
-from meander.runtime.roles.entry import SourceBatch
+from meander.runtime.process.source import SourceBatch
 from meander.sources.files import TextSource
 from meander.sources.patterns import PatternSource, window_of, with_top_words
 from meander.sources.words import SourcePart, WordSource

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from meander.runtime.roles.entry import SourceBatch
+from meander.runtime.process.source import SourceBatch
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -19,7 +19,7 @@ from meander.operators import KeyedTable, WordCount
 from meander.operators.patterns.rules import PatternRules
 from meander.operators.patterns.texts import Patterns, generate
 from meander.operators.words import tokenise
-from meander.runtime.roles.entry import SourceBatch
+from meander.runtime.process.source import SourceBatch
 from meander.sources.files import TextSource
 from meander.sources.pacing import PacedPiece, paced
 from meander.sources.windows import Slice, Window

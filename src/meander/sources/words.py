@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from meander.operators import tokenise
 from meander.runtime.clients.reader import Reader
-from meander.runtime.roles.entry import SourceBatch
+from meander.runtime.process.source import SourceBatch
 from meander.runtime.wire.credentials import Credentials
 from meander.sources.files import TextSource
 from meander.sources.pacing import paced

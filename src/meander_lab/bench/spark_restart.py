@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from pyspark.sql.streaming.query import StreamingQuery
 
 from meander.errors import MeanderError
-from meander_lab.bench.live import LiveSetting, OpenLoad
+from meander_lab.bench.load import LiveSetting, OpenLoad
 
 FILES = 8
 LIFE_S_MAX = 900.0

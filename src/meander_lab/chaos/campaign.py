@@ -291,7 +291,7 @@ class Campaign:
 
     def _losing(self, victims: list[Victim]) -> None:
         """Remember which tasks will be without an owner."""
-        owners = self.driver.shell.call(lambda m: list(m.ledger.owner)).result(30)
+        owners = self.driver.owners()
         for victim in victims:
             tasks = frozenset(t for t, owner in enumerate(owners) if owner == victim.name)
             if tasks:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from meander.errors import InputError
 from meander.operators import FrequentPatterns, PatternRules, WordCount, generate
 from meander.operators.base import Operator
-from meander.runtime.roles.entry import SourceBatch
+from meander.runtime.process.source import SourceBatch
 
 VOCABULARY = 3000
 TEXT_WORDS = 4

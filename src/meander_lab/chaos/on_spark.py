@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from meander.runtime.process.spec import live_settings
 from meander_lab.chaos.havoc import Disk
@@ -70,10 +70,15 @@ def deployed(
     master: str, app: ChaosApp, disk: Disk, nodes_max: int
 ) -> Iterator[tuple[Session, ElasticOperator]]:
     """Start a session and deploy, with checkpoints on a disk that this machine's executors share."""
+    from pyspark import cloudpickle
+
     import meander
     from meander.spark.cluster.session import local
+    from meander_lab.chaos import load
     from meander_lab.servers.standalone import cluster
 
+    by_value: Any = cloudpickle.register_pickle_by_value
+    by_value(load)  # executors have Meander, and nothing that measures it
     settings = live_settings(TASKS, checkpoint_s=CHECKPOINT_S)
     with ExitStack() as stack:
         if master == STANDALONE:

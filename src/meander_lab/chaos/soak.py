@@ -11,21 +11,22 @@ from __future__ import annotations
 import os
 import statistics
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 
-from meander.errors import MeanderError
+from meander.operators import WordCount
 from meander.protocol.master.master import Master
 from meander.protocol.master.membership import Status
+from meander.run.flow import Feeding, Site
 from meander.runtime.driver.driver import Driver
-from meander.runtime.driver.launch import LocalLauncher
 from meander.runtime.process.spec import live_settings
+from meander.sources.pacing import PacedPiece
 from meander_lab.chaos import havoc
 from meander_lab.chaos.load import Difference, Shape, WordApp
 
@@ -112,54 +113,42 @@ def _size(pid: int) -> Size:
 class Soak:
     """One long run."""
 
-    def __init__(
-        self, driver: Driver, folder: Path, seconds: float, every_s: float, say: Say
-    ) -> None:
-        self.driver, self.folder, self.say = driver, folder, say
+    def __init__(self, site: Site, folder: Path, seconds: float, every_s: float, say: Say) -> None:
+        self.site, self.folder, self.say = site, folder, say
         self.seconds, self.every_s = seconds, every_s
         self.rescales = 0
         self.samples: list[Sample] = []
         self._words = WordApp(Shape(11, 1, 0, BATCH_S, ROWS))
         self._fed = 0
-        self._stop = threading.Event()
-        self._trouble: Exception | None = None
 
     def run(self) -> dict[str, Any]:
         """Rescale until the time is over, and tell what has grown."""
-        began = time.monotonic()
-        feeding = threading.Thread(target=self._feed, name="feed", daemon=True)
-        feeding.start()
-        try:
+        began, driver = time.monotonic(), self.site.driver
+        with Feeding(self._pieces(), self._feed, time.time()) as feeding:
             while time.monotonic() - began < self.seconds:
                 for nodes in NODES[::-1]:
-                    self.driver.rescale(nodes, pause_ms=100.0).wait(120.0)
+                    driver.rescale(nodes, pause_ms=100.0).wait(120.0)
                     self.rescales += 1
-                    self._check()
+                    driver.check()
+                    feeding.check()
                     time.sleep(self.every_s)
-                self.samples.append(measure(self.driver, self.folder))
+                self.samples.append(measure(driver, self.folder))
                 self.say(_line(self.samples[-1], self.rescales))
-        finally:
-            self._stop.set()
-            feeding.join(120.0)
-        self._check()
+            feeding.stop()
+        self.site.flush(timeout_s=120.0)
         words = WordApp(self._words.shape._replace(batches=self._fed))
-        found = words.compare(self.driver.state(60.0))
+        found = words.compare(driver.state(60.0))
         return report(self.samples, self.rescales, found, time.monotonic() - began)
 
-    def _feed(self) -> None:
-        try:
-            with self.driver.feeder("soak") as feeder:
-                while not self._stop.is_set():
-                    feeder.feed(self._words.batch(0, self._fed))
-                    self._fed += 1
-                    self._stop.wait(BATCH_S)
-        except MeanderError as error:
-            self._trouble = error
+    def _pieces(self) -> Iterator[PacedPiece]:
+        """Give batches, with a pause after each: this is no race."""
+        for number in count():
+            yield PacedPiece(number, self._words.batch(0, number), None)
+            time.sleep(BATCH_S)
 
-    def _check(self) -> None:
-        self.driver.check()
-        if self._trouble is not None:
-            raise self._trouble
+    def _feed(self, number: int, batch: Any, _: float | None) -> None:
+        self.site.feed(batch)
+        self._fed = number + 1
 
 
 def report(
@@ -230,11 +219,12 @@ def soak(seconds: float, every_s: float, say: Say) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="meander-soak-") as name:
         folder = Path(name)
         settings = live_settings(TASKS, checkpoint_s=1.0, lease_s=LEASE_S)
-        with (
-            _temporary(folder),
-            Driver(
-                WordApp(Shape(11, 1, 0, BATCH_S, ROWS)).operator(), tasks=TASKS, nodes=NODES[0],
-                launcher=LocalLauncher(), settings=settings, checkpoints=str(folder / "checkpoints"),
-            ) as driver,
-        ):  # fmt: skip
-            return Soak(driver, folder, seconds, every_s, say).run()
+
+        def deploy(nodes: int) -> Driver:
+            return Driver(
+                WordCount(), tasks=TASKS, nodes=nodes, settings=settings,
+                checkpoints=str(folder / "checkpoints"),
+            )  # fmt: skip
+
+        with _temporary(folder), Site(deploy, NODES[0]) as site:
+            return Soak(site, folder, seconds, every_s, say).run()

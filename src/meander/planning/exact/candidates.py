@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from meander.model import Ints, Problem
 from meander.planning.exact.feasible import cap_of, windows
+from meander.planning.exact.scatter import scatter
 from meander.planning.exact.ssm import ssm_partition
 from meander.planning.kernels.bridge import bridge
 from meander.planning.kernels.match import kept
 from meander.planning.kernels.sequence import step
-from meander.planning.rivals.hashing import scatter
 
 Cuts: TypeAlias = tuple[int, ...]
 Path: TypeAlias = tuple[Cuts, ...]

@@ -19,7 +19,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from meander.model import ZERO_EPOCH, Epoch, TaskId
-from meander.protocol.edges.feeder import restored
 from meander.protocol.messages import (
     MASTER,
     Drop,
@@ -31,6 +30,7 @@ from meander.protocol.messages import (
     PutDone,
 )
 from meander.protocol.node.slot import Cause, Slot, TaskPhase
+from meander.protocol.outbox import restored
 from meander.protocol.state import OperatorPort, TaskState, checksum, encode
 from meander.protocol.table import Table
 

@@ -19,7 +19,6 @@ from typing import ClassVar
 
 from meander.model import Epoch, NodeId, TaskId
 from meander.protocol.client import Client
-from meander.protocol.edges.feeder import check_acks
 from meander.protocol.messages import (
     MASTER,
     Accepted,
@@ -53,6 +52,7 @@ from meander.protocol.node.rerouter import Rerouter
 from meander.protocol.node.retriever import Retriever
 from meander.protocol.node.slot import Slot, TaskPhase
 from meander.protocol.node.staging import Staging
+from meander.protocol.outbox import check_acks
 from meander.protocol.settings import Settings
 from meander.protocol.state import OperatorPort, Position, TaskState, as_gathering, checksum
 from meander.protocol.table import Table

@@ -29,11 +29,11 @@ from meander.protocol.edges.feeder import Feeder
 from meander.protocol.messages import Ending, Finish, Offer
 from meander.protocol.settings import Settings
 from meander.runtime.clients.given import NULL_KEYS, check_null_keys, conform, keyed
-from meander.runtime.process.complaint import Complaint
 from meander.runtime.process.shell import Shell
 from meander.runtime.process.spec import ProcessSpec
 from meander.runtime.process.warm import warm_up
 from meander.runtime.process.watermarks import WatermarkEmitter
+from meander.runtime.store.complaint import Complaint
 from meander.runtime.wire.credentials import LOOPBACK, Credentials
 from meander.runtime.wire.publisher import board
 from meander.runtime.wire.rows import Mark, Marks, Rows, ends_of

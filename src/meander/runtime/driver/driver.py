@@ -46,6 +46,7 @@ from meander.protocol.messages import (
 from meander.protocol.settings import Settings
 from meander.runtime.clients.feeder import FeederClient
 from meander.runtime.clients.reader import Reader
+from meander.runtime.driver import loop_drain
 from meander.runtime.driver.handle import (
     Preview,
     RescaleHandle,
@@ -58,7 +59,6 @@ from meander.runtime.driver.launch import Launcher, LocalLauncher
 from meander.runtime.driver.service import DriverService
 from meander.runtime.driver.supervisor import DeployError, OperatorFailedError, Supervisor
 from meander.runtime.driver.totals import COUNTS, Totals, summed_up
-from meander.runtime.process import loop_drain as quiet
 from meander.runtime.process.outputs import ROWS_MAX
 from meander.runtime.process.shell import Shell
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, live_settings
@@ -70,7 +70,6 @@ from meander.runtime.wire.credentials import LOOPBACK, Credentials
 from meander.runtime.wire.publisher import board
 from meander.runtime.wire.transport import Transport
 from meander.wiring import Planners, carrier, warm
-from meander_lab.baselines import restart as baseline
 
 __all__ = ["DeployError", "Driver"]
 
@@ -497,6 +496,10 @@ class Driver:
 
         return self.shell.call(find).result(ASK_S)
 
+    def owners(self) -> tuple[NodeId, ...]:
+        """Name the owner of every task."""
+        return self.shell.call(lambda m: tuple(m.ledger.owner)).result(ASK_S)
+
     def status(self) -> dict[str, Any]:
         """Tell where things stand."""
         found: dict[str, Any] = self.shell.call(lambda m: m.status()).result(ASK_S)
@@ -545,8 +548,7 @@ class Driver:
     def _owners(self) -> tuple[list[NodeId], dict[NodeId, str]]:
         """Name the owner of every task, and where the nodes are."""
         self.check()
-        owners = self.shell.call(lambda m: list(m.ledger.owner)).result(ASK_S)
-        return owners, self.nodes()
+        return list(self.owners()), self.nodes()
 
     def drain(self, timeout_s: float = 60.0) -> None:
         """Wait until an operator that feeds its own input has taken all of it; flush feeders before.
@@ -554,7 +556,7 @@ class Driver:
         Raises:
             NotQuietError: if that does not happen in time.
         """
-        quiet.drain(self, timeout_s)
+        loop_drain.drain(self, timeout_s)
 
     # ------------------------------------------------------------------ rescaling
 
@@ -616,13 +618,6 @@ class Driver:
 
     def _plan(self, problem: Problem) -> Plan:
         return self._planners.plan(self.policy, problem)
-
-    def restart(self, nodes: int) -> dict[str, float]:
-        """Go to another number of nodes the old way (see `restart`). Phases in seconds.
-
-        Feeders of this driver are paused. Feeders elsewhere must be stopped by their owners before.
-        """
-        return baseline.restart(self, nodes)
 
 
 def _pickle(operator: Operator[Any]) -> bytes:

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol
@@ -155,6 +156,34 @@ class LocalLauncher:
         self.pids.pop(key, None)
         if self._specs.pop(key, None) is not None:
             self._ended(ended)
+
+
+class WarmLauncher(LocalLauncher):
+    """One nursery for many deployments, one after another. A context manager: leaving it ends it."""
+
+    def __enter__(self) -> WarmLauncher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def start(self, ended: Callable[[ProcessExit], None]) -> None:
+        """Start the nursery if there is none."""
+        if self._nursery is None:
+            super().start(ended)
+        self._ended = ended
+
+    def close(self, patience_s: float) -> None:
+        """Kill what is left of a deployment, and wait for it; the nursery stays."""
+        for name, incarnation in list(self._specs):
+            self.cancel(name, incarnation)
+        end = time.monotonic() + patience_s
+        while self._specs and time.monotonic() < end:
+            time.sleep(0.002)
+
+    def end(self, patience_s: float = 10.0) -> None:
+        """End the nursery."""
+        super().close(patience_s)
 
 
 def _lost(spec: ProcessSpec, why: str) -> ProcessExit:

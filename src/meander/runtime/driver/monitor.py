@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -99,6 +99,13 @@ class Samples:
 
         return cls(*(column(n) for n in ("due_us", "latency_us", "task", "waited", "rows")))
 
+    @classmethod
+    def join(cls, parts: Sequence[Samples]) -> Samples:
+        """Put samples of several monitors together."""
+        every = [cls.of([]), *parts]
+        names = [field.name for field in fields(cls)]
+        return cls(*(np.concatenate([getattr(part, name) for part in every]) for name in names))
+
 
 @dataclass(frozen=True)
 class OwnerHistory:
@@ -156,7 +163,7 @@ class Monitor:
         """Fetch what is new."""
         try:
             nodes = self._driver.nodes()
-            owners = self._driver.shell.call(lambda m: tuple(m.ledger.owner)).result(5.0)
+            owners = self._driver.owners()
         except (RuntimeError, TimeoutError):  # the deployment has ended
             nodes, owners = {}, ()
         if owners and (not self.owners or self.owners[-1].owners != owners):

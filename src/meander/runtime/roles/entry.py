@@ -18,7 +18,7 @@ import socket
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from meander.errors import OperatorError
 from meander.operators.base import Operator, check_operator
@@ -28,6 +28,7 @@ from meander.protocol.node.node import Node
 from meander.protocol.node.slot import TaskPhase
 from meander.runtime.clients.feeder import FeederClient
 from meander.runtime.process.adapter import OperatorAdapter
+from meander.runtime.process.source import SourceBatch
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 from meander.runtime.process.stopwatch import TimedCheckpointer
 from meander.runtime.process.warm import settle_heap, warm_up
@@ -37,7 +38,6 @@ from meander.runtime.store.durable import DurableStore, FileStore, NoStore, Stor
 from meander.runtime.store.spill import DiskSpill
 from meander.runtime.store.staged import LaidRows
 from meander.runtime.wire.credentials import LOOPBACK
-from meander_lab.baselines.restart import Vault, VaultStore
 
 log = logging.getLogger(__name__)
 
@@ -46,16 +46,6 @@ STATS_S = 1.0
 SERVER_IDLE_S = 10.0
 """How long a state server stays that nobody needs."""
 TRACE_CHARS_MAX = 8000
-
-
-class SourceBatch(NamedTuple):
-    """What a feeder's source gives."""
-
-    offset: int
-    """Ascends; the same batch has the same offset whenever the source is read."""
-    batch: Any
-    due_s: float | None = None
-    """When its rows are due, in seconds since 1970; None: now."""
 
 
 class LiveNode(Node):
@@ -103,7 +93,7 @@ def run_node(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> Pro
             spec.name, spec.incarnation, spec.settings, spec.generation, server, adapter
         )
         place = ProcessHost(spec, node, host, operator.schema, adapter)
-        place.open(StoreWorker(VaultStore(_store(spec), spec.credentials)))
+        place.open(StoreWorker(_store(spec)))
         desk = NodeService(place, node, adapter)
         node.counted = desk.counts
         try:
@@ -127,18 +117,13 @@ def run_server(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> P
         server = StateServer(spec.name, spec.settings, spec.generation, instance(spec), spill)
         place = ProcessHost(spec, server, host)
         place.open(StoreWorker(NoStore()))
-        assert place.transport is not None
-        vault = Vault()
-        place.transport.answers["vault"] = vault.give
-        place.transport.puts = vault.take
-        place.transport.actions["clear vault"] = vault.clear
         needed_at = time.monotonic()
 
         def idle() -> bool:
             nonlocal needed_at
             table = server.table
             needed = table is None or any(m.server == spec.name for m in table.members.values())
-            if needed or server.held or vault.blobs:
+            if needed or server.held:
                 needed_at = time.monotonic()
             return time.monotonic() - needed_at > SERVER_IDLE_S
 

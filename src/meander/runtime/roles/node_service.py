@@ -19,15 +19,14 @@ from meander.protocol.node.node import Node
 from meander.protocol.node.slot import Slot, TaskPhase
 from meander.runtime.clients.driver_client import free
 from meander.runtime.clients.reader import NOTHING
-from meander.runtime.process import loop_drain as quiet
 from meander.runtime.process.adapter import OperatorAdapter
+from meander.runtime.process.loop_counts import Counts, counts
 from meander.runtime.process.outputs import nothing, with_place
 from meander.runtime.process.shell import Shell
 from meander.runtime.process.stopwatch import TimedCheckpointer
 from meander.runtime.roles.host import ProcessHost
 from meander.runtime.roles.output_service import OutputService
 from meander.runtime.wire.transport import Transport
-from meander_lab.baselines.restart import bequeath
 
 
 def moment(slot: Slot) -> str:
@@ -48,7 +47,6 @@ class NodeService:
 
     def __init__(self, place: ProcessHost, node: Node, adapter: OperatorAdapter) -> None:
         self.node, self.adapter = node, adapter
-        self.credentials = place.spec.credentials
         assert place.shell is not None
         assert place.transport is not None
         self.shell: Shell = place.shell
@@ -57,7 +55,6 @@ class NodeService:
         self.transport.answers["state"] = self.state
         self.transport.answers["outputs"] = self.outputs
         self.transport.answers["trace"] = self.trace
-        self.transport.actions["bequeath"] = self.bequeath
         self.transport.actions["metrics"] = self.metrics
         self.transport.actions["loop"] = self.loop
 
@@ -105,13 +102,9 @@ class NodeService:
         when = pa.DictionaryArray.from_arrays(codes, [when])
         return served, table.append_column(free("as_of", taken), when)
 
-    def bequeath(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Write every task's state into a state server's vault, for the restart baseline."""
-        return bequeath(self.shell, self._serving(), str(fields["server"]), self.credentials)
-
-    def loop(self, fields: Mapping[str, Any]) -> dict[TaskId, tuple[int, int]]:
+    def loop(self, fields: Mapping[str, Any]) -> Counts:
         """Tell how much each task has put into its loop and taken out of it."""
-        return self.shell.call(quiet.counts).result(CALL_S_MAX)
+        return self.shell.call(counts).result(CALL_S_MAX)
 
     def outputs(self, fields: Mapping[str, Any]) -> Any:
         """Give outputs not yet fetched; `release` says what the caller has: {task: number}."""

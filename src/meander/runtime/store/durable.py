@@ -35,7 +35,7 @@ from meander.protocol.master.archive import MANIFESTS_KEPT
 from meander.protocol.master.manifest import CLAIM_KEY, MANIFEST_KEY
 from meander.protocol.messages import Discard, Load, Loaded, Store, Stored, Sweep
 from meander.protocol.records import Assembly, Ref, cut
-from meander.runtime.process.complaint import Complaint
+from meander.runtime.store.complaint import Complaint
 from meander.runtime.store.filesystem import FileEntry, Files, open_files
 
 log = logging.getLogger(__name__)

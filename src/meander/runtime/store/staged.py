@@ -74,10 +74,12 @@ class File:
         if not self._wanted:
             self._room.disk_bytes -= self.size
             self.size = 0
-            os.ftruncate(self.descriptor, 0)
+            if self.descriptor >= 0:  # what is collected together goes in any order
+                os.ftruncate(self.descriptor, 0)
 
     def __del__(self) -> None:
         os.close(self.descriptor)
+        self.descriptor = -1
 
 
 class OnDisk:

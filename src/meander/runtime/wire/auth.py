@@ -32,7 +32,7 @@ from meander.runtime.wire.credentials import (
 
 log = logging.getLogger(__name__)
 
-ORDERS: Final = frozenset({"stop", "bequeath", "clear vault"})
+ORDERS: Final = frozenset({"stop"})
 """Requests that change something."""
 QUIET_S: Final = 60.0
 """Between two lines about one peer."""

@@ -139,8 +139,6 @@ class Transport:
         self.malformed = 0
         self.refusals: dict[str, str] = {}
         """Why a peer will never speak with us, by its address."""
-        self.puts: Callable[[Mapping[str, Any], Any], None] | None = None
-        """Takes streams that are no peer's: a DoPut whose beginning has a `kind`."""
         self._links: dict[str, PeerLink] = {}
         self._lock = threading.Lock()
         self._met: dict[PeerId, tuple[int, str]] = {}
@@ -211,9 +209,6 @@ class Transport:
 
     def receive(self, context: Any, hello: bytes, reader: Any, writer: Any) -> None:
         """Take what comes on one stream, until it ends."""
-        if self.puts is not None and b'"kind"' in hello:
-            self.puts(_fields(hello), reader)
-            return
         try:
             peer, incarnation, address = self._greet(hello)
             self.door.check_name(context, peer)

@@ -26,15 +26,15 @@ from meander.runtime.driver.driver import DeployError, Driver
 from meander.runtime.driver.handle import Preview, RescaleHandle, check_whole, wish
 from meander.runtime.process.metrics import MigrationReport
 from meander.runtime.process.outputs import ROWS_MAX, nothing
-from meander.runtime.roles.entry import SourceBatch
+from meander.runtime.process.source import SourceBatch
 from meander.runtime.wire.credentials import LOOPBACK
 from meander.spark.cluster import channel, ship
 from meander.spark.cluster import session_check as ground
+from meander.spark.cluster.pickling import dumps
 from meander.spark.cluster.session import classic
-from meander.spark.cluster.warming import share_daemon, warm_planners
 from meander.spark.datasource.format import introduce
 from meander.spark.datasource.transform import Transforms
-from meander.spark.deploy.jobs import dumps
+from meander.spark.datasource.warming import share_daemon, warm_planners
 from meander.spark.deploy.launch import SourceTask, SparkLauncher
 from meander.spark.deploy.watch import looking, starting, watched
 

@@ -30,6 +30,7 @@ from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from meander.errors import InputError
+from meander.spark.cluster.pickling import dumps, short
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -45,7 +46,7 @@ TRACE_CHARS = 4000
 """The end of a traceback that comes back with the row."""
 
 
-class Ending(NamedTuple):
+class JobEnd(NamedTuple):
     """How a function ended. Told once for every one that was started."""
 
     name: str
@@ -68,7 +69,7 @@ class _Job:
     name: str
     group: str
     payload: bytes
-    told: Callable[[Ending], None]
+    told: Callable[[JobEnd], None]
     submitted: float
     done: Event = field(default_factory=Event)
     cancelled: bool = False
@@ -92,7 +93,7 @@ class SparkJobs:
         self._closed = False
         _OPEN.add(self)
 
-    def start(self, name: str, payload: bytes, told: Callable[[Ending], None]) -> None:
+    def start(self, name: str, payload: bytes, told: Callable[[JobEnd], None]) -> None:
         """Submit a job for what `pickled` gave. Returns at once; there may be no slot for it yet.
 
         Args:
@@ -112,7 +113,7 @@ class SparkJobs:
             if not closed:
                 self._jobs[name] = job
         if closed:
-            told(Ending(name, None, CANCELLED))
+            told(JobEnd(name, None, CANCELLED))
             return
         # A daemon thread: it blocks in Spark, and must not keep the interpreter from its end.
         Thread(target=self._run, args=(job,), daemon=True, name=job.group).start()
@@ -178,7 +179,7 @@ class SparkJobs:
         except BaseException as error:  # a job that could not run is an ending like others
             stopped = "the SparkContext was stopped" if self.context._jsc is None else ""
             why = CANCELLED if job.cancelled else stopped or _told(error)
-            ending = Ending(job.name, None, why)
+            ending = JobEnd(job.name, None, why)
         try:
             job.told(ending)
         except Exception:
@@ -197,15 +198,15 @@ class SparkJobs:
             if _active_tasks(self.context, job.group) == 0:
                 return
 
-    def _collect(self, job: _Job) -> Ending:
+    def _collect(self, job: _Job) -> JobEnd:
         self.context._jsc.sc().setLocalProperties(self._properties.clone())
         self.context.setJobGroup(job.group, f"meander {job.name}", interruptOnCancel=False)
         rows = self.context.parallelize([job.payload], 1).mapPartitions(_task).collect()
         row = rows[0] if rows else _Row(trouble="the task gave no row")
         if row.stale:
             why = "its process or its executor was lost, and Spark's second attempt has left"
-            return Ending(job.name, None, why)
-        return Ending(job.name, row.value, row.trouble)
+            return JobEnd(job.name, None, why)
+        return JobEnd(job.name, row.value, row.trouble)
 
 
 def pickled(function: Callable[..., Any], *arguments: Any, what: str = "") -> bytes:
@@ -215,24 +216,6 @@ def pickled(function: Callable[..., Any], *arguments: Any, what: str = "") -> by
         InputError: naming `what` could not be pickled, and the cause.
     """
     return dumps((function, arguments), what or str(function))
-
-
-def dumps(value: object, what: str) -> bytes:
-    """Pickle as Spark pickles closures: what a script or a notebook defines goes along whole.
-
-    Raises:
-        InputError: naming `what` could not be pickled, and the cause.
-    """
-    from pyspark import cloudpickle
-
-    write: Any = cloudpickle.dumps
-    try:
-        return bytes(write(value))
-    except Exception as error:  # cloudpickle lets through whatever the object's own code raises
-        raise InputError(
-            f"{what} cannot be sent to Spark's executors: {_short(error)}. Keep files, connections, "
-            "locks and sessions out of it and make them where it runs (`open`)"
-        ) from error
 
 
 def _task(payloads: Any) -> Any:
@@ -257,12 +240,7 @@ def _advice(error: Exception) -> str:
     """Say what to do about a class that only the driver can import."""
     if isinstance(error, ModuleNotFoundError):
         return f"{error}. Send the module along: spark.sparkContext.addPyFile('{error.name}.py')"
-    return _short(error)
-
-
-def _short(error: BaseException) -> str:
-    first = (str(error).splitlines() or [""])[0]
-    return f"{type(error).__name__}: {first}"
+    return short(error)
 
 
 def _told(error: BaseException) -> str:

@@ -16,12 +16,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from meander.runtime.driver.driver import DeployError
+from meander.runtime.process.source import SourceBatch
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
-from meander.runtime.roles.entry import SourceBatch, run_feeder
+from meander.runtime.roles.entry import run_feeder
 from meander.runtime.roles.nursery import run
 from meander.runtime.wire.credentials import LOOPBACK
 from meander.spark.cluster import session_check as ground
-from meander.spark.deploy.jobs import CANCELLED, Ending, SparkJobs, pickled
+from meander.spark.deploy.jobs import CANCELLED, JobEnd, SparkJobs, pickled
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -52,7 +53,7 @@ class SparkLauncher:
     def launch(self, spec: ProcessSpec) -> None:
         """Submit a job for a process and return at once."""
 
-        def told(ending: Ending) -> None:
+        def told(ending: JobEnd) -> None:
             self._ended(exit_of(spec, ending))
 
         payload = pickled(run, anywhere(spec))
@@ -101,7 +102,7 @@ class SourceTask:
         self._over = threading.Event()
         jobs.start(job, payload, self.tell)
 
-    def tell(self, ending: Ending) -> None:
+    def tell(self, ending: JobEnd) -> None:
         """Hear of its end; read on from the last durable offset if its process was lost."""
         found = exit_of(self._spec, ending)
         lost = found.reason is Reason.KILLED and ending.trouble != CANCELLED
@@ -163,13 +164,13 @@ def job_name(name: str, incarnation: int) -> str:
     return f"{name}-{incarnation}"
 
 
-def exit_of(spec: ProcessSpec, ending: Ending) -> ProcessExit:
+def exit_of(spec: ProcessSpec, ending: JobEnd) -> ProcessExit:
     """Read how a process ended from how its job did.
 
     >>> from meander.protocol.settings import Settings
     >>> from meander.runtime.wire.credentials import Credentials
     >>> spec = ProcessSpec("node", "r", "n1", 3, 1, "127.0.0.1:1", Credentials("t"), 64, Settings())
-    >>> exit_of(spec, Ending("n1-3", None, "cancelled")).reason
+    >>> exit_of(spec, JobEnd("n1-3", None, "cancelled")).reason
     <Reason.KILLED: 'killed'>
     """
     if isinstance(ending.value, ProcessExit):

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from meander.errors import InputError
-from meander.runtime.roles.entry import SourceBatch
+from meander.runtime.process.source import SourceBatch
 from meander.sources.files import FileReplay, TextSource
 from meander.sources.generated import SCHEMA, Tweets
 from meander.sources.words import SourcePart

@@ -32,7 +32,7 @@ from meander.operators.base import Context, Operator, check_operator
 from meander.operators.hashing import hash_columns, tasks_of
 from meander.operators.timers import Key, Timer
 from meander.runtime.clients.given import conform
-from meander.spark.deploy.jobs import dumps
+from meander.spark.cluster.pickling import dumps
 from meander.spark.processor.handle import DeclaringHandle, Handle, Moment
 from meander.spark.processor.rows import FORMS, Form
 from meander.spark.processor.schemas import arrow_schema, parse, session_timezone

@@ -14,13 +14,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from meander.errors import MeanderError
-from meander.model import TaskId
-from meander.protocol.messages import loop_task
-from meander.protocol.node.node import Node
-from meander.protocol.node.slot import TaskPhase
+from meander.runtime.process.loop_counts import Counts
 
 if TYPE_CHECKING:
     from meander.runtime.driver.driver import Driver
@@ -28,23 +25,9 @@ if TYPE_CHECKING:
 LOOK_S = 0.05
 """Between two looks."""
 
-Counts: TypeAlias = dict[TaskId, tuple[int, int]]
-"""Chunks put into the loop and taken out of it, by task."""
-
 
 class NotQuietError(MeanderError):
     """Something is still on its way."""
-
-
-def counts(node: Node) -> Counts:
-    """Tell how much the tasks that a node serves have put into the loop, and taken."""
-    found: Counts = {}
-    for task, slot in node.slots.items():
-        if slot.phase is TaskPhase.SERVING and slot.state is not None:
-            positions = slot.state.positions.items()
-            taken = sum(p.number for feeder, p in positions if loop_task(feeder) is not None)
-            found[task] = slot.state.emitted, taken
-    return found
 
 
 def look(driver: Driver) -> Counts | None:

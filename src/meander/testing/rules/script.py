@@ -22,7 +22,7 @@ from meander.model import TaskId
 from meander.operators.base import Context, Operator
 from meander.operators.split import split
 from meander.operators.timers import Key, Timer, Timers
-from meander.testing.check_rows import Kept, Row, by_key, in_order, over_the_wire, rows_of
+from meander.testing.rules.rows import KeptRows, Row, by_key, in_order, over_the_wire, rows_of
 
 START_US = 1_700_000_000_000_000
 """The clock at the first batch; a second passes with each."""
@@ -34,7 +34,7 @@ Cut = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ScriptStep:
     """Rows for the operator, and what is known of time behind them."""
 
     batch: int
@@ -65,7 +65,7 @@ class Task:
         self.state: Any = None
 
 
-class Run:
+class ScriptRun:
     """Some tasks of an operator, all at one node."""
 
     def __init__(
@@ -79,7 +79,7 @@ class Run:
         self.operator, self.tasks, self.only, self.watch = operator, tasks, only, watch
         self.now_us, self.watermark_us = START_US, 0
         self.here: dict[TaskId, Task] = {}
-        self.kept: list[tuple[str, int, TaskId, Kept]] = []
+        self.kept: list[tuple[str, int, TaskId, KeptRows]] = []
         """What must not change any more: rule, batch, task, and how it looked. Filled if it watches."""
         for number in range(tasks) if only is None else [only]:
             task = self.here[number] = Task(number, Timers(), Timers())
@@ -95,7 +95,7 @@ class Run:
                 context.event_timers = task.event_timers
         return context
 
-    def take(self, step: Step, cut: Cut = lambda rows: [rows]) -> dict[TaskId, list[Context]]:
+    def take(self, step: ScriptStep, cut: Cut = lambda rows: [rows]) -> dict[TaskId, list[Context]]:
         """Take in rows, then hear of time; give the contexts of all calls, by task.
 
         Raises:
@@ -116,14 +116,14 @@ class Run:
                     calls[task.number].append(context)
         return calls
 
-    def _process(self, step: Step, rows: pa.RecordBatch) -> list[Context]:
+    def _process(self, step: ScriptStep, rows: pa.RecordBatch) -> list[Context]:
         parts = split(rows, self.operator.keys, self.tasks)
         if self.only is not None:
             return [self._process_alone(part) for task, part in parts if task == self.only]
         tasks = [self.here[int(number)] for number in parts.tasks]
         contexts, states = [self.context(task) for task in tasks], [task.state for task in tasks]
         if self.watch:
-            self.kept.append(("input", step.batch, tasks[0].number, Kept([parts.batch])))
+            self.kept.append(("input", step.batch, tasks[0].number, KeptRows([parts.batch])))
         try:
             self.operator.process_groups(states, parts.bounds, parts.batch, contexts, parts.hashes)
         except Exception as error:
@@ -176,16 +176,16 @@ class Run:
         task.state = to.load(dumped, self.context(task))
 
 
-def steps_of(operator: Operator[Any], batches: Sequence[pa.RecordBatch]) -> Iterator[Step]:
+def steps_of(operator: Operator[Any], batches: Sequence[pa.RecordBatch]) -> Iterator[ScriptStep]:
     """Give a step per batch, and some behind them in which only time passes."""
     now_us, watermark_us = START_US, 0
     for number, rows in enumerate(batches):
         watermark_us = max(watermark_us, _latest_us(operator, rows))
-        yield Step(number, rows, now_us, watermark_us)
+        yield ScriptStep(number, rows, now_us, watermark_us)
         now_us += 1_000_000
     for ahead_us in AHEAD_US if operator.timed else ():
         mark_us = watermark_us + ahead_us if watermark_us else 0
-        yield Step(len(batches), batches[-1].slice(0, 0), now_us + ahead_us, mark_us)
+        yield ScriptStep(len(batches), batches[-1].slice(0, 0), now_us + ahead_us, mark_us)
 
 
 def _latest_us(operator: Operator[Any], rows: pa.RecordBatch) -> int:
@@ -269,8 +269,8 @@ def cut_by(rows_max: int) -> Cut:
     return cut
 
 
-def joined(steps: Sequence[Step]) -> list[Step]:
+def joined(steps: Sequence[ScriptStep]) -> list[ScriptStep]:
     """Make one step of all."""
     last = steps[-1]
     rows = pa.concat_batches([step.rows for step in steps])
-    return [Step(last.batch, rows, last.now_us, last.watermark_us)]
+    return [ScriptStep(last.batch, rows, last.now_us, last.watermark_us)]

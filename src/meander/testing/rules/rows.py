@@ -107,7 +107,7 @@ def _read(data: pa.Buffer) -> list[pa.RecordBatch]:
         return list(reader)
 
 
-class Kept:
+class KeptRows:
     """Batches that somebody gave, with what they showed then."""
 
     def __init__(self, batches: Sequence[pa.RecordBatch]) -> None:

@@ -15,9 +15,9 @@ import pyarrow as pa
 from meander.errors import InputError, OperatorRuleError
 from meander.model import TaskId
 from meander.operators.base import Context, Operator, check_operator
-from meander.testing.check import RULES, Checked
-from meander.testing.check_rows import Kept, alike, short
-from meander.testing.check_run import Run, Seen, Step, conform, copy_of, steps_of
+from meander.testing.rules.listed import RULES, Checked
+from meander.testing.rules.rows import KeptRows, alike, short
+from meander.testing.rules.script import ScriptRun, ScriptStep, Seen, conform, copy_of, steps_of
 
 LOOPS_MAX = 100
 """A batch may be fed back so many times."""
@@ -42,7 +42,7 @@ class Plain:
             raise InputError(f"an operator has at least one task, not {tasks}")
         self.operator, self.tasks, self.same_outputs = operator, tasks, same_outputs
         self.batches = conform(operator, batches)
-        self.script: list[Step] = []
+        self.script: list[ScriptStep] = []
         self.plain: list[dict[TaskId, Seen]] = []
         """Per step of the script: what each task shows."""
         self.schema: pa.Schema | None = None
@@ -57,7 +57,7 @@ class Plain:
 
     def check_plain(self) -> None:
         """Run the rows as they are given, and write the script; see types, sizes and what changes."""
-        run = Run(self.copy(), self.tasks, watch=True)
+        run = ScriptRun(self.copy(), self.tasks, watch=True)
         sizes = [(0, self._size(run, 0, 0), 0)]
         for step in steps_of(run.operator, self.batches):
             fed = self._plain_step(run, step, sizes)
@@ -65,7 +65,7 @@ class Plain:
                 if not fed:
                     break
                 rows = pa.concat_batches([b.select(self.operator.schema.names) for b in fed])
-                again = Step(step.batch, rows, step.now_us, step.watermark_us)
+                again = ScriptStep(step.batch, rows, step.now_us, step.watermark_us)
                 fed = self._plain_step(run, again, sizes)
             if fed:
                 raise InputError(f"batch {step.batch} is fed back more than {LOOPS_MAX} times")
@@ -74,7 +74,7 @@ class Plain:
         run.operator.close()
 
     def _plain_step(
-        self, run: Run, step: Step, sizes: list[tuple[int, int, TaskId]]
+        self, run: ScriptRun, step: ScriptStep, sizes: list[tuple[int, int, TaskId]]
     ) -> list[pa.RecordBatch]:
         calls, shown, fed = run.take(step), dict[TaskId, Seen](), list[pa.RecordBatch]()
         for number, contexts in calls.items():
@@ -84,8 +84,8 @@ class Plain:
                 dumped = run.operator.dump(run.here[number].state)
                 run.timers_of(run.here[number])
             self._check_dump(step, number, dumped)
-            run.kept += [("fixed", step.batch, number, Kept(c.emitted)) for c in contexts]
-            run.kept.append(("fixed", step.batch, number, Kept(dumped)))
+            run.kept += [("fixed", step.batch, number, KeptRows(c.emitted)) for c in contexts]
+            run.kept.append(("fixed", step.batch, number, KeptRows(dumped)))
             sizes.append(
                 (sum(b.nbytes for b in dumped), self._size(run, step.batch, number), number)
             )
@@ -96,7 +96,7 @@ class Plain:
 
     # ------------------------------------------------------------------ single results
 
-    def _check_calls(self, step: Step, contexts: list[Context]) -> None:
+    def _check_calls(self, step: ScriptStep, contexts: list[Context]) -> None:
         schema, output = self.operator.schema, self.operator.output_schema
         for context in contexts:
             with self.rule("types", step, context.task):
@@ -107,7 +107,7 @@ class Plain:
                 for batch in context.fed:
                     _fits("feed", batch.select(schema.names).schema, schema)
 
-    def _check_dump(self, step: Step, task: TaskId, dumped: list[pa.RecordBatch]) -> None:
+    def _check_dump(self, step: ScriptStep, task: TaskId, dumped: list[pa.RecordBatch]) -> None:
         with self.rule("types", step, task):
             record_batches("dump", dumped)
             named = getattr(self.operator, "dump_schema", None)
@@ -116,7 +116,7 @@ class Plain:
                     self.schema = self.schema or named or batch.schema
                     _fits("dump", batch.schema, self.schema)
 
-    def _size(self, run: Run, batch: int, task: TaskId) -> int:
+    def _size(self, run: ScriptRun, batch: int, task: TaskId) -> int:
         size = run.operator.size(run.here[task].state)
         if type(size) is not int or size < 0:
             self.fail("size", batch, task, "an int of at least 0", repr(size))
@@ -129,7 +129,7 @@ class Plain:
             found = f"{large} for one whose dump has {most}"
             self.fail("size", len(self.batches) - 1, task, expected, found)
 
-    def check_kept(self, run: Run) -> None:
+    def check_kept(self, run: ScriptRun) -> None:
         """Refuse what has changed since the operator gave it, or was given it."""
         for rule, batch, task, kept in run.kept:
             if changed := kept.changed():
@@ -141,7 +141,7 @@ class Plain:
     def compare(
         self,
         rule: str,
-        step: Step,
+        step: ScriptStep,
         task: TaskId,
         expected: Seen,
         found: Seen,
@@ -170,7 +170,7 @@ class Plain:
         raise OperatorRuleError(name, rule, RULES[rule], at, task, expected, found) from cause
 
     @contextmanager
-    def rule(self, rule: str, step: Step, task: TaskId | None) -> Iterator[None]:
+    def rule(self, rule: str, step: ScriptStep, task: TaskId | None) -> Iterator[None]:
         """Take what the operator's code raises as a breach of a rule."""
         try:
             yield
