@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from meander.errors import CheckpointError, InputError
 from meander.model import NodeId, Plan, Problem, TaskId
@@ -70,6 +70,9 @@ from meander.runtime.wire.credentials import LOOPBACK, Credentials
 from meander.runtime.wire.publisher import board
 from meander.runtime.wire.transport import Transport
 from meander.wiring import Planners, carrier, warm
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["DeployError", "Driver"]
 
@@ -534,11 +537,11 @@ class Driver:
             "nodes": {facts["node"]: {name: facts[name] for name in shown} for facts in told},
         }
 
-    def outputs(self) -> list[Any]:
+    def outputs(self) -> list[pa.Table]:
         """Fetch what the operator has emitted since the last call, every batch once."""
         return self.reader().outputs(self.nodes(), self._have)
 
-    def state(self, timeout_s: float = 30.0) -> Any:
+    def state(self, timeout_s: float = 30.0) -> pa.Table:
         """Read the state of all tasks as one table, with the columns `task` and `node`.
 
         Every task is there once, as one node had it at one moment; tasks are not of one moment.

@@ -142,7 +142,7 @@ class OperatorAdapter(Timing, Copying):
 
     # ------------------------------------------------------------------ rows
 
-    def arriving(self, batch: Any) -> None:
+    def arriving(self, batch: pa.RecordBatch) -> None:
         """Hear which batch the next chunks belong to if they did not wait."""
         self._fresh = batch
 
@@ -237,7 +237,7 @@ class OperatorAdapter(Timing, Copying):
             size = int(row_bytes * (ub - lb))
             yield int(feeding[lb]), Emission(int(targets[lb]), part, size)
 
-    def _feed(self, fed: list[Any]) -> Any:
+    def _feed(self, fed: list[pa.RecordBatch]) -> pa.RecordBatch:
         """Bring what the operator feeds to its own schema."""
         return pa.concat_batches([batch.select(self.operator.schema.names) for batch in fed])
 
@@ -421,7 +421,7 @@ class OperatorAdapter(Timing, Copying):
             self._read_bytes = len(blob)
         return self.load_rows(blob)
 
-    def show(self, app: AppState) -> Any:
+    def show(self, app: AppState) -> pa.Table | None:
         """Give a state as rows for people: results where the state has some, else what is dumped."""
         self.settle()
         if hasattr(app.state, "result"):
@@ -475,7 +475,7 @@ def batch_by_batch(noted: list[Noted]) -> list[Noted]:
     return [noted[i] for i in sorted(range(len(noted)), key=ranks.__getitem__)]
 
 
-def write_batches(batches: list[Any]) -> bytes:
+def write_batches(batches: list[pa.RecordBatch]) -> bytes:
     """Write batches of one schema as an Arrow stream; none as nothing."""
     if not batches:
         return b""
@@ -487,7 +487,7 @@ def write_batches(batches: list[Any]) -> bytes:
     return data
 
 
-def read_batches(blob: bytes) -> list[Any]:
+def read_batches(blob: bytes) -> list[pa.RecordBatch]:
     """Read what `write_batches` wrote, and check every row."""
     if not blob:
         return []

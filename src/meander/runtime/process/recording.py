@@ -75,7 +75,7 @@ class Recording:
         except Exception as error:
             raise self.operator.failure_in(method, task, error) from error
 
-    def written(self, app: AppState, since: int | None = None) -> list[Any]:
+    def written(self, app: AppState, since: int | None = None) -> list[pa.RecordBatch]:
         """Have the operator write a state, or its changes; the batches say whose they are."""
         operator, task = self.operator, app.task
         marks = {NAME: operator.name.encode(), VERSION: b"%d" % operator.state_version}
@@ -102,7 +102,7 @@ class Recording:
         app.outputs.retain(self.output_rows_max, app.outputs.durable)
         app.outputs.durable = mark.outputs
 
-    def keep(self, app: AppState, emitted: Sequence[Any]) -> None:
+    def keep(self, app: AppState, emitted: Sequence[pa.RecordBatch]) -> None:
         """Take what a task has emitted; let the oldest go if it could be read and is too much."""
         for batch in emitted:
             if type(batch) is not pa.RecordBatch:
@@ -112,7 +112,9 @@ class Recording:
         if not self.gated:
             app.outputs.retain(self.output_rows_max, app.outputs.last - 1)
 
-    def record(self, app: AppState, since: Sealed | None) -> Callable[[], Sequence[Any]]:
+    def record(
+        self, app: AppState, since: Sealed | None
+    ) -> Callable[[], Sequence[bytes | pa.Buffer]]:
         """Take what a record shall hold; what is given back makes the bytes."""
         self.settle()
         state = self.written(app, None if since is None else since.version)
@@ -120,7 +122,7 @@ class Recording:
         facts = [app.outputs.last, app.outputs.lost_rows, app.outputs.first]
         timers, known = self.dump_time(app)
 
-        def pieces() -> list[Any]:
+        def pieces() -> list[bytes | pa.Buffer]:
             written = write_streams(state)
             emitted = [write_streams([batch]) for _, batch in outputs]
             sizes = [[number, len(p)] for (number, _), p in zip(outputs, emitted, strict=True)]
@@ -155,7 +157,7 @@ class Recording:
         head = json.loads(blob[4:at])
         view = pa.py_buffer(blob)
 
-        def part(length: int) -> Any:
+        def part(length: int) -> pa.Buffer:
             nonlocal at
             if length < 0 or at + length > len(blob):
                 raise ValueError("it is cut short")
@@ -181,7 +183,7 @@ class Recording:
         return AppState(task, states.drop(task), outputs, time)
 
 
-def write_streams(batches: list[Any]) -> Any:
+def write_streams(batches: list[pa.RecordBatch]) -> pa.Buffer:
     """Write batches as Arrow streams, a new one where the schema changes; give a buffer."""
     sink = pa.BufferOutputStream()
     at = 0
@@ -194,13 +196,13 @@ def write_streams(batches: list[Any]) -> Any:
     return sink.getvalue()
 
 
-def read_streams(data: Any) -> list[Any]:
+def read_streams(data: bytes | pa.Buffer) -> list[pa.RecordBatch]:
     """Read what `write_streams` wrote, and check every row.
 
     Raises:
         ValueError: if that is not what it is.
     """
-    batches: list[Any] = []
+    batches: list[pa.RecordBatch] = []
     source = pa.BufferReader(data)
     try:
         while source.tell() < source.size():

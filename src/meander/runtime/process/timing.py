@@ -37,7 +37,7 @@ class Timing:
     clock: Callable[[], int]
     timed: bool
     defers: bool
-    keep: Callable[[AppState, Sequence[Any]], None]
+    keep: Callable[[AppState, Sequence[pa.RecordBatch]], None]
 
     def settle(self) -> None:
         """Give the operator all rows that were noted."""
@@ -124,9 +124,9 @@ class Timing:
         return TaskTime.load(self.operator, read_streams(timers), facts, self.clock())
 
 
-def together(batches: list[Any]) -> list[Any]:
+def together(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     """Make one batch of neighbours with one schema: timers emit a few rows each."""
-    joint: list[list[Any]] = []
+    joint: list[list[pa.RecordBatch]] = []
     for batch in batches:
         if joint and joint[-1][0].schema.equals(batch.schema):
             joint[-1].append(batch)
