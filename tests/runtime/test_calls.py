@@ -14,13 +14,12 @@ import pyarrow as pa
 import pytest
 from runtime_kit import WORDS, SharedLauncher, Stream, counted, pid_of, until
 
-from meander.errors import InputError
+from meander.errors import DeployError, FeederError, InputError
 from meander.operators import WordCount
 from meander.runtime.clients import feeder as client
-from meander.runtime.clients.feeder import FeederError
 from meander.runtime.clients.given import conform
 from meander.runtime.clients.reader import Reader
-from meander.runtime.driver.driver import DeployError, Driver
+from meander.runtime.driver.driver import Driver
 
 
 @pytest.fixture(scope="module")

@@ -25,13 +25,17 @@ from runtime_kit import (
 )
 from runtime_operators import Countdown, Explodes
 
-from meander.errors import InputError, OperatorError
+from meander.errors import (
+    DeployError,
+    FeederError,
+    InputError,
+    MigrationError,
+    OperatorError,
+    OperatorFailedError,
+)
 from meander.operators import WordCount
-from meander.runtime.clients.feeder import FeederError
-from meander.runtime.driver.driver import DeployError, Driver
-from meander.runtime.driver.handle import MigrationError
+from meander.runtime.driver.driver import Driver
 from meander.runtime.driver.launch import LocalLauncher
-from meander.runtime.driver.supervisor import OperatorFailedError
 from meander.runtime.process.spec import Reason, live_settings
 
 

@@ -14,9 +14,10 @@ import pyarrow as pa
 import pytest
 from runtime_kit import SharedLauncher, Stream, counted, until
 
+from meander.errors import OutputsBrokenError, OutputsLostError
 from meander.operators import Aggregate, KeyedAggregate, WordCount
 from meander.runtime.clients.driver_client import DriverClient
-from meander.runtime.clients.output_reader import OutputReader, OutputsBrokenError, OutputsLostError
+from meander.runtime.clients.output_reader import OutputReader
 from meander.runtime.driver.driver import Driver
 
 TASKS = 16

@@ -12,9 +12,9 @@ import pytest
 from failing_operators import Diary, Fragile, Sleeps
 from runtime_kit import SharedLauncher, until
 
-from meander.errors import OperatorError
-from meander.runtime.clients.driver_client import DriverClient, OperatorRefusedError, pack
-from meander.runtime.clients.query import QueryClient, QueryError, new_attempt
+from meander.errors import OperatorError, OperatorRefusedError, QueryError
+from meander.runtime.clients.driver_client import DriverClient, pack
+from meander.runtime.clients.query import QueryClient, new_attempt
 from meander.runtime.driver.driver import Driver
 from meander.runtime.process.spec import live_settings
 

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 from runtime_kit import SharedLauncher
 
+from meander.errors import NotQuietError
 from meander.operators import FrequentPatterns, PatternRules, generate
 from meander.runtime.driver.driver import Driver
-from meander.runtime.driver.loop_drain import NotQuietError, look, on_its_way
+from meander.runtime.driver.loop_drain import look, on_its_way
 
 RULES = PatternRules(size_max=3)
 WORDS = [f"w{i}" for i in range(12)]

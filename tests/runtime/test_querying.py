@@ -15,25 +15,19 @@ import pyarrow as pa
 import pytest
 from runtime_kit import WORDS, SharedLauncher, Stream, counted, until
 
-from meander.errors import InputError
-from meander.operators import WordCount
-from meander.runtime.clients import query as querying
-from meander.runtime.clients.driver_client import (
-    DriverClient,
+from meander.errors import (
+    InputError,
     OperatorGoneError,
     OperatorRefusedError,
-    pack,
-    unpack,
-)
-from meander.runtime.clients.query import (
-    PIECES_MAX,
-    QueryClient,
+    QueryError,
     ReplayError,
     RolledBackError,
     RowsLostError,
-    client_of,
-    new_attempt,
 )
+from meander.operators import WordCount
+from meander.runtime.clients import query as querying
+from meander.runtime.clients.driver_client import DriverClient, pack, unpack
+from meander.runtime.clients.query import PIECES_MAX, QueryClient, client_of, new_attempt
 from meander.runtime.driver.driver import Driver
 from meander.runtime.process.spec import live_settings
 
@@ -299,7 +293,7 @@ def test_a_client_whose_driver_ends_says_so(launcher: SharedLauncher) -> None:
         client = client_of(address, credentials)
         client.wait_ready()
     until(lambda: not client.alive)
-    with pytest.raises(querying.QueryError, match="has ended"):
+    with pytest.raises(QueryError, match="has ended"):
         client.write("q", 0, 0, new_attempt(), [words("a")])
     with pytest.raises(OperatorGoneError, match="no operator answers"):
         client_of(address, credentials)

@@ -17,14 +17,13 @@ import pytest
 from runtime_kit import SharedLauncher, Stream, children, counted, pid_of, until
 from runtime_operators import Countdown
 
-from meander.errors import CheckpointError
+from meander.errors import CheckpointError, DeployError, FeederError
 from meander.operators import Aggregate, KeyedAggregate, WordCount
 from meander.protocol.records import Ref, file_of
 from meander.runtime.clients.driver_client import DriverClient, pack
-from meander.runtime.clients.feeder import FeederError
 from meander.runtime.clients.query import QueryClient, new_attempt
 from meander.runtime.driver import service as reception
-from meander.runtime.driver.driver import DeployError, Driver
+from meander.runtime.driver.driver import Driver
 from meander.runtime.store.durable import FileStore
 from meander.runtime.store.resume import newest
 

@@ -5,16 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from meander.errors import CheckpointError
+from meander.errors import CheckpointError, DeployError
 from meander.protocol.master.master import Master
 from meander.protocol.master.membership import Status
-from meander.runtime.driver.supervisor import (
-    CRASHES_MAX,
-    EXITS_MAX,
-    FAILED_STARTS_MAX,
-    DeployError,
-    Supervisor,
-)
+from meander.runtime.driver.supervisor import CRASHES_MAX, EXITS_MAX, FAILED_STARTS_MAX, Supervisor
 from meander.runtime.process.spec import ProcessExit, Reason
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from meander.errors import MeanderError
+from meander.errors import LostStateError
 from meander.run.apps import Application, CountWords
 from meander.run.flow import Rescaling, Step
 from meander.run.record import of_samples, runs_of
@@ -34,10 +34,6 @@ CHANGES_MAX = 1_000_000
 """Rows of outputs that are kept; later ones are only counted."""
 WINDOW_S = 1.0
 """What the picture's throughput and latency cover."""
-
-
-class LostStateError(MeanderError):
-    """A node took the state of its tasks with it."""
 
 
 @dataclass(frozen=True)
@@ -176,11 +172,7 @@ class StreamRun:
         if driver.failure is not None:
             raise driver.failure
         if driver.lost_tasks:
-            raise LostStateError(
-                f"{', '.join(self._lost())} died, and with it the state of tasks "
-                f"{sorted(driver.lost_tasks)}: no count can be trusted any more. With "
-                "--checkpoint DIR the stream would have gone on"
-            )
+            raise LostStateError(tuple(self._lost()), tuple(sorted(driver.lost_tasks)))
         return any(source.running for source in self.sources)
 
     def _lost(self) -> list[str]:

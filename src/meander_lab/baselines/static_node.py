@@ -25,7 +25,6 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import flight
 
-from meander.errors import MeanderError
 from meander.operators import WordCount
 from meander.operators.base import Context
 from meander.operators.table import KeyedTable
@@ -33,12 +32,9 @@ from meander.runtime.clients.feeder import OFFERS_MAX, offer_of
 from meander.runtime.process.warm import warm_up
 from meander.runtime.wire.credentials import LOOPBACK, TOKEN_HEADER
 from meander.runtime.wire.validation import validate
+from meander_lab.errors import StaticNodeError
 
 START_S_MAX = 120.0
-
-
-class StaticNodeError(MeanderError):
-    """The process on the other side failed."""
 
 
 class _Server(flight.FlightServerBase):  # type: ignore[misc]

@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import flight
 
-from meander.errors import InputError, MeanderError
+from meander.errors import InputError, OperatorGoneError, OperatorRefusedError
 from meander.model import TaskId
 from meander.protocol.settings import Settings
 from meander.runtime.wire.credentials import Credentials
@@ -34,21 +34,6 @@ ASK_S = 20.0
 """How long a question may take that the driver answers by itself."""
 PARTS_BYTES_MAX = 64 * 2**20
 """What the parts of one micro-batch may unpack to."""
-
-
-class OperatorGoneError(MeanderError):
-    """Nobody answers at an operator's address."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        super().__init__(
-            f"no operator answers at {address}: it was stopped, or its driver has ended. Deploy it "
-            "again, and start the query from its checkpoint with the new op.address"
-        )
-
-
-class OperatorRefusedError(MeanderError):
-    """The operator is there and does not want to speak with us: a wrong token, other versions."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from meander.errors import InputError, MeanderError
+from meander.errors import FeederError, InputError
 from meander.operators.base import Operator
 from meander.operators.hashing import hash_columns, tasks_of
 from meander.operators.split import group_rows
@@ -58,10 +58,6 @@ OFFERS_MAX = 4
 
 OPTIONS = ("gather_rows", "linger_ms", "null_keys")
 """Of a feeder, as its maker may give them."""
-
-
-class FeederError(MeanderError):
-    """The feeder cannot go on. What it has not reported as durable must be fed again."""
 
 
 class FeederClient:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import flight
 
-from meander.errors import MeanderError
+from meander.errors import UnreadError
 from meander.model import NodeId, TaskId
 from meander.runtime.wire.credentials import Credentials
 
@@ -22,10 +22,6 @@ METRICS_S_MAX = 5.0
 
 NOTHING = pa.table({"task": pa.array([], pa.int32()), "node": pa.array([], pa.string())})
 """What is given where no task has a state: nothing is known of its columns."""
-
-
-class StateUnreadError(MeanderError):
-    """Some tasks could not be read: they are on the move, or their node is gone."""
 
 
 class Reader:
@@ -73,7 +69,7 @@ class Reader:
         """Read all tasks' state; ask again for those that were on the move.
 
         Raises:
-            StateUnreadError: naming tasks that could not be read in time.
+            UnreadError: naming tasks that could not be read in time.
         """
         end, parts, seen = time.monotonic() + timeout_s, list[pa.Table](), set[TaskId]()
         while True:
@@ -86,7 +82,7 @@ class Reader:
                 return pa.concat_tables(parts) if parts else NOTHING
             if time.monotonic() > end:
                 missing = sorted(set(range(len(names))) - seen)
-                raise StateUnreadError(f"tasks {missing[:10]} cannot be read: see status()")
+                raise UnreadError("the state", tuple(missing))
             time.sleep(0.05)
 
     def _read_node(

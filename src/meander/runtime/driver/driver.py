@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meander.errors import CheckpointError, InputError
+from meander.errors import CheckpointError, DeployError, InputError, OperatorFailedError
 from meander.model import NodeId, Plan, Problem, TaskId
 from meander.operators.base import Operator, check_operator
 from meander.planning.ahead.forecast import Forecast
@@ -57,7 +57,7 @@ from meander.runtime.driver.handle import (
 )
 from meander.runtime.driver.launch import Launcher, LocalLauncher
 from meander.runtime.driver.service import DriverService
-from meander.runtime.driver.supervisor import DeployError, OperatorFailedError, Supervisor
+from meander.runtime.driver.supervisor import Supervisor
 from meander.runtime.driver.totals import COUNTS, Totals, summed_up
 from meander.runtime.process.outputs import ROWS_MAX
 from meander.runtime.process.shell import Shell
@@ -73,8 +73,6 @@ from meander.wiring import Planners, carrier, warm
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-__all__ = ["DeployError", "Driver"]
 
 log = logging.getLogger(__name__)
 

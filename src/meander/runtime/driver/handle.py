@@ -11,7 +11,7 @@ from fractions import Fraction
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
-from meander.errors import InputError, MeanderError
+from meander.errors import InputError, MigrationError
 from meander.model import Move, Plan, Problem, TaskId, Workload
 from meander.protocol.master.master import Master
 from meander.protocol.master.migration import PlanFunction
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from meander.runtime.driver.driver import Driver
 
 ENDS = frozenset({"completed", "rolled back", "superseded"})
-
-
-class MigrationError(MeanderError):
-    """A migration did not come to the end that was wanted."""
 
 
 def wish(

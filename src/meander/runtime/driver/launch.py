@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol
 
-from meander.errors import MeanderError
+from meander.errors import LaunchError
 from meander.runtime.process.memory import KEEP
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 
@@ -21,10 +21,6 @@ log = logging.getLogger(__name__)
 
 READY_S_MAX = 120.0
 """Imports and kernels, on a machine that has other things to do."""
-
-
-class LaunchError(MeanderError):
-    """Processes cannot be started at all."""
 
 
 class Launcher(Protocol):

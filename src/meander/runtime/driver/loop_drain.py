@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from meander.errors import MeanderError
+from meander.errors import NotQuietError
 from meander.runtime.process.loop_counts import Counts
 
 if TYPE_CHECKING:
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.05
 """Between two looks."""
-
-
-class NotQuietError(MeanderError):
-    """Something is still on its way."""
 
 
 def look(driver: Driver) -> Counts | None:
@@ -68,8 +64,6 @@ def drain(driver: Driver, timeout_s: float) -> None:
         driver.check()
         if time.monotonic() > end:
             left = "tasks are on the move" if now is None else f"{on_its_way(now)} chunks"
-            raise NotQuietError(
-                f"the loop is not empty after {timeout_s:.0f} s ({left}): are all feeders flushed?"
-            )
+            raise NotQuietError(timeout_s, left)
         before = now
         time.sleep(LOOK_S)

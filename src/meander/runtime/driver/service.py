@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyarrow import flight
 
-from meander.errors import MeanderError
+from meander.errors import MeanderError, ReplayError, RowsLostError
 from meander.model import NodeId
 from meander.runtime.clients.driver_client import DeploymentInfo, unpack
-from meander.runtime.clients.query import PEERS, QueryClient, ReplayError, RowsLostError
+from meander.runtime.clients.query import PEERS, QueryClient
 from meander.runtime.wire.version import versions
 
 if TYPE_CHECKING:

@@ -8,7 +8,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from meander.errors import CheckpointError, MeanderError, OperatorError
+from meander.errors import (
+    CheckpointError,
+    DeployError,
+    OperatorFailedError,
+)
 from meander.protocol.master.master import Master
 from meander.protocol.master.membership import Status
 from meander.runtime.driver.launch import Launcher
@@ -25,19 +29,6 @@ CRASHES_MAX = 5
 CRASH_S = 60.0
 SERVER_S_MIN = 1.0
 """Between two launches of one state server."""
-
-
-class DeployError(MeanderError):
-    """A deployment cannot start, or cannot go on. The message says what the processes said."""
-
-
-class OperatorFailedError(OperatorError):
-    """An operator failed at a node; the deployment cannot go on."""
-
-    def __init__(self, node: str, why: str, trace: str = "") -> None:
-        self.operator, self.task, self.rows = "", -1, (0, 0)
-        self.node, self.trace = node, trace
-        Exception.__init__(self, f"{node}: {why}")
 
 
 class Supervisor:

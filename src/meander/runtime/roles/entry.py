@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from meander.errors import OperatorError
+from meander.errors import EndedError, OperatorError
 from meander.operators.base import Operator, check_operator
 from meander.protocol.edges.server import StateServer
 from meander.protocol.messages import Beat
@@ -32,7 +32,7 @@ from meander.runtime.process.source import SourceBatch
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 from meander.runtime.process.stopwatch import TimedCheckpointer
 from meander.runtime.process.warm import settle_heap, warm_up
-from meander.runtime.roles.host import EndedError, ProcessHost
+from meander.runtime.roles.host import ProcessHost
 from meander.runtime.roles.node_service import NodeService
 from meander.runtime.store.durable import DurableStore, FileStore, NoStore, StoreWorker
 from meander.runtime.store.spill import DiskSpill
@@ -171,7 +171,7 @@ def _guarded(
     except OperatorError as error:
         reason, detail, trace = Reason.OPERATOR_FAILED, str(error), traceback.format_exc()
     except EndedError as ended:
-        reason, detail, trace = ended.reason, ended.detail, ended.trace
+        reason, detail, trace = Reason(ended.reason), ended.detail, ended.trace
     except ConnectionError as error:
         reason, detail = Reason.DRIVER_LOST, str(error)
     except Exception as error:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from meander.errors import MeanderError, OperatorError
+from meander.errors import EndedError, OperatorError
 from meander.protocol.client import Client
 from meander.protocol.messages import MASTER, Chunks, Ending, Envelope, Event, PeerLost
 from meander.runtime.process.adapter import OperatorAdapter
@@ -35,14 +35,6 @@ REASONS: Final[Mapping[Ending, Reason]] = {
     Ending.DRIVER_SILENT: Reason.DRIVER_LOST,
     Ending.CHECKPOINT_UNUSABLE: Reason.CHECKPOINT_FAILED,
 }
-
-
-class EndedError(MeanderError):
-    """A machine ended otherwise than it should."""
-
-    def __init__(self, reason: Reason, detail: str, trace: str = "") -> None:
-        self.reason, self.detail, self.trace = reason, detail, trace
-        super().__init__(detail)
 
 
 class ProcessHost:
@@ -139,7 +131,7 @@ class ProcessHost:
             assert self.transport is not None
             where = shell.where()
             self.transport.post(self.spec.master, self.machine.farewell(why, where))
-            raise EndedError(Reason.OPERATOR_FAILED, why, where)
+            raise EndedError(Reason.OPERATOR_FAILED.value, why, where)
 
     def _ending(
         self, gone: Callable[[], bool], idle: Callable[[], bool]
@@ -162,8 +154,8 @@ class ProcessHost:
     def _ended(shell: Shell) -> tuple[Reason, str]:
         detail = shell.reason or ""
         if isinstance(shell.error, OperatorError):
-            raise EndedError(Reason.OPERATOR_FAILED, str(shell.error), shell.trace)
+            raise EndedError(Reason.OPERATOR_FAILED.value, str(shell.error), shell.trace)
         if shell.error is not None:
-            raise EndedError(Reason.CRASHED, detail, shell.trace)
+            raise EndedError(Reason.CRASHED.value, detail, shell.trace)
         assert shell.ending is not None
         return REASONS[shell.ending], detail

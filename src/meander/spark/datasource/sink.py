@@ -25,15 +25,9 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from meander.errors import InputError, MeanderError
+from meander.errors import InputError, MeanderError, OperatorGoneError, SinkError
 from meander.protocol.messages import ONCE
-from meander.runtime.clients.driver_client import (
-    DriverClient,
-    OperatorGoneError,
-    Part,
-    desk_of,
-    pack,
-)
+from meander.runtime.clients.driver_client import DriverClient, Part, desk_of, pack
 from meander.runtime.clients.given import NULL_KEYS
 from meander.runtime.process.warm import settle_worker
 from meander.spark.datasource.options import BATCH_SINK, STREAM_SINK, check_options
@@ -50,10 +44,6 @@ QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 COMMIT_S = 600.0
 """How long a commit may take before the query fails: a node may have to be restored meanwhile."""
 ASK_S = 30.0
-
-
-class SinkError(MeanderError):
-    """A batch could not be written or committed. Nothing of it was applied half."""
 
 
 @dataclass

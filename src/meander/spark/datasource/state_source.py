@@ -15,15 +15,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import IntegerType, StringType, StructType
 
+from meander.errors import OperatorGoneError, OperatorRefusedError, UnreadError
 from meander.model import TaskId
-from meander.runtime.clients.driver_client import (
-    DeploymentInfo,
-    DriverClient,
-    OperatorGoneError,
-    OperatorRefusedError,
-    desk_of,
-    free,
-)
+from meander.runtime.clients.driver_client import DeploymentInfo, DriverClient, desk_of, free
 from meander.runtime.clients.output_reader import AGAIN_S, PATIENCE_S, OutputOwners
 from meander.spark.datasource.rows import as_spark, spark_schema
 from meander.spark.datasource.sink import seconds
@@ -90,7 +84,7 @@ class StateSource(DataSourceReader):
         """Read tasks from whoever has them now; ask again for those on the move.
 
         Raises:
-            OperatorRefusedError: naming tasks that could not be read in time.
+            UnreadError: naming tasks that could not be read in time.
         """
         assert isinstance(partition, Tasks)
         desk, missing = desk_of(self.address, self.credentials), set(partition.tasks)
@@ -105,10 +99,7 @@ class StateSource(DataSourceReader):
                     if table is not None:
                         yield from as_spark(table, self.schema)
             if missing and time.monotonic() > end:
-                raise OperatorRefusedError(
-                    f"tasks {sorted(missing)[:10]} cannot be read: they are on the move, or their node "
-                    "was lost with their state (see op.status())"
-                )
+                raise UnreadError("the state", tuple(sorted(missing)))
             if missing:
                 time.sleep(AGAIN_S)
 

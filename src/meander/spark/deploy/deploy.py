@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from meander.errors import InputError, MeanderError
+from meander.errors import DeployError, InputError, MeanderError
 from meander.model import TaskId
 from meander.operators.base import Operator, check_operator
 from meander.planning.ahead.forecast import Forecast
 from meander.protocol.settings import Settings
 from meander.runtime.clients.feeder import OPTIONS, FeederClient
 from meander.runtime.clients.query import PEERS
-from meander.runtime.driver.driver import DeployError, Driver
+from meander.runtime.driver.driver import Driver
 from meander.runtime.driver.handle import Preview, RescaleHandle, check_whole, wish
 from meander.runtime.process.metrics import MigrationReport
 from meander.runtime.process.outputs import ROWS_MAX, nothing

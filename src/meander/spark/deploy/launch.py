@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from meander.runtime.driver.driver import DeployError
+from meander.errors import DeployError
 from meander.runtime.process.source import SourceBatch
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 from meander.runtime.roles.entry import run_feeder
