@@ -9,6 +9,7 @@ from meander.model import TaskId
 from meander.protocol.edges.feeder import Feeder
 from meander.protocol.edges.query import Query
 from meander.protocol.messages import Abandon, FeederId, Finish, Offer, Seal, Write
+from meander.protocol.state import AppRows
 from meander.testing.trial import QUERY
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class SimSource:
         self._watermarks = getattr(cluster.trial, "watermarks", False)
         cluster.timeline.at(random.uniform(0.2, 0.5), self._step)
 
-    def _step(self, _: Any) -> None:
+    def _step(self, _: object) -> None:
         if self.finished:
             return
         self.cluster.timeline.after(self.random.uniform(0.05, 0.25), self._step)
@@ -58,13 +59,13 @@ class SimSource:
 
     def _offer(self, first: int) -> Offer:
         last = min(self.rows, first + self.random.randint(1, self._most)) - 1
-        groups: dict[TaskId, list[tuple[int, Any]]] = {}
+        groups: dict[TaskId, list[tuple[int, AppRows]]] = {}
         for task, offset, row in self.cluster.trial.rows(self.name, first, last):
             groups.setdefault(task, []).append((offset, row))
         return Offer(tuple(_group(task, found) for task, found in groups.items()), last)
 
 
-def _group(task: TaskId, found: list[tuple[int, Any]]) -> tuple[TaskId, Any, int, int, int]:
+def _group(task: TaskId, found: list[tuple[int, AppRows]]) -> tuple[TaskId, AppRows, int, int, int]:
     rows = tuple([row for _, row in found])
     return task, rows, found[0][0], found[-1][0], ROW_BYTES * len(found)
 
@@ -86,7 +87,7 @@ class QueryDriver:
         self.sloppy = 0
         """How many of the next attempts die half way."""
         self._pace_s = random.choice((0.3, 1.2))
-        self._parts: dict[int, tuple[int, dict[TaskId, list[Any]]]] = {}
+        self._parts: dict[int, tuple[int, dict[TaskId, list[AppRows]]]] = {}
         """Partition → its newest attempt and that attempt's rows."""
         self._open: set[tuple[int, int]] = set()
         """(partition, attempt) that are not yet laid by."""
@@ -100,7 +101,7 @@ class QueryDriver:
         """Whether every batch is committed."""
         return self.batch >= self.batches
 
-    def _step(self, _: Any) -> None:
+    def _step(self, _: object) -> None:
         self.cluster.timeline.after(self.random.uniform(0.1, self._pace_s), self._step)
         process = self.cluster.processes.get(self.name)
         if self.finished or self._active or process is None or not process.alive or process.paused:
@@ -123,25 +124,25 @@ class QueryDriver:
             self.cluster.give(self.cluster.processes[self.name], event)
 
     @staticmethod
-    def _groups(rows: list[tuple[TaskId, Any]]) -> dict[TaskId, list[Any]]:
-        groups: dict[TaskId, list[Any]] = {}
+    def _groups(rows: list[tuple[TaskId, AppRows]]) -> dict[TaskId, list[AppRows]]:
+        groups: dict[TaskId, list[AppRows]] = {}
         for task, row in rows:
             groups.setdefault(task, []).append(row)
         return groups
 
-    def _event(self, partition: int, groups: dict[TaskId, list[Any]]) -> Write:
+    def _event(self, partition: int, groups: dict[TaskId, list[AppRows]]) -> Write:
         self.attempt += 1
         found = tuple((t, tuple(r), len(r), ROW_BYTES * len(r)) for t, r in groups.items())
         return Write(self.batch, partition, self.attempt, found)
 
-    def _write(self, partition: int, rows: list[tuple[TaskId, Any]]) -> Write:
+    def _write(self, partition: int, rows: list[tuple[TaskId, AppRows]]) -> Write:
         groups = self._groups(rows)
         event = self._event(partition, groups)
         self._parts[partition] = event.attempt, groups
         self._open.add((partition, event.attempt))
         return event
 
-    def _write_half(self, partition: int, rows: list[tuple[TaskId, Any]]) -> None:
+    def _write_half(self, partition: int, rows: list[tuple[TaskId, AppRows]]) -> None:
         """An attempt that stages something and dies."""
         process = self.cluster.processes[self.name]
         event = self._event(partition, self._groups(rows))

@@ -23,7 +23,7 @@ from meander.errors import MeanderError, OperatorError
 from meander.model import Epoch, NodeId, TaskId
 from meander.protocol.messages import MASTER, Copied, Copy, Envelope, Prepare, Prepared, Rest
 from meander.protocol.node.slot import Slot, TaskPhase
-from meander.protocol.state import Loader, checksum, encode
+from meander.protocol.state import App, Loader, checksum, encode
 
 if TYPE_CHECKING:
     from meander.protocol.node.node import Node
@@ -178,7 +178,7 @@ class Arriving:
         self.copy = body.copy
         self.number = 0
         """Of the last piece in it."""
-        self.app: Any = None
+        self.app: App = None
         """None: it has no piece yet."""
         self.rest: Rest | None = None
         """What makes it whole, if it came before the table did."""
@@ -257,7 +257,7 @@ class Copies:
         """Give what makes the operator's part of a state from a copy and the rest."""
         operator: Any = self.node.operator
 
-        def complete(task: TaskId, rest: bytes) -> Any:
+        def complete(task: TaskId, rest: bytes) -> App:
             return operator.complete(task, found.app, rest)
 
         return complete

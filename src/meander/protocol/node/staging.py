@@ -36,7 +36,7 @@ from meander.protocol.messages import (
     Unstage,
 )
 from meander.protocol.node.slot import Slot, TaskPhase
-from meander.protocol.state import Emission, StageKey, TaskState, lay_by, take_up
+from meander.protocol.state import App, AppRows, Emission, StageKey, TaskState, lay_by, take_up
 
 if TYPE_CHECKING:
     from meander.protocol.node.node import Node
@@ -176,7 +176,7 @@ class Staging:
             if slot.dirty and self.node.gated:
                 self.node.checkpointer.want(slot)
 
-    def _winners(self, state: TaskState, item: CommitTask) -> list[Any] | None:
+    def _winners(self, state: TaskState, item: CommitTask) -> list[AppRows] | None:
         """Give the rows that a commit names; None if any are missing."""
         found = []
         for partition, attempt, tally in item.winners:
@@ -187,7 +187,7 @@ class Staging:
         rows = [take_up(self.node.operator, laid) for laid in found]
         return None if any(part is None for part in rows) else rows
 
-    def _apply(self, slot: Slot, item: CommitTask, rows: list[Any]) -> None:
+    def _apply(self, slot: Slot, item: CommitTask, rows: list[AppRows]) -> None:
         state = slot.state
         assert state is not None
         for emission in self._emissions(slot, state.app, item.query, rows):
@@ -210,7 +210,9 @@ class Staging:
                 del state.batches[query]
                 state.durable_batches.pop(query, None)
 
-    def _emissions(self, slot: Slot, app: Any, query: str, parts: list[Any]) -> Iterator[Emission]:
+    def _emissions(
+        self, slot: Slot, app: App, query: str, parts: list[AppRows]
+    ) -> Iterator[Emission]:
         """Give a batch to the operator: to one that hears of time as a whole, else part by part."""
         node = self.node
         if node.timed is not None:
@@ -223,10 +225,10 @@ class Staging:
 
     def unstage(self, body: Unstage) -> None:
         """Forget attempts that were given up."""
-        for *key, task in body.items:
+        for query, batch, partition, attempt, task in body.items:
             slot = self.node.slots.get(task)
             if slot is not None and slot.state is not None and slot.phase is TaskPhase.SERVING:
-                self._drop(slot, [tuple(key)])
+                self._drop(slot, [(query, batch, partition, attempt)])
 
     def tick(self) -> None:
         """From time to time, drop what the last sweep saw of queries that did nothing since."""
@@ -244,7 +246,7 @@ class Staging:
                 seen.update(here)
         self._seen, self._active = seen, set()
 
-    def _drop(self, slot: Slot, keys: list[Any]) -> None:
+    def _drop(self, slot: Slot, keys: list[StageKey]) -> None:
         assert slot.state is not None
         for key in keys:
             if slot.state.staged.pop(key, None) is not None:
