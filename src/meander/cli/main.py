@@ -23,8 +23,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Final, NamedTuple, NoReturn
 
-from meander import __version__
 from meander.runtime.process.memory import keep_arrow
+from meander.version import __version__
 
 OK: Final = 0
 INEXACT: Final = 1

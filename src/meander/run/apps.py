@@ -21,8 +21,8 @@ from meander.sources.words import SourcePart, WordSource
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from meander.runtime.driver.elastic import ElasticOperator
     from meander.spark.cluster.session import Session
-    from meander.spark.deploy.deploy import ElasticOperator
     from meander.spark.pipeline.feeding import CountVerdict
 
 TOP = 10
@@ -82,7 +82,7 @@ class CountWords:
 
     def write(self, counts: ElasticOperator, output: Path) -> dict[str, Any]:
         """Write `word` and `count`."""
-        table = counts.driver.state().select(["word", "count"])
+        table = counts.state_table().select(["word", "count"])
         write_parquet(table, output / "state")
         return {"distinct": table.num_rows}
 
@@ -130,7 +130,7 @@ class FindPatterns:
     def write(self, counts: ElasticOperator, output: Path) -> dict[str, Any]:
         """Wait for the loop; write all patterns (`state`) and those reported (`patterns`)."""
         counts.drain(DRAIN_S_MAX)
-        table = counts.driver.state().select(["pattern", "count", "supers", "reported"])
+        table = counts.state_table().select(["pattern", "count", "supers", "reported"])
         found = table.filter(table["reported"]).select(["pattern", "count"])
         found = found.sort_by([("count", "descending"), ("pattern", "ascending")])
         write_parquet(table, output / "state")

@@ -22,8 +22,8 @@ from meander.sources.words import SourceService
 
 if TYPE_CHECKING:
     from meander.planning.ahead.forecast import Forecast
-    from meander.spark.deploy.deploy import ElasticOperator
-    from meander.spark.deploy.launch import SourceTask
+    from meander.runtime.driver.elastic import ElasticOperator
+    from meander.runtime.driver.source_task import SourceTask
 
 TICK_S = 0.25
 SETTLE_S = 1.5
@@ -199,7 +199,7 @@ class StreamRun:
         now = time.time() - self.start_s
         if not self._todo or now < self._todo[0].at_s or self._moves() or not self._flows():
             return
-        stage = RunStage(Rescaling(self.counts.driver, self.wish.step(self._todo.pop(0))))
+        stage = RunStage(Rescaling(self.counts, self.wish.step(self._todo.pop(0))))
         self.stages.append(stage)
         if large := stage.rescaling.preview.too_large:
             self._say(

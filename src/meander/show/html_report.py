@@ -15,11 +15,11 @@ import jinja2
 from markupsafe import Markup
 from rich.table import Table
 
-from meander import __version__
 from meander.errors import InputError
 from meander.show.palette import INK, POLICY_COLOR
 from meander.show.picture import amount
 from meander.show.plots import NODE_COLORS, new_figure
+from meander.version import __version__
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

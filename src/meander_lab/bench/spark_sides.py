@@ -27,7 +27,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from meander.operators import WordCount
 from meander.spark.cluster.session import settings
-from meander.spark.deploy.deploy import ElasticOperator, deploy
+from meander.spark.deploy.deploy import SparkOperator, deploy
 from meander_lab.bench.spark_data import StreamRows
 from meander_lab.bench.spark_drain import Drain
 
@@ -130,13 +130,13 @@ def elastic(
     *,
     durable: bool,
     tasks: int = TASKS,
-) -> ElasticOperator:
+) -> SparkOperator:
     """Start a word count on nodes in Spark tasks."""
     checkpoint = str(scratch / "operator") if durable else None
     return deploy(spark, WordCount(), tasks, nodes, nodes_max=nodes_max, checkpoint=checkpoint)
 
 
-def meander_writer(stream: DataFrame, counts: ElasticOperator) -> DataStreamWriter:
+def meander_writer(stream: DataFrame, counts: SparkOperator) -> DataStreamWriter:
     """Write a stream into it."""
     return stream.writeStream.format("meander").option("operator", counts.address)
 

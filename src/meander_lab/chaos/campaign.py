@@ -25,7 +25,7 @@ from meander.model import TaskId
 from meander.protocol.master.master import Master
 from meander.protocol.master.membership import Status
 from meander.protocol.messages import Rescale
-from meander.runtime.driver.driver import Driver
+from meander.runtime.driver.elastic import ElasticOperator
 from meander_lab.chaos import havoc
 from meander_lab.chaos.load import ChaosApp, Difference
 
@@ -60,11 +60,14 @@ class ChaosOptions(NamedTuple):
 class ChaosGround(Protocol):
     """Where the deployment runs."""
 
-    driver: Driver
     senders: str
     """The kind of peers that send rows: `feeder`, or `query` for the workers of a sink."""
     restarts: int
     """How often a feeder or a query was started again."""
+
+    @property
+    def op(self) -> ElasticOperator:
+        """What runs there."""
 
     def start_feeders(self) -> None:
         """Begin the stream."""
@@ -98,7 +101,7 @@ class Campaign:
         self, ground: ChaosGround, app: ChaosApp, disk: havoc.Disk, wish: ChaosOptions, say: Say
     ) -> None:
         self.ground, self.app, self.disk, self.wish, self.say = ground, app, disk, wish, say
-        self.driver = ground.driver
+        self.op, self.driver = ground.op, ground.op.driver
         self.done: Counter[str] = Counter()
         """What was done, by kind."""
         self.recoveries: list[float] = []
@@ -125,7 +128,7 @@ class Campaign:
             self._harm()
             self._drain()
             self.say("comparing with a plain count …")
-            difference = self.app.compare(self.driver.state(60.0))
+            difference = self.app.compare(self.op.state_table(60.0))
         except MeanderError as error:
             trouble = f"{type(error).__name__}: {error}".partition("\n")[0]
             for line in self._story():
@@ -177,14 +180,14 @@ class Campaign:
         rows, end = -1, time.monotonic() + STILL_S_MAX
         while self.ground.tend():
             self.driver.check()
-            now = int(self.driver.metrics()["rows"])
+            now = int(self.op.metrics()["rows"])
             if now != rows:
                 rows, end = now, time.monotonic() + STILL_S_MAX
             if time.monotonic() > end:
                 raise MeanderError(f"no row was applied for {STILL_S_MAX:.0f} s, with no harm done")
             time.sleep(0.2)
         self.driver.wait_for(self.driver.serving, STILL_S_MAX, "all tasks")
-        self.driver.drain(STILL_S_MAX)
+        self.op.drain(STILL_S_MAX)
 
     # ------------------------------------------------------------------ deeds
 
@@ -322,7 +325,7 @@ class Campaign:
 
     def _story(self) -> Iterator[str]:
         """Tell what is known of a deployment that did not get on."""
-        yield f"status: {self.driver.status()}"
+        yield f"status: {self.op.status()}"
         for at, what, facts in self.driver.events[-STORY_EVENTS:]:
             yield f"  {at - time.monotonic():8.1f} s  {what} {dict(facts)}"[:300]
         for ended in self.driver.exits[-STORY_EVENTS:]:

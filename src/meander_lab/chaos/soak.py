@@ -25,6 +25,8 @@ from meander.protocol.master.master import Master
 from meander.protocol.master.membership import Status
 from meander.run.flow import Feeding, Site
 from meander.runtime.driver.driver import Driver
+from meander.runtime.driver.elastic import ElasticOperator
+from meander.runtime.driver.local import deploy_local
 from meander.runtime.process.spec import live_settings
 from meander.sources.pacing import PacedPiece
 from meander_lab.chaos import havoc
@@ -123,21 +125,21 @@ class Soak:
 
     def run(self) -> dict[str, Any]:
         """Rescale until the time is over, and tell what has grown."""
-        began, driver = time.monotonic(), self.site.driver
+        began, op = time.monotonic(), self.site.op
         with Feeding(self._pieces(), self._feed, time.time()) as feeding:
             while time.monotonic() - began < self.seconds:
                 for nodes in NODES[::-1]:
-                    driver.rescale(nodes, pause_ms=100.0).wait(120.0)
+                    op.rescale(nodes, pause_ms=100.0).wait(120.0)
                     self.rescales += 1
-                    driver.check()
+                    op.driver.check()
                     feeding.check()
                     time.sleep(self.every_s)
-                self.samples.append(measure(driver, self.folder))
+                self.samples.append(measure(op.driver, self.folder))
                 self.say(_line(self.samples[-1], self.rescales))
             feeding.stop()
         self.site.flush(timeout_s=120.0)
         words = WordApp(self._words.shape._replace(batches=self._fed))
-        found = words.compare(driver.state(60.0))
+        found = words.compare(op.state(60.0))
         return report(self.samples, self.rescales, found, time.monotonic() - began)
 
     def _pieces(self) -> Iterator[PacedPiece]:
@@ -220,10 +222,10 @@ def soak(seconds: float, every_s: float, say: Say) -> dict[str, Any]:
         folder = Path(name)
         settings = live_settings(TASKS, checkpoint_s=1.0, lease_s=LEASE_S)
 
-        def deploy(nodes: int) -> Driver:
-            return Driver(
+        def deploy(nodes: int) -> ElasticOperator:
+            return deploy_local(
                 WordCount(), tasks=TASKS, nodes=nodes, settings=settings,
-                checkpoints=str(folder / "checkpoints"),
+                checkpoint=str(folder / "checkpoints"),
             )  # fmt: skip
 
         with _temporary(folder), Site(deploy, NODES[0]) as site:

@@ -57,7 +57,7 @@ def measure(pairs: int, rows: int, table_s: float) -> dict[str, Any]:
     import pyarrow as pa
 
     from meander.operators import WordCount
-    from meander.runtime.driver.driver import Driver
+    from meander.runtime.driver.local import deploy_local
     from meander_lab.baselines.static_node import StaticNode
     from meander_lab.bench.table import table_over_dict, zipf_words
 
@@ -65,8 +65,8 @@ def measure(pairs: int, rows: int, table_s: float) -> dict[str, Any]:
     words = pa.table({"word": zipf_words(min(rows, 1_000_000), seed=1)})
     once = words.to_batches(max_chunksize=BATCH_ROWS)
     batches = (once * math.ceil(rows / words.num_rows))[: math.ceil(rows / BATCH_ROWS)]
-    driver = Driver(WordCount(), tasks=TASKS, nodes=1)
-    with driver, driver.feeder("bench") as feeder, StaticNode(TASKS) as plain:
+    op = deploy_local(WordCount(), tasks=TASKS, nodes=1)
+    with op, op.feeder("bench") as feeder, StaticNode(TASKS) as plain:
         sides: dict[str, FeederClient | StaticNode] = {"elastic": feeder, "plain": plain}
         rates: dict[str, list[float]] = {name: [] for name in sides}
         for side in sides.values():
@@ -75,7 +75,7 @@ def measure(pairs: int, rows: int, table_s: float) -> dict[str, Any]:
             for name in sorted(sides, reverse=bool(pair % 2)):
                 rates[name].append(_rate(sides[name].feed, sides[name].flush, batches))
             print(f"pair {pair + 1} of {pairs}", file=sys.stderr, end="\r", flush=True)
-        exact = _same(driver.state().select(["word", "count"]), plain.counts())
+        exact = _same(op.state().select(["word", "count"]), plain.counts())
     print(file=sys.stderr)
     return {**summary(rates), "table_over_dict": table["table_over_dict"],
             "rows": sum(b.num_rows for b in batches), "exact": exact and table["exact"]}  # fmt: skip

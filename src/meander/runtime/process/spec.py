@@ -64,7 +64,8 @@ class ProcessSpec:
     operator: bytes = field(default=b"", repr=False)
     """Pickled, by whatever pickler the launcher trusts."""
     source: bytes = field(default=b"", repr=False)
-    """What a feeder reads, pickled likewise: takes an offset, gives the batches after it."""
+    """What a feeder reads (it takes an offset, and gives the batches after it) and the feeder's
+    options, pickled likewise."""
 
     def json(self) -> str:
         """Write it on one line."""

@@ -17,7 +17,7 @@ import pickle
 import socket
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from meander.errors import EndedError, OperatorError
@@ -28,7 +28,6 @@ from meander.protocol.node.node import Node
 from meander.protocol.node.slot import TaskPhase
 from meander.runtime.clients.feeder import FeederClient
 from meander.runtime.process.adapter import OperatorAdapter
-from meander.runtime.process.source import SourceBatch
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 from meander.runtime.process.stopwatch import TimedCheckpointer
 from meander.runtime.process.warm import settle_heap, warm_up
@@ -132,15 +131,11 @@ def run_server(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> P
     return _guarded(spec, body)
 
 
-def run_feeder(
-    spec: ProcessSpec,
-    source: Callable[[int], Iterable[SourceBatch]],
-    gone: Callable[[], bool] = lambda: False,
-    **options: Any,
-) -> ProcessExit:
+def run_feeder(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> ProcessExit:
     """Feed a source to its end. `source(offset)` gives the batches after an offset, -1: all."""
 
     def body() -> tuple[Reason, str]:
+        source, options = pickle.loads(spec.source)
         operator = load_operator(spec.operator)
         feeder = FeederClient.from_spec(spec, operator, host=local_host(spec), **options)
         try:

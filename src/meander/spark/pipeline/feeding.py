@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, Row, SparkSession
 
-    from meander.spark.deploy.deploy import ElasticOperator
-    from meander.spark.deploy.launch import SourceTask
+    from meander.runtime.driver.elastic import ElasticOperator
+    from meander.runtime.driver.source_task import SourceTask
 
 GENERATED_PARTITIONS = 4
 """Spark tasks that make generated batches again."""
