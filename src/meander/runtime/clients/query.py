@@ -20,7 +20,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from meander.errors import (
     OperatorGoneError,
@@ -38,6 +38,9 @@ from meander.runtime.process.shell import Shell
 from meander.runtime.wire.credentials import Credentials
 from meander.runtime.wire.publisher import board
 from meander.runtime.wire.transport import Transport
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 PIECE_ROWS = 131_072
 PIECE_BYTES = 16 * 2**20
@@ -139,7 +142,7 @@ class QueryClient:
         batch: int,
         partition: int,
         attempt: int,
-        batches: Iterable[Any],
+        batches: Iterable[pa.RecordBatch],
         *,
         timeout_s: float = WRITE_S,
     ) -> tuple[Part, ...]:
@@ -332,7 +335,7 @@ class QueryClient:
                 f"the connection to the operator at {self._master} has ended: {self.shell.reason}"
             ) from self.shell.error
 
-    def _stop(self, _: Any) -> str:
+    def _stop(self, _: object) -> str:
         threading.Thread(target=self.close, daemon=True).start()
         return "stopping"
 

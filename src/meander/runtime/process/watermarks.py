@@ -21,7 +21,7 @@ but for when a feeder was last heard: a task that has just arrived gives each fe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.compute as pc
 
@@ -31,6 +31,9 @@ from meander.operators.timers import Timers
 from meander.protocol.messages import FeederId
 from meander.protocol.settings import Settings
 from meander.runtime.wire.rows import Mark, Marks
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 END: Final = 2**62
 """The watermark of a feeder that leaves: later than every time."""
@@ -130,7 +133,7 @@ class TaskTime:
 
     # ------------------------------------------------------------------ dumps
 
-    def dump(self, fields: list[Any]) -> tuple[list[Any], list[Any]]:
+    def dump(self, fields: list[pa.Field]) -> tuple[list[pa.RecordBatch], list[Any]]:
         """Write the timers as batches, and the facts; `fields` are the key's."""
         both = [self.timers, self.event_timers]
         batches = [timers.dump(fields) for timers in both] if any(both) else []
@@ -138,7 +141,7 @@ class TaskTime:
 
     @classmethod
     def load(
-        cls, operator: Operator[Any], batches: list[Any], facts: list[Any], now_us: int
+        cls, operator: Operator[Any], batches: list[pa.RecordBatch], facts: list[Any], now_us: int
     ) -> TaskTime:
         """Read what `dump` wrote.
 
@@ -181,7 +184,7 @@ class WatermarkEmitter:
         kept_s = settings.checkpoint_s / WATERMARKS_PER_CHECKPOINT
         return cls(operator.event_time, max(ANNOUNCE_S, tasks / WATERMARKS_PER_S, kept_s))
 
-    def see(self, batch: Any) -> int:
+    def see(self, batch: pa.RecordBatch) -> int:
         """Look at a source batch that is being sent; give the watermark before it, -1 if there is none.
 
         >>> import pyarrow as pa
@@ -250,7 +253,7 @@ class WatermarkEmitter:
             self._latest_us, self.owed = END, True
 
 
-def latest_us(column: Any) -> int | None:
+def latest_us(column: pa.Array | pa.ChunkedArray) -> int | None:
     """Give the latest of a column of timestamps, in microseconds since 1970; None if all are null.
 
     >>> import pyarrow as pa

@@ -66,7 +66,7 @@ class NodeService:
 
         return self.shell.call(find).result(CALL_S_MAX)
 
-    def state(self, fields: Mapping[str, Any]) -> Any:
+    def state(self, fields: Mapping[str, Any]) -> flight.RecordBatchStream:
         """Give the state of tasks served here, task by task, so that none waits for all."""
         wanted = {int(task) for task in fields["tasks"]} if "tasks" in fields else None
         only_columns = bool(fields.get("columns"))
@@ -83,10 +83,10 @@ class NodeService:
         marked = found.replace_schema_metadata({b"tasks": json.dumps(told).encode()})
         return flight.RecordBatchStream(marked)
 
-    def _show(self, task: TaskId) -> tuple[bool, Any]:
+    def _show(self, task: TaskId) -> tuple[bool, pa.Table | None]:
         """Say whether a task is served here, and give its rows if it has any."""
 
-        def show(node: Node) -> tuple[bool, Any, str]:
+        def show(node: Node) -> tuple[bool, pa.Table | None, str]:
             slot = node.slots.get(task)
             if slot is None or slot.state is None or slot.phase is not TaskPhase.SERVING:
                 return False, None, ""
@@ -108,11 +108,11 @@ class NodeService:
         """Tell how much each task has put into its loop and taken out of it."""
         return self.shell.call(counts).result(CALL_S_MAX)
 
-    def outputs(self, fields: Mapping[str, Any]) -> Any:
+    def outputs(self, fields: Mapping[str, Any]) -> flight.RecordBatchStream:
         """Give outputs not yet fetched; `release` says what the caller has: {task: number}."""
         given = {int(t): int(n) for t, n in dict(fields.get("release", {})).items()}
 
-        def collect(node: Node) -> list[tuple[int, int, Any]]:
+        def collect(node: Node) -> list[tuple[int, int, pa.RecordBatch]]:
             found = []
             for task, slot in node.slots.items():
                 if slot.state is not None:
@@ -126,7 +126,7 @@ class NodeService:
         tables = [with_place(batch, task, number) for task, number, batch in found]
         return flight.RecordBatchStream(pa.concat_tables(tables) if tables else nothing())
 
-    def trace(self, fields: Mapping[str, Any]) -> Any:
+    def trace(self, fields: Mapping[str, Any]) -> flight.RecordBatchStream:
         """Give the chunks that follow the first `after`, which are forgotten."""
         after = int(fields.get("after", 0))
         found = self.shell.call(lambda _: self.adapter.work.trace.take(after)).result(CALL_S_MAX)

@@ -15,10 +15,13 @@ import os
 import tempfile
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from zlib import crc32
 
 from meander.runtime.wire.rows import Rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MEMORY_BYTES_MAX = 256 * 2**20
 DISK_BYTES_MAX = 16 * 2**30
@@ -31,7 +34,7 @@ class Message:
 
     __slots__ = ("__weakref__", "_room", "batch", "bytes")
 
-    def __init__(self, room: LaidRows, batch: Any) -> None:
+    def __init__(self, room: LaidRows, batch: pa.RecordBatch) -> None:
         self._room, self.batch, self.bytes = room, batch, int(batch.nbytes)
         room.memory_bytes += self.bytes
 

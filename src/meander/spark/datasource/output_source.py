@@ -25,6 +25,7 @@ from meander.spark.datasource.options import OUTPUTS, check_options
 from meander.spark.datasource.rows import as_spark, spark_schema
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from meander.spark.datasource.format import MeanderSource
@@ -105,7 +106,7 @@ class OutputSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Cut a micro-batch into one partition per node."""
         return [OutputPartition(spans) for spans in self._reader().spans(start, end)]
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Fetch a partition from whoever has its tasks now."""
         assert isinstance(partition, OutputPartition)
         for table in self._reader().read(partition.spans):
