@@ -31,6 +31,7 @@ from meander.planning.ahead.pmc import Choices, Improve, SweepProgress, improve
 from meander.planning.ahead.policy import mtm_plan, tried
 from meander.planning.exact.partitions import STATES_MAX, Ends, count_partitions, effective_tau
 from meander.planning.kernels.types import Floats
+from meander.runtime.store.forecast_file import read_forecast, write_forecast
 from meander.show.provenance import commit
 
 
@@ -91,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
             on_sweep=on_sweep, on_round=on_round, source=_source(args),
         )  # fmt: skip
     found = tried(found, args.seed)
-    found.save(args.out)
+    write_forecast(found, args.out)
     keeper.drop()
     report(found, counts, time.perf_counter() - began, args)
     return OK
@@ -144,7 +145,7 @@ def workload_of(args: argparse.Namespace) -> Workload:
 @cache
 def load_forecast(path: str) -> Forecast:
     """Read a forecast once."""
-    return Forecast.load(path)
+    return read_forecast(path)
 
 
 def plan_ahead(problem: Problem, path: str, label: str | None, *, relax: bool) -> Plan:

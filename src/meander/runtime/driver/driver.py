@@ -65,6 +65,7 @@ from meander.runtime.process.shell import Shell
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, live_settings
 from meander.runtime.process.warm import HEAP
 from meander.runtime.store.durable import FileStore, NoStore, StoreWorker
+from meander.runtime.store.forecast_file import read_forecast
 from meander.runtime.store.resume import check_resumable, describe, last_generation
 from meander.runtime.wire.authority import Guard
 from meander.runtime.wire.credentials import LOOPBACK, Credentials
@@ -141,7 +142,7 @@ class Driver:
         check_whole("nodes", nodes, tasks)
         self.operator, self.tasks, self.policy, self.tau = operator, tasks, policy, tau
         if isinstance(forecast, str | Path):
-            forecast = Forecast.load(forecast)
+            forecast = read_forecast(forecast)
         self._planners = Planners(tasks, forecast, lambda: time.gmtime().tm_hour)
         self._planners.check(policy)
         durable = {"checkpoint_s": checkpoint_s if checkpoints else 0.0}
