@@ -6,6 +6,8 @@ import json
 import numpy as np
 import pytest
 
+from meander.runtime.store.forecast_file import read_forecast
+
 pa = pytest.importorskip("pyarrow")
 import pyarrow.parquet as pq  # noqa: E402
 
@@ -132,9 +134,8 @@ def test_an_interrupted_forecast_goes_on_from_its_checkpoint(
     assert forecast(meander, mtm, profile, out, "--resume").code == 0
     fresh = tmp_path / "fresh.forecast"
     assert forecast(meander, mtm, profile, fresh).code == 0
-    from meander.planning.ahead.forecast import Forecast
 
-    assert np.allclose(Forecast.load(out).value, Forecast.load(fresh).value, atol=1e-5)
+    assert np.allclose(read_forecast(out).value, read_forecast(fresh).value, atol=1e-5)
 
 
 def test_evaluate_compares_every_policy(meander, trace, profile, tmp_path):

@@ -17,6 +17,7 @@ from meander.planning.ahead.pmc import look_ahead
 from meander.planning.ahead.policy import mtm_plan, tried
 from meander.planning.exact.match import run_bounds
 from meander.planning.exact.ssm import ssm
+from meander.runtime.store.forecast_file import read_forecast, write_forecast
 
 M = 16
 TRACE = [3, 4, 5, 6, 5, 4, 3, 4, 5, 6, 4, 3, 5, 6, 5, 3, 4, 6, 5, 4, 3]
@@ -136,8 +137,8 @@ def test_candidates_come_close_to_the_exact_forecast(exact, candidates):
 
 def test_the_file_brings_everything_back(exact, tmp_path):
     path = tmp_path / "week.forecast"
-    exact.save(path)
-    back = Forecast.load(path)
+    write_forecast(exact, path)
+    back = read_forecast(path)
     assert back.header() == exact.header()
     assert np.array_equal(back.value, exact.value)
     assert np.array_equal(back.theta, exact.theta)
@@ -186,10 +187,10 @@ def test_a_refreshed_forecast_serves_new_weights(exact):
 
 def test_wrong_files_and_parameters_are_named(tmp_path):
     with pytest.raises(InputError, match="cannot read"):
-        Forecast.load(tmp_path / "none")
+        read_forecast(tmp_path / "none")
     (tmp_path / "text").write_text("hello")
     with pytest.raises(InputError, match="not a forecast"):
-        Forecast.load(tmp_path / "text")
+        read_forecast(tmp_path / "text")
     mtm = mtm_from_trace([8, 9, 10, 8])
     load = Workload([1] * 64, [1] * 64)
     with pytest.raises(InputError, match="no fixed point"):

@@ -82,6 +82,6 @@ def test_every_row_of_the_tables_is_walked(walked):
 
 def test_the_page_draws_the_tables_as_they_are():
     text = PAGE.read_text()
-    assert redraw(text) == text, "run: python -m meander.protocol.diagrams docs/protocol.md"
+    assert redraw(text) == text, "run: python scripts/diagrams.py docs/protocol.md"
     for table in TABLES.values():
         assert mermaid(table) in text

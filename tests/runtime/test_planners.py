@@ -12,6 +12,7 @@ from meander.planning.ahead.forecast import Forecast, make_forecast
 from meander.planning.ahead.mtm import Label, mtm_from_trace
 from meander.planning.ahead.policy import mtm_plan
 from meander.runtime.driver.local import deploy_local
+from meander.runtime.store.forecast_file import write_forecast
 from meander.wiring import Planners
 
 TASKS = 16
@@ -63,7 +64,7 @@ def test_policies_that_cannot_be_are_refused_at_the_call(forecast):
 
 def test_a_deployment_is_rescaled_by_its_forecast(forecast, tmp_path):
     path = tmp_path / "week.forecast"
-    forecast.save(path)
+    write_forecast(forecast, path)
     with (
         deploy_local(WordCount(), tasks=TASKS, nodes=2, policy="mtm", forecast=path) as op,
         op.feeder("words") as feeder,

@@ -24,6 +24,7 @@ from meander.planning.ahead.policy import tried
 from meander.planning.ahead.sweep_checkpoint import SweepCheckpoint, identity
 from meander.planning.exact.partitions import STATES_MAX, Ends, count_partitions, effective_tau
 from meander.planning.kernels.types import Floats
+from meander.runtime.store.forecast_file import write_forecast
 from meander.show.provenance import commit
 
 
@@ -83,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
             on_sweep=on_sweep, on_round=on_round, source=_source(args),
         )  # fmt: skip
     found = tried(found, args.seed)
-    found.save(args.out)
+    write_forecast(found, args.out)
     keeper.drop()
     report(found, counts, time.perf_counter() - began, args)
     return OK

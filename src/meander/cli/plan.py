@@ -120,9 +120,9 @@ def find(problem: Problem, args: argparse.Namespace) -> Plan:
 @cache
 def _forecast(path: str) -> Forecast:
     """Read a forecast once, for many problems."""
-    from meander.planning.ahead.forecast import Forecast
+    from meander.runtime.store.forecast_file import read_forecast
 
-    return Forecast.load(path)
+    return read_forecast(path)
 
 
 def show_front(problem: Problem, args: argparse.Namespace) -> None:

@@ -109,8 +109,8 @@ def wish_of(args: argparse.Namespace) -> RunOptions:
     Raises:
         InputError: saying which argument cannot be.
     """
-    from meander.planning.ahead.forecast import Forecast
     from meander.run.loop import RunOptions
+    from meander.runtime.store.forecast_file import read_forecast
     from meander.wiring import Planners
 
     if args.operator not in OPERATORS:
@@ -126,7 +126,7 @@ def wish_of(args: argparse.Namespace) -> RunOptions:
     for wanted in (args.nodes, *(r.nodes for r in args.rescale)):
         if wanted > args.tasks:
             raise InputError(f"{wanted} nodes are more than the {args.tasks} tasks they share")
-    forecast = None if args.forecast is None else Forecast.load(args.forecast)
+    forecast = None if args.forecast is None else read_forecast(args.forecast)
     Planners(args.tasks, forecast).check(args.policy)
     source = source_of(args)
     if args.force:

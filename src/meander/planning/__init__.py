@@ -1,4 +1,6 @@
-"""WHAT to move. Pure: no clock, socket, thread or random source anywhere below.
+"""WHAT to move. Pure: no clock, socket, thread or file anywhere below.
+
+Randomness is only what a caller's seed or generator gives.
 
 `plan(problem, policy)` is the door; each policy is one file with one function
 `(Problem) -> Plan`. Importing this package is cheap: a planner's kernels are

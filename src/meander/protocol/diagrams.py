@@ -1,6 +1,6 @@
 """Draw the transition tables as Mermaid state diagrams: the docs cannot differ from them.
 
-`python -m meander.protocol.diagrams docs/protocol.md` rewrites what stands between the markers
+`python scripts/diagrams.py docs/protocol.md` rewrites what stands between the markers
 
     <!-- diagram: phases -->  …  <!-- end -->
 """
@@ -8,10 +8,8 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping
 from enum import Enum
-from pathlib import Path
 from typing import Any, Final
 
 from meander.protocol.master.membership import STATUS
@@ -54,14 +52,3 @@ def redraw(text: str) -> str:
         marked = re.compile(rf"(?<=<!-- diagram: {name} -->\n).*?(?=<!-- end -->)", re.DOTALL)
         text = marked.sub(f"```mermaid\n{mermaid(table)}\n```\n", text, count=1)
     return text
-
-
-def main(arguments: list[str]) -> None:
-    """Redraw the pages named on the command line."""
-    for name in arguments:
-        page = Path(name)
-        page.write_text(redraw(page.read_text()))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -17,7 +17,6 @@ from fractions import Fraction
 from functools import cached_property
 from hashlib import sha256
 from io import BytesIO
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -159,26 +158,6 @@ class Forecast:
         return cls(load, tau, header["method"], model, arrays["value"], arrays["theta"],
                    header["error"], header["source"],
                    tuple(header["trial"]) if header.get("trial") else None)  # fmt: skip
-
-    def save(self, path: str | Path) -> None:
-        """Write to a file, whole or not at all."""
-        path = Path(path)
-        part = path.with_name(path.name + ".part")
-        part.write_bytes(self.to_bytes())
-        part.replace(path)
-
-    @classmethod
-    def load(cls, path: str | Path) -> Forecast:
-        """Read from a file.
-
-        Raises:
-            InputError: if there is none, or it is no forecast.
-        """
-        try:
-            data = Path(path).read_bytes()
-        except OSError as error:
-            raise InputError(f"cannot read the forecast {path}: {error.strerror}") from None
-        return cls.from_bytes(data)
 
 
 def digest(workload: Workload) -> str:

@@ -24,6 +24,7 @@ from meander.planning.ahead.forecast import Forecast
 from meander.protocol.settings import Settings
 from meander.runtime.process.outputs import ROWS_MAX
 from meander.runtime.process.spec import live_settings
+from meander.runtime.store.forecast_file import read_forecast
 from meander.runtime.wire.credentials import LOOPBACK
 from meander.wiring import Planners
 
@@ -136,7 +137,7 @@ class Deployment:
             )
         forecast = self.forecast
         if isinstance(forecast, str | Path):
-            forecast = Forecast.load(forecast)
+            forecast = read_forecast(forecast)
         _check_kind("forecast", forecast, (Forecast, type(None)), "a file or a Forecast")
         planners = Planners(self.tasks, forecast, lambda: time.gmtime().tm_hour)
         planners.check(self.policy)

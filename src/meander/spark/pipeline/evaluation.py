@@ -28,6 +28,7 @@ from meander.planning.ahead.forecast import Forecast, Method, digest, make_forec
 from meander.planning.ahead.foresight import Foresight
 from meander.planning.ahead.mtm import KINDS, Mtm, label_trace, mtm_from_trace
 from meander.planning.ahead.policy import tried
+from meander.runtime.store.forecast_file import read_forecast, write_forecast
 
 if TYPE_CHECKING:
     from meander.spark.pipeline.profile import Profile
@@ -194,7 +195,7 @@ class Evaluation:
             name = f"{kind}-{load.tasks}-{wish.tau}-{wish.gamma}-{stop}".replace("/", "_")
             path = wish.forecasts / f"{name}{'-light' if effort else ''}.forecast"
             if path.exists():
-                kept = Forecast.load(path)
+                kept = read_forecast(path)
                 same = kept.source == wanted and kept.mtm.to_json() == mtm.to_json()
                 if same and digest(kept.workload) == digest(load):
                     self.last_seconds = 0.0
@@ -205,7 +206,7 @@ class Evaluation:
         found = tried(found, wish.seed)
         self.last_seconds = self.clock() - began
         if path:
-            found.save(path)
+            write_forecast(found, path)
         return found
 
     def choose(self) -> str:
