@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from runtime_kit import Stream, counted, cut, pid_of, until
+from runtime_kit import Stream, counted, cut, doomed, pid_of, until
 
 from meander.operators import WordCount
 from meander.runtime.driver.local import deploy_local
@@ -34,7 +34,7 @@ def test_broken_connections_to_the_master_cost_no_state() -> None:
 
 def test_a_node_that_was_killed_is_lost_at_once_without_a_word_from_its_launcher() -> None:
     """Its kernel closes its port: whoever looks finds nobody."""
-    with deploy_local(WordCount(), tasks=8, nodes=2) as op:
+    with doomed(deploy_local(WordCount(), tasks=8, nodes=2)) as op:
         held: list[ProcessExit] = []
         op.driver.launcher._ended = held.append  # type: ignore[attr-defined]
         os.kill(pid_of(op, "n1"), signal.SIGKILL)
