@@ -21,6 +21,7 @@ from meander_lab import errors as lab_errors
 SAMPLES: list[BaseException] = [
     errors.MeanderError("wrong"),
     errors.InputError("line 3 has no key: give one"),
+    errors.ModuleMissingError("mine"),
     errors.InfeasibleError("the cap is too small", Fraction(3, 2)),
     errors.DeadlockError(("n1", "n2"), (3, 4)),
     errors.TooLargeError("use another method"),

@@ -2,6 +2,7 @@
 
     MeanderError
     ├── InputError              what the caller gave is wrong (exit code 2)
+    │   └── ModuleMissingError  a process cannot import what the operator is made of
     ├── InfeasibleError         no assignment meets the caps; carries the smallest feasible τ (exit 3)
     ├── DeadlockError           full nodes wait for each other and no round helps (exit 3)
     ├── TooLargeError           more than an exact method can do; names the method that can
@@ -67,6 +68,21 @@ def _rebuild(
 
 class InputError(MeanderError, ValueError):
     """What the caller gave is wrong. The message names the place and what would be right."""
+
+
+class ModuleMissingError(InputError):
+    """A process cannot import what the operator is made of: only the driver has it.
+
+    Attributes:
+        module: its name.
+    """
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+        super().__init__(
+            f"No module named {module!r} where nodes run: send it along (on Spark with "
+            f"spark.sparkContext.addPyFile), or define the operator in the script"
+        )
 
 
 class InfeasibleError(MeanderError):

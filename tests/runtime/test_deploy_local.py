@@ -189,7 +189,7 @@ def test_an_operator_may_be_defined_where_it_is_deployed(way: str, tmp_path: Pat
 def test_the_example_of_the_page_runs_as_it_stands(tmp_path: Path) -> None:
     examples = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
     end = next(i for i, example in enumerate(examples) if "deploy_local" in example)
-    show = "\nprint([tuple(r.values())[:2] for t in (told, bids) for r in t.to_pylist()])"
+    show = "\nprint([tuple(r.values())[:2] for t in (found, bids) for r in t.to_pylist()])"
     file = tmp_path / "page.py"
     file.write_text("\n".join(examples[: end + 1]) + show)
     done = subprocess.run(

@@ -23,7 +23,8 @@ from meander.runtime.clients.feeder import offer_of, watermark_of
 from meander.runtime.clients.query import QueryClient, new_attempt
 from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.local import deploy_local
-from meander.runtime.process.adapter import AppState, OperatorAdapter
+from meander.runtime.process.adapter import OperatorAdapter
+from meander.runtime.process.app_state import AppState
 from meander.runtime.process.watermarks import END, TaskTime, WatermarkEmitter, latest_us
 from meander.runtime.wire.codec import decode, encode
 from meander.runtime.wire.rows import Mark, Rows
@@ -305,7 +306,7 @@ def test_watermarks_travel() -> None:
 
 def test_a_time_that_is_none_is_refused() -> None:
     place = Place(Sessions())
-    facts = place.adapter.dump_time(place.app)[1]
+    facts = place.adapter.timing.dump(place.app)[1]
     for broken in ([-1, True, 0, {}], [0, True, 0, {"a": "x"}], [0, True, 0]):
         with pytest.raises(ValueError):  # noqa: PT011
             TaskTime.load(Sessions(), [], broken, 0)

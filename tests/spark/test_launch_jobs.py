@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from meander.errors import InputError
 from meander.spark.cluster import session_check as ground
-from meander.spark.deploy.jobs import JobEnd, SparkJobs, pickled
+from meander.spark.deploy.jobs import JobEnd, JobOutcome, SparkJobs, cancelled, pickled
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_functions_live_side_by_side_and_tell_what_they_return(
     assert len(set(board.pids.values())) == 3
     board.lines["b"].sendall(b"stop")
     assert jobs.wait("b", 20)
-    assert told == [JobEnd("b", "b heard stop", "")]
+    assert told == [JobEnd("b", JobOutcome.RETURNED, "b heard stop")]
     for name in ("a", "c"):
         board.lines[name].close()
     assert jobs.close(grace_s=20) == ()
@@ -62,7 +62,7 @@ def test_what_has_ended_keeps_nothing_and_after_the_end_nothing_starts(
         assert jobs.wait("a", 60)
         assert jobs._jobs["a"].payload == b""
     jobs.start("b", pickled(len, "four"), told.append)
-    assert told == [JobEnd("a", 4, ""), JobEnd("b", None, "cancelled")]
+    assert told == [JobEnd("a", JobOutcome.RETURNED, 4), cancelled("b")]
     assert jobs.running() == ()
 
 
@@ -87,7 +87,7 @@ def test_cancelling_kills_the_process_and_waits_for_its_death(
     board.hear(1)
     jobs.cancel("a")
     assert jobs.wait("a", 20)
-    assert told == [JobEnd("a", None, "cancelled")]
+    assert told == [cancelled("a")]
     assert until(lambda: not alive(board.pids["a"]), 2.0)
 
 

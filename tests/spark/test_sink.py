@@ -29,9 +29,6 @@ from meander.spark.deploy.deploy import SparkOperator
 
 TASKS = 32
 
-# Spark's own mapInArrow warns of pandas 3, which nothing here uses.
-pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
-
 
 class Texts:
     """A directory of files with texts, one micro-batch each, and the count of their words."""

@@ -131,7 +131,7 @@ def test_a_continuous_source_that_is_killed_replays_from_what_is_durable(
         kill(operator)
         assert until(operator.driver.serving, 60)
         ask = operator.driver.shell.call
-        assert until(lambda: ask(lambda m: m.offsets.get("words", -1)).result(10) > 0, 60)
+        assert until(lambda: ask(lambda m: m.books.offsets.get("words", -1)).result(10) > 0, 60)
         peer = operator.driver.shell.call(lambda m: m.membership.peers["words"]).result(10)
         os.kill(pid_of(peer.address), signal.SIGKILL)
         ended = source.wait(120)

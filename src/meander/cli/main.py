@@ -1,4 +1,4 @@
-"""The door of the command line: finds the command, loads only its module, keeps the exit codes.
+"""Where the command line begins: finds the command, loads only its module, keeps the exit codes.
 
 A command is a row of `COMMANDS` and a module with two functions:
 `add_arguments(parser)` and `run(args) -> int`. `--help` lists the rows and imports none of them.

@@ -1,6 +1,6 @@
 """What a run runs: an operator, how texts feed it, what is written of it, what it is compared with.
 
-An application is a value without state of its own; `live_run` is the frame around it.
+An application is a value without state of its own; `run` is the frame around it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from meander.sources.patterns import PatternSource, window_of, with_top_words
 from meander.sources.words import SourcePart, WordSource
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from meander.runtime.driver.elastic import ElasticOperator
     from meander.spark.cluster.session import Session
     from meander.spark.pipeline.feeding import CountVerdict
@@ -150,7 +152,7 @@ class FindPatterns:
         return compare(spark, str(output / "state"), texts, self.rules, self.threshold)
 
 
-def write_parquet(table: Any, where: Path) -> None:
+def write_parquet(table: pa.Table, where: Path) -> None:
     """Write a table as Spark would: a directory with a mark that it is whole."""
     import pyarrow.parquet as pq
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from meander.errors import LostStateError
+from meander.protocol.messages import News
 from meander.run.apps import Application, CountWords
 from meander.run.flow import Rescaling, Step
 from meander.run.record import of_samples, runs_of
@@ -177,7 +178,7 @@ class StreamRun:
 
     def _lost(self) -> list[str]:
         """Name the nodes that died."""
-        return [facts["node"] for _, what, facts in self.counts.driver.events if what == "lost"]
+        return [facts["node"] for _, what, facts in self.counts.driver.events if what is News.LOST]
 
     def _moves(self) -> bool:
         """Whether a migration is under way; ends the books of one that is over."""

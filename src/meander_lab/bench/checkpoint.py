@@ -26,8 +26,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from meander.errors import InputError, MeanderError
 from meander.operators import WordCount
+from meander.protocol.messages import News
 from meander.protocol.settings import Settings
 from meander.run.flow import Feeding, Site
 from meander.runtime.driver.driver import Driver
@@ -130,13 +133,13 @@ class Side(Site):
 
     def cpu_s(self) -> float:
         """Give the time on the processor of this process and all of this side."""
-        launcher, ticks = self.op.driver.launcher, 0
+        launcher, total = self.op.driver.launcher, time.process_time()
         assert isinstance(launcher, LocalLauncher)
         for pid in list(launcher.pids.values()):
-            with suppress(OSError):
-                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-                ticks += int(fields[11]) + int(fields[12])
-        return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
+            with suppress(psutil.Error):
+                times = psutil.Process(pid).cpu_times()
+                total += times.user + times.system
+        return total
 
     def flow(self, load: OpenLoad, rate: float, seconds: float) -> Histogram:
         """Let the stream flow at a rate; give the latencies of its rows."""
@@ -259,7 +262,7 @@ def _recovery(side: Side, rate: float) -> dict[str, Any]:
 
 
 def _losses(driver: Driver) -> int:
-    return sum(1 for _, what, _ in driver.events if what == "lost")
+    return sum(1 for _, what, _ in driver.events if what is News.LOST)
 
 
 def kill(driver: Driver, *names: str) -> None:

@@ -18,6 +18,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
+import psutil
+
 from meander.errors import MeanderError
 from meander.model import TaskId
 from meander.protocol.master.master import Master
@@ -110,8 +112,8 @@ class Campaign:
         self._stopped: dict[int, float] = {}
         """Processes that stand still: until when."""
         self._full_until = 0.0
-        self._pids: dict[tuple[str, int, str], tuple[int, str]] = {}
-        """Processes that were found, each with its hour of birth: numbers come again."""
+        self._processes: dict[tuple[str, int, str], psutil.Process] = {}
+        """Processes that were found; each knows its hour of birth, as numbers come again."""
         self._over = threading.Event()
 
     # ------------------------------------------------------------------ the run
@@ -190,7 +192,7 @@ class Campaign:
     # ------------------------------------------------------------------ deeds
 
     def _victims(self, kind: str) -> list[Victim]:
-        def find(master: Any) -> list[tuple[str, int, str]]:
+        def find(master: Master) -> list[tuple[str, int, str]]:
             return [
                 (p.id, p.incarnation, p.address)
                 for p in master.membership.peers.values()
@@ -207,13 +209,16 @@ class Campaign:
     def _pid(self, name: str, incarnation: int, address: str) -> int | None:
         """Find a process, once: to look for it costs the driver time that its master needs."""
         key = name, incarnation, address
-        if key not in self._pids:
+        if key not in self._processes:
             pid = havoc.pid_at(address)
             if pid is None:
                 return None
-            self._pids[key] = pid, havoc.born(pid)
-        pid, born = self._pids[key]
-        return pid if havoc.born(pid) == born else None
+            try:
+                self._processes[key] = psutil.Process(pid)
+            except psutil.NoSuchProcess:
+                return None
+        process = self._processes[key]
+        return process.pid if process.is_running() else None  # not if another has its number now
 
     def _rescale(self) -> None:
         nodes = self._chance.randint(1, self.wish.nodes_max)

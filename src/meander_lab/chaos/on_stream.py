@@ -12,10 +12,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql.streaming.query import StreamingQuery
 
 from meander.errors import MeanderError
 from meander_lab.chaos.havoc import Disk
@@ -43,7 +44,7 @@ class StreamGround:
     ) -> None:
         self.op, self.app, self.restarts = operator, app, -1
         self._spark, self._folder = spark, folder
-        self._query: Any = None
+        self._query: StreamingQuery | None = None
         self._written, self._done, self._over = (threading.Event() for _ in range(3))
         self._looked_at = 0.0
         self._settling: threading.Thread | None = None
@@ -85,6 +86,7 @@ class StreamGround:
 
     def _settle(self) -> None:
         """Wait until all files are processed; if the query fails meanwhile, somebody else will."""
+        assert self._query is not None, "it is started first"
         try:
             self._query.processAllAvailable()
             self._done.set()
@@ -106,7 +108,7 @@ class StreamGround:
         self._written.set()
 
 
-def _sql(kind: Any) -> str:
+def _sql(kind: pa.DataType) -> str:
     """Name a type as Spark does."""
     return {"string": "string", "int64": "bigint"}[str(kind)]
 

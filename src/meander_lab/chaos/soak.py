@@ -18,7 +18,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
+
 from meander.operators import WordCount
+from meander.protocol.master.master import Master
 from meander.protocol.master.membership import Status
 from meander.run.flow import Feeding, Site
 from meander.runtime.driver.driver import Driver
@@ -74,7 +77,7 @@ class Sample(NamedTuple):
 def measure(driver: Driver, folder: Path) -> Sample:
     """Take a sample."""
 
-    def find(master: Any) -> list[tuple[str, str]]:
+    def find(master: Master) -> list[tuple[str, str]]:
         peers = (p for p in master.membership.peers.values() if p.status is not Status.GONE)
         return [(p.kind, p.address) for p in peers if p.kind != "feeder" and p.address]
 
@@ -82,30 +85,31 @@ def measure(driver: Driver, folder: Path) -> Sample:
     pids = {(kind, havoc.pid_at(address)) for kind, address in told}
     nodes = [pid for kind, pid in pids if kind == "node" and pid is not None]
     servers = [pid for kind, pid in pids if kind == "server" and pid is not None]
-    every = [os.getpid(), *nodes, *servers]
+    sizes = {pid: _size(pid) for pid in (os.getpid(), *nodes, *servers)}
     return Sample(
-        _resident_mb(os.getpid()),
-        sum(map(_resident_mb, servers)),
-        sum(map(_resident_mb, nodes)),
-        sum(_entries(f"/proc/{pid}/fd") for pid in every),
-        sum(_entries(f"/proc/{pid}/task") for pid in every),
+        sizes[os.getpid()].resident_mb,
+        sum(sizes[pid].resident_mb for pid in servers),
+        sum(sizes[pid].resident_mb for pid in nodes),
+        sum(size.handles for size in sizes.values()),
+        sum(size.threads for size in sizes.values()),
         sum(len(files) for _, _, files in os.walk(folder)),
     )
 
 
-def _resident_mb(pid: int) -> float:
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    except OSError:
-        return 0.0
-    return pages * os.sysconf("SC_PAGE_SIZE") / MIB
+class Size(NamedTuple):
+    """What one process holds."""
+
+    resident_mb: float
+    handles: int
+    threads: int
 
 
-def _entries(path: str) -> int:
+def _size(pid: int) -> Size:
     try:
-        return len(os.listdir(path))
-    except OSError:
-        return 0
+        process = psutil.Process(pid)
+        return Size(process.memory_info().rss / MIB, process.num_fds(), process.num_threads())
+    except psutil.Error:  # it has ended meanwhile
+        return Size(0.0, 0, 0)
 
 
 class Soak:

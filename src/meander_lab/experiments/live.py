@@ -1,6 +1,6 @@
 """One run on the real runtime: nodes as processes, a paced stream, migrations by script.
 
-Rows come open-loop and belong to the moment they were *due* (`runtime.pacing`). Response time is from
+Rows come open-loop and belong to the moment they were *due* (`sources.pacing`). Response time is from
 then until the operator has applied the row. After the run the state is compared with what was fed.
 """
 

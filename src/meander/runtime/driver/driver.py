@@ -26,6 +26,7 @@ from meander.protocol.messages import (
     Envelope,
     Event,
     Launch,
+    News,
     PeerLost,
     Resume,
     RollBack,
@@ -346,12 +347,12 @@ class Driver:
         now = time.monotonic()
         self._events.append((now, tell.what, tell.facts))
         log.info("%s %s", tell.what, tell.facts)
-        if tell.what == "operator failed":
+        if tell.what is News.OPERATOR_FAILED:
             self._fail(OperatorFailedError(**tell.facts))
-        if tell.what == "fenced":
+        if tell.what is News.FENCED:
             why = "a later driver has taken over this checkpoint: of two only the newer goes on"
             self._fail(DeployError(why))
-        if tell.what == "state lost":
+        if tell.what is News.STATE_LOST:
             self.lost_tasks.update(tell.facts["tasks"])
         self.rescales.hear(tell.what, tell.facts)
         if self.deployment.tell is not None:

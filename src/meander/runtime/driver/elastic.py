@@ -152,7 +152,7 @@ class ElasticOperator:
         """
         return self.driver.reader().state(self.driver.places, timeout_s)
 
-    def state(self, timeout_s: float = 30.0) -> Any:
+    def state(self, timeout_s: float = 30.0) -> pa.Table:
         """Read the state: here as `state_table` gives it, on Spark as a DataFrame."""
         return self.state_table(timeout_s)
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from meander.errors import InputError, MigrationError
 from meander.model import Move, Plan, Problem, TaskId, Workload
 from meander.protocol.master.master import Master
-from meander.protocol.master.migration import PlanFunction
 from meander.protocol.master.pacer import PaceLimits, Pacer
-from meander.protocol.messages import Abort, Rescale, Resume, RollBack
+from meander.protocol.master.round import PlanFunction
+from meander.protocol.messages import Abort, News, Rescale, Resume, RollBack
 from meander.runtime.driver.options import check_whole
 from meander.runtime.driver.totals import measured
 from meander.runtime.process.metrics import MigrationReport
@@ -27,7 +27,7 @@ from meander.wiring import carrier
 if TYPE_CHECKING:
     from meander.runtime.driver.driver import Driver
 
-ENDS = frozenset({"completed", "rolled back", "superseded"})
+ENDS = frozenset({News.COMPLETED, News.ROLLED_BACK, News.SUPERSEDED})
 
 
 def wish(
@@ -86,7 +86,7 @@ class RescaleHandle:
         self._facts: Mapping[str, Any] | None = None
         self._error: Exception | None = None
 
-    def tell(self, what: str, facts: Mapping[str, Any]) -> None:
+    def tell(self, what: News, facts: Mapping[str, Any]) -> None:
         """Hear what the master tells of this migration."""
         self.stage, self._facts = what, facts
         if what in ENDS:
@@ -132,7 +132,7 @@ class RescaleHandle:
             raise MigrationError(f"the migration is not done: {self.progress()}")
         if self._error is not None:
             raise self._error
-        if self.stage != "completed":
+        if self.stage != News.COMPLETED:
             raise MigrationError(f"migration {self.number} was {self.stage}")
         return self.report()
 
@@ -170,10 +170,10 @@ class Rescales:
         self._handles[handle.number] = handle  # before anything of it is told
         return actions
 
-    def hear(self, what: str, facts: Mapping[str, Any]) -> None:
+    def hear(self, what: News, facts: Mapping[str, Any]) -> None:
         """Pass on what the master tells; on its thread."""
         number = facts.get("migration")
-        if what == "rescaling":
+        if what is News.RESCALING:
             self._adopt(int(number or 0))
         elif number in self._handles:
             self._handles[number].tell(what, facts)
@@ -239,7 +239,7 @@ def _moved(current: Any, target: Any, moves: Mapping[TaskId, str]) -> Any:
 def snapshot(master: Master, nodes: int, tau: Fraction) -> tuple[Problem, Pacer]:
     """Take what a preview needs from the master's books: the pacer is a copy."""
     ledger, conductor = master.ledger, master.conductor
-    current = conductor._current()
+    current = master.books.current()
     workload = Workload([w + 1 for w in ledger.work], list(ledger.size))
     fresh = [f"new{i}" for i in range(1, nodes + 1)]
     return Problem(workload, current, nodes, tau, new_nodes=fresh), copy(conductor.pacer)

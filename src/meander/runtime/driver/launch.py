@@ -47,7 +47,7 @@ class Launcher(Protocol):
 
 
 class LocalLauncher:
-    """Children of a nursery on this machine (see `main`)."""
+    """Children of a nursery on this machine (see `roles.nursery`)."""
 
     def __init__(self) -> None:
         self.pids: dict[tuple[str, int], int] = {}

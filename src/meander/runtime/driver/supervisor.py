@@ -11,6 +11,7 @@ from collections.abc import Callable
 from meander.errors import (
     CheckpointError,
     DeployError,
+    ModuleMissingError,
     OperatorFailedError,
 )
 from meander.protocol.master.master import Master
@@ -103,6 +104,8 @@ class Supervisor:
         """Tell why a deployment cannot go on after this end; None: it can."""
         if ended.reason is Reason.OPERATOR_FAILED:
             return OperatorFailedError(ended.name, ended.detail, ended.trace)
+        if ended.reason is Reason.MODULE_MISSING:
+            return ModuleMissingError(ended.detail)
         if ended.reason is Reason.CHECKPOINT_FAILED:
             return self._broken_checkpoint(ended, master)
         if ended.reason is Reason.REFUSED:

@@ -1,6 +1,6 @@
 """What nodes have counted since the deployment began, those included that have left or were lost.
 
-A node tells its counts with its beats, once a second, and all that it has measured when it is asked
+A node sends its counts with its beats, once a second, and all that it has measured when it is asked
 and when it ends. The newest of that counts. So a total never falls when a node goes; of one that was
 killed, what it did after its last beat is missing, and the latencies that nobody had asked for.
 """

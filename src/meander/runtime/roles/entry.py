@@ -6,7 +6,7 @@ failure of the machine room from one of the program. In order:
 
   1. warm up: imports and kernels, so that no tuple pays for them;
   2. find the own address (that of a connection to the master), listen, keep the socket;
-  3. register, serve, until the machine ends, the driver is gone, or somebody says stop.
+  3. register, serve, until the machine ends, the driver is gone, or somebody sends stop.
 """
 
 from __future__ import annotations
@@ -20,16 +20,15 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from meander.errors import EndedError, OperatorError
+from meander.errors import EndedError, ModuleMissingError, OperatorError
 from meander.operators.base import Operator, check_operator
 from meander.protocol.edges.server import StateServer
-from meander.protocol.messages import Beat
 from meander.protocol.node.node import Node
-from meander.protocol.node.slot import TaskPhase
 from meander.runtime.clients.feeder import FeederClient
 from meander.runtime.process.adapter import OperatorAdapter
+from meander.runtime.process.gauge import RateGauge
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
-from meander.runtime.process.stopwatch import TimedCheckpointer
+from meander.runtime.process.stopwatch import CheckpointWatch
 from meander.runtime.process.warm import settle_heap, warm_up
 from meander.runtime.roles.host import ProcessHost
 from meander.runtime.roles.node_service import NodeService
@@ -40,38 +39,9 @@ from meander.runtime.wire.credentials import LOOPBACK
 
 log = logging.getLogger(__name__)
 
-STATS_S = 1.0
-"""How often a node tells its tasks' load."""
 SERVER_IDLE_S = 10.0
 """How long a state server stays that nobody needs."""
 TRACE_CHARS_MAX = 8000
-
-
-class LiveNode(Node):
-    """A node that tells the master its load in rows per second, once a second."""
-
-    _told_at: float | None = None
-    counted: Callable[[], Mapping[str, float]] = staticmethod(dict)
-    """Gives what beats tell for people."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.checkpointer: TimedCheckpointer = TimedCheckpointer(self)
-
-    def _beat_body(self) -> Beat:
-        self._work.clear()
-        since = STATS_S if self._told_at is None else self._now - self._told_at
-        if since < STATS_S:
-            return Beat(self._now, missing=self.behind)
-        self._told_at = self._now
-        adapter, stats = self.operator, []
-        assert isinstance(adapter, OperatorAdapter)
-        for task, slot in self.slots.items():
-            if slot.phase is TaskPhase.SERVING and slot.state is not None:
-                work = adapter.rate(task, since)
-                stats.append((task, work, adapter.size(slot.state.app)))
-        counts = tuple(self.counted().items())
-        return Beat(self._now, tuple(stats), missing=self.behind, counts=counts)
 
 
 # --------------------------------------------------------------------------- entry points
@@ -84,23 +54,28 @@ def run_node(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> Pro
         operator = load_operator(spec.operator)
         host = local_host(spec)
         server = spec.server or f"server@{host}"
-        adapter = OperatorAdapter(operator, spec.tasks)
-        adapter.output_rows_max = spec.output_rows_max
-        adapter.gated = spec.settings.checkpoint_s > 0
-        adapter.laid = LaidRows(spec.settings.staged_bytes_max, spec.settings.spill_bytes_max)
-        node = LiveNode(
-            spec.name, spec.incarnation, spec.settings, spec.generation, server, adapter
+        adapter = OperatorAdapter(
+            operator,
+            spec.tasks,
+            laid=LaidRows(spec.settings.staged_bytes_max, spec.settings.spill_bytes_max),
+            gated=spec.settings.checkpoint_s > 0,
+            output_rows_max=spec.output_rows_max,
         )
+        gauge, watch = RateGauge(adapter), CheckpointWatch()
+        node = Node(
+            spec.name, spec.incarnation, spec.settings, spec.generation, server, adapter,
+            gauge=gauge, watch=watch,
+        )  # fmt: skip
         place = ProcessHost(spec, node, host, operator.schema, adapter)
         place.open(StoreWorker(_store(spec)))
-        desk = NodeService(place, node, adapter)
-        node.counted = desk.counts
+        desk = NodeService(place, node, adapter, watch)
+        gauge.counted = desk.counts
         try:
             return place.serve(gone)
         finally:
             facts.update(metrics=desk.measured())
-            if adapter.trace.chunks_max:
-                facts.update(adapter.trace.last_words())
+            if adapter.work.trace.chunks_max:
+                facts.update(adapter.work.trace.last_words())
             close_operator(operator)
 
     facts = dict[str, Any]()
@@ -165,6 +140,8 @@ def _guarded(
         reason, detail = body()
     except OperatorError as error:
         reason, detail, trace = Reason.OPERATOR_FAILED, str(error), traceback.format_exc()
+    except ModuleMissingError as error:
+        reason, detail = Reason.MODULE_MISSING, error.module
     except EndedError as ended:
         reason, detail, trace = Reason(ended.reason), ended.detail, ended.trace
     except ConnectionError as error:
@@ -182,12 +159,15 @@ def load_operator(pickled: bytes) -> Operator[Any]:
     """Unpickle an operator that came on a trusted channel, and prepare it.
 
     Raises:
+        ModuleMissingError: if this process lacks a module that it is made of.
         OperatorError: saying what is wrong with it.
     """
     try:
         operator = pickle.loads(pickled)
         check_operator(operator)
         operator.open()
+    except ModuleNotFoundError as error:
+        raise ModuleMissingError(error.name or str(error)) from error
     except Exception as error:
         why = f"it cannot be made in this process: {type(error).__name__}: {error}"
         raise OperatorError("the operator", 0, (0, 1), why) from error

@@ -9,7 +9,7 @@ and answers on its standard output:
 
 At the end of its input, which is also what the death of its parent looks like, it kills its children
 and ends. A child holds the reading end of a pipe whose writing end only the nursery has: when the
-nursery dies, for any reason, the child hears it and ends. So no process outlives the driver.
+nursery dies, for any reason, the child notices and ends. So no process outlives the driver.
 """
 
 from __future__ import annotations

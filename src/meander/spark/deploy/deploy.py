@@ -1,7 +1,7 @@
 """`meander.deploy`: an operator on nodes that live in Spark tasks.
 
-This file joins three things and adds little of its own: the ground is looked at (`ground`, `ship`),
-a driver is started on top of Spark (`runtime.driver`, `launch`), and people are shown what they wait
+This file joins three things and adds little: the session is checked (`session_check`, `ship`),
+a driver is started on top of Spark (`runtime.driver`, `launch`), and people see what they wait
 for (`watch`). The operator travels in the closures of Spark's jobs, never over our sockets.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Unpack
 
-from meander.errors import DeployError, InputError, MeanderError
+from meander.errors import DeployError
 from meander.operators.base import Operator
 from meander.runtime.clients.query import PEERS
 from meander.runtime.driver.driver import Driver
@@ -80,19 +80,9 @@ def deploy(
             driver.start()
         except DeployError as error:
             raise DeployError(f"{error}{watch.told()}") from error
-        except MeanderError as error:
-            raise _advised(error) from error
     warm_planners(spark)  # after the nodes: they would wait for the same cores
     introduce(spark, driver.address, driver.issue(PEERS))
     return SparkOperator(spark, driver, launcher)
-
-
-def _advised(error: MeanderError) -> MeanderError:
-    """Say what to do about a class that only the driver can import."""
-    if "ModuleNotFoundError" in str(error):
-        cure = "send its module along with spark.sparkContext.addPyFile, or define it in the script"
-        return InputError(f"{error}: {cure}")
-    return error
 
 
 class SparkOperator(ElasticOperator):

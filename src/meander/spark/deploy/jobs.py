@@ -10,7 +10,7 @@ Rules
   4. A second attempt (Spark's retry after it lost an executor) leaves at once and quietly: whoever
      started the function decides whether it is started again, under a new name.
   5. Nothing is raised out of a task for what the function did: what it returned, or the end of its
-     traceback, comes back as the one row of the job. Row or exception, the caller is told once.
+     traceback, comes back as the one row of the job. Row or exception, the caller is notified once.
   6. Stopping is the function's own affair (a task cannot learn that it is being cancelled).
      Cancelling is the backstop: Spark kills the process after 2 to 4 s by default.
 
@@ -26,6 +26,7 @@ import traceback
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CANCELLED = "cancelled"
-"""What is told of a job that was."""
 CANCEL_S_MAX = 8.0
 """How long a cancelled job may take to end: Spark polls for 2 s, then waits 2 s, then kills."""
 CANCEL_POLL_S = 0.05
@@ -46,22 +45,34 @@ TRACE_CHARS = 4000
 """The end of a traceback that comes back with the row."""
 
 
+class JobOutcome(Enum):
+    """What has become of a function."""
+
+    RETURNED = "returned"
+    RAISED = "raised"
+    """Or it could not even be read where it was to run."""
+    CANCELLED = "cancelled"
+    LOST = "lost"
+    """Its process is gone, or Spark did not run it."""
+
+
 class JobEnd(NamedTuple):
     """How a function ended. Told once for every one that was started."""
 
     name: str
-    value: Any
+    outcome: JobOutcome
+    value: Any = None
     """What it returned; None if it did not."""
-    trouble: str
+    trouble: str = ""
     """Empty iff it returned: the end of its traceback, or what Spark said of its death."""
 
 
 class _Row(NamedTuple):
     """What a task sends back."""
 
+    outcome: JobOutcome
     value: Any = None
     trouble: str = ""
-    stale: bool = False
 
 
 @dataclass(slots=True)
@@ -113,7 +124,7 @@ class SparkJobs:
             if not closed:
                 self._jobs[name] = job
         if closed:
-            told(JobEnd(name, None, CANCELLED))
+            told(cancelled(name))
             return
         # A daemon thread: it blocks in Spark, and must not keep the interpreter from its end.
         Thread(target=self._run, args=(job,), daemon=True, name=job.group).start()
@@ -178,8 +189,8 @@ class SparkJobs:
             ending = self._collect(job)
         except BaseException as error:  # a job that could not run is an ending like others
             stopped = "the SparkContext was stopped" if self.context._jsc is None else ""
-            why = CANCELLED if job.cancelled else stopped or _told(error)
-            ending = JobEnd(job.name, None, why)
+            lost = JobEnd(job.name, JobOutcome.LOST, trouble=stopped or _told(error))
+            ending = cancelled(job.name) if job.cancelled else lost
         try:
             job.told(ending)
         except Exception:
@@ -202,11 +213,13 @@ class SparkJobs:
         self.context._jsc.sc().setLocalProperties(self._properties.clone())
         self.context.setJobGroup(job.group, f"meander {job.name}", interruptOnCancel=False)
         rows = self.context.parallelize([job.payload], 1).mapPartitions(_task).collect()
-        row = rows[0] if rows else _Row(trouble="the task gave no row")
-        if row.stale:
-            why = "its process or its executor was lost, and Spark's second attempt has left"
-            return JobEnd(job.name, None, why)
-        return JobEnd(job.name, row.value, row.trouble)
+        row = rows[0] if rows else _Row(JobOutcome.LOST, trouble="the task gave no row")
+        return JobEnd(job.name, *row)
+
+
+def cancelled(name: str) -> JobEnd:
+    """Tell of a job that was cancelled."""
+    return JobEnd(name, JobOutcome.CANCELLED, trouble="cancelled")
 
 
 def pickled(function: Callable[..., Any], *arguments: Any, what: str = "") -> bytes:
@@ -225,15 +238,17 @@ def _task(payloads: Any) -> Any:
     context = TaskContext.get()
     assert context is not None, "this runs in a Spark task"
     if context.attemptNumber() > 0:
-        return [_Row(stale=True)]
+        why = "its process or its executor was lost, and Spark's second attempt has left"
+        return [_Row(JobOutcome.LOST, trouble=why)]
     try:
         function, arguments = cloudpickle.loads(next(iter(payloads)))
     except Exception as error:
-        return [_Row(trouble=f"cannot be read on the executor: {_advice(error)}")]
+        why = f"cannot be read on the executor: {_advice(error)}"
+        return [_Row(JobOutcome.RAISED, trouble=why)]
     try:
-        return [_Row(function(*arguments))]
+        return [_Row(JobOutcome.RETURNED, function(*arguments))]
     except BaseException:  # SystemExit too: a dead worker would be retried
-        return [_Row(trouble=traceback.format_exc()[-TRACE_CHARS:])]
+        return [_Row(JobOutcome.RAISED, trouble=traceback.format_exc()[-TRACE_CHARS:])]
 
 
 def _advice(error: Exception) -> str:

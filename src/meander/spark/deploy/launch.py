@@ -17,7 +17,7 @@ from meander.runtime.roles.nursery import run
 from meander.runtime.wire.credentials import LOOPBACK
 from meander.spark.cluster import session_check as ground
 from meander.spark.cluster.pickling import dumps
-from meander.spark.deploy.jobs import JobEnd, SparkJobs, pickled
+from meander.spark.deploy.jobs import JobEnd, JobOutcome, SparkJobs, pickled
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -96,12 +96,12 @@ def exit_of(spec: ProcessSpec, ending: JobEnd) -> ProcessExit:
     >>> from meander.protocol.settings import Settings
     >>> from meander.runtime.wire.credentials import Credentials
     >>> spec = ProcessSpec("node", "r", "n1", 3, 1, "127.0.0.1:1", Credentials("t"), 64, Settings())
-    >>> exit_of(spec, JobEnd("n1-3", None, "cancelled")).reason
+    >>> exit_of(spec, JobEnd("n1-3", JobOutcome.LOST, trouble="killed")).reason
     <Reason.KILLED: 'killed'>
     """
     if isinstance(ending.value, ProcessExit):
         return ending.value
-    crashed = ending.trouble.startswith(("Traceback", "cannot be read"))
+    crashed = ending.outcome is JobOutcome.RAISED
     detail = (ending.trouble.strip().splitlines() or ["it ended without a word"])[-1]
     return ProcessExit(
         spec.kind,
