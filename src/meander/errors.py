@@ -1,22 +1,45 @@
 """Everything Meander raises on purpose, in one tree. What is not here is a bug.
 
     MeanderError
-    ├── InputError            what the caller gave is wrong (exit code 2)
-    ├── InfeasibleError       no assignment meets the caps; carries the smallest feasible τ (exit 3)
-    ├── DeadlockError         full nodes wait for each other and no round helps (exit 3)
-    ├── TooLargeError         more than an exact method can do; names the method that can
-    ├── OperatorError         an operator failed; names operator, task, and its rows or method
-    ├── OperatorRuleError     an operator breaks a rule of operators; names rule, batch and task
-    ├── StateError            dumped state that cannot be loaded; nothing of it was taken over
-    ├── CheckpointError       a checkpoint that cannot be used: broken, or of something else
-    ├── SumOverflowError      a sum of integers left 64 bits
-    └── ProtocolError         a message that no correct peer sends; refused, and nothing has changed
-        ├── MalformedMessage  it cannot be read: negative task, wrong checksum, unknown kind
-        └── StaleMessage      it was true once: a past generation, epoch or incarnation
+    ├── InputError              what the caller gave is wrong (exit code 2)
+    │   └── ModuleMissingError  a process cannot import what the operator is made of
+    ├── InfeasibleError         no assignment meets the caps; carries the smallest feasible τ (exit 3)
+    ├── DeadlockError           full nodes wait for each other and no round helps (exit 3)
+    ├── TooLargeError           more than an exact method can do; names the method that can
+    ├── OperatorError           an operator failed; names operator, task, and its rows or method
+    │   └── OperatorFailedError it did so at a node, and the deployment has ended
+    ├── OperatorRuleError       an operator breaks a rule of operators; names rule, batch and task
+    ├── StateError              dumped state that cannot be loaded; nothing of it was taken over
+    ├── CheckpointError         a checkpoint that cannot be used: broken, or of something else
+    ├── SumOverflowError        a sum of integers left 64 bits
+    ├── DeployError             a deployment cannot start, or cannot go on
+    ├── LaunchError             processes cannot be started at all
+    ├── EndedError              a process ended otherwise than it should
+    ├── LostStateError          nodes died with the state of their tasks, and nothing was kept
+    ├── MigrationError          a migration did not come to the end that was wanted
+    ├── NotQuietError           rows are still on their way in a loop that should be empty
+    ├── FeederError             a feeder cannot go on; what it has not reported must be fed again
+    ├── QueryError              a micro-batch could not be written or committed
+    │   ├── RowsLostError       staged rows were lost with a node: write the batch again
+    │   ├── RolledBackError     the query's checkpoint is older than the operator
+    │   └── ReplayError         a batch was replayed with other rows than before
+    ├── SinkError               Spark's micro-batch was not applied; started again it counts once
+    ├── OperatorGoneError       nobody answers at an operator's address
+    ├── OperatorRefusedError    the operator is there and refuses: a wrong token, other versions
+    ├── UnreadError             some tasks could not be read in time
+    ├── OutputsLostError        outputs were dropped before they were read
+    ├── OutputsBrokenError      no more outputs will come
+    └── ProtocolError           a message that no correct peer sends; refused, nothing has changed
+        ├── MalformedMessage    it cannot be read: negative task, wrong checksum, unknown kind
+        └── StaleMessage        it was true once: a past generation, epoch or incarnation
+
+Beside it stand the bugs of Meander's own that are found before they do harm:
+
+    AssertionError
+    ├── BrokenRuleError         a machine was about to leave its own tables
+    └── CertificateError        a plan is not what it claims to be
 
 Every error can be pickled, keeps its facts as attributes, and says what to do.
-
-Beside the tree stands `BrokenRuleError`: a bug of Meander's own, found before it does harm.
 """
 
 from __future__ import annotations
@@ -45,6 +68,21 @@ def _rebuild(
 
 class InputError(MeanderError, ValueError):
     """What the caller gave is wrong. The message names the place and what would be right."""
+
+
+class ModuleMissingError(InputError):
+    """A process cannot import what the operator is made of: only the driver has it.
+
+    Attributes:
+        module: its name.
+    """
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+        super().__init__(
+            f"No module named {module!r} where nodes run: send it along (on Spark with "
+            f"spark.sparkContext.addPyFile), or define the operator in the script"
+        )
 
 
 class InfeasibleError(MeanderError):
@@ -118,6 +156,20 @@ class OperatorError(MeanderError):
         super().__init__(f"{operator} failed in {place}: {why}")
 
 
+class OperatorFailedError(OperatorError):
+    """An operator failed at a node. It would fail again elsewhere: the deployment has ended.
+
+    Attributes:
+        node: where.
+        trace: what Python said there.
+    """
+
+    def __init__(self, node: str, why: str, trace: str = "") -> None:
+        self.operator, self.task, self.rows = "", -1, (0, 0)
+        self.node, self.trace = node, trace
+        Exception.__init__(self, f"{node}: {why}")
+
+
 class OperatorRuleError(MeanderError, AssertionError):
     """An operator breaks a rule that all operators must keep (`meander.testing.check`).
 
@@ -179,6 +231,190 @@ class SumOverflowError(MeanderError, OverflowError):
         super().__init__(f"{what} leaves 64 bits{place}: sum floats, or use a smaller unit")
 
 
+# ---------------------------------------------------------------- a deployment and its processes
+
+
+class DeployError(MeanderError):
+    """A deployment cannot start, or cannot go on. The message says what the processes said."""
+
+
+class LaunchError(MeanderError):
+    """Processes cannot be started at all."""
+
+
+class EndedError(MeanderError):
+    """A process ended otherwise than it should.
+
+    Attributes:
+        reason: a word for it, of `meander.runtime.process.spec.Reason`.
+        detail: one sentence.
+        trace: where it happened, as Python tells it; empty if it is not known.
+    """
+
+    def __init__(self, reason: str, detail: str, trace: str = "") -> None:
+        self.reason, self.detail, self.trace = reason, detail, trace
+        super().__init__(detail)
+
+
+class LostStateError(MeanderError):
+    """Nodes died with the state of their tasks, and there was no checkpoint.
+
+    Attributes:
+        nodes: which died.
+        tasks: whose state is gone.
+    """
+
+    def __init__(self, nodes: tuple[str, ...], tasks: tuple[int, ...]) -> None:
+        self.nodes, self.tasks = nodes, tasks
+        super().__init__(
+            f"{', '.join(nodes)} died, and with it the state of tasks {list(tasks)}: no count can be "
+            "trusted any more. With --checkpoint DIR the stream would have gone on"
+        )
+
+
+class MigrationError(MeanderError):
+    """A migration did not come to the end that was wanted."""
+
+
+class NotQuietError(MeanderError):
+    """Rows are still on their way in a loop that should be empty by now.
+
+    Attributes:
+        waited_s: how long was waited.
+        left: what is on its way, in words.
+    """
+
+    def __init__(self, waited_s: float, left: str) -> None:
+        self.waited_s, self.left = waited_s, left
+        super().__init__(
+            f"the loop is not empty after {waited_s:.0f} s ({left}): are all feeders flushed?"
+        )
+
+
+# ---------------------------------------------------------------- rows in
+
+
+class FeederError(MeanderError):
+    """The feeder cannot go on. What it has not reported as durable must be fed again."""
+
+
+class QueryError(MeanderError):
+    """A micro-batch could not be written or committed. Nothing of it was applied half."""
+
+
+class RowsLostError(QueryError):
+    """Staged rows were lost with a node before they were applied: the batch must be written again.
+
+    Attributes:
+        batch: which.
+        task: whose rows.
+    """
+
+    def __init__(self, batch: int, task: int) -> None:
+        self.batch, self.task = batch, task
+        super().__init__(
+            f"rows of batch {batch} for task {task} were lost with a node before they were "
+            "applied: nothing of them was counted. Start the query again from its checkpoint, "
+            "and it writes the batch once more"
+        )
+
+
+class RolledBackError(QueryError):
+    """The operator has later batches of this query: its checkpoint is older than the operator.
+
+    Attributes:
+        query: whose batch it is.
+        batch: what it writes now.
+        task: who has later ones.
+        newest: the newest batch there.
+    """
+
+    def __init__(self, query: str, batch: int, task: int, newest: int) -> None:
+        self.query, self.batch, self.task, self.newest = query, batch, task, newest
+        super().__init__(
+            f"query {query} writes batch {batch}, but the operator has its batches up to "
+            f"{newest} (task {task}): the query's checkpoint is older than the operator. "
+            "Nothing of the batch was applied: later ones would be cut otherwise than before, "
+            "and rows be lost or counted twice. Go on from the query's newest checkpoint; or bring "
+            "the operator back to the same moment; or start both anew, operator and checkpoint"
+        )
+
+
+class ReplayError(QueryError):
+    """A batch was replayed with other rows than some tasks had applied.
+
+    Attributes:
+        query: whose batch it is.
+        batch: which.
+        task: where it was seen.
+        before: rows that the task had taken in.
+        now: rows that it should have taken in by the replay.
+    """
+
+    def __init__(self, query: str, batch: int, task: int, before: int, now: int) -> None:
+        self.query, self.batch, self.task, self.before, self.now = query, batch, task, before, now
+        super().__init__(
+            f"batch {batch} of {query} was replayed with other rows: task {task} had taken "
+            f"in {before} and should now have {now}. So rows of this batch are lost or "
+            "counted twice, and the counts cannot be trusted. Make the query deterministic (no "
+            "rand(), no current time, a source that gives the same rows again), and start operator "
+            "and query anew"
+        )
+
+
+class SinkError(MeanderError):
+    """Spark's micro-batch was not applied. Started again, the query writes it again; it counts once."""
+
+
+# ---------------------------------------------------------------- asking an operator
+
+
+class OperatorGoneError(MeanderError):
+    """Nobody answers at an operator's address.
+
+    Attributes:
+        address: where nobody answers.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        super().__init__(
+            f"no operator answers at {address}: it was stopped, or its driver has ended. Deploy it "
+            "again, and start the query from its checkpoint with the new op.address"
+        )
+
+
+class OperatorRefusedError(MeanderError):
+    """The operator is there and does not want to speak with us: a wrong token, other versions."""
+
+
+class UnreadError(MeanderError):
+    """Some tasks could not be read in time: they are on the move, or their node is gone.
+
+    Attributes:
+        what: state or outputs.
+        tasks: whose.
+    """
+
+    def __init__(self, what: str, tasks: tuple[int, ...]) -> None:
+        self.what, self.tasks = what, tasks
+        super().__init__(
+            f"{what} of tasks {_some(tasks)} cannot be read: they are on the move, or their node was "
+            "lost. Look at status(); read again when they are back"
+        )
+
+
+class OutputsLostError(MeanderError):
+    """Outputs were dropped before they were read."""
+
+
+class OutputsBrokenError(MeanderError):
+    """No more outputs will come: what feeds the operator has failed."""
+
+
+# ---------------------------------------------------------------- messages
+
+
 class ProtocolError(MeanderError):
     """A message that no correct peer sends now. It was refused and changed nothing.
 
@@ -195,6 +431,9 @@ class ProtocolError(MeanderError):
         super().__init__(message)
         self._story = story
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _retold, (type(self), self.args[0], self.story)
+
     @property
     def story(self) -> tuple[str, ...]:
         """The last events that led here, oldest first, for a person to read."""
@@ -204,11 +443,9 @@ class ProtocolError(MeanderError):
         return "\n  ".join([str(self.args[0]), *self.story])
 
 
-class BrokenRuleError(AssertionError):
-    """A machine was about to do what its own tables do not allow: a bug in Meander, please report it.
-
-    The machine may be half-changed, so its process ends; another goes on from what is durable.
-    """
+def _retold(kind: type[ProtocolError], message: str, story: tuple[str, ...]) -> ProtocolError:
+    """Make an unpickled refusal: who told its story stayed behind, so the story came along."""
+    return kind(message, lambda: story)
 
 
 class MalformedMessage(ProtocolError):  # noqa: N818 - it is the message that is malformed
@@ -217,3 +454,17 @@ class MalformedMessage(ProtocolError):  # noqa: N818 - it is the message that is
 
 class StaleMessage(ProtocolError):  # noqa: N818
     """It was true once: it carries a past generation, epoch or incarnation."""
+
+
+# ---------------------------------------------------------------- bugs of our own
+
+
+class BrokenRuleError(AssertionError):
+    """A machine was about to do what its own tables do not allow: a bug in Meander, please report it.
+
+    The machine may be half-changed, so its process ends; another goes on from what is durable.
+    """
+
+
+class CertificateError(AssertionError):
+    """A plan is not what it claims to be: a bug in its planner, please report it with the problem."""

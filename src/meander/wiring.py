@@ -14,10 +14,9 @@ from meander.errors import InfeasibleError, InputError
 from meander.model import Assignment, Plan, Problem, Workload
 from meander.planning import plan
 from meander.planning import planner as named
-from meander.planning.ahead.evaluate import eased
 from meander.planning.ahead.forecast import Forecast
 from meander.planning.ahead.mtm import Label
-from meander.planning.ahead.policy import POLICY, mtm_plan
+from meander.planning.ahead.policy import POLICY, plan_ahead
 from meander.planning.exact.phases import makespan, order_of_moves, phases
 from meander.planning.exact.rounds import PauseBudget, RoundLimits, next_round
 from meander.protocol.master.pacer import PaceLimits
@@ -80,11 +79,9 @@ class Planners:
         if not preview:
             self._last = label
         try:
-            return mtm_plan(problem, self.forecast, label)
-        except InfeasibleError as error:
-            if error.tau_min is None:
-                return plan(problem, "storm")
-            return mtm_plan(eased(problem, error), self.forecast, label)
+            return plan_ahead(problem, self.forecast, label, relax=True)
+        except InfeasibleError:  # a memory cap: no τ helps
+            return plan(problem, "storm")
 
     def _label(self, problem: Problem) -> Label:
         assert self.forecast is not None

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from cli_kit import TABLE3
 
-from meander.cli.instances import instance
 from meander.planning import POLICIES, plan
 from meander.planning.exact.feasible import smallest_tau
+from meander.planning.instances import instance
 from meander.show.palette import POLICY_COLOR
 from meander_lab.bench.milp import Milp
 from meander_lab.cli.bench_plan import SIZES, TAUS, measure

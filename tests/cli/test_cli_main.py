@@ -8,7 +8,9 @@ import pytest
 from cli_kit import TABLE3
 
 from meander import __version__
+from meander.cli import main as door
 from meander.cli.main import COMMANDS
+from meander_lab.cli import COMMANDS as LAB_COMMANDS
 
 RUN = [sys.executable, "-m", "meander.cli.main"]
 
@@ -16,7 +18,7 @@ RUN = [sys.executable, "-m", "meander.cli.main"]
 def test_help_lists_every_command(meander) -> None:
     said = meander("--help")
     assert said.code == 0
-    for command in COMMANDS:
+    for command in (*COMMANDS, *LAB_COMMANDS):
         assert command.name in said.out
         assert command.help.split()[0] in said.out
 
@@ -29,6 +31,21 @@ def test_help_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_without_the_laboratory_its_commands_are_one_line(
+    meander, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert {command.name for command in LAB_COMMANDS} == set(door.LAB_COMMANDS)
+    monkeypatch.setattr(door, "LAB", "meander_lab_that_is_not_installed")
+    for command in LAB_COMMANDS:
+        said = meander(command.name, "--help")
+        assert (said.code, said.out) == (2, "")
+        assert said.err.count("\n") == 1
+        assert "pip install meander-lab" in said.err
+    listed = meander("--help").out
+    assert not any(command.help in listed for command in LAB_COMMANDS)
+    assert all(command.name in listed for command in COMMANDS)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from meander.spark.cluster.session import local
-from meander_lab.servers.kafka import NoJarsError, broker, broker_jars, connector
+from meander_lab.errors import NoJarsError
+from meander_lab.servers.kafka import broker, broker_jars, connector
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

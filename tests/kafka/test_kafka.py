@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 
 import meander
 from meander.operators import WordCount
-from meander_lab.servers.kafka import NoJarsError, broker_jars
+from meander_lab.errors import NoJarsError
+from meander_lab.servers.kafka import broker_jars
 
 sys.path.append(str(Path(__file__).parents[2] / "examples"))
 from kafka_word_count import Producer, count_words, last_counts, read_topic, settle

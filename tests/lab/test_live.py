@@ -18,7 +18,7 @@ from meander_lab.experiments.tables import ResultTable
 def test_words_flow_through_a_migration(ground: ExperimentGround) -> None:
     stream = WordStream(ground, words_s=2000.0, seconds=1.5)
     where = Deployment(nodes=3, tasks=8, fill_mb=0.1)
-    found = run(stream, where, [LiveMigration(0.5, to=2)], 1.5)
+    found = run(stream, where, [LiveMigration(0.5, to=2)])
     assert found.exact
     assert int(found.between(0.0, float("inf")).rows.sum()) == sum(b.num_rows for b in stream.fed)
     (facts,) = found.migrations

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from meander.errors import CertificateError
 from meander.model import Assignment, Plan, Problem, Run, Workload
-from meander.planning.exact.certificate import CertificateError, check_plan
+from meander.planning.exact.certificate import check_plan
 
 NOW = Assignment.from_intervals({"n1": (0, 3), "n2": (3, 4)})
 LOAD = Workload([1] * 4, [5, 6, 7, 8])

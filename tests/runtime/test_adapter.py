@@ -18,7 +18,9 @@ from meander.operators import (
     WordCount,
 )
 from meander.runtime.clients.feeder import offer_of
-from meander.runtime.process.adapter import SMALL_ROWS, AppState, Noted, OperatorAdapter, grouped
+from meander.runtime.process.adapter import OperatorAdapter
+from meander.runtime.process.app_state import AppState
+from meander.runtime.process.grouping import SMALL_ROWS, Noted, grouped
 from meander.runtime.wire.rows import Mark, Rows
 
 WORDS = pa.schema({"word": pa.string()})
@@ -50,11 +52,11 @@ def test_chunks_of_many_messages_are_counted_once_settled() -> None:
     adapter, apps = OperatorAdapter(WordCount(), TASKS), dict[int, AppState]()
     take(adapter, apps, words("a", "b", "a"))
     take(adapter, apps, words("c", "a"), words("b"))
-    assert adapter.rows == 0
+    assert adapter.work.rows == 0
     adapter.settle()
-    assert adapter.rows == 6
+    assert adapter.work.rows == 6
     assert counts(adapter, apps) == {"a": 3, "b": 2, "c": 1}
-    assert adapter.latency.count == 6
+    assert adapter.work.latency.count == 6
 
 
 def test_rows_of_source_batches_already_taken_are_left_out() -> None:

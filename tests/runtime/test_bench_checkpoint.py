@@ -10,7 +10,7 @@ import pytest
 from meander.cli.main import main
 from meander.errors import InputError
 from meander_lab.bench.checkpoint import BenchPlan
-from meander_lab.bench.live import LiveSetting
+from meander_lab.bench.load import LiveSetting
 
 
 def test_it_measures_costs_and_recovery(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

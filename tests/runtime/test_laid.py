@@ -11,7 +11,8 @@ from meander.operators import WordCount
 from meander.protocol.messages import Staged
 from meander.protocol.state import TaskState, decode, encode
 from meander.runtime.process import adapter as adapters
-from meander.runtime.process.adapter import AppState, OperatorAdapter
+from meander.runtime.process.adapter import OperatorAdapter
+from meander.runtime.process.app_state import AppState
 from meander.runtime.store.staged import InMemory, LaidRows, OnDisk
 from meander.runtime.wire.rows import Rows
 
@@ -92,13 +93,13 @@ def test_a_commit_reads_some_and_lets_the_operator_have_it(monkeypatch: pytest.M
     monkeypatch.setattr(adapters, "READ_BYTES_MAX", 3 * adapter.laid.disk_bytes // 20)
     app = adapter.empty(0)
     waiting = []
-    for found in laid:
+    for number, found in enumerate(laid):
         assert found is not None
         rows = adapter.take_up(found)
         assert rows is not None
         list(adapter.apply(0, app, "q", rows, -1))
-        waiting.append(len(adapter._noted))
-    assert max(waiting) <= 4
+        waiting.append(1000 * (number + 1) - adapter.work.rows)
+    assert max(waiting) <= 4000
     assert sum(adapter.show(app)["count"].to_pylist()) == 20 * 1000
 
 

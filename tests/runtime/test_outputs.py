@@ -5,8 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 
 from meander.operators import WordCount
-from meander.runtime.process.adapter import AppState, OperatorAdapter, read_batches
+from meander.runtime.process.adapter import OperatorAdapter
+from meander.runtime.process.app_state import AppState
 from meander.runtime.process.outputs import Outputs, nothing, with_place
+from meander.runtime.process.streams import read_batches
 
 
 def some(rows: int) -> pa.RecordBatch:
@@ -35,30 +37,30 @@ def test_what_a_record_holds_is_durable() -> None:
 
 def emitting(rows_max: int, *, gated: bool) -> tuple[OperatorAdapter, AppState]:
     adapter = OperatorAdapter(WordCount(), 1)
-    adapter.output_rows_max, adapter.gated = rows_max, gated
+    adapter.keeper.rows_max, adapter.keeper.gated = rows_max, gated
     return adapter, adapter.empty(0)
 
 
 def test_the_oldest_go_when_there_are_too_many_and_are_counted() -> None:
     adapter, app = emitting(25, gated=False)
     for _ in range(4):
-        adapter.keep(app, [some(10)])
+        adapter.keeper.keep(app, [some(10)])
     found = app.outputs
     assert (found.first, found.last, found.rows, found.lost_rows) == (3, 4, 20, 20)
-    adapter.keep(app, [some(100)])
+    adapter.keeper.keep(app, [some(100)])
     assert (found.first, found.rows) == (5, 100), "the newest stays, however large"
 
 
 def test_nothing_goes_before_it_could_be_read() -> None:
     """With checkpoints it can be when its record is durable; it stays until the next one is."""
     adapter, app = emitting(25, gated=True)
-    adapter.keep(app, [some(10)] * 4)
+    adapter.keeper.keep(app, [some(10)] * 4)
     found, mark = app.outputs, adapter.seal(app)
-    adapter.keep(app, [some(10)] * 4)
+    adapter.keeper.keep(app, [some(10)] * 4)
     assert (found.first, found.lost_rows) == (1, 0)
     adapter.accepted(app, mark)
     assert (found.first, found.durable, found.lost_rows) == (1, 4, 0)
-    adapter.keep(app, [some(10)])
+    adapter.keeper.keep(app, [some(10)])
     assert (found.first, found.lost_rows) == (1, 0)
     adapter.accepted(app, adapter.seal(app))
     assert (found.first, found.durable, found.lost_rows) == (5, 9, 40), "none that was not readable"

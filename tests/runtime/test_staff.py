@@ -5,17 +5,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from meander.errors import CheckpointError
+import pytest
+
+from meander.errors import CheckpointError, DeployError, ModuleMissingError
 from meander.protocol.master.master import Master
 from meander.protocol.master.membership import Status
-from meander.runtime.driver.supervisor import (
-    CRASHES_MAX,
-    EXITS_MAX,
-    FAILED_STARTS_MAX,
-    DeployError,
-    Supervisor,
-)
+from meander.runtime.driver.supervisor import CRASHES_MAX, EXITS_MAX, FAILED_STARTS_MAX, Supervisor
 from meander.runtime.process.spec import ProcessExit, Reason
+from meander.runtime.roles.entry import load_operator
 
 
 def master(up: bool, **peers: SimpleNamespace) -> Master:
@@ -65,3 +62,15 @@ def test_few_of_many_ends_are_remembered() -> None:
     for i in range(EXITS_MAX + 5):
         staff.note(ProcessExit("node", f"n{i}", 1, Reason.DRAINED))
     assert (len(staff.exits), staff.exits[-1].name) == (EXITS_MAX, f"n{EXITS_MAX + 4}")
+
+
+def test_a_module_that_only_the_driver_has_is_named_with_what_to_do() -> None:
+    """1. a node cannot import the operator  2. its exit says so by name  3. the deployment ends."""
+    blob = b"\x80\x04cno_such_module\nMine\n."  # a pickle of a class there
+    with pytest.raises(ModuleMissingError) as raised:
+        load_operator(blob)
+    assert raised.value.module == "no_such_module"
+    ended = ProcessExit("node", "n1", 1, Reason.MODULE_MISSING, raised.value.module)
+    failure = Supervisor(cast(Any, None)).failure(ended, master(up=False))
+    assert isinstance(failure, ModuleMissingError)
+    assert "addPyFile" in str(failure)

@@ -29,11 +29,11 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 import meander
 from meander import processor
 from meander.operators import WordCount
-from meander.runtime.roles.entry import SourceBatch
+from meander.runtime.process.source import SourceBatch
 from meander.spark.cluster import session_check as ground
 from meander.spark.cluster import ship
 from meander.spark.cluster.session import local
-from meander.spark.deploy.jobs import Ending, SparkJobs, pickled
+from meander.spark.deploy.jobs import JobEnd, SparkJobs, pickled
 from meander_lab.servers.standalone import cluster
 
 SMALL = {"spark.driver.memory": "512m", "spark.executor.memory": "512m"}
@@ -57,7 +57,7 @@ def executors(spark: SparkSession) -> int:
 
 def four_agents(spark: SparkSession) -> dict[str, Any]:
     """Four agents on two executors; one is killed, one executor is killed, the others stop."""
-    context, told, board = spark.sparkContext, list[Ending](), Board()
+    context, told, board = spark.sparkContext, list[JobEnd](), Board()
     checked = ground.check(spark, 4, others=0)
     sent = ship.equip(context)
     began = time.monotonic()
@@ -87,7 +87,7 @@ def four_agents(spark: SparkSession) -> dict[str, Any]:
 
 def grow_and_shrink(spark: SparkSession) -> dict[str, Any]:
     """Executors come for agents and leave after them."""
-    board, told, counts = Board(), list[Ending](), [executors(spark)]
+    board, told, counts = Board(), list[JobEnd](), [executors(spark)]
     with SparkJobs(spark.sparkContext, "places") as jobs:
         for i in range(5):
             began = time.monotonic()

@@ -21,11 +21,9 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 import meander
-from meander.errors import InputError, OperatorError
+from meander.errors import DeployError, FeederError, InputError, OperatorError
 from meander.operators import Context, Operator, WordCount
-from meander.runtime.clients.feeder import FeederError
-from meander.runtime.driver.driver import DeployError
-from meander.runtime.roles.entry import SourceBatch
+from meander.runtime.process.source import SourceBatch
 from meander.spark.cluster import session_check as ground
 from meander.spark.deploy import watch
 from meander.spark.deploy.jobs import SparkJobs, pickled

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from meander.errors import InputError
 from meander.spark.cluster import session_check as ground
-from meander.spark.deploy.jobs import Ending, SparkJobs, pickled
+from meander.spark.deploy.jobs import JobEnd, JobOutcome, SparkJobs, cancelled, pickled
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def jobs(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[SparkJ
 def test_functions_live_side_by_side_and_tell_what_they_return(
     jobs: SparkJobs, board: Board
 ) -> None:
-    told: list[Ending] = []
+    told: list[JobEnd] = []
     for name in ("a", "b", "c"):
         jobs.start(name, pickled(agent, board.port, name), told.append)
     board.hear(3)
@@ -43,7 +43,7 @@ def test_functions_live_side_by_side_and_tell_what_they_return(
     assert len(set(board.pids.values())) == 3
     board.lines["b"].sendall(b"stop")
     assert jobs.wait("b", 20)
-    assert told == [Ending("b", "b heard stop", "")]
+    assert told == [JobEnd("b", JobOutcome.RETURNED, "b heard stop")]
     for name in ("a", "c"):
         board.lines[name].close()
     assert jobs.close(grace_s=20) == ()
@@ -56,20 +56,20 @@ def test_functions_live_side_by_side_and_tell_what_they_return(
 def test_what_has_ended_keeps_nothing_and_after_the_end_nothing_starts(
     spark: SparkSession,
 ) -> None:
-    told: list[Ending] = []
+    told: list[JobEnd] = []
     with SparkJobs(spark.sparkContext, "closed") as jobs:
         jobs.start("a", pickled(len, "four"), told.append)
         assert jobs.wait("a", 60)
         assert jobs._jobs["a"].payload == b""
     jobs.start("b", pickled(len, "four"), told.append)
-    assert told == [Ending("a", 4, ""), Ending("b", None, "cancelled")]
+    assert told == [JobEnd("a", JobOutcome.RETURNED, 4), cancelled("b")]
     assert jobs.running() == ()
 
 
 def test_a_killed_process_is_noticed_by_its_socket_and_not_started_again(
     jobs: SparkJobs, board: Board
 ) -> None:
-    told: list[Ending] = []
+    told: list[JobEnd] = []
     jobs.start("a", pickled(agent, board.port, "a"), told.append)
     board.hear(1)
     board.lines["a"].settimeout(20.0)
@@ -82,17 +82,17 @@ def test_a_killed_process_is_noticed_by_its_socket_and_not_started_again(
 def test_cancelling_kills_the_process_and_waits_for_its_death(
     jobs: SparkJobs, board: Board
 ) -> None:
-    told: list[Ending] = []
+    told: list[JobEnd] = []
     jobs.start("a", pickled(agent, board.port, "a"), told.append)
     board.hear(1)
     jobs.cancel("a")
     assert jobs.wait("a", 20)
-    assert told == [Ending("a", None, "cancelled")]
+    assert told == [cancelled("a")]
     assert until(lambda: not alive(board.pids["a"]), 2.0)
 
 
 def test_a_cancel_before_the_job_is_submitted_is_not_lost(jobs: SparkJobs) -> None:
-    told: list[Ending] = []
+    told: list[JobEnd] = []
     for i in range(10):
         jobs.start(f"a{i}", pickled(sleeper), told.append)
         jobs.cancel(f"a{i}")
@@ -101,7 +101,7 @@ def test_a_cancel_before_the_job_is_submitted_is_not_lost(jobs: SparkJobs) -> No
 
 
 def test_an_exception_comes_back_with_its_traceback(jobs: SparkJobs) -> None:
-    told: list[Ending] = []
+    told: list[JobEnd] = []
     jobs.start("a", pickled(failing, 7), told.append)
     assert jobs.wait("a", 20)
     assert told[0].value is None
@@ -140,7 +140,7 @@ def test_a_module_that_executors_lack_is_named(jobs: SparkJobs) -> None:
         payload = pickled(module.f)
     finally:
         del sys.modules[module.__name__]
-    told: list[Ending] = []
+    told: list[JobEnd] = []
     jobs.start("a", payload, told.append)
     assert jobs.wait("a", 20)
     assert "addPyFile('only_on_the_driver.py')" in told[0].trouble
@@ -152,7 +152,7 @@ def test_workers_come_from_a_daemon_that_has_imported_everything(jobs: SparkJobs
 
         return "numba" in sys.modules, len(os.listdir("/proc/self/task"))
 
-    told: list[Ending] = []
+    told: list[JobEnd] = []
     jobs.start("a", cloudpickle.dumps((look, ())), told.append)
     assert jobs.wait("a", 20)
     assert told[0].value == (True, 1), "imported, and no thread came with the fork"

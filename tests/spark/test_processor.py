@@ -192,7 +192,7 @@ class Scene:
     def __init__(self) -> None:
         self.place = Place(made(Changing()))
         self.operator = self.place.adapter.operator
-        self.context = self.place.adapter._context(self.place.app)
+        self.context = self.place.adapter.timing.context(self.place.app)
         self.state: ProcessorState = self.place.app.state
 
     def write(self, *pairs: tuple[str, int | None]) -> None:
@@ -269,7 +269,7 @@ def test_a_state_of_other_variables_is_refused_unless_init_deletes_them() -> Non
     place = Place(made(Changing()))
     place.give(("a", 1, 5))
     (dumped,) = place.adapter.operator.dump(place.app.state)
-    context = place.adapter._context(place.app)
+    context = place.adapter.timing.context(place.app)
     with pytest.raises(StateError, match="variable 'v', which init neither declares nor deletes"):
         made(Other()).load([dumped], context)
     assert made(Deletes()).load([dumped], context).entries == {}

@@ -13,12 +13,12 @@ from meander.cli.answers import to_line
 from meander.cli.arguments import add_problem
 from meander.cli.main import OK
 from meander.cli.reading import read_one
+from meander.cli.timing import median_s
 from meander.errors import InfeasibleError, InputError, TooLargeError
 from meander.model import Plan, Problem
 from meander.planning import POLICIES, plan
 from meander.show.picture import amount
 from meander.show.plots import plot_comparison, plot_path
-from meander_lab.cli.bench import median_s
 
 RING = "hash ring to ring"
 RING_TASKS_MAX = 10**5

@@ -19,8 +19,8 @@ OVERHEAD_MS = 10
 PHASES_SHOWN = 8
 
 STREAM_S, TWEETS_S = 26.0, 2000.0
-RESCALES = ((6, 7.0), (3, 16.0))
-"""(nodes, second of the stream)."""
+RESCALES = ((7.0, 6), (16.0, 3))
+"""(second of the stream, nodes)."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,14 +41,15 @@ def run(args: argparse.Namespace) -> int:
 def stream(output: Path | None) -> int:
     """Count generated tweets on Spark, from 4 nodes to 6 and back to 3 while they flow."""
     from meander.cli.run import live
-    from meander.run.loop import RunOptions, ScriptedRescale
+    from meander.run.flow import Step
+    from meander.run.loop import RunOptions
     from meander.sources.generated import Tweets
 
     _announce()
     where = output or Path(tempfile.mkdtemp(prefix="meander-demo-"))
     wish = RunOptions(
         Tweets(STREAM_S, TWEETS_S), where, nodes=4, tasks=64,
-        rescales=tuple(ScriptedRescale(*r) for r in RESCALES), pause_ms=100.0, verify=True,
+        rescales=tuple(Step(*r) for r in RESCALES), pause_ms=100.0, verify=True,
     )  # fmt: skip
     print(
         f"Word count of {wish.source.describe()}, on nodes that live in Spark tasks: 4 nodes, then "
@@ -62,9 +63,9 @@ def explain() -> int:
     """Plan a small rescale and explain every part of it."""
     _announce()
     from meander.cli import compare
-    from meander.cli.instances import instance
     from meander.planning import plan
     from meander.planning.exact.rounds import PauseBudget, RoundLimits, rounds
+    from meander.planning.instances import instance
     from meander.show import picture
 
     problem = instance(64, 6, 8, "0.2")

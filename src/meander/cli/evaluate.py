@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,16 @@ from rich.table import Table
 from rich.text import Text
 
 from meander.cli.arguments import positive
-from meander.cli.main import OK
+from meander.cli.main import OK, say
 from meander.errors import InputError
 from meander.model import exact_tau
 from meander.planning import POLICIES
 from meander.planning.ahead.evaluate import Replay, summary
 from meander.planning.ahead.mdp import check_gamma
 from meander.planning.ahead.mtm import KINDS
-from meander.show.palette import INK, POLICY_COLOR
-from meander.show.plots import new_figure, plot_path, save
-from meander.spark.pipeline.evaluation import Evaluation, TestSpan
+from meander.show.forecast_plots import plot_evaluation
+from meander.show.plots import plot_path
+from meander.spark.pipeline.evaluation import Evaluation, EvaluationOptions, TestSpan
 
 DEFAULT = "storm,flink,consistent-hash,redist,ssm,mtm:n,mtm:direction,mtm:slot,oms"
 FIRST = ("ssm",)
@@ -80,8 +80,9 @@ def run(args: argparse.Namespace) -> int:
     from meander.spark.pipeline.profile import read_profile
     from meander.spark.pipeline.trace import read_trace
 
-    span = TestSpan(read_trace(args.trace), read_profile(args.profile), args)
-    lab = Evaluation(span, args)
+    wish = EvaluationOptions(**{f.name: getattr(args, f.name) for f in fields(EvaluationOptions)})
+    span = TestSpan(read_trace(args.trace), read_profile(args.profile), wish)
+    lab = Evaluation(span, wish, say)
     for name in names:
         lab.replay(name)
     answer = {
@@ -159,25 +160,3 @@ def show(console: Console, answer: dict[str, Any]) -> None:
             console.print(f"{name} closes {gap:.0%} of the gap from ssm to the path in hindsight")
     for note in answer["notes"]:
         console.print(note, soft_wrap=True)
-
-
-def plot_evaluation(answer: dict[str, Any], path: Path) -> None:
-    """Draw the mean cost of every policy with its interval."""
-    names: Sequence[str] = list(answer["policies"])
-    rows = [answer["policies"][name] for name in names]
-    figure = new_figure(7, 1 + 0.36 * len(names))
-    ax = figure.subplots()
-    means = [100 * row["cost_share_mean"] for row in rows]
-    spread = [[m - 100 * row["ci95"][0] for m, row in zip(means, rows, strict=True)],
-              [100 * row["ci95"][1] - m for m, row in zip(means, rows, strict=True)]]  # fmt: skip
-    colors = [
-        POLICY_COLOR.get(name, "#F0E442" if name.startswith("mtm") else INK) for name in names
-    ]
-    ax.barh(names, means, color=colors, xerr=spread, ecolor=INK)
-    ax.invert_yaxis()
-    ax.set(
-        xlabel="state that moves per migration, % (bars: 95 %)",
-        title=f"{answer['migrations']} migrations, {answer['tasks']} tasks, tau {answer['tau']:g}",
-    )
-    ax.spines[["top", "right"]].set_visible(False)
-    save(figure, path)

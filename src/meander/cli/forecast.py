@@ -4,34 +4,27 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
-from fractions import Fraction
-from functools import cache
-from hashlib import sha256
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from math import inf, log
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from meander.cli.arguments import positive
-from meander.cli.main import OK
-from meander.cli.mtm import read_mtm
-from meander.errors import InfeasibleError, InputError
-from meander.model import Plan, Problem, Workload, exact_tau
+from meander.cli.main import OK, say
+from meander.errors import InputError
+from meander.model import Workload, exact_tau
 from meander.planning.ahead.cvi import CandidateRound
-from meander.planning.ahead.forecast import Forecast, digest, make_forecast
+from meander.planning.ahead.forecast import Forecast, make_forecast
 from meander.planning.ahead.mdp import check_gamma
 from meander.planning.ahead.mtm import Mtm
 from meander.planning.ahead.pmc import Choices, Improve, SweepProgress, improve
-from meander.planning.ahead.policy import mtm_plan, tried
+from meander.planning.ahead.policy import tried
+from meander.planning.ahead.sweep_checkpoint import SweepCheckpoint, identity
 from meander.planning.exact.partitions import STATES_MAX, Ends, count_partitions, effective_tau
 from meander.planning.kernels.types import Floats
-from meander.runtime.store.forecast_file import read_forecast, write_forecast
+from meander.runtime.store.forecast_file import write_forecast
 from meander.show.provenance import commit
 
 
@@ -64,16 +57,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Project, write, report."""
     check_gamma(args.gamma)
-    tau, mtm, load = exact_tau(args.tau), read_mtm(args.mtm), workload_of(args)
+    tau, mtm, load = exact_tau(args.tau), Mtm.load(args.mtm), workload_of(args)
     if not args.out.parent.is_dir():
         raise InputError(f"there is no directory {str(args.out.parent)!r}")
     counts = {n: count_partitions(load, n, effective_tau(load, n, tau)) for n in mtm.nodes}
-    tell(f"{sum(counts.values()):.4g} feasible partitions: "
+    say(f"{sum(counts.values()):.4g} feasible partitions: "
          + ", ".join(f"{count:.3g} for {n}" for n, count in counts.items()))  # fmt: skip
     began = time.perf_counter()
-    keeper = SweepCheckpoint(
-        args.out.with_name(args.out.name + ".checkpoint"), _identity(args, mtm, load)
-    )
+    run_of = identity(load, mtm, tau, args.gamma, args.method, args.states_max, args.seed)
+    keeper = SweepCheckpoint(args.out.with_name(args.out.name + ".checkpoint"), run_of)
     clock = Eta(began, 1e-6)
     start, pool = keeper.read() if args.resume else (None, None)
 
@@ -85,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         clock.round(done)
         keeper.keep_round(done, ends)
 
-    with sweeper(args) as sweep:
+    with _sweeper(args) as sweep:
         found = make_forecast(
             load, mtm, tau, args.gamma, args.seed, method=args.method,
             states_max=args.states_max, sweep=sweep, start=start, start_pool=pool,
@@ -142,46 +134,13 @@ def workload_of(args: argparse.Namespace) -> Workload:
         raise InputError(f"{args.workload} is no workload: {error}") from None
 
 
-@cache
-def load_forecast(path: str) -> Forecast:
-    """Read a forecast once."""
-    return read_forecast(path)
-
-
-def plan_ahead(problem: Problem, path: str, label: str | None, *, relax: bool) -> Plan:
-    """Plan with a forecast file, at the smallest feasible τ if that is wanted and needed."""
-    forecast = load_forecast(path)
-    try:
-        return mtm_plan(problem, forecast, label)
-    except InfeasibleError as error:
-        if not relax or error.tau_min is None:
-            raise
-        eased = replace_tau(problem, error.tau_min)
-        found = mtm_plan(eased, forecast, label)
-        note = f"relaxed from tau {problem.tau} to {error.tau_min}: {error.why}; {found.note}"
-        return replace(found, note=note)
-
-
-def replace_tau(problem: Problem, tau: Fraction) -> Problem:
-    """Give the same problem with another τ."""
-    return Problem(problem.workload, problem.current, problem.nodes, tau, problem.memory_cap,
-                   problem.new_nodes)  # fmt: skip
-
-
-@contextmanager
-def sweeper(args: argparse.Namespace) -> Iterator[Improve]:
-    """Give what improves rows: Spark, or this process."""
+def _sweeper(args: argparse.Namespace) -> AbstractContextManager[Improve]:
+    """Give what improves rows: this process, or Spark."""
     if args.here:
-        yield improve
-        return
-    from meander.spark.cluster.session import local
-    from meander.spark.pipeline.forecast import Spread
+        return nullcontext(improve)
+    from meander.spark.pipeline.forecast import spreading
 
-    spread = Spread(local(args.master))
-    try:
-        yield spread
-    finally:
-        spread.close()
+    return spreading(args.master)
 
 
 def _source(args: argparse.Namespace) -> dict[str, Any]:
@@ -193,13 +152,6 @@ def _source(args: argparse.Namespace) -> dict[str, Any]:
         "seed": args.seed,
         "commit": commit(),
     }
-
-
-def _identity(args: argparse.Namespace, mtm: Mtm, load: Workload) -> str:
-    """Fingerprint everything that a checkpoint depends on."""
-    parts = [digest(load), json.dumps(mtm.to_json()), str(exact_tau(args.tau)), args.gamma,
-             args.method, args.states_max, args.seed]  # fmt: skip
-    return sha256(repr(parts).encode()).hexdigest()
 
 
 class Eta:
@@ -216,7 +168,7 @@ class Eta:
         if progress.error > self.tol and self.error < inf and progress.error < self.error:
             left = log(progress.error / self.tol) / log(self.error / progress.error)
             text += f", at most {int(left + 1) * (now - self.last):.0f} s to go"
-        tell(f"{text} ({now - self.began:.1f} s, {progress.looked_at:.3g} looked at)")
+        say(f"{text} ({now - self.began:.1f} s, {progress.looked_at:.3g} looked at)")
         self.last, self.error = now, progress.error
 
     def round(self, done: CandidateRound) -> None:
@@ -228,59 +180,5 @@ class Eta:
         )
         if done.number < done.of:
             text += f", about {(now - self.last) * (done.of - done.number):.0f} s to go"
-        tell(f"{text} ({now - self.began:.1f} s)")
+        say(f"{text} ({now - self.began:.1f} s)")
         self.last = now
-
-
-def tell(text: str) -> None:
-    """Put a line on standard error."""
-    print(text, file=sys.stderr, flush=True)
-
-
-class SweepCheckpoint:
-    """What a run has reached, in one file beside the result; replaced whole, removed at the end."""
-
-    def __init__(self, path: Path, identity: str) -> None:
-        self.path, self.identity = path, identity
-
-    def keep_sweep(self, value: Floats, choices: Choices) -> None:
-        """Keep an exact iteration."""
-        self._write(value=value, cost=choices.cost, choice=choices.choice, floor=choices.floor)
-
-    def keep_round(self, done: CandidateRound, pool: Mapping[int, Ends]) -> None:
-        """Keep the candidates of a round."""
-        rows: dict[str, Any] = {f"ends_{n}": ends for n, ends in pool.items()}
-        self._write(round=np.array(done.number), **rows)
-
-    def _write(self, **arrays: Any) -> None:
-        part = self.path.with_name(self.path.name + ".part")
-        with part.open("wb") as out:
-            np.savez(out, allow_pickle=False, identity=np.array(self.identity), **arrays)
-        part.replace(self.path)
-
-    def read(
-        self,
-    ) -> tuple[tuple[Floats, Choices] | None, tuple[int, Mapping[int, Ends]] | None]:
-        """Give the iteration or the round to go on from.
-
-        Raises:
-            InputError: without a checkpoint, or with one of another run.
-        """
-        try:
-            with np.load(self.path, allow_pickle=False) as archive:
-                kept = {name: archive[name] for name in archive.files}
-        except (OSError, ValueError) as error:
-            raise InputError(f"cannot resume from {self.path}: {error}") from None
-        if str(kept.get("identity")) != self.identity:
-            raise InputError(
-                f"{self.path} belongs to a run with other inputs or options: start without --resume"
-            )
-        if "round" in kept:
-            pool = {int(k[5:]): rows for k, rows in kept.items() if k.startswith("ends_")}
-            return None, (int(kept["round"]), pool)
-        choices = Choices(kept["cost"], kept["choice"], kept["floor"], first=False)
-        return (kept["value"], choices), None
-
-    def drop(self) -> None:
-        """Remove the file."""
-        self.path.unlink(missing_ok=True)

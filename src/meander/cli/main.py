@@ -1,7 +1,9 @@
-"""The door of the command line: finds the command, loads only its module, keeps the exit codes.
+"""Where the command line begins: finds the command, loads only its module, keeps the exit codes.
 
 A command is a row of `COMMANDS` and a module with two functions:
 `add_arguments(parser)` and `run(args) -> int`. `--help` lists the rows and imports none of them.
+What measures Meander is a package of its own with a registry like this one (`meander_lab.cli`): its
+commands are here where it is installed.
 
 Exit codes
   0  done
@@ -18,10 +20,11 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Final, NamedTuple, NoReturn
 
-from meander import __version__
 from meander.runtime.process.memory import keep_arrow
+from meander.version import __version__
 
 OK: Final = 0
 INEXACT: Final = 1
@@ -42,23 +45,29 @@ class Command(NamedTuple):
 COMMANDS: Final = (
     Command("plan", "decide which tasks move, for one problem or many", "meander.cli.plan"),
     Command("compare", "all policies on one problem, side by side", "meander.cli.compare"),
-    Command(
-        "bench", "measure the planners and the router on this machine", "meander_lab.cli.bench"
-    ),
     Command("profile", "raw events to work and state per slot and task", "meander.cli.profile"),
     Command("trace", "volumes per slot to nodes and migrations", "meander.cli.trace"),
     Command("mtm", "a trace to the matrix of where n goes next", "meander.cli.mtm"),
     Command("forecast", "project migration costs into a file", "meander.cli.forecast"),
     Command("evaluate", "replay a trace with every policy", "meander.cli.evaluate"),
-    Command("experiment", "the paper's experiments, with verdicts", "meander_lab.cli.experiment"),
     Command("generate", "made-up streams of any size", "meander.cli.generate"),
     Command("sim", "the migration protocol under faults, by seeds", "meander.cli.sim"),
-    Command("chaos", "kill, stop and cut off real processes; compare", "meander_lab.cli.chaos"),
-    Command("soak", "rescale for a long time; what has grown?", "meander_lab.cli.soak"),
     Command("run", "an operator on a stream, rescaled while it flows", "meander.cli.run"),
     Command("checkpoint", "look into a checkpoint: ls, verify, show", "meander.cli.checkpoint"),
     Command("demo", "a stream on Spark, rescaled while it flows", "meander.cli.demo"),
 )
+
+
+LAB: Final = "meander_lab"
+LAB_COMMANDS: Final = ("bench", "experiment", "chaos", "soak")
+"""What the laboratory has, so that whoever lacks it is told where they are."""
+
+
+def commands() -> tuple[Command, ...]:
+    """List the commands that there are."""
+    if find_spec(LAB) is None:
+        return COMMANDS
+    return (*COMMANDS, *import_module(f"{LAB}.cli").COMMANDS)
 
 
 class Parser(argparse.ArgumentParser):
@@ -73,7 +82,7 @@ def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     """Build the parser; only the command that `argv` names gets its arguments."""
     parser = Parser(prog="meander", description="Elastic stateful streaming: what to move and how.")
     parser.add_argument("--version", action="version", version=f"meander {__version__}")
-    add_commands(parser, COMMANDS, argv)
+    add_commands(parser, commands(), argv)
     return parser
 
 
@@ -81,7 +90,7 @@ def add_commands(
     parser: argparse.ArgumentParser, commands: Sequence[Command], argv: Sequence[str]
 ) -> None:
     """Give a parser its commands; a command within a command is added the same way."""
-    named = next((word for word in argv if not word.startswith("-")), None)
+    named = first_word(argv)
     rows = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
     for name, text, module in commands:
         row = rows.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
@@ -89,6 +98,11 @@ def add_commands(
             command = import_module(module)
             row.set_defaults(run=command.run, argv=argv[argv.index(name) + 1 :])
             command.add_arguments(row)
+
+
+def first_word(argv: Sequence[str]) -> str | None:
+    """Find the command that is named."""
+    return next((word for word in argv if not word.startswith("-")), None)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -111,6 +125,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
+    named = first_word(argv)
+    if named in LAB_COMMANDS and find_spec(LAB) is None:
+        complain(f"`meander {named}` is part of meander-lab: pip install meander-lab")
+        return WRONG
     try:
         args = build_parser(argv).parse_args(argv)
     except SystemExit as stop:  # argparse has printed help, version or complaint

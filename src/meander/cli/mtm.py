@@ -14,8 +14,8 @@ from rich.text import Text
 from meander.cli.main import OK
 from meander.errors import InputError
 from meander.planning.ahead.mtm import KINDS, Mtm, mtm_from_trace, sequence_probability
-from meander.show.palette import INK
-from meander.show.plots import new_figure, plot_path, save
+from meander.show.forecast_plots import plot_heat_map
+from meander.show.plots import plot_path
 
 if TYPE_CHECKING:
     from meander.spark.pipeline.trace import Trace
@@ -62,17 +62,11 @@ def span_of(args: argparse.Namespace) -> Trace:
     return trace.between(args.since or "0001-01-01", args.until or "9999-01-01")
 
 
-def hours_of(trace: Trace) -> list[int]:
-    """Give the hour of the day (UTC) of every slot."""
-    hours: list[int] = (trace.slots.astype("datetime64[h]").astype(int) % 24).tolist()
-    return hours
-
-
 def run(args: argparse.Namespace) -> int:
     """Count, print, write and draw."""
     trace = span_of(args)
     mtm = mtm_from_trace(
-        trace.nodes.tolist(), args.label, hours=hours_of(trace), alpha=args.alpha,
+        trace.nodes.tolist(), args.label, hours=trace.hours(), alpha=args.alpha,
         self_transitions=args.self_transitions, slot_hours=args.slot_hours,
     )  # fmt: skip
     answer = mtm.to_json() | {"migrations": int(mtm.counts.sum())}
@@ -98,23 +92,6 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from None
-
-
-def read_mtm(path: Path) -> Mtm:
-    """Read what `meander mtm --out` wrote.
-
-    Raises:
-        InputError: if there is none, or it is no MTM.
-    """
-    try:
-        data = json.loads(path.read_text())
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError as error:
-        raise InputError(f"{path} is not JSON: {error}") from None
-    if not isinstance(data, dict):
-        raise InputError(f"{path} is no MTM")
-    return Mtm.from_json(data)
 
 
 def show(console: Console, mtm: Mtm) -> None:
@@ -155,20 +132,3 @@ def _likeliest(mtm: Mtm) -> Table:
         parts = [f"{mtm.labels[j]} {mtm.matrix[i, j]:.0%}" for j in order if mtm.matrix[i, j] > 0]
         table.add_row(str(label), str(int(mtm.counts[i].sum())), ", ".join(parts))
     return table
-
-
-def plot_heat_map(mtm: Mtm, path: Path) -> None:
-    """Draw the matrix."""
-    size = min(max(3.5, 0.28 * len(mtm.labels)), 14)
-    figure = new_figure(size + 1, size)
-    ax = figure.subplots()
-    image = ax.imshow(mtm.matrix, cmap="Greys", vmin=0, vmax=max(0.2, float(mtm.matrix.max())))
-    names = [str(label) for label in mtm.labels]
-    step = max(1, len(names) // 40)
-    places = list(range(0, len(names), step))
-    ax.set_xticks(places, [names[i] for i in places], rotation=90)
-    ax.set_yticks(places, [names[i] for i in places])
-    ax.set(xlabel="next label", ylabel="label", title="Where the number of nodes goes next")
-    ax.tick_params(colors=INK)
-    figure.colorbar(image, label="probability", shrink=0.8)
-    save(figure, path)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -15,7 +16,11 @@ from meander.errors import DeadlockError, InfeasibleError, InputError, TooLargeE
 from meander.model import Plan, Problem
 from meander.planning import POLICIES, plan
 from meander.planning.exact.rounds import RoundLimits, rounds
+from meander.runtime.store.forecast_file import read_forecast
 from meander.show.plots import plot_front, plot_path, plot_plan
+
+if TYPE_CHECKING:
+    from meander.planning.ahead.forecast import Forecast
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -108,9 +113,15 @@ def find(problem: Problem, args: argparse.Namespace) -> Plan:
     """Plan by the named policy, or with a forecast."""
     if args.forecast is None:
         return plan(problem, args.policy, relax=args.relax)
-    from meander.cli.forecast import plan_ahead
+    from meander.planning.ahead.policy import plan_ahead
 
-    return plan_ahead(problem, args.forecast, args.label, relax=args.relax)
+    return plan_ahead(problem, _forecast(args.forecast), args.label, relax=args.relax)
+
+
+@cache
+def _forecast(path: str) -> Forecast:
+    """Read a forecast once, for many problems."""
+    return read_forecast(path)
 
 
 def show_front(problem: Problem, args: argparse.Namespace) -> None:

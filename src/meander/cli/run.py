@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import math
 import re
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,8 @@ from meander.errors import InputError
 
 if TYPE_CHECKING:
     from meander.run.apps import Application
-    from meander.run.loop import RunOptions, ScriptedRescale
+    from meander.run.flow import Step
+    from meander.run.loop import RunOptions
     from meander.sources.files import TextSource
 
 DIFFERENT = 1
@@ -25,8 +25,6 @@ DIFFERENT = 1
 OPERATORS = ("word-count", "frequent-patterns")
 MASTERS = r"local$|local\[|local-cluster\[|spark://|yarn$|k8s://"
 GENERATED_S = 60.0
-WRITTEN = ("state", "patterns", "changes", "report.json", "report.html")
-"""What a run writes, and what --force replaces."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,20 +80,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     stream.add_argument("--ts-unit", default="", help="s, ms or us, for numbers since 1970")
 
 
-def rescale(text: str) -> ScriptedRescale:
+def rescale(text: str) -> Step:
     """Read `6@20s`.
 
-    >>> rescale("6@20s"), rescale("3@1.5")
-    (Rescale(nodes=6, at_s=20.0), Rescale(nodes=3, at_s=1.5))
+    >>> step = rescale("6@20s")
+    >>> step.nodes, step.at_s
+    (6, 20.0)
     """
-    from meander.run.loop import ScriptedRescale
+    from meander.run.flow import Step
 
     found = re.fullmatch(r"(\d{1,4})@(\d{1,7}(?:\.\d{1,6})?)s?", text)
     if found is None or int(found[1]) < 1:
         raise argparse.ArgumentTypeError(
             f"{text!r} is no rescale: write NODES@SECONDS, for example 6@20s"
         )
-    return ScriptedRescale(int(found[1]), float(found[2]))
+    return Step(float(found[2]), int(found[1]))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -131,6 +130,8 @@ def wish_of(args: argparse.Namespace) -> RunOptions:
     Planners(args.tasks, forecast).check(args.policy)
     source = source_of(args)
     if args.force:
+        from meander.run.output import clear
+
         clear(args.output)
     return RunOptions(
         source, args.output, args.nodes, args.tasks, tuple(args.rescale), args.pause_ms or None,
@@ -171,20 +172,6 @@ def source_of(args: argparse.Namespace) -> TextSource:
     if args.verify and args.seconds is not None and args.operator == "word-count":
         raise InputError("--verify counts the whole input: it cannot go with --seconds and a file")
     return FileReplay(args.input, args.speedup, args.ts, args.text, args.ts_unit, limit)
-
-
-def clear(output: Path) -> None:
-    """Remove an earlier run, and nothing else.
-
-    Raises:
-        InputError: if the directory holds something else.
-    """
-    if not output.is_dir():
-        return
-    others = sorted(p.name for p in output.iterdir() if p.name not in WRITTEN)
-    if others:
-        raise InputError(f"{output} holds {others[0]}, which no run wrote: --force keeps it")
-    shutil.rmtree(output)
 
 
 def live(wish: RunOptions, title: str, *, json_only: bool = False) -> int:

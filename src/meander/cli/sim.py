@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from meander.testing.simulate import Outcome
 
 BROKEN: Final = 1
-MINIMISED_MAX: Final = 3
-"""So many failing schedules are cut down; the others can be by their seed."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,7 +88,7 @@ def _scope(args: argparse.Namespace) -> Scope:
 
 
 def _campaign(args: argparse.Namespace, scope: Scope) -> int:
-    from meander.testing.campaign import Report, campaign
+    from meander.testing.campaign import Report, campaign, minimised
 
     report, interrupted, begun = Report(scope), False, time.perf_counter()
     jobs = args.jobs or os.cpu_count() or 1
@@ -100,7 +98,7 @@ def _campaign(args: argparse.Namespace, scope: Scope) -> int:
         except KeyboardInterrupt:
             interrupted = True
     seconds = time.perf_counter() - begun
-    files = {} if interrupted else _minimise(report, args.out)
+    files = {} if interrupted else minimised(report, args.out)
     if args.json:
         answer = report.as_dict()
         for failure in answer["violations"]:
@@ -139,23 +137,6 @@ def _progress(total: int) -> Iterator[Callable[[int, int], None]]:
             bar.update(row, completed=done, description=label)
 
         yield advance
-
-
-def _minimise(report: Report, out: Path) -> dict[int, str]:
-    """Cut the first failures down to what it takes; give their files by seed."""
-    from meander.testing.simulate import minimise
-
-    files: dict[int, str] = {}
-    for failure in report.failures[:MINIMISED_MAX]:
-        seed = failure.schedule.seed
-        path = out / f"meander-sim-{seed}.json"
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-            path.write_text(minimise(failure.schedule).dump() + "\n", encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"cannot write {path}: {error}") from None
-        files[seed] = str(path)
-    return files
 
 
 def _show(report: Report, seconds: float, files: dict[int, str], *, interrupted: bool) -> None:

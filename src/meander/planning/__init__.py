@@ -19,8 +19,9 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Final, Protocol
 
-from meander.errors import InfeasibleError, InputError
+from meander.errors import InputError
 from meander.model import Plan, Problem
+from meander.planning.exact.relax import relaxed
 
 
 class Planner(Protocol):
@@ -71,15 +72,4 @@ def plan(problem: Problem, policy: str = "ssm", *, relax: bool = False) -> Plan:
         InfeasibleError: if no assignment meets the caps (and `relax` is off or cannot help).
     """
     solve = planner(policy)
-    try:
-        return solve(problem)
-    except InfeasibleError as error:
-        if not relax or error.tau_min is None:
-            raise
-        eased = Problem(
-            problem.workload, problem.current, problem.nodes,
-            error.tau_min, problem.memory_cap, problem.new_nodes,
-        )  # fmt: skip
-        found = solve(eased)
-        note = f"relaxed from tau {problem.tau} to {error.tau_min}: {error.why}"
-        return Plan(eased, found.target, found.policy, found.optimal, found.bound, note)
+    return relaxed(solve, problem) if relax else solve(problem)

@@ -1,14 +1,14 @@
 """Every message, event and action of the protocol: plain values, no behaviour.
 
 Rules of the file
-  1. A *message* travels between processes, always inside an `Envelope`, which says who sent it:
+  1. A *message* travels between processes, always inside an `Envelope`, which names who sent it:
      generation, incarnation and epoch stand there, once, for all messages.
   2. An *event* goes into a machine (`handle(event, now)`): an envelope that arrived, a tick, an
      answer of the durable store, a command.
   3. An *action* comes out of a machine: send, store, load, launch, exit. The shell that runs the
      machine (the simulator or the runtime) carries it out and has no opinion of its own.
   4. The types of a message's fields say its limits (`Int`, `Name`, `Many`): what comes off a wire is
-     read by them (`runtime.codec`), and the machine's door checks them once more (`shape`).
+     read by them (`runtime.wire.codec`), and the machine's door checks them once more (`shape`).
 
 Words
   tenure   the epoch at which a node became the owner of a task. `(task, tenure)` names one stretch

@@ -20,7 +20,8 @@ from itertools import islice
 from typing import Any
 
 from meander.model import ZERO_EPOCH, Epoch, TaskId
-from meander.protocol.messages import Ack, Chunk, FeederId
+from meander.protocol.messages import Ack, Acks, Chunk, FeederId
+from meander.protocol.table import Table
 
 PROBE_RETRIES = 6
 """Whoever waits for durability is patient: records are written far less often than chunks."""
@@ -189,3 +190,24 @@ class Outbox:
     def idle(self) -> bool:
         """Whether every chunk is durable."""
         return self.retained == 0
+
+
+def restored(outbox: Outbox, old: Table | None, new: Table) -> None:
+    """Rewind the lanes of tasks that were restored since the old table."""
+    if old is not None and old.terms == new.terms:
+        return
+    for lb, ub, term in new.terms:
+        if len(outbox.lanes) < ub - lb:
+            for task in [t for t in outbox.lanes if lb <= t < ub]:
+                outbox.restored(task, term)
+        else:
+            for task in range(lb, ub):
+                outbox.restored(task, term)
+
+
+def check_acks(body: Acks) -> str | None:
+    """Find what is wrong with acknowledgements as such."""
+    for ack in body.acks:
+        if ack.task < 0 or not 0 <= ack.durable <= ack.applied:
+            return f"{ack} is impossible"
+    return None

@@ -5,26 +5,26 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from meander.errors import MeanderError
+from meander.errors import LostStateError
 from meander.protocol.messages import News
 from meander.run.apps import Application, CountWords
+from meander.run.flow import Rescaling, Step
 from meander.run.record import of_samples, runs_of
-from meander.runtime.driver.handle import RescaleHandle
 from meander.runtime.driver.monitor import Monitor
+from meander.runtime.process.metrics import MigrationReport
 from meander.sources.files import TextSource
 from meander.sources.words import SourceService
 
 if TYPE_CHECKING:
     from meander.planning.ahead.forecast import Forecast
-    from meander.runtime.driver.handle import Preview
-    from meander.spark.deploy.deploy import ElasticOperator
-    from meander.spark.deploy.launch import SourceTask
+    from meander.runtime.driver.elastic import ElasticOperator
+    from meander.runtime.driver.source_task import SourceTask
 
 TICK_S = 0.25
 SETTLE_S = 1.5
@@ -37,17 +37,6 @@ WINDOW_S = 1.0
 """What the picture's throughput and latency cover."""
 
 
-class LostStateError(MeanderError):
-    """A node took the state of its tasks with it."""
-
-
-class ScriptedRescale(NamedTuple):
-    """Another number of nodes, at a moment of the stream."""
-
-    nodes: int
-    at_s: float
-
-
 @dataclass(frozen=True)
 class RunOptions:
     """What shall be run."""
@@ -56,7 +45,8 @@ class RunOptions:
     output: Path
     nodes: int = 4
     tasks: int = 64
-    rescales: tuple[ScriptedRescale, ...] = ()
+    rescales: tuple[Step, ...] = ()
+    """Moments and numbers of nodes; the rest of each is the run's."""
     pause_ms: float | None = 100.0
     policy: str = "ssm"
     feeders: int = 1
@@ -74,6 +64,10 @@ class RunOptions:
     def nodes_max(self) -> int:
         """The most nodes at any time."""
         return max(self.nodes, *(r.nodes for r in self.rescales), 1)
+
+    def step(self, wanted: Step) -> Step:
+        """Make a rescale of the script as this run does it."""
+        return replace(wanted, pause_ms=self.pause_ms, policy=self.policy)
 
 
 @dataclass(frozen=True)
@@ -95,14 +89,19 @@ class Scene:
 class RunStage:
     """A rescale that was begun."""
 
-    wish: ScriptedRescale
-    nodes_before: int
-    began_s: float
-    handle: RescaleHandle
-    preview: Preview
-    owners_before: tuple[str, ...]
+    rescaling: Rescaling
     facts: dict[str, Any] = field(default_factory=dict)
     """Filled at its end."""
+
+    @property
+    def said(self) -> str:
+        """From how many nodes to how many."""
+        return f"{self.nodes_before} → {self.rescaling.step.nodes} nodes"
+
+    @property
+    def nodes_before(self) -> int:
+        """How many nodes had tasks."""
+        return len(set(self.rescaling.before))
 
 
 Show = Callable[[Scene], None]
@@ -126,7 +125,7 @@ class StreamRun:
         self.interrupted = False
         self.lost: list[str] = []
         self.stages: list[RunStage] = []
-        self.skipped: list[ScriptedRescale] = []
+        self.skipped: list[Step] = []
         self.outputs: list[Any] = []
         """What the operator emitted, with `at_s` when it was fetched."""
         self.emitted = 0
@@ -174,11 +173,7 @@ class StreamRun:
         if driver.failure is not None:
             raise driver.failure
         if driver.lost_tasks:
-            raise LostStateError(
-                f"{', '.join(self._lost())} died, and with it the state of tasks "
-                f"{sorted(driver.lost_tasks)}: no count can be trusted any more. With "
-                "--checkpoint DIR the stream would have gone on"
-            )
+            raise LostStateError(tuple(self._lost()), tuple(sorted(driver.lost_tasks)))
         return any(source.running for source in self.sources)
 
     def _lost(self) -> list[str]:
@@ -190,15 +185,13 @@ class StreamRun:
         if not self.stages or self.stages[-1].facts:
             return False
         stage = self.stages[-1]
-        if not stage.handle.ended.is_set():
+        if stage.rescaling.running:
             return True
-        found = stage.handle.wait(0.0)
-        ended = time.time()
-        owners = self.counts.driver.shell.call(lambda m: tuple(m.ledger.owner)).result(10.0)
-        stage.facts = _facts(stage, found, ended - self.start_s, owners, self.start_s)
+        found = stage.rescaling.end(0.0)
+        stage.facts = _facts(stage, found, self.start_s)
+        seconds = stage.rescaling.ended_s - stage.rescaling.began_s
         self._say(
-            f"{stage.nodes_before} → {stage.wish.nodes} nodes: {found.moved} tasks in "
-            f"{len(found.rounds)} rounds, {ended - stage.began_s:.2f} s, "
+            f"{stage.said}: {found.moved} tasks in {len(found.rounds)} rounds, {seconds:.2f} s, "
             f"longest wait for a state {found.pause_s * 1000:.0f} ms"
         )
         return False
@@ -207,19 +200,13 @@ class StreamRun:
         now = time.time() - self.start_s
         if not self._todo or now < self._todo[0].at_s or self._moves() or not self._flows():
             return
-        wanted = self._todo.pop(0)
-        driver = self.counts.driver
-        preview = driver.plan(wanted.nodes, pause_ms=self.wish.pause_ms, policy=self.wish.policy)
-        if preview.too_large:
+        stage = RunStage(Rescaling(self.counts, self.wish.step(self._todo.pop(0))))
+        self.stages.append(stage)
+        if large := stage.rescaling.preview.too_large:
             self._say(
-                f"tasks {list(preview.too_large)} alone take longer than {self.wish.pause_ms:g} ms, "
+                f"tasks {list(large)} alone take longer than {self.wish.pause_ms:g} ms, "
                 "unless most of each can be copied ahead"
             )
-        owners = driver.shell.call(lambda m: tuple(m.ledger.owner)).result(10.0)
-        before = len(set(owners))
-        began = time.time()
-        handle = driver.rescale(wanted.nodes, pause_ms=self.wish.pause_ms, policy=self.wish.policy)
-        self.stages.append(RunStage(wanted, before, began, handle, preview, owners))
 
     def _scene(self) -> Scene:
         recent = self.monitor.samples(WINDOW_S + 0.5)
@@ -227,11 +214,11 @@ class StreamRun:
         text = ""
         if self._moves():
             stage = self.stages[-1]
-            told = stage.handle.progress()
+            told = stage.rescaling.handle.progress()
             done, left = told.get("moved", 0), told.get("left", 0)
             text = (
-                f"{stage.nodes_before} → {stage.wish.nodes} nodes: {told['stage']}, "
-                f"{done} of {done + left} tasks moved, {told.get('rounds', 0)} rounds done"
+                f"{stage.said}: {told['stage']}, {done} of {done + left} tasks moved, "
+                f"{told.get('rounds', 0)} rounds done"
             )
         return Scene(
             time.time() - self.start_s, owners, self.desk.total(self.wish.app.noun),
@@ -262,19 +249,17 @@ class StreamRun:
                 for o in self.monitor.owners
             ],
             "lost": self.lost, "chunks_forgotten": self.monitor.forgotten,
-            "skipped": [list(r) for r in self.skipped],
+            "skipped": [[late.nodes, late.at_s] for late in self.skipped],
             "verify": None,
         }  # fmt: skip
 
 
-def _facts(
-    stage: RunStage, found: Any, ended_s: float, owners: tuple[str, ...], start_s: float
-) -> dict[str, Any]:
-    preview = stage.preview
-    moved = [t for t, (a, b) in enumerate(zip(stage.owners_before, owners, strict=True)) if a != b]
+def _facts(stage: RunStage, found: MigrationReport, start_s: float) -> dict[str, Any]:
+    done = stage.rescaling
+    step, preview = done.step, done.preview
     return {
-        "from": stage.nodes_before, "to": stage.wish.nodes, "wanted_at_s": stage.wish.at_s,
-        "began_s": stage.began_s - start_s, "ended_s": ended_s,
+        "from": stage.nodes_before, "to": step.nodes, "wanted_at_s": step.at_s,
+        "began_s": done.began_s - start_s, "ended_s": done.ended_s - start_s,
         "moved": found.moved, "second_moves": found.second_moves, "bytes_moved": found.bytes_moved,
         "rounds": [dict(r) for r in found.rounds],
         "pause_predicted_ms": 1000 * found.predicted_s, "pause_measured_ms": 1000 * found.pause_s,
@@ -283,6 +268,6 @@ def _facts(
             "pause_ms": 1000 * preview.pause_s, "duration_s": preview.duration_s,
             "too_large": list(preview.too_large),
         },
-        "tasks": moved,
-        "intervals_before": runs_of(stage.owners_before), "intervals_after": runs_of(owners),
+        "tasks": done.moved,
+        "intervals_before": runs_of(done.before), "intervals_after": runs_of(done.after),
     }  # fmt: skip

@@ -16,17 +16,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from threading import Thread
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from meander.errors import InputError
 from meander.protocol.messages import News
 from meander.run.apps import write_parquet
 from meander.run.loop import RunOptions, Say, Show, StreamRun
+from meander.run.output import prepare
 from meander.runtime.driver.monitor import TRACE_CHUNKS_MAX, Monitor
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ FIRST_S = 20.0
 
 
 def carry_out(wish: RunOptions, show: Show, say: Say) -> dict[str, Any]:
-    """Run the stream, and give the report (see `live_report`).
+    """Run the stream, and give the report (see `record`).
 
     Raises:
         InputError: for what cannot be run.
@@ -47,7 +46,7 @@ def carry_out(wish: RunOptions, show: Show, say: Say) -> dict[str, Any]:
     from meander.spark.pipeline.feeding import session
 
     wish = replace(wish, app=wish.app.prepare(wish.source))
-    _prepare(wish.output)
+    prepare(wish.output)
     warming = Thread(target=_warm, args=(wish.policy,), name="warm up")
     warming.start()
     say("starting Spark …")
@@ -67,26 +66,12 @@ def carry_out(wish: RunOptions, show: Show, say: Say) -> dict[str, Any]:
 
 def _warm(policy: str) -> None:
     """Compile everything while Spark starts; nodes and planner then find it on disk."""
-    from meander.cli.instances import instance
+    from meander.planning.instances import instance
     from meander.spark.cluster.daemon import warm
     from meander.wiring import planner
 
     warm()
     planner("ssm" if policy == "mtm" else policy)(instance(64, 4, 6, "0.2"))
-
-
-def _prepare(output: Path) -> None:
-    """Make the output directory, before anything expensive.
-
-    Raises:
-        InputError: if it holds something, or cannot be made.
-    """
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        if any(output.iterdir()):
-            raise InputError(f"{output} is not empty: choose another output, or say --force")
-    except OSError as error:
-        raise InputError(f"{output} cannot be written: {error.strerror}") from None
 
 
 def _stream(spark: Session, wish: RunOptions, show: Show, say: Say) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from meander.operators import KeyedTable, WordCount
 from meander.operators.patterns.rules import PatternRules
 from meander.operators.patterns.texts import Patterns, generate
 from meander.operators.words import tokenise
-from meander.runtime.roles.entry import SourceBatch
+from meander.runtime.process.source import SourceBatch
 from meander.sources.files import TextSource
 from meander.sources.pacing import PacedPiece, paced
 from meander.sources.windows import Slice, Window
@@ -66,11 +66,11 @@ class Making:
 
     def __init__(self, rules: PatternRules) -> None:
         self._rules = rules
-        self._made: dict[int, tuple[int, Patterns, Any]] = {}
+        self._made: dict[int, tuple[int, Patterns, pa.RecordBatch]] = {}
         """By sign: the number of the block, its patterns, the same as changes."""
         self._fresh: Patterns | None = None
 
-    def changes(self, found: Slice) -> Any:
+    def changes(self, found: Slice) -> pa.RecordBatch:
         """Give a slice's patterns as changes of their counts."""
         made = self._made.get(found.sign)
         self._fresh = None

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from meander.errors import InputError
 from meander.testing.faults import FAULTS, generate
-from meander.testing.simulate import Outcome, run
+from meander.testing.simulate import Outcome, minimise, run
 
 MUST_HAPPEN: Final = (
     "schedules", "rescales", "faults", "chunks", "reroutes", "waits", "second_moves", "aborts",
@@ -23,6 +25,8 @@ THOROUGH_SEEDS: Final = 500
 """From so many seeds on, with all faults, `MUST_HAPPEN` is demanded."""
 FAILURES_MAX: Final = 100
 """More failures than these are counted, but not kept."""
+MINIMISED_MAX: Final = 3
+"""So many failing schedules are cut down; the others can be by their seed."""
 
 
 class Scope(NamedTuple):
@@ -146,3 +150,22 @@ def _gather(
 def _leave_interrupts() -> None:
     """Leave Ctrl-C to the parent, which says what was done so far."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def minimised(report: Report, out: Path) -> dict[int, str]:
+    """Cut the first failures down to what it takes; give the files they are written to, by seed.
+
+    Raises:
+        InputError: if they cannot be written.
+    """
+    files: dict[int, str] = {}
+    for failure in report.failures[:MINIMISED_MAX]:
+        seed = failure.schedule.seed
+        path = out / f"meander-sim-{seed}.json"
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            path.write_text(minimise(failure.schedule).dump() + "\n", encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"cannot write {path}: {error}") from None
+        files[seed] = str(path)
+    return files

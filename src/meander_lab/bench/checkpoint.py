@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 import signal
 import statistics
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,22 +26,24 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+import psutil
 
 from meander.errors import InputError, MeanderError
 from meander.operators import WordCount
 from meander.protocol.messages import News
 from meander.protocol.settings import Settings
-from meander.runtime.clients.feeder import FeederClient
+from meander.run.flow import Feeding, Site
 from meander.runtime.driver.driver import Driver
+from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.launch import LocalLauncher
-from meander.runtime.driver.monitor import TRACE_CHUNKS_MAX, Monitor, Samples
+from meander.runtime.driver.local import deploy_local
+from meander.runtime.driver.monitor import TRACE_CHUNKS_MAX, Samples
+from meander.runtime.driver.totals import measured
 from meander.runtime.process.metrics import Histogram
 from meander.runtime.process.spec import live_settings
 from meander.sources.pacing import evenly, paced
-from meander_lab.bench.live import DIGITS, PIECE_S, LiveSetting, OpenLoad, fill
+from meander_lab.bench.live import PIECE_S
+from meander_lab.bench.load import LiveSetting, OpenLoad, exact, fill
 
 LOAD_SHARE = 0.6
 """Of what the machine can sustain."""
@@ -76,30 +77,39 @@ class BenchPlan:
         )
 
 
-class Side:
+class Side(Site):
     """A deployment with its stream."""
 
     def __init__(self, plan: BenchPlan, where: Path | None) -> None:
         operator = WordCount()
         operator.trace_chunks_max = TRACE_CHUNKS_MAX
-        self.plan = plan
-        self.driver = Driver(
-            operator, tasks=plan.setting.tasks, nodes=plan.setting.nodes,
-            checkpoints=None if where is None else str(where),
-            settings=plan.settings(durable=where is not None),
-        )  # fmt: skip
-        self.driver.start()
-        self.feeder: FeederClient = self.driver.feeder("load")
+        self.plan, self.durable = plan, where is not None
         self.loads: list[OpenLoad] = []
-        self.durable = where is not None
         self.rows_s: list[float] = []
         self.row_cpu_us: list[float] = []
         self.p99_ms: list[float] = []
 
+        def deploy(nodes: int) -> ElasticOperator:
+            return deploy_local(
+                operator, tasks=plan.setting.tasks, nodes=nodes,
+                checkpoint=None if where is None else str(where),
+                settings=plan.settings(durable=self.durable),
+            )  # fmt: skip
+
+        super().__init__(deploy, plan.setting.nodes)
+
+    def __enter__(self) -> Side:
+        super().__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
-        """End it."""
+        """End it; nobody waits for what is not durable."""
         self.feeder.abandon()
-        self.driver.stop()
+        self.op.stop()
+        self._stack.pop_all()  # that it was killed and fenced is no news
 
     def load(self, rows: int) -> OpenLoad:
         """Make a stream that is counted."""
@@ -111,10 +121,10 @@ class Side:
         load = self.loads[0] if self.loads else self.load(SATURATION_ROWS)
         cpu_s, began, rows = self.cpu_s(), time.perf_counter(), self.feeder.rows
         for k in count():
-            load.feed(self.feeder, k)
+            load.feed(self, k)
             if time.perf_counter() - began >= self.plan.turn_s:
                 break
-        self.feeder.flush(timeout_s=WAIT_S_MAX)
+        self.flush(timeout_s=WAIT_S_MAX)
         rows = self.feeder.rows - rows
         self.rows_s.append(rows / (time.perf_counter() - began))
         if self.durable:
@@ -123,45 +133,34 @@ class Side:
 
     def cpu_s(self) -> float:
         """Give the time on the processor of this process and all of this side."""
-        launcher, ticks = self.driver.launcher, 0
+        launcher, total = self.op.driver.launcher, time.process_time()
         assert isinstance(launcher, LocalLauncher)
         for pid in list(launcher.pids.values()):
-            with suppress(OSError):
-                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-                ticks += int(fields[11]) + int(fields[12])
-        return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
+            with suppress(psutil.Error):
+                times = psutil.Process(pid).cpu_times()
+                total += times.user + times.system
+        return total
 
     def flow(self, load: OpenLoad, rate: float, seconds: float) -> Histogram:
         """Let the stream flow at a rate; give the latencies of its rows."""
-        before = Histogram.load(self.driver.measured()["latency"])
+        before = Histogram.load(measured(self.op.driver)["latency"])
         for k, _, due_s in paced(evenly(load, rate, seconds), time.time() + 0.1):
-            load.feed(self.feeder, k, due_s)
-        self.feeder.flush(timeout_s=WAIT_S_MAX)
-        return Histogram.load(self.driver.measured()["latency"]).since(before)
+            load.feed(self, k, due_s)
+        self.flush(timeout_s=WAIT_S_MAX)
+        return Histogram.load(measured(self.op.driver)["latency"]).since(before)
 
-    def check(self, driver: Driver | None = None) -> bool:
+    def exact(self, op: ElasticOperator) -> bool:
         """Compare every count with what was sent."""
-        setting = self.plan.setting
-        table = (driver or self.driver).state(timeout_s=WAIT_S_MAX)
-        ids = pc.utf8_slice_codeunits(table["word"], start=setting.key_bytes - DIGITS)
-        numbers = ids.cast(pa.int64()).to_numpy()
-        expected = np.ones(setting.keys, dtype=np.int64)
-        for load in self.loads:
-            expected += load.counts(setting.keys)
-        if len(numbers) != setting.keys or len(np.unique(numbers)) != setting.keys:
-            return False
-        return bool((table["count"].to_numpy() == expected[numbers]).all())
+        return exact(self.plan.setting, op.state(timeout_s=WAIT_S_MAX), self.loads)
 
 
 def measure(plan: BenchPlan, where: Path, say: Callable[[str], None]) -> dict[str, Any]:
     """Do it all; `where` is an empty folder for the checkpoint."""
     setting = plan.setting
     say(f"{setting.nodes} nodes without and with checkpoints, {setting.keys:,} keys each …")
-    plain, durable = Side(plan, None), None
-    try:
-        durable = Side(plan, where)
+    with Side(plan, None) as plain, Side(plan, where) as durable:
         for side in (plain, durable):
-            fill(side.feeder, setting)
+            fill(side, setting)
         durable.feeder.flush(durable=True, timeout_s=WAIT_S_MAX)
         say(f"saturation, {plan.turns} turns of {plan.turn_s:.0f} s each …")
         _in_turns(plan, plain, durable, Side.saturate)
@@ -171,23 +170,19 @@ def measure(plan: BenchPlan, where: Path, say: Callable[[str], None]) -> dict[st
         for side in (plain, durable):
             side.load(rows)
         _in_turns(plan, plain, durable, lambda side: _steady(side, rate))
-        exact = plain.check()
+        right = plain.exact(plain.op)
         plain.close()
         costs = _costs(plain, durable)
         say("one node is killed while the load flows …")
         recovery = _recovery(durable, rate)
-        exact = exact and durable.check()
+        right = right and durable.exact(durable.op)
         say("everything is killed, and a new driver goes on …")
         restart = _restart(plan, durable, where)
         return {
-            **costs, **recovery, **restart, "exact": exact and restart["exact"],
+            **costs, **recovery, **restart, "exact": right and restart["exact"],
             "rate_rows_s": rate, "state_mb": setting.state_mb, "nodes": setting.nodes,
             "tasks": setting.tasks, "checkpoint_s": plan.checkpoint_s,
         }  # fmt: skip
-    finally:
-        plain.close()
-        if durable is not None:
-            durable.close()
 
 
 def _in_turns(plan: BenchPlan, plain: Side, durable: Side, do: Callable[[Side], None]) -> None:
@@ -211,7 +206,7 @@ def _median(values: list[float]) -> float:
 
 
 def _costs(plain: Side, durable: Side) -> dict[str, Any]:
-    told = durable.driver.metrics()["checkpoint"]
+    told = durable.op.metrics()["checkpoint"]
     return {
         "throughput_share": _median(durable.rows_s) / _median(plain.rows_s),
         "cpu_share": _median(plain.row_cpu_us) / _median(durable.row_cpu_us),
@@ -232,38 +227,29 @@ def _costs(plain: Side, durable: Side) -> dict[str, Any]:
 
 def _recovery(side: Side, rate: float) -> dict[str, Any]:
     """Kill one node under load; measure until its tasks serve again, and what others felt of it."""
-    driver, load = side.driver, side.loads[-1]
-    owners = driver.shell.call(lambda m: list(m.ledger.owner)).result(10.0)
+    driver, load = side.op.driver, side.loads[-1]
+    owners = driver.owners()
     mine = [task for task, owner in enumerate(owners) if owner == VICTIM]
-    sizes = driver.metrics()["tasks"]
-    trouble, over = list[BaseException](), threading.Event()
+    sizes = side.op.metrics()["tasks"]
 
-    def feed() -> None:
-        try:
-            pieces = evenly(load, rate, WAIT_S_MAX)
-            for k, _, due_s in paced(pieces, time.time() + 0.1, stop=over.is_set):
-                load.feed(side.feeder, k, due_s)
-        except BaseException as error:  # raised again in the thread that waits
-            trouble.append(error)
+    def feed(k: int, _: Any, due_s: float | None) -> None:
+        load.feed(side, k, due_s)
 
-    with Monitor(driver, poll_s=0.5) as monitor:
-        stream = threading.Thread(target=feed, name="stream")
-        stream.start()
-        time.sleep(side.plan.turn_s)
-        began, lost = time.time(), _losses(driver)
-        kill(driver, VICTIM)
-        driver.wait_for(lambda: _losses(driver) > lost, WAIT_S_MAX, "word of the loss")
-        noticed = time.time()
-        driver.wait_for(driver.serving, WAIT_S_MAX, "the tasks of the lost node")
-        ended = time.time()
-        time.sleep(min(2.0, side.plan.turn_s))
-        over.set()
-        stream.join()
-        if trouble:
-            raise trouble[0]
-        side.feeder.flush(timeout_s=WAIT_S_MAX)
+    pieces = evenly(load, rate, WAIT_S_MAX)
+    with side.watched(0.5):
+        with Feeding(pieces, feed, time.time() + 0.1) as feeding:
+            time.sleep(side.plan.turn_s)
+            began, lost = time.time(), _losses(driver)
+            kill(driver, VICTIM)
+            driver.wait_for(lambda: _losses(driver) > lost, WAIT_S_MAX, "word of the loss")
+            noticed = time.time()
+            driver.wait_for(driver.serving, WAIT_S_MAX, "the tasks of the lost node")
+            ended = time.time()
+            time.sleep(min(2.0, side.plan.turn_s))
+            feeding.stop()
+        side.flush(timeout_s=WAIT_S_MAX)
     others = [task for task in range(len(owners)) if task not in mine]
-    samples: Samples = monitor.samples().of_tasks(others)
+    samples: Samples = side.samples().of_tasks(others)
     before, during = samples.due(began - side.plan.turn_s, began), samples.due(began, ended)
     return {
         "recovery_s": ended - began, "noticed_s": noticed - began,
@@ -292,26 +278,26 @@ def kill(driver: Driver, *names: str) -> None:
 def _restart(plan: BenchPlan, side: Side, where: Path) -> dict[str, Any]:
     """Kill all processes, and measure until another driver serves everything and takes rows."""
     side.feeder.flush(durable=True, timeout_s=WAIT_S_MAX)
-    size = sum(task[2] for task in side.driver.metrics()["tasks"].values())
+    size = side.state_bytes()
     side.feeder.abandon()
-    side.driver._stopping = True  # its end is not to be tidied up
-    kill(side.driver)
+    side.op.driver.stopping = True  # its end is not to be tidied up
+    kill(side.op.driver)
     began = time.monotonic()
     setting = plan.setting
-    with Driver(
-        WordCount(), tasks=setting.tasks, nodes=setting.nodes, checkpoints=str(where),
+    with deploy_local(
+        WordCount(), tasks=setting.tasks, nodes=setting.nodes, checkpoint=str(where),
         settings=plan.settings(durable=True),
-    ) as driver:  # fmt: skip
+    ) as op:  # fmt: skip
         served = time.monotonic()
-        feeder = driver.feeder("more")
+        feeder = op.feeder("more")
         for k in range(10):
             side.loads[-1].feed(feeder, k)
         feeder.flush(timeout_s=WAIT_S_MAX)
         ended = time.monotonic()
-        exact = side.check(driver)
+        right = side.exact(op)
         feeder.abandon()
-    side.driver._stopping = False
+    side.op.driver.stopping = False
     return {
         "restart_s": ended - began, "restart_served_s": served - began,
-        "restarted_mb": size / 2**20, "exact": exact,
+        "restarted_mb": size / 2**20, "exact": right,
     }  # fmt: skip

@@ -44,7 +44,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     """Do the runs, in a folder that is removed afterwards."""
     from meander_lab.bench.checkpoint import BenchPlan
     from meander_lab.bench.checkpoint import measure as ours
-    from meander_lab.bench.live import LiveSetting
+    from meander_lab.bench.load import LiveSetting
 
     setting = LiveSetting(
         nodes=args.nodes, to=args.nodes, tasks=args.tasks, state_mb=args.state_mb,

@@ -14,8 +14,9 @@ from meander.errors import InputError
 
 if TYPE_CHECKING:
     from meander.operators import WordCount
-    from meander.runtime.driver.driver import Driver
-    from meander_lab.bench.live import Deploy, LiveSetting
+    from meander.runtime.driver.elastic import ElasticOperator
+    from meander_lab.bench.live import Deploy
+    from meander_lab.bench.load import LiveSetting
 
 QUICK = {"nodes": 3, "to": 2, "state_mb": 8.0, "seconds": 6.0}
 FULL = {"nodes": 10, "to": 8, "state_mb": 256.0, "seconds": 60.0}
@@ -67,7 +68,8 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     Raises:
         InputError: for arguments that cannot be.
     """
-    from meander_lab.bench.live import MODES, LiveSetting, compare
+    from meander_lab.bench.live import MODES, compare
+    from meander_lab.bench.load import LiveSetting
 
     modes = tuple(args.modes.split(","))
     if not set(modes) <= set(MODES):
@@ -85,12 +87,19 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 def deploying(setting: LiveSetting, *, spark: bool) -> Iterator[Deploy]:
     """Give what starts the nodes: processes of this machine, or tasks of a Spark session."""
     if not spark:
-        from meander.runtime.driver.driver import Driver
+        from meander.runtime.driver.launch import WarmLauncher
+        from meander.runtime.driver.local import deploy_local
 
-        def here(operator: WordCount) -> Driver:
-            return Driver(operator, tasks=setting.tasks, nodes=setting.nodes)
+        def here(
+            operator: WordCount, nodes: int, folder: str | None, every_s: float
+        ) -> ElasticOperator:
+            return deploy_local(
+                operator, tasks=setting.tasks, nodes=nodes, launcher=launcher, checkpoint=folder,
+                checkpoint_s=every_s,
+            )  # fmt: skip
 
-        yield here
+        with WarmLauncher() as launcher:
+            yield here
         return
     import meander
     from meander.spark.cluster.session import local
@@ -98,12 +107,13 @@ def deploying(setting: LiveSetting, *, spark: bool) -> Iterator[Deploy]:
     most = max(setting.nodes, setting.to)
     session = local(nodes=most)
 
-    @contextmanager
-    def there(operator: WordCount) -> Iterator[Driver]:
-        with meander.deploy(
-            session, operator, setting.tasks, setting.nodes, nodes_max=most
-        ) as elastic:
-            yield elastic.driver
+    def there(
+        operator: WordCount, nodes: int, folder: str | None, every_s: float
+    ) -> ElasticOperator:
+        return meander.deploy(
+            session, operator, setting.tasks, nodes, nodes_max=most, checkpoint=folder,
+            checkpoint_s=every_s,
+        )  # fmt: skip
 
     try:
         yield there

@@ -22,11 +22,11 @@ from rich.console import Console
 from rich.table import Table
 
 from meander.cli.compare import readable_time
-from meander.cli.instances import instance
 from meander.cli.main import OK
+from meander.cli.timing import median_s, medians_s
 from meander.errors import TooLargeError
 from meander.model import Problem
-from meander_lab.cli.bench import median_s, medians_s
+from meander.planning.instances import instance
 
 TAUS = ("0.1", "0.2", "0.4", "1.2")
 TAU_OF_MEANS = 0.4
@@ -218,7 +218,7 @@ def _geometric_mean(values: Iterable[float]) -> float | None:
 def _peak_mib() -> float | None:
     """Plan for a million tasks in a process of its own and ask what memory it took at most."""
     code = (
-        "from meander.cli.instances import instance\n"
+        "from meander.planning.instances import instance\n"
         "from meander.planning import plan\n"
         f"plan(instance({BIG}, 1000, 1100, '0.2'))\n"
         "print(next(l.split()[1] for l in open('/proc/self/status') if l.startswith('VmHWM')))"

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from meander.cli.main import OK
-from meander_lab.cli.bench import median_s
+from meander.cli.timing import median_s
 
 SIZES = ((64, 10), (1024, 64), (10_000, 256), (100_000, 1000), (1_000_000, 1000))
 """Tasks and nodes, as in `bench plan`."""

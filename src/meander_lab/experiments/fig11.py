@@ -35,7 +35,7 @@ def measure(cell: Cell, wanted: Parameters, ground: ExperimentGround) -> list[Ro
     words = cell["application"] == "word-count"
     where = Deployment(wanted.nodes, wanted.tasks, fill_mb=wanted.state_mb if words else 0.0)
     at_s = (wanted.migrate_in - 1) * wanted.interval_s
-    found = run(stream, where, [migration(cell["mode"], at_s, wanted)], seconds)
+    found = run(stream, where, [migration(cell["mode"], at_s, wanted)])
     (facts,) = found.migrations
     told = {key: facts.get(key) for key in ("seconds", "bytes_moved", "rounds", "pause_ms")}
     told |= {"moved": len(facts["moved"]), "exact": found.exact, "state_bytes": found.state_bytes}

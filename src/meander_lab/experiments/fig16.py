@@ -48,7 +48,7 @@ def measure(cell: Cell, wanted: Parameters, ground: ExperimentGround) -> list[Ro
     seconds = begin + len(nodes) * wanted.after_s
     settle = None if mode == "restart" else LiveMigration(0.0, before, policy=policy)
     where = Deployment(before, wanted.tasks, wanted.tau, forecast, settle=settle)
-    found = run(PatternStream(ground, wanted.tweets_s, seconds, window), where, script, seconds)
+    found = run(PatternStream(ground, wanted.tweets_s, seconds, window), where, script)
     rows = []
     for number, facts in enumerate(found.migrations):
         near = found.samples.due(facts["began_s"], facts["began_s"] + wanted.after_s)

@@ -1,32 +1,39 @@
 """One run on the real runtime: nodes as processes, a paced stream, migrations by script.
 
-Rows come open-loop and belong to the moment they were *due* (`runtime.pacing`). Response time is from
+Rows come open-loop and belong to the moment they were *due* (`sources.pacing`). Response time is from
 then until the operator has applied the row. After the run the state is compared with what was fed.
 """
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
 from meander.errors import MeanderError
 from meander.planning.ahead.forecast import Forecast
-from meander.runtime.clients.feeder import FeederClient
-from meander.runtime.driver.driver import Driver
-from meander.runtime.driver.monitor import TRACE_CHUNKS_MAX, Monitor, Samples
-from meander.sources.pacing import paced
-from meander_lab.bench.live import LiveSetting, fill
+from meander.run.flow import Intake, Rescaling, Site, Step, flow
+from meander.runtime.driver.elastic import ElasticOperator
+from meander.runtime.driver.launch import WarmLauncher
+from meander.runtime.driver.local import deploy_local
+from meander.runtime.driver.monitor import TRACE_CHUNKS_MAX, Samples
+from meander_lab.baselines.restart import RestartSite, site_of
+from meander_lab.bench.load import LiveSetting, fill
 from meander_lab.experiments.stream import Stream
 from meander_lab.experiments.tables import Row
 
 LEAD_S = 0.3
 """Between the last preparation and the first row."""
 PATIENCE_S = 90.0
+WATCH_S = 1.0
+"""How often nodes are asked for what they saw."""
+STATE_MB = 256.0
+"""A state that grows by the stream alone is smaller."""
 QUANTILES = 200
 """Points of a distribution that are kept."""
 
@@ -43,6 +50,11 @@ class LiveMigration:
     pause_ms: float | None = None
     tasks_max: int | None = None
     bytes_max: int | None = None
+
+    @property
+    def step(self) -> Step:
+        """The same for whoever carries it out live."""
+        return Step(self.at_s, self.to, self.policy, self.pause_ms, self.tasks_max, self.bytes_max)
 
 
 @dataclass(frozen=True)
@@ -76,105 +88,83 @@ class LiveRun:
         return self.samples.due(self.start_s + begin_s, self.start_s + end_s)
 
 
-def run(
-    stream: Stream, where: Deployment, script: Sequence[LiveMigration], seconds: float
-) -> LiveRun:
+def run(stream: Stream, where: Deployment, script: Sequence[LiveMigration]) -> LiveRun:
     """Let the stream flow, and do what the script says."""
-    operator = stream.operator()
-    operator.trace_chunks_max = TRACE_CHUNKS_MAX
-    driver = Driver(
-        operator, tasks=where.tasks, nodes=where.nodes, tau=Fraction(repr(where.tau)),
-        forecast=where.forecast,
-    )  # fmt: skip
-    with driver, driver.feeder("stream") as feeder:
-        filled = _fill(feeder, where.fill_mb)
+    restarts = any(step.mode == "restart" for step in script)
+    with _site(stream, where, restarts=restarts) as site:
+        filled = _fill(site, where.fill_mb)
         if where.settle is not None:
-            migrate(driver, where.settle)
-        for step in script[:1]:
-            driver.plan(step.to, pause_ms=step.pause_ms, policy=step.policy)  # has it compiled
-        with Monitor(driver, poll_s=1.0) as monitor:
-            found = _flow(stream, driver, feeder, script, seconds)
-            feeder.flush(timeout_s=PATIENCE_S)
-        found.exact = stream.exact(driver.state(timeout_s=PATIENCE_S), filled)
-        found.state_bytes = sum(task[2] for task in driver.metrics()["tasks"].values())
-    found.samples = monitor.samples()
+            migrate(site, where.settle)
+        for step in script[:1]:  # has the planner compiled
+            site.op.plan(step.to, pause_ms=step.pause_ms, policy=step.policy)
+        with site.watched(WATCH_S):
+            found = _flow(stream, site, script)
+            site.flush(timeout_s=PATIENCE_S)
+        found.exact = stream.exact(site.op.state_table(timeout_s=PATIENCE_S), filled)
+        found.state_bytes = site.state_bytes()
+    found.samples = site.samples()
     return found
 
 
-def _fill(feeder: FeederClient, size_mb: float) -> int:
+@contextmanager
+def _site(stream: Stream, where: Deployment, *, restarts: bool) -> Iterator[Site]:
+    operator = stream.operator()
+    operator.trace_chunks_max = TRACE_CHUNKS_MAX
+
+    def deploy(nodes: int, folder: str | None, every_s: float) -> ElasticOperator:
+        return deploy_local(
+            operator, tasks=where.tasks, nodes=nodes, tau=Fraction(repr(where.tau)),
+            forecast=where.forecast, launcher=launcher, checkpoint=folder, checkpoint_s=every_s,
+        )  # fmt: skip
+
+    size = int(max(where.fill_mb, STATE_MB) * 2**20)
+    with (
+        WarmLauncher() as launcher,
+        site_of(deploy, where.nodes, restarts=restarts, state_bytes=size) as site,
+    ):
+        yield site
+
+
+def _fill(site: Intake, size_mb: float) -> int:
     """Load keys that come no more; give how many."""
     if not size_mb:
         return 0
     setting = LiveSetting(state_mb=size_mb)
-    fill(feeder, setting)
+    fill(site, setting)
     return setting.keys
 
 
-def _flow(
-    stream: Stream,
-    driver: Driver,
-    feeder: FeederClient,
-    script: Sequence[LiveMigration],
-    seconds: float,
-) -> LiveRun:
-    start, trouble = time.time() + LEAD_S, list[BaseException]()
-    found = LiveRun(start, Samples.of([]))
+def _flow(stream: Stream, site: Site, script: Sequence[LiveMigration]) -> LiveRun:
+    start = time.time() + LEAD_S
 
-    def feed() -> None:
-        try:
-            for _, batch, due_s in paced(stream.pieces(), start):
-                feeder.feed(batch, due_s=due_s)
-        except BaseException as error:  # raised again in the thread that waits
-            trouble.append(error)
+    def feed(_: int, batch: Any, due_s: float | None) -> None:
+        site.feed(batch, due_s=due_s)
 
-    thread = threading.Thread(target=feed, name="stream")
-    thread.start()
-    try:
-        for step in script:
-            _sleep_until(start + step.at_s, lambda: bool(trouble))
-            if not trouble:
-                found.migrations.append(migrate(driver, step))
-    finally:
-        thread.join()
-    if trouble:
-        raise trouble[0]
-    return found
+    done = flow(stream.pieces(), feed, script, lambda step: migrate(site, step), start)
+    return LiveRun(start, Samples.of([]), done)
 
 
-def _sleep_until(moment_s: float, stop: Callable[[], bool]) -> None:
-    while not stop() and (left := moment_s - time.time()) > 0:
-        time.sleep(min(left, 0.05))
-
-
-def migrate(driver: Driver, step: LiveMigration) -> Row:
+def migrate(site: Site, step: LiveMigration) -> Row:
     """Carry one migration out, and tell what it took."""
-    before, began = _owners(driver), time.time()
-    row: Row = {"began_s": began}
-    if step.mode == "restart":
-        phases = driver.restart(step.to)
-        row |= {"bytes_moved": int(phases.get("bytes", 0)), "rounds": 1, "pause_ms": None}
-    elif step.mode == "live":
-        handle = driver.rescale(
-            step.to, pause_ms=step.pause_ms, policy=step.policy, tasks_max=step.tasks_max,
-            bytes_max=step.bytes_max,
-        )  # fmt: skip
-        report = handle.wait(PATIENCE_S)
-        row |= {
-            "rounds": len(report.rounds),
-            "pause_ms": 1000 * report.pause_s, "predicted_ms": 1000 * report.predicted_s,
+    if step.mode == "restart" and isinstance(site, RestartSite):
+        done = site.restart(step.to)
+        return {
+            "began_s": done.began_s, "ended_s": done.ended_s, "seconds": done.seconds,
+            "bytes_moved": done.bytes_moved, "rounds": 1, "pause_ms": None,
+            "moved": list(range(site.op.driver.tasks)),
         }  # fmt: skip
-    else:
+    if step.mode != "live":
         raise MeanderError(f"a migration is live or restart, not {step.mode!r}")
-    ended, after = time.time(), _owners(driver)
-    moved = [task for task, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
-    if step.mode == "live":
-        sizes = {int(task): told[2] for task, told in driver.metrics()["tasks"].items()}
-        row["bytes_moved"] = sum(sizes.get(task, 0) for task in moved)
-    return {**row, "ended_s": ended, "seconds": ended - began, "moved": moved}
-
-
-def _owners(driver: Driver) -> tuple[str, ...]:
-    return driver.shell.call(lambda m: tuple(m.ledger.owner)).result(10.0)
+    moving = Rescaling(site.op, step.step)
+    report = moving.end(PATIENCE_S)
+    sizes = {int(task): told[2] for task, told in site.op.metrics()["tasks"].items()}
+    return {
+        "began_s": moving.began_s, "ended_s": moving.ended_s,
+        "seconds": moving.ended_s - moving.began_s,
+        "bytes_moved": sum(sizes.get(task, 0) for task in moving.moved),
+        "rounds": len(report.rounds), "pause_ms": 1000 * report.pause_s,
+        "predicted_ms": 1000 * report.predicted_s, "moved": moving.moved,
+    }  # fmt: skip
 
 
 def response(samples: Samples) -> Row:

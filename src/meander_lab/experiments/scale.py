@@ -7,14 +7,15 @@ far the times are apart says how much the simulated network is worth.
 
 from __future__ import annotations
 
-import time
 from fractions import Fraction
 
 from meander.operators import WordCount
-from meander.runtime.driver.driver import Driver
+from meander.run.flow import Rescaling, Site, Step
+from meander.runtime.driver.elastic import ElasticOperator
+from meander.runtime.driver.local import deploy_local
 from meander.testing.scale import STATE_BYTES, TAU
 from meander.testing.scale import measure as simulate
-from meander_lab.bench.live import LiveSetting, fill
+from meander_lab.bench.load import LiveSetting, fill
 from meander_lab.experiments.ground import ExperimentGround
 from meander_lab.experiments.live import PATIENCE_S
 from meander_lab.experiments.parameters import Parameters
@@ -40,14 +41,17 @@ def measure(cell: Cell, wanted: Parameters, ground: ExperimentGround) -> list[Ro
 
 def _really(nodes: int, tasks: int, target: int) -> Row:
     """Do the same rescale with processes, and states of about the same size."""
-    driver = Driver(WordCount(), tasks=tasks, nodes=nodes, tau=Fraction(TAU))
-    with driver, driver.feeder("fill") as feeder:
-        fill(feeder, LiveSetting(state_mb=max(tasks * STATE_BYTES / 2**20, 0.001), tasks=tasks,
+
+    def deploy(n: int) -> ElasticOperator:
+        return deploy_local(WordCount(), tasks=tasks, nodes=n, tau=Fraction(TAU))
+
+    with Site(deploy, nodes) as site:
+        fill(site, LiveSetting(state_mb=max(tasks * STATE_BYTES / 2**20, 0.001), tasks=tasks,
                              nodes=nodes, to=target))  # fmt: skip
-        driver.plan(target)
-        began = time.monotonic()
-        report = driver.rescale(target).wait(PATIENCE_S)
-        took = time.monotonic() - began
+        moving = Rescaling(site.op, Step(0.0, target))
+        report = moving.end(PATIENCE_S)
     return {
-        "measured_s": took, "measured_moved": report.moved, "measured_rounds": len(report.rounds),
-    }  # fmt: skip
+        "measured_s": moving.ended_s - moving.began_s,
+        "measured_moved": report.moved,
+        "measured_rounds": len(report.rounds),
+    }

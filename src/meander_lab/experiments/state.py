@@ -35,7 +35,7 @@ def one_migration(
     """Let words flow, migrate once, and sum up what the rows saw."""
     stream = WordStream(ground, wanted.rate_words_s, wanted.seconds)
     where = Deployment(wanted.nodes, wanted.tasks, fill_mb=state_mb)
-    found = run(stream, where, [step], wanted.seconds)
+    found = run(stream, where, [step])
     return migration_row(found)
 
 

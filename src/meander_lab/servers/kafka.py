@@ -26,6 +26,7 @@ from pathlib import Path
 
 from meander.errors import InputError
 from meander.spark.cluster.java import java_home
+from meander_lab.errors import NoJarsError
 from meander_lab.servers.zookeeper import LOOPBACK, free_port, wait_for_port
 
 BROKER = "4.3.1"
@@ -85,10 +86,6 @@ kill $! 2>/dev/null
 it: a broker must not stay when that is killed."""
 CLUSTER_ID = "bWVhbmRlci1vbi1sb29wYg"
 """Any 16 bytes: the broker lives as long as its block."""
-
-
-class NoJarsError(InputError):
-    """Kafka's jars cannot be fetched here; the message says why."""
 
 
 # ---------------------------------------------------------------------- the broker

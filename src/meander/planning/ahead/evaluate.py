@@ -24,14 +24,14 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from meander.errors import InfeasibleError, InputError
+from meander.errors import InputError
 from meander.model import Assignment, Plan, Problem, Workload, exact_tau
 from meander.planning import plan as plan_by
 from meander.planning import planner
 from meander.planning.ahead.clairvoyant import PathStage, best_path
 from meander.planning.ahead.forecast import Forecast, refreshed
 from meander.planning.ahead.mtm import Label
-from meander.planning.ahead.policy import mtm_plan
+from meander.planning.ahead.policy import plan_ahead
 from meander.planning.exact.feasible import smallest_tau
 from meander.planning.exact.match import assign, run_bounds
 from meander.planning.exact.partitions import Ends
@@ -138,21 +138,9 @@ class ByForecast:
         """Plan with the forecast, at the smallest feasible τ where it must."""
         label = self.forecast.mtm.label(problem.nodes, self.last, step.hour)
         self.last = label
-        try:
-            found = mtm_plan(problem, self.forecast, label)
-        except InfeasibleError as error:
-            if error.tau_min is None:
-                raise
-            found = mtm_plan(eased(problem, error), self.forecast, label)
+        found = plan_ahead(problem, self.forecast, label, relax=True)
         self.won += " won: " in found.note
         return found
-
-
-def eased(problem: Problem, error: InfeasibleError) -> Problem:
-    """Give the same problem at the smallest feasible τ."""
-    assert error.tau_min is not None
-    return Problem(problem.workload, problem.current, problem.nodes, error.tau_min,
-                   problem.memory_cap, problem.new_nodes)  # fmt: skip
 
 
 def most_even(workload: Workload, nodes: int) -> Assignment:

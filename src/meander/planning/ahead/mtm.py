@@ -24,9 +24,11 @@ knowledge.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -157,6 +159,23 @@ class Mtm:
             "unseen": [str(label) for label in self.unseen],
             "recent": [str(label) for label in self.recent],
         }
+
+    @classmethod
+    def load(cls, path: Path) -> Mtm:
+        """Read what `meander mtm --out` wrote.
+
+        Raises:
+            InputError: if there is none, or it is no MTM.
+        """
+        try:
+            data = json.loads(path.read_text())
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror}") from None
+        except ValueError as error:
+            raise InputError(f"{path} is not JSON: {error}") from None
+        if not isinstance(data, dict):
+            raise InputError(f"{path} is no MTM")
+        return cls.from_json(data)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Mtm:

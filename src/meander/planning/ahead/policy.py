@@ -41,6 +41,7 @@ from meander.planning.ahead.space import fine_grained
 from meander.planning.exact.feasible import NO_CAP, cap_of, memory_of
 from meander.planning.exact.match import assign, run_bounds
 from meander.planning.exact.partitions import Ends, effective_tau
+from meander.planning.exact.relax import relaxed
 from meander.planning.exact.ssm import ssm, ssm_partition
 from meander.planning.kernels.prices import nearest
 from meander.planning.kernels.types import Floats
@@ -103,6 +104,17 @@ def mtm_plan(
         raise InputError(f"label {label} is not one for {problem.nodes} nodes")
     at, remark = forecast.mtm.resolve(label)
     return _best(problem, base, forecast, at, remark)
+
+
+def plan_ahead(
+    problem: Problem, forecast: Forecast, label: Label | str | None = None, *, relax: bool = False
+) -> Plan:
+    """Plan with a forecast, at the smallest feasible τ if that is wanted and needed."""
+
+    def solve(problem: Problem) -> Plan:
+        return mtm_plan(problem, forecast, label)
+
+    return relaxed(solve, problem) if relax else solve(problem)
 
 
 def tried(forecast: Forecast, seed: int = 0) -> Forecast:

@@ -1,4 +1,4 @@
-"""Generate partitions that a cheap sequence of migrations might use. See `planning.oms`.
+"""Generate partitions that a cheap sequence of migrations might use. See `oms`.
 
 A layer is a set of partitions (`Cuts`, boundaries from 0 to m) for one step. `improve` walks
 through the layers for the cheapest path, adds partitions around it, and repeats.
@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from meander.model import Ints, Problem
 from meander.planning.exact.feasible import cap_of, windows
+from meander.planning.exact.scatter import scatter
 from meander.planning.exact.ssm import ssm_partition
 from meander.planning.kernels.bridge import bridge
 from meander.planning.kernels.match import kept
 from meander.planning.kernels.sequence import step
-from meander.planning.rivals.hashing import scatter
 
 Cuts: TypeAlias = tuple[int, ...]
 Path: TypeAlias = tuple[Cuts, ...]

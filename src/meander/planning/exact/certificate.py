@@ -17,14 +17,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from meander.errors import CertificateError
 from meander.model import NodeId, Plan
 
 KEEPS_CAPS: Final = frozenset({"ssm", "ssm-paper", "simple-ssm", "oms"})
 """Policies whose plans are intervals within the caps, or an InfeasibleError."""
-
-
-class CertificateError(AssertionError):
-    """A plan is not what it claims to be: a bug in its planner."""
 
 
 def check_plan(plan: Plan) -> None:
@@ -39,7 +36,7 @@ def check_plan(plan: Plan) -> None:
     >>> check_plan(Plan(problem, now, "ssm"))
     Traceback (most recent call last):
     ...
-    meander.planning.exact.certificate.CertificateError: ssm: node n1 has 3 work, the cap is 2
+    meander.errors.CertificateError: ssm: node n1 has 3 work, the cap is 2
     """
     _check_cover(plan)
     _check_members(plan)

@@ -29,16 +29,12 @@ Complexity: O((n·v + m)·log(n·v)) for v virtual nodes; bounded loads add the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from hashlib import blake2b
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from meander.errors import InputError
 from meander.model import Assignment, Ints, NodeId, Plan, Problem, Workload, exact_tau
-
-Places: TypeAlias = npt.NDArray[np.uint64]
+from meander.planning.exact.scatter import Places, key_of, mix
 
 VIRTUAL_NODES = 100
 """Points per node on the ring. With fewer the arcs differ more; with more nothing much changes,
@@ -139,7 +135,7 @@ def _ring(nodes: Sequence[NodeId], virtual_nodes: int, seed: int) -> tuple[Place
     if virtual_nodes < 1:
         raise InputError(f"virtual_nodes must be at least 1, not {virtual_nodes}")
     replicas = np.arange(virtual_nodes, dtype=np.uint64)
-    places = np.concatenate([_mix(_mix(replicas) ^ _node_key(node, seed)) for node in nodes])
+    places = np.concatenate([mix(mix(replicas) ^ _node_key(node, seed)) for node in nodes])
     owners = np.repeat(np.arange(len(nodes), dtype=np.int64), virtual_nodes)
     order = np.argsort(places, kind="stable")
     return places[order], owners[order]
@@ -151,32 +147,8 @@ def _first_up(places: Places, tasks: Places) -> Ints:
 
 
 def _task_places(tasks: int, seed: int) -> Places:
-    return _mix(_mix(np.arange(tasks, dtype=np.uint64)) ^ _key(b"task", seed))
+    return mix(mix(np.arange(tasks, dtype=np.uint64)) ^ key_of(b"task", seed))
 
 
 def _node_key(node: NodeId, seed: int) -> np.uint64:
-    return _key(b"node " + node.encode(), seed)
-
-
-def _key(text: bytes, seed: int) -> np.uint64:
-    """Make 64 bits of a text and a seed, the same on every machine and in every process."""
-    digest = blake2b(text, digest_size=8, salt=(seed % 2**64).to_bytes(8, "little")).digest()
-    return np.uint64(int.from_bytes(digest, "little"))
-
-
-def _mix(values: Places) -> Places:
-    """Scatter 64-bit numbers over the ring: SplitMix64 (Steele, Lea, Flood 2014), a bijection."""
-    mixed = values + np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
-
-
-def scatter(count: int, seed: int) -> npt.NDArray[np.float64]:
-    """Give numbers in [0, 1) that look random and are always the same.
-
-    >>> scatter(3, seed=1).round(3).tolist() == scatter(3, seed=1).round(3).tolist()
-    True
-    """
-    places = _mix(_mix(np.arange(count, dtype=np.uint64)) ^ _key(b"scatter", seed))
-    return places.astype(np.float64) / 2.0**64
+    return key_of(b"node " + node.encode(), seed)

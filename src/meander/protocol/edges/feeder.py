@@ -28,7 +28,7 @@ from meander.protocol.messages import (
     Offer,
     Welcome,
 )
-from meander.protocol.outbox import Outbox
+from meander.protocol.outbox import Outbox, check_acks, restored
 from meander.protocol.settings import Settings
 from meander.protocol.table import Table
 
@@ -160,24 +160,3 @@ class Feeder(Client):
         if env.sender == MASTER and self.done:
             why = "the source is at its end and everything is durable"
             self.turn.exit(Ending.FINISHED, why)
-
-
-def restored(outbox: Outbox, old: Table | None, new: Table) -> None:
-    """Rewind the lanes of tasks that were restored since the old table."""
-    if old is not None and old.terms == new.terms:
-        return
-    for lb, ub, term in new.terms:
-        if len(outbox.lanes) < ub - lb:
-            for task in [t for t in outbox.lanes if lb <= t < ub]:
-                outbox.restored(task, term)
-        else:
-            for task in range(lb, ub):
-                outbox.restored(task, term)
-
-
-def check_acks(body: Acks) -> str | None:
-    """Find what is wrong with acknowledgements as such."""
-    for ack in body.acks:
-        if ack.task < 0 or not 0 <= ack.durable <= ack.applied:
-            return f"{ack} is impossible"
-    return None

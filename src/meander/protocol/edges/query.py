@@ -6,7 +6,7 @@ answered, more and more rarely: rows may be many, and whoever is slow is not hel
 twice. Every order is idempotent at its task. A batch is done when it is applied *and durable* at every
 task. Where rows were lost before they were applied, the batch has failed and is written again with new
 attempts; tasks that have it skip it. A batch with fewer or more rows than such a task took in, and one
-from before a batch that a task has, is told of: whoever wrote it must know.
+from before a batch that a task has, is reported: whoever wrote it must know.
 """
 
 from __future__ import annotations

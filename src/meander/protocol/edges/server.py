@@ -1,6 +1,6 @@
 """A state server: holds the states of departing tasks for whoever fetches them. One per host.
 
-It keeps a state until it is told that it was installed (`Drop`), in memory up to a limit, beyond it
+It keeps a state until it receives that it was installed (`Drop`), in memory up to a limit, beyond it
 in a `Spill` if it has one; what fits nowhere is refused, and put again later. It knows nothing of
 owners: a state is named by task and tenure, so several versions of one task can be here at once,
 and a `Drop` for an older destination never frees what was put for a newer one.

@@ -11,7 +11,7 @@ Rules of the file
   3. A file is let go only when neither the last manifests nor the next one name it, and nobody
      restores from it. What crashed writers left without a word is swept: files of past generations
      after the first manifest of this one, those of a lost node after its loss.
-  4. What the store could not do is tried again, less and less often, and told to people meanwhile. That
+  4. What the store could not do is tried again, less and less often, and reported meanwhile. That
      the manifest could not be read never means that there is none.
 """
 

@@ -3,7 +3,7 @@
 Rules of the file
   1. The master alone issues incarnations, epochs and the manifest.
   2. Every change ends in one newly published table; `settle` publishes once per event.
-  3. What others have been told is never taken back, only followed by a newer epoch.
+  3. What others have been sent is never taken back, only followed by a newer epoch.
 
 How a migration goes on and what a loss leads to is in `conductor`, what is durable in `archive`; the
 books are `ledger` (tasks) and `membership` (processes).

@@ -1,4 +1,4 @@
-"""What a node has installed and the master may not know yet: it is said until a table shows it."""
+"""What a node has installed and the master may not know yet: it is reported until a table shows it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The intake: takes chunks into the tasks that are served, and says how far they are.
+"""The intake: takes chunks into the tasks that are served, and acknowledges how far they are.
 
 1. What can be done with a chunk follows from the phase of its task here: SERVING applies it, in
 order, once; AWAITING keeps it in the wait buffer; anything else passes it to the rerouter,

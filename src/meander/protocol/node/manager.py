@@ -9,7 +9,7 @@ may have been skipped:
   * a task that is now ours is awaited, under its new tenure. That holds also for one we served all
     the time without knowing that it had moved away and back: its state is frozen and awaited like
     any other, because somebody else may have had it in between;
-  * where a chain names a tenure of ours that we never installed, we say so (`Put` without a blob),
+  * where a chain names a tenure of ours that we never installed, we report it (`Put` without a blob),
     and never will install it: whoever waits then asks the link before us.
 """
 
@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from meander.model import ZERO_EPOCH
-from meander.protocol.edges.feeder import restored
 from meander.protocol.messages import Ending, Incoming
 from meander.protocol.node.book import Book
 from meander.protocol.node.copier import Copier
@@ -27,6 +26,7 @@ from meander.protocol.node.installs import Installs
 from meander.protocol.node.rerouter import Rerouter
 from meander.protocol.node.retriever import Retriever
 from meander.protocol.node.slot import Cause, Slot, TaskPhase
+from meander.protocol.outbox import restored
 from meander.protocol.state import OperatorPort
 from meander.protocol.table import Table
 from meander.protocol.turn import LeasedTurn

@@ -19,7 +19,6 @@ from typing import ClassVar
 
 from meander.model import NodeId, TaskId
 from meander.protocol.client import Client
-from meander.protocol.edges.feeder import check_acks
 from meander.protocol.messages import (
     MASTER,
     Accepted,
@@ -56,6 +55,7 @@ from meander.protocol.node.rerouter import Rerouter
 from meander.protocol.node.retriever import Retriever
 from meander.protocol.node.slot import Slot
 from meander.protocol.node.staging import Staging
+from meander.protocol.outbox import check_acks
 from meander.protocol.settings import Settings
 from meander.protocol.state import OperatorPort, checksum
 from meander.protocol.table import Table

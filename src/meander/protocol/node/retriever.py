@@ -17,7 +17,6 @@ from meander.errors import MalformedMessage
 from meander.model import TaskId
 from meander.protocol import records
 from meander.protocol.backoff import Backoff
-from meander.protocol.edges.feeder import restored
 from meander.protocol.messages import (
     NEVER,
     NOT_YET,
@@ -35,6 +34,7 @@ from meander.protocol.node.book import Book
 from meander.protocol.node.handover import Handover
 from meander.protocol.node.installs import Installs
 from meander.protocol.node.slot import Cause, Slot, TaskPhase
+from meander.protocol.outbox import restored
 from meander.protocol.records import Base
 from meander.protocol.state import Loader, OperatorPort, TaskState, checksum, decode
 from meander.protocol.turn import LeasedTurn
@@ -212,12 +212,9 @@ class Retriever:
 
     def _take_record(self, slot: Slot, event: Loaded) -> None:
         key = slot.chain[slot.link].key
-        if "#" not in key:  # a whole state, left behind by another node
-            if key == event.key and event.data is not None:
-                self._install_blob(slot, event.data, self.turn.now - slot.since, restored=True)
-        elif event.key not in self._chain(slot):
+        if event.key not in self._chain(slot):
             return  # asked for under an earlier tenure: what became of it says nothing of this one
-        elif event.data is None:
+        if event.data is None:
             self._unusable(slot, event.fault or f"{event.key} is missing")
         else:
             slot.records[event.key] = event.data
@@ -300,9 +297,8 @@ class Retriever:
     # ------------------------------------------------------------------ install
 
     def _install_blob(
-        self, slot: Slot, blob: bytes, transfer_s: float, *,
-        restored: bool = False, load: Loader | None = None,
-    ) -> None:  # fmt: skip
+        self, slot: Slot, blob: bytes, transfer_s: float, *, load: Loader | None = None
+    ) -> None:
         try:
             state = decode(slot.task, blob, self.operator, gated=True, load=load)
         except MalformedMessage as error:
@@ -310,10 +306,6 @@ class Retriever:
             self.turn.tell(News.STATE_REFUSED, task=slot.task, why=str(error))
             self._later(slot)
             return
-        if restored:  # the record is durable, and so is what it holds
-            state.settle()
-            for lane in state.outbox.lanes.values():
-                lane.released = lane.last
         self._install(slot, state, len(blob), transfer_s)
 
     def _release(self, slot: Slot) -> None:

@@ -5,10 +5,10 @@ chunk numbers here: a task keeps one number per query, the last batch applied, a
 whole or not at all. Staged rows are part of the task's state and move with it.
 
 A write that was given no query is one of its own, with one batch (`ONCE`). Its number is asked for
-until its writer has heard that it is durable. So only the newest of those are remembered, and all
+until its writer has received that it is durable. So only the newest of those are remembered, and all
 that are not durable.
 A query that starts again writes its last batch once more, and no earlier one: whoever does has gone
-back in time, and is told so before anything is applied. And it writes the same rows: a task that has
+back in time, and is refused before anything is applied. And it writes the same rows: a task that has
 the batch compares their number with what it took in.
 
 They go when their query commits that batch, writes a later one, or gives the attempt up. An attempt

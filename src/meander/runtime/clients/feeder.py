@@ -19,9 +19,10 @@ from math import inf
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from meander.errors import InputError, MeanderError
+from meander.errors import FeederError, InputError
 from meander.operators.base import Operator
 from meander.operators.hashing import hash_columns, tasks_of
 from meander.operators.split import group_rows
@@ -29,11 +30,11 @@ from meander.protocol.edges.feeder import Feeder
 from meander.protocol.messages import Ending, Finish, Offer
 from meander.protocol.settings import Settings
 from meander.runtime.clients.given import NULL_KEYS, check_null_keys, conform, keyed
-from meander.runtime.process.complaint import Complaint
 from meander.runtime.process.shell import Shell
 from meander.runtime.process.spec import ProcessSpec
 from meander.runtime.process.warm import warm_up
 from meander.runtime.process.watermarks import WatermarkEmitter
+from meander.runtime.store.complaint import Complaint
 from meander.runtime.wire.credentials import LOOPBACK, Credentials
 from meander.runtime.wire.publisher import board
 from meander.runtime.wire.rows import Mark, Marks, Rows, ends_of
@@ -57,10 +58,6 @@ OFFERS_MAX = 4
 
 OPTIONS = ("gather_rows", "linger_ms", "null_keys")
 """Of a feeder, as its maker may give them."""
-
-
-class FeederError(MeanderError):
-    """The feeder cannot go on. What it has not reported as durable must be fed again."""
 
 
 class FeederClient:
@@ -114,7 +111,7 @@ class FeederClient:
         self._gather_rows = self._gather = gather_rows
         """The least that fills a message, and what fills it now."""
         self._linger_s = linger_ms / 1000
-        self._open: list[tuple[int, int, Any]] = []
+        self._open: list[tuple[int, int, pa.RecordBatch]] = []
         """Batches not yet cut: (offset, due, batch)."""
         self._open_rows, self._open_bytes, self._open_since = 0, 0, 0.0
         self._offset: int | None = None
@@ -157,7 +154,7 @@ class FeederClient:
     def __enter__(self) -> FeederClient:
         return self
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         if kind is None:
             self.close()
         else:
@@ -378,7 +375,9 @@ class FeederClient:
         if not self.shell.ended.is_set():
             self.shell.nudge()
 
-    def _offered(self, gathered: list[tuple[int, int, Any]], *, say: bool) -> list[Offer]:
+    def _offered(
+        self, gathered: list[tuple[int, int, pa.RecordBatch]], *, say: bool
+    ) -> list[Offer]:
         """Make offers of what was gathered, and of a watermark that is owed."""
         offers = []
         if gathered:
@@ -416,14 +415,14 @@ class FeederClient:
                 self._lock.notify_all()
 
 
-def watermark_of(schema: Any, offset: int, tasks: int, watermark: int) -> Offer:
+def watermark_of(schema: pa.Schema, offset: int, tasks: int, watermark: int) -> Offer:
     """Make an offer of a watermark alone, about what was offered last."""
     rows = Rows(pa.RecordBatch.from_pylist([], schema=schema), 0, 0, (Mark(offset, 0, watermark),))
     return Offer(tuple((task, rows, offset, offset, 0) for task in range(tasks)), offset)
 
 
 def offer_of(
-    gathered: list[tuple[int, int, Any]],
+    gathered: list[tuple[int, int, pa.RecordBatch]],
     keys: tuple[str, ...],
     tasks: int,
     herald: WatermarkEmitter | None = None,
@@ -456,7 +455,7 @@ def offer_of(
     return Offer(tuple(groups), last)
 
 
-def _counts(owners: Any, lengths: list[int], tasks: int) -> list[list[int]]:
+def _counts(owners: npt.NDArray[np.int32], lengths: list[int], tasks: int) -> list[list[int]]:
     """Count the rows of each task, source batch by source batch."""
     ends = np.cumsum(lengths)[:-1]
     parts = [np.bincount(part, minlength=tasks) for part in np.split(owners, ends)]

@@ -12,16 +12,20 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from meander.errors import MeanderError
-from meander.model import NodeId, TaskId
-from meander.runtime.clients.driver_client import (
-    DriverClient,
+from meander.errors import (
     OperatorGoneError,
     OperatorRefusedError,
-    desk_of,
+    OutputsBrokenError,
+    OutputsLostError,
+    UnreadError,
 )
+from meander.model import NodeId, TaskId
+from meander.runtime.clients.driver_client import DriverClient, desk_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Offset: TypeAlias = dict[str, Any]
 TASKS_ONCE = 64
@@ -29,14 +33,6 @@ TASKS_ONCE = 64
 PATIENCE_S = 60.0
 """How long a task may be on the move before the reader gives up."""
 AGAIN_S = 0.05
-
-
-class OutputsLostError(MeanderError):
-    """Outputs were dropped before they were read."""
-
-
-class OutputsBrokenError(MeanderError):
-    """No more outputs will come: what feeds the operator has failed."""
 
 
 class OutputSpan(NamedTuple):
@@ -108,9 +104,9 @@ class OutputReader:
         end, found = time.monotonic() + timeout_s, dict[TaskId, tuple[int, int, int]]()
         while len(found) < self.about.tasks:
             found |= self._ends()
-            if time.monotonic() > end:
+            if len(found) < self.about.tasks and time.monotonic() > end:
                 missing = sorted(set(range(self.about.tasks)) - set(found))
-                raise OperatorRefusedError(f"tasks {missing[:10]} do not answer: see op.status()")
+                raise UnreadError("outputs", tuple(missing))
             if len(found) < self.about.tasks:
                 time.sleep(AGAIN_S)
         return found
@@ -183,7 +179,9 @@ class OutputReader:
 
     # ------------------------------------------------------------------ rows
 
-    def read(self, spans: Sequence[OutputSpan], timeout_s: float = PATIENCE_S) -> Iterator[Any]:
+    def read(
+        self, spans: Sequence[OutputSpan], timeout_s: float = PATIENCE_S
+    ) -> Iterator[pa.Table]:
         """Give rows as tables with `task` and `number`; ask again for tasks on the move.
 
         Raises:
@@ -202,15 +200,13 @@ class OutputReader:
                     for task in done:
                         del missing[task]
             if missing and time.monotonic() > end:
-                raise OperatorRefusedError(
-                    f"outputs of tasks {sorted(missing)[:10]} cannot be read: see op.status()"
-                )
+                raise UnreadError("outputs", tuple(sorted(missing)))
             if missing:
                 time.sleep(AGAIN_S)
 
     def _fetch(
         self, node: DriverClient, spans: Mapping[TaskId, OutputSpan]
-    ) -> tuple[Any, list[TaskId]]:
+    ) -> tuple[pa.Table | None, list[TaskId]]:
         asked = {str(span.task): [span.after, span.upto] for span in spans.values()}
         try:
             table = node.fetch({"kind": "emitted", "spans": asked})

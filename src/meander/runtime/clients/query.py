@@ -20,23 +20,27 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from meander.errors import MeanderError
+from meander.errors import (
+    OperatorGoneError,
+    OperatorRefusedError,
+    QueryError,
+    ReplayError,
+    RolledBackError,
+    RowsLostError,
+)
 from meander.model import TaskId
 from meander.protocol.edges.query import Query
 from meander.protocol.messages import Abandon, News, Seal, Tell, Write
-from meander.runtime.clients.driver_client import (
-    DeploymentInfo,
-    OperatorGoneError,
-    OperatorRefusedError,
-    Part,
-    desk_of,
-)
+from meander.runtime.clients.driver_client import DeploymentInfo, Part, desk_of
 from meander.runtime.process.shell import Shell
 from meander.runtime.wire.credentials import Credentials
 from meander.runtime.wire.publisher import board
 from meander.runtime.wire.transport import Transport
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 PIECE_ROWS = 131_072
 PIECE_BYTES = 16 * 2**20
@@ -55,22 +59,6 @@ WRITE_S = 120.0
 
 PEERS = "query"
 """Peers call themselves `query/…`: one certificate stands for all of them."""
-
-
-class QueryError(MeanderError):
-    """A micro-batch could not be written or committed. Nothing of it was applied half."""
-
-
-class RowsLostError(QueryError):
-    """Staged rows were lost with a node before they were applied: the batch must be written again."""
-
-
-class RolledBackError(QueryError):
-    """The operator has later batches of this query: its checkpoint is older than the operator."""
-
-
-class ReplayError(QueryError):
-    """A batch was replayed with other rows than some tasks had applied."""
 
 
 def new_attempt() -> int:
@@ -154,7 +142,7 @@ class QueryClient:
         batch: int,
         partition: int,
         attempt: int,
-        batches: Iterable[Any],
+        batches: Iterable[pa.RecordBatch],
         *,
         timeout_s: float = WRITE_S,
     ) -> tuple[Part, ...]:
@@ -209,13 +197,7 @@ class QueryClient:
         self._wait(lambda: count() <= most, timeout_s, lambda: self._silent("laid by"))
         refused = self._outdated.get(query)
         if refused is not None and refused[0] == batch:
-            raise RolledBackError(
-                f"query {query} writes batch {batch}, but the operator has its batches up to "
-                f"{refused[2]} (task {refused[1]}): the query's checkpoint is older than the operator. "
-                "Nothing of the batch was applied: later ones would be cut otherwise than before, "
-                "and rows be lost or counted twice. Go on from the query's newest checkpoint; or bring "
-                "the operator back to the same moment; or start both anew, operator and checkpoint"
-            )
+            raise RolledBackError(query, *refused)
 
     def abandon(self, query: str, batch: int, parts: Sequence[Part]) -> None:
         """Have what was written forgotten."""
@@ -267,19 +249,9 @@ class QueryClient:
                 self._changed.wait(min(left, 0.2))
             failed, differs = self._failed.get(query), self._differs.get(query)
         if differs is not None and differs[0] == batch:
-            raise ReplayError(
-                f"batch {batch} of {query} was replayed with other rows: task {differs[1]} had taken "
-                f"in {differs[2]} and should now have {differs[3]}. So rows of this batch are lost or "
-                "counted twice, and the counts cannot be trusted. Make the query deterministic (no "
-                "rand(), no current time, a source that gives the same rows again), and start operator "
-                "and query anew"
-            )
+            raise ReplayError(query, *differs)
         if failed is not None and failed[0] == batch:
-            raise RowsLostError(
-                f"rows of batch {batch} for task {failed[1]} were lost with a node before they were "
-                "applied: nothing of them was counted. Start the query again from its checkpoint, "
-                "and it writes the batch once more"
-            )
+            raise RowsLostError(*failed)
         return True
 
     # ------------------------------------------------------------------ parts
@@ -363,7 +335,7 @@ class QueryClient:
                 f"the connection to the operator at {self._master} has ended: {self.shell.reason}"
             ) from self.shell.error
 
-    def _stop(self, _: Any) -> str:
+    def _stop(self, _: object) -> str:
         threading.Thread(target=self.close, daemon=True).start()
         return "stopping"
 

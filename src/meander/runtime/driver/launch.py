@@ -8,11 +8,12 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol
 
-from meander.errors import MeanderError
+from meander.errors import InputError, LaunchError
 from meander.runtime.process.memory import KEEP
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 
@@ -22,12 +23,15 @@ READY_S_MAX = 120.0
 """Imports and kernels, on a machine that has other things to do."""
 
 
-class LaunchError(MeanderError):
-    """Processes cannot be started at all."""
-
-
 class Launcher(Protocol):
     """Starts processes and tells when they end. Nothing here waits for a process to do something."""
+
+    def pickle(self, value: object, what: str) -> bytes:
+        """Write what a process shall have, by value where it cannot be imported there.
+
+        Raises:
+            InputError: naming `what` cannot be written, and the cause.
+        """
 
     def start(self, ended: Callable[[ProcessExit], None]) -> None:
         """Prepare. Every process that was launched is reported to `ended`, once, from any thread."""
@@ -43,7 +47,7 @@ class Launcher(Protocol):
 
 
 class LocalLauncher:
-    """Children of a nursery on this machine (see `main`)."""
+    """Children of a nursery on this machine (see `roles.nursery`)."""
 
     def __init__(self) -> None:
         self.pids: dict[tuple[str, int], int] = {}
@@ -55,6 +59,19 @@ class LocalLauncher:
         self._ended: Callable[[ProcessExit], None] = lambda _: None
         self._thread: threading.Thread | None = None
         self._closing = False
+
+    def pickle(self, value: object, what: str) -> bytes:
+        """Write it so that what a script or a notebook defines goes along whole."""
+        import cloudpickle
+
+        try:
+            return bytes(cloudpickle.dumps(value))
+        except Exception as error:  # whatever the object's own code raises
+            first = (str(error).splitlines() or [""])[0]
+            raise InputError(
+                f"{what} cannot be sent to nodes: {type(error).__name__}: {first}. Keep open files, "
+                "connections, locks and sessions out of it and make them where it runs (`open`)"
+            ) from error
 
     def start(self, ended: Callable[[ProcessExit], None]) -> None:
         """Start the nursery; it warms up while the caller goes on."""
@@ -155,6 +172,34 @@ class LocalLauncher:
         self.pids.pop(key, None)
         if self._specs.pop(key, None) is not None:
             self._ended(ended)
+
+
+class WarmLauncher(LocalLauncher):
+    """One nursery for many deployments, one after another. A context manager: leaving it ends it."""
+
+    def __enter__(self) -> WarmLauncher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def start(self, ended: Callable[[ProcessExit], None]) -> None:
+        """Start the nursery if there is none."""
+        if self._nursery is None:
+            super().start(ended)
+        self._ended = ended
+
+    def close(self, patience_s: float) -> None:
+        """Kill what is left of a deployment, and wait for it; the nursery stays."""
+        for name, incarnation in list(self._specs):
+            self.cancel(name, incarnation)
+        end = time.monotonic() + patience_s
+        while self._specs and time.monotonic() < end:
+            time.sleep(0.002)
+
+    def end(self, patience_s: float = 10.0) -> None:
+        """End the nursery."""
+        super().close(patience_s)
 
 
 def _lost(spec: ProcessSpec, why: str) -> ProcessExit:

@@ -8,7 +8,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from meander.errors import CheckpointError, MeanderError, OperatorError
+from meander.errors import (
+    CheckpointError,
+    DeployError,
+    ModuleMissingError,
+    OperatorFailedError,
+)
 from meander.protocol.master.master import Master
 from meander.protocol.master.membership import Status
 from meander.runtime.driver.launch import Launcher
@@ -27,19 +32,6 @@ SERVER_S_MIN = 1.0
 """Between two launches of one state server."""
 
 
-class DeployError(MeanderError):
-    """A deployment cannot start, or cannot go on. The message says what the processes said."""
-
-
-class OperatorFailedError(OperatorError):
-    """An operator failed at a node; the deployment cannot go on."""
-
-    def __init__(self, node: str, why: str, trace: str = "") -> None:
-        self.operator, self.task, self.rows = "", -1, (0, 0)
-        self.node, self.trace = node, trace
-        Exception.__init__(self, f"{node}: {why}")
-
-
 class Supervisor:
     """The book of processes. Safe to use from any thread."""
 
@@ -50,6 +42,8 @@ class Supervisor:
         """(name, incarnation) of what was launched and has not ended."""
         self._servers: dict[str, tuple[int, float]] = {}
         """State servers: how often launched, and when last."""
+        self._feeders = 0
+        """How many were launched."""
         self._changed = threading.Condition()
         self._failed_starts = self._failed_restores = 0
         self._crash = ("", 0, 0.0)
@@ -98,12 +92,20 @@ class Supervisor:
         """Tell how often a state server was launched."""
         return self._servers[server][0]
 
+    def feeder_number(self) -> int:
+        """Give the number of the next feeder that is launched."""
+        with self._changed:
+            self._feeders += 1
+            return self._feeders
+
     # ------------------------------------------------------------------ what an end means
 
     def failure(self, ended: ProcessExit, master: Master) -> Exception | None:
         """Tell why a deployment cannot go on after this end; None: it can."""
         if ended.reason is Reason.OPERATOR_FAILED:
             return OperatorFailedError(ended.name, ended.detail, ended.trace)
+        if ended.reason is Reason.MODULE_MISSING:
+            return ModuleMissingError(ended.detail)
         if ended.reason is Reason.CHECKPOINT_FAILED:
             return self._broken_checkpoint(ended, master)
         if ended.reason is Reason.REFUSED:

@@ -1,142 +1,99 @@
 """A user's operator behind the protocol's machine.
 
 The machine hands over rows chunk by chunk; here they are only noted, and `settle` gives them to the
-operator in as few calls as possible: chunks of one message lie side by side in one batch, so they
-cost one call and no copy. The shell settles before anything that the rows caused leaves the process,
-and everything here that looks at a state settles first.
+operator in as few calls as possible. The shell settles before anything that the rows caused leaves the
+process, and everything here that looks at a state settles first.
 
 What an operator feeds to its own input has to be in the task's outbox before the machine goes on. So
 one that has a `process_groups` of its own says `feeds = True` if it feeds, and is then asked as soon as
 all chunks of a message are there (`gather`, `collect`). One that has none is asked chunk by chunk.
 
-An operator that is `timed` has, per task, a watermark and timers (`times`, `timing`).
+The parts, none of which knows the adapter:
 
-Outputs are part of the task's state until somebody has fetched them (`outputs`): they move with the
-task, and with checkpoints on they are shown only when the record that holds them is durable.
+    grouping    rows and watermarks that wait, put together for one call
+    feeding     what tasks feed to their own operator
+    timing      watermarks and timers of an operator that is `timed`
+    keeping     outputs: part of the task's state until somebody has fetched them
+    recording   records for the durable store
+    copying     copies ahead of a move
+    dumping     moves in one piece
+    work        what was done, and how long it took
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
-from operator import index
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from meander.errors import OperatorError, StateError
+from meander.errors import OperatorError
 from meander.model import TaskId
 from meander.operators.base import Context, Operator
-from meander.operators.hashing import hash_columns, tasks_of
-from meander.operators.tasks import TaskStates
 from meander.protocol.messages import FeederId
 from meander.protocol.state import Emission
-from meander.runtime.process.chunk_trace import ChunkTrace
-from meander.runtime.process.copying import Copying
-from meander.runtime.process.metrics import Histogram
-from meander.runtime.process.outputs import Outputs
-from meander.runtime.process.timing import Timing, Watermarks
-from meander.runtime.process.watermarks import TaskTime
+from meander.runtime.process.app_state import AppState, Sealed
+from meander.runtime.process.copying import Copier
+from meander.runtime.process.dumping import Dumper, dump_rows, load_rows
+from meander.runtime.process.feeding import spread
+from meander.runtime.process.grouping import Noted, Waiting, grouped
+from meander.runtime.process.keeping import OutputKeeper
+from meander.runtime.process.outputs import ROWS_MAX, Outputs
+from meander.runtime.process.recording import Recorder
+from meander.runtime.process.timing import Timing, clock_us
+from meander.runtime.process.user_code import ask, size_of, written
+from meander.runtime.process.work import Work
 from meander.runtime.store.staged import InMemory, Laid, LaidRows
-from meander.runtime.wire.rows import Mark, Marks, Rows, ends_of, joined
-
-SMALL_ROWS = 1000
-"""Calls with fewer rows than this are worth a copy that makes one call of them."""
+from meander.runtime.wire.rows import Rows, ends_of, joined
 
 READ_BYTES_MAX = 64 * 2**20
 """So much of a micro-batch is read from disk before the operator has it; one task may go beyond."""
 
-SMOOTHING = 0.25
-"""How much of the last second enters a task's rate."""
 
-
-def clock_us() -> int:
-    """Give the time in microseconds since 1970."""
-    return time.time_ns() // 1000
-
-
-class AppState:
-    """What the machine keeps for a task: the operator's state, time, outputs not yet fetched."""
-
-    __slots__ = ("outputs", "state", "task", "time")
-
-    def __init__(
-        self, task: TaskId, state: Any, outputs: Outputs, time: TaskTime | None = None
-    ) -> None:
-        self.task = task
-        self.state = state
-        self.outputs = outputs
-        self.time = time
-        """None iff the operator is not timed."""
-
-
-class Noted(NamedTuple):
-    """A chunk that waits for `settle`."""
-
-    app: AppState
-    feeder: FeederId
-    rows: Rows
-    waited: bool
-
-
-class Layer:
-    """Chunks of any tasks, and watermarks behind them. A task's rows behind these are in the next."""
-
-    __slots__ = ("noted", "watermarks")
-
-    def __init__(self) -> None:
-        self.noted: list[Noted] = []
-        self.watermarks: Watermarks = {}
-
-
-class TaskLoad:
-    """What a task has done here so far."""
-
-    __slots__ = ("busy_s", "rate", "rows", "told")
-
-    def __init__(self) -> None:
-        self.rows = 0
-        self.busy_s = 0.0
-        self.rate: float | None = None
-        """Rows per second, smoothed; None before it was asked for."""
-        self.told = 0
-        """Rows when it was last asked for."""
-
-
-class OperatorAdapter(Timing, Copying):
+class OperatorAdapter:
     """The protocol's `Operator` on a user's."""
 
     def __init__(
-        self, operator: Operator[Any], tasks: int, clock: Callable[[], int] = clock_us
+        self,
+        operator: Operator[Any],
+        tasks: int,
+        clock: Callable[[], int] = clock_us,
+        *,
+        laid: LaidRows | None = None,
+        gated: bool = False,
+        output_rows_max: int = ROWS_MAX,
     ) -> None:
-        self.operator, self.tasks, self.clock = operator, tasks, clock
+        """Put an operator behind a machine.
+
+        Args:
+            operator: the user's.
+            tasks: how many there are in all.
+            clock: gives the time in microseconds since 1970.
+            laid: keeps rows of micro-batches that are not committed.
+            gated: whether outputs are shown only when a record that holds them is durable.
+            output_rows_max: rows of outputs that a task keeps for whoever reads them.
+        """
+        self.operator, self.tasks = operator, tasks
+        self.keeper = OutputKeeper(operator, gated=gated, rows_max=output_rows_max)
+        self.timing = Timing(operator, tasks, self.keeper, clock)
+        self.work = Work(operator.trace_chunks_max)
+        self.laid = laid or LaidRows()
+        self._recorder = Recorder(operator, tasks, self.timing)
+        self._copier = Copier(self._recorder, self.empty)
+        self._dumper = Dumper(operator, tasks, self.timing)
+        own = type(operator).process_groups is not Operator.process_groups
         self.timed = operator.timed
         """Whether tasks have a watermark and timers."""
-        self.latency = Histogram()
-        """From when rows were due until they were applied."""
-        self.waited = Histogram()
-        """The same, of rows that were kept back: their task's state, or a chunk before, was missing."""
-        self.trace = ChunkTrace(operator.trace_chunks_max)
-        """Chunk by chunk, if the operator wants that."""
-        self.loads: dict[TaskId, TaskLoad] = {}
-        self.rows = 0
-        self.busy_s = 0.0
-        own = type(operator).process_groups is not Operator.process_groups
         self.defers = own and not getattr(operator, "feeds", False)
+        """Whether rows are noted for `settle`."""
         self.gathers = own and not self.defers and not self.timed
         """Whether rows that come together are given to it together, though it feeds."""
-        self.laid = LaidRows()
-        """Rows of micro-batches that are not committed."""
-        self._read_bytes = 0
-        """Of those, how much was read from disk and may still wait for `settle`."""
         self._gathering = False
-        self._layers: list[Layer] = [Layer()]
-        """Chunks and watermarks that wait for `settle`, in this order."""
-        self._layer: dict[TaskId, int] = {}
-        """The last layer that a task is in, if not the first."""
+        self._waiting = Waiting()
+        self._read_bytes = 0
+        """How much of the rows that were laid by was read from disk and may still wait for `settle`."""
         self._fresh: Any = None
         """The batch of the message in hand: chunks of another one have waited."""
 
@@ -148,8 +105,9 @@ class OperatorAdapter(Timing, Copying):
 
     def empty(self, task: TaskId) -> AppState:
         """Make the state of a task that has seen nothing."""
-        app = AppState(task, None, Outputs(), TaskTime(self.operator) if self.timed else None)
-        app.state = self.ask(task, "create", self.operator.create, self._context(app))
+        app = AppState(task, None, Outputs(), self.timing.fresh())
+        context = self.timing.context(app)
+        app.state = ask(self.operator, task, "create", self.operator.create, context)
         return app
 
     def apply(
@@ -178,27 +136,16 @@ class OperatorAdapter(Timing, Copying):
         app, found = noted.app, list[Emission]()
         if noted.rows.count:
             if self.defers or self._gathering:
-                self._layer_for(app.task).noted.append(noted)
+                self._waiting.note(noted)
             else:
                 found += self._fed(self._process([noted]))
         if watermark is not None:
             if self.defers:
-                layer = self._layers[self._layer.get(app.task, 0)]
-                layer.watermarks.setdefault(app.task, (app, []))[1].append(
-                    (noted.feeder, watermark)
-                )
+                self._waiting.hear(app, noted.feeder, watermark)
             else:
-                found += self._fed(self._hear({app.task: (app, [(noted.feeder, watermark)])}))
+                said = {app.task: (app, [(noted.feeder, watermark)])}
+                found += self._fed(self.timing.hear(said))
         return found
-
-    def _layer_for(self, task: TaskId) -> Layer:
-        """Give the layer for rows of a task: one behind its last watermark."""
-        at = self._layer.get(task, 0)
-        if task in self._layers[at].watermarks:
-            at = self._layer[task] = at + 1
-            if at == len(self._layers):
-                self._layers.append(Layer())
-        return self._layers[at]
 
     def gather(self) -> None:
         """Hear that many chunks follow: an operator that feeds takes them in one call, too."""
@@ -213,33 +160,15 @@ class OperatorAdapter(Timing, Copying):
         if not self._gathering:
             return ()
         self._gathering = False
-        noted, self._layers = self._layers[0].noted, [Layer()]  # it is not timed: there is one
-        return [item for group in grouped(noted) for item in self._spread(self._process(group))]
+        (layer,) = self._waiting.take()  # it is not timed: there is one
+        groups = grouped(layer.noted)
+        return [fed for group in groups for fed in self._spread(self._process(group))]
+
+    def _spread(self, contexts: Iterable[Context]) -> Iterator[tuple[TaskId, Emission]]:
+        return spread(self.operator, self.tasks, contexts)
 
     def _fed(self, contexts: Iterable[Context]) -> Iterable[Emission]:
         return [emission for _, emission in self._spread(contexts)]
-
-    def _spread(self, contexts: Iterable[Context]) -> Iterator[tuple[TaskId, Emission]]:
-        """Sort what tasks feed by the task that does and the one it is for: one sort for all."""
-        fed = [(context.task, batch) for context in contexts for batch in context.fed]
-        rows = self.ask(fed[0][0], "feed", self._feed, [batch for _, batch in fed]) if fed else None
-        if rows is None or not rows.num_rows:
-            return
-        feeding = np.repeat([task for task, _ in fed], [batch.num_rows for _, batch in fed])
-        hashes = hash_columns([rows.column(key) for key in self.operator.keys])
-        targets = tasks_of(hashes, self.tasks)
-        order = np.lexsort((targets, feeding))
-        rows, feeding, targets = rows.take(pa.array(order)), feeding[order], targets[order]
-        cuts = np.flatnonzero((np.diff(feeding) != 0) | (np.diff(targets) != 0)) + 1
-        row_bytes = rows.nbytes / max(1, rows.num_rows)
-        for lb, ub in pairwise([0, *cuts.tolist(), rows.num_rows]):
-            part = Rows(rows, lb, ub - lb)
-            size = int(row_bytes * (ub - lb))
-            yield int(feeding[lb]), Emission(int(targets[lb]), part, size)
-
-    def _feed(self, fed: list[Any]) -> Any:
-        """Bring what the operator feeds to its own schema."""
-        return pa.concat_batches([batch.select(self.operator.schema.names) for batch in fed])
 
     def settle(self) -> None:
         """Give the operator all rows that were noted.
@@ -247,13 +176,12 @@ class OperatorAdapter(Timing, Copying):
         Raises:
             OperatorError: naming task, rows and where they came from. The states are spoilt.
         """
-        if not (self._layers[0].noted or self._layers[0].watermarks):
+        if not self._waiting:
             return
-        layers, self._layers, self._layer = self._layers, [Layer()], {}
-        for layer in layers:
+        for layer in self._waiting.take():
             for group in grouped(layer.noted) if layer.noted else ():
                 self._refuse_fed(self._process(group))
-            self._refuse_fed(self._hear(layer.watermarks))
+            self._refuse_fed(self.timing.hear(layer.watermarks))
 
     def _refuse_fed(self, contexts: Iterable[Context]) -> None:
         for context in contexts:
@@ -271,7 +199,7 @@ class OperatorAdapter(Timing, Copying):
                 apps.append(noted.app)
                 bounds.append(start)
         bounds.append(batch.num_rows)
-        contexts = [self._context(app) for app in apps]
+        contexts = [self.timing.context(app) for app in apps]
         try:
             self.operator.process_groups(
                 [app.state for app in apps], np.array(bounds), batch, contexts
@@ -279,10 +207,10 @@ class OperatorAdapter(Timing, Copying):
         except Exception as error:
             raise self._failure(group, starts, contexts, error) from error
         for app, context in zip(apps, contexts, strict=True):
-            self.keep(app, context.emitted)
+            self.keeper.keep(app, context.emitted)
             if self.timed:
-                self._fire(app, context)
-        self._count(group, batch.num_rows, time.perf_counter() - began)
+                self.timing.fire(app, context)
+        self.work.count(group, batch.num_rows, time.perf_counter() - began)
         return contexts
 
     def _failure(
@@ -300,110 +228,102 @@ class OperatorAdapter(Timing, Copying):
             self.operator.name, noted.app.task, rows, f"{why} (rows of {noted.feeder}{where})"
         )
 
-    def _count(self, group: list[Noted], rows: int, busy_s: float) -> None:
-        now_us = time.time_ns() // 1000
-        per_row = busy_s / rows
-        traced = self.trace.chunks_max > 0
-        shared: dict[int, list[Marks]] = {}  # many tasks have rows of the same few source batches
-        for app, _, part, waited in group:
-            if traced:
-                self.trace.note(now_us, app.task, part.marks, waited)
-            load = self.loads.get(app.task)
-            if load is None:
-                load = self.loads[app.task] = TaskLoad()
-            load.rows += part.count
-            load.busy_s += part.count * per_row
-            marks = part.marks
-            if isinstance(marks, Marks) and not waited:
-                shared.setdefault(id(marks.sources), []).append(marks)
-                continue
-            for _, count, due_us in marks:
-                self.latency.record(now_us - due_us, count)
-                if waited:
-                    self.waited.record(now_us - due_us, count)
-        for alike in shared.values():
-            counts = map(sum, zip(*[marks.counts for marks in alike], strict=True))
-            for (_, due_us), count in zip(alike[0].sources, counts, strict=True):
-                self.latency.record(now_us - due_us, count)
-        self.rows += rows
-        self.busy_s += busy_s
+    def elapse(self, task: TaskId, app: AppState, now: float) -> Iterable[Emission] | None:
+        """Let a task that is served hear that time has passed; None if that changed nothing.
 
-    def rate(self, task: TaskId, since_s: float) -> int:
-        """Give a task's rows per second, smoothed over a few calls; the last was so long ago."""
-        load = self.loads.get(task)
-        if load is None:
-            return 0
-        now = (load.rows - load.told) / since_s
-        load.rate = now if load.rate is None else load.rate + SMOOTHING * (now - load.rate)
-        load.told = load.rows
-        return round(load.rate)
+        Raises:
+            OperatorError: naming the key and the timer.
+        """
+        if not self.timing.due(app):
+            return None
+        self.settle()
+        context = self.timing.elapse(app)
+        if context is None:
+            return None
+        if self.defers:
+            self._refuse_fed([context])
+        return self._fed([context])
 
     # ------------------------------------------------------------------ states
 
     def size(self, app: AppState) -> int:
         """Give a state's size in bytes."""
-        size = self.ask(app.task, "size", self._size, app.state) + app.outputs.bytes
+        size = size_of(self.operator, app) + app.outputs.bytes
         return size if app.time is None else size + app.time.size
-
-    def _size(self, state: Any) -> int:
-        size = index(self.operator.size(state))
-        if size < 0:
-            raise StateError(f"a state has no size of {size} bytes")
-        return size
 
     def freeze(self, app: AppState) -> None:
         """Hear that a task leaves: what it has taken in is in its state, which never changes again."""
         self.settle()
-        self.ask(app.task, "freeze", self.operator.freeze, app.state)
+        ask(self.operator, app.task, "freeze", self.operator.freeze, app.state)
+
+    def show(self, app: AppState) -> Any:
+        """Give a state as rows for people: results where the state has some, else what is dumped."""
+        self.settle()
+        if hasattr(app.state, "result"):
+            result = ask(self.operator, app.task, "result", app.state.result)
+            return pa.Table.from_batches([result])
+        batches = written(self.operator, app)
+        return pa.Table.from_batches(batches) if batches else None
 
     def dump(self, app: AppState) -> bytes:
-        """Write a state: a header, the operator's batches, time, the outputs not yet fetched."""
+        """Write a state whole."""
         self.settle()
-        batches = self.written(app)
-        state = self.ask(app.task, "dump", write_batches, batches)
-        outputs, facts = app.outputs.dump()
-        timers, known = self.dump_time(app)
-        head = [len(state), facts, len(timers), known]
-        header = json.dumps(head, separators=(",", ":")).encode()
-        return b"".join([len(header).to_bytes(4, "little"), header, state, timers, *outputs])
+        return self._dumper.dump(app)
 
     def load(self, task: TaskId, blob: bytes) -> AppState:
-        """Read what `dump` wrote.
+        """Read what `dump` wrote; ValueError if that is not what it is."""
+        return self._dumper.load(task, blob)
 
-        Raises:
-            ValueError: if that is not what it is.
-            OperatorError: if the operator cannot load what it has dumped.
-        """
-        try:
-            at = 4 + int.from_bytes(blob[:4], "little")
-            size, facts, length, known = json.loads(blob[4:at])
-            if not 0 <= size <= size + length <= len(blob) - at:
-                raise ValueError("the state is cut short")
-            batches = read_batches(blob[at : at + size])
-            TaskStates(self.operator, self.tasks).check_marks(batches)
-            at += size
-            time = self.load_time(blob[at : at + length], known)
-            outputs = Outputs.load(facts, blob[at + length :], read_batches)
-        except (StateError, pa.ArrowException, TypeError) as error:
-            raise ValueError(str(error)) from error
-        state = self.ask(task, "load", self.operator.load, batches, Context(task, self.tasks))
-        return AppState(task, state, outputs, time)
+    def seal(self, app: AppState) -> Sealed:
+        """End a version of a task's state."""
+        return self._recorder.seal(app)
+
+    def record(self, app: AppState, since: Sealed | None) -> Callable[[], Sequence[Any]]:
+        """Take what a record shall hold; what is given back makes the bytes."""
+        self.settle()
+        return self._recorder.record(app, since)
+
+    def revise(self, task: TaskId, app: AppState | None, blob: bytes) -> AppState:
+        """Read a record that counts; ValueError if that is not what it is."""
+        return self._recorder.revise(task, app, blob)
+
+    def accepted(self, app: AppState, mark: Sealed) -> None:
+        """Hear that a record is durable: so are the outputs in it."""
+        self.keeper.accepted(app, mark)
+
+    def ahead(
+        self, app: AppState, since: Sealed | None, size: int
+    ) -> tuple[Any, Iterator[bytes]] | None:
+        """Write what has changed in a state after a mark (None: everything), in pieces."""
+        self.settle()
+        return self._copier.ahead(app, since, size)
+
+    def catch_up(self, task: TaskId, app: AppState | None, piece: bytes) -> AppState:
+        """Bring a copy up to date with a piece; ValueError if that is not what it is."""
+        return self._copier.catch_up(task, app, piece)
+
+    def rest(self, app: AppState, since: Sealed) -> bytes:
+        """Write all that a copy of this version lacks."""
+        self.settle()
+        return self._copier.rest(app, since)
+
+    def complete(self, task: TaskId, app: AppState | None, blob: bytes) -> AppState:
+        """Make a state of a copy and what `rest` wrote; ValueError if that is not what it is."""
+        return self._copier.complete(task, app, blob)
+
+    # ------------------------------------------------------------------ rows that wait
 
     def dump_rows(self, rows: Rows) -> bytes:
         """Write rows that are staged or in a loop."""
-        header = json.dumps(tuple(rows.marks), separators=(",", ":")).encode()
-        return b"".join([len(header).to_bytes(4, "little"), header, write_batches([rows.table()])])
+        return dump_rows(rows)
 
     def load_rows(self, blob: bytes) -> Rows:
         """Read what `dump_rows` wrote."""
-        at = 4 + int.from_bytes(blob[:4], "little")
-        marks = tuple(Mark(*mark) for mark in json.loads(blob[4:at]))
-        (batch,) = read_batches(blob[at:])
-        return Rows(batch, 0, batch.num_rows, marks)
+        return load_rows(blob)
 
     def lay_by(self, rows: Rows) -> Laid | None:
         """Keep rows that wait for their commit; None if there is no room."""
-        return self.laid.lay_by(rows, self.dump_rows)
+        return self.laid.lay_by(rows, dump_rows)
 
     def take_up(self, laid: Laid) -> Rows | None:
         """Give rows that were laid by; None if the disk has lost them.
@@ -419,83 +339,4 @@ class OperatorAdapter(Timing, Copying):
         if self._read_bytes > READ_BYTES_MAX:
             self.settle()
             self._read_bytes = len(blob)
-        return self.load_rows(blob)
-
-    def show(self, app: AppState) -> Any:
-        """Give a state as rows for people: results where the state has some, else what is dumped."""
-        self.settle()
-        if hasattr(app.state, "result"):
-            return pa.Table.from_batches([self.ask(app.task, "result", app.state.result)])
-        batches = self.written(app)
-        return pa.Table.from_batches(batches) if batches else None
-
-
-def grouped(noted: list[Noted]) -> list[list[Noted]]:
-    """Cut chunks into groups for one call each: neighbours in a batch, by ascending task.
-
-    Where that gives many small groups (chunks that waited came in many messages), all become one
-    group, sorted by task: a copy costs less than the calls.
-    """
-    groups: list[list[Noted]] = []
-    last: Noted | None = None
-    for item in batch_by_batch(noted):
-        follows = (
-            last is not None
-            and item.rows.batch is last.rows.batch
-            and item.rows.start == last.rows.start + last.rows.count
-            and (item.app.task > last.app.task or item.app is last.app)
-        )
-        if follows:
-            groups[-1].append(item)
-        else:
-            groups.append([item])
-        last = item
-    rows = sum(item.rows.count for item in noted)
-    if len(groups) > 1 and rows < SMALL_ROWS * len(groups):
-        return [sorted(noted, key=lambda item: item.app.task)]
-    return groups
-
-
-def batch_by_batch(noted: list[Noted]) -> list[Noted]:
-    """Bring chunks of the same batch together, if every task still meets its chunks in their order.
-
-    A micro-batch is committed task by task, but the parts of one partition lie in one batch.
-    """
-    batches: dict[int, int] = {}
-    latest: dict[TaskId, int] = {}
-    ranks = []
-    for item in noted:
-        rank = batches.setdefault(id(item.rows.batch), len(batches))
-        if rank < latest.get(item.app.task, 0):
-            return noted
-        latest[item.app.task] = rank
-        ranks.append(rank)
-    if len(batches) == 1:
-        return noted
-    return [noted[i] for i in sorted(range(len(noted)), key=ranks.__getitem__)]
-
-
-def write_batches(batches: list[Any]) -> bytes:
-    """Write batches of one schema as an Arrow stream; none as nothing."""
-    if not batches:
-        return b""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
-
-
-def read_batches(blob: bytes) -> list[Any]:
-    """Read what `write_batches` wrote, and check every row."""
-    if not blob:
-        return []
-    try:
-        with pa.ipc.open_stream(pa.py_buffer(blob)) as reader:
-            batches = list(reader)
-        for batch in batches:
-            batch.validate(full=True)
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"Arrow cannot read it: {error}") from None
-    return batches
+        return load_rows(blob)

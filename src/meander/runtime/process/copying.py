@@ -8,40 +8,39 @@ a task knows of time, and its outputs, come with the rest: a record of the chang
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pyarrow as pa
 
 from meander.errors import StateError
 from meander.model import TaskId
 from meander.operators.tasks import TaskStates
-from meander.runtime.process.recording import Recording, Sealed, read_streams, write_streams
-
-if TYPE_CHECKING:
-    from meander.runtime.process.adapter import AppState
-
+from meander.runtime.process.app_state import AppState, Sealed
+from meander.runtime.process.recording import Recorder
+from meander.runtime.process.streams import read_streams, write_streams
+from meander.runtime.process.user_code import written
 
 DURABLE_BYTES = 8
 """How the rest begins: with the number of the newest output that is durable."""
 
 
-class Copying(Recording):
-    """Part of an `OperatorAdapter`."""
+class Copier:
+    """Makes pieces of tasks, and tasks of pieces. All rows that were noted have been applied."""
 
-    def empty(self, task: TaskId) -> AppState:
-        """Make the state of a task that has seen nothing."""
-        raise NotImplementedError
+    def __init__(self, recorder: Recorder, empty: Callable[[TaskId], AppState]) -> None:
+        """Take who records what a copy lacks, and who makes the state of a task from nothing."""
+        self.recorder, self.empty = recorder, empty
+        self.operator = recorder.operator
 
     def ahead(
         self, app: AppState, since: Sealed | None, size: int
     ) -> tuple[Any, Iterator[bytes]] | None:
         """Write what has changed in a state after a mark (None: everything), in pieces."""
-        self.settle()
-        mark = self.seal(app)
+        mark = self.recorder.seal(app)
         if mark.version is None:
             return None
-        marked = self.written(app, None if since is None else since.version)
+        marked = written(self.operator, app, None if since is None else since.version)
         if self.operator.divisible:
             return mark, _pieces(marked, size)
         # A change may have no rows: that a state is empty now is one, too.
@@ -56,7 +55,7 @@ class Copying(Recording):
             OperatorError: if the operator raised.
         """
         copy = self.empty(task) if app is None else app
-        states: TaskStates[Any] = TaskStates(self.operator, self.tasks)
+        states: TaskStates[Any] = TaskStates(self.operator, self.recorder.tasks)
         try:
             batches = read_streams(pa.py_buffer(piece))
             if app is None and not self.operator.divisible:
@@ -72,7 +71,7 @@ class Copying(Recording):
     def rest(self, app: AppState, since: Sealed) -> bytes:
         """Write all that a copy of this version lacks: changes, time, every output, what is durable."""
         durable = app.outputs.durable.to_bytes(DURABLE_BYTES, "little")
-        return b"".join([durable, *self.record(app, since._replace(outputs=0))()])
+        return b"".join([durable, *self.recorder.record(app, since._replace(outputs=0))()])
 
     def complete(self, task: TaskId, app: AppState | None, blob: bytes) -> AppState:
         """Make a state of a copy and what `rest` wrote.
@@ -80,14 +79,14 @@ class Copying(Recording):
         That is no record, which counts: outputs are as durable here as they were there.
         """
         copy = self.empty(task) if app is None else app
-        found = self.read_record(task, copy, blob[DURABLE_BYTES:])
+        found = self.recorder.read(task, copy, blob[DURABLE_BYTES:])
         found.outputs.durable = int.from_bytes(blob[:DURABLE_BYTES], "little")
         if found.outputs.durable > found.outputs.last:
             raise ValueError("more outputs are durable than there are")
         return found
 
 
-def _pieces(batches: list[Any], size: int) -> Iterator[bytes]:
+def _pieces(batches: list[pa.RecordBatch], size: int) -> Iterator[bytes]:
     """Cut batches by rows into pieces of about so many bytes, each written when it is asked for."""
     for batch in batches:
         if batch.num_rows:

@@ -31,5 +31,5 @@ class RateGauge:
         for slot in slots:
             if slot.phase is TaskPhase.SERVING and slot.state is not None:
                 size = adapter.size(slot.state.app)
-                told.append((slot.task, adapter.rate(slot.task, since), size))
+                told.append((slot.task, adapter.work.rate(slot.task, since), size))
         return Loads(tuple(told), tuple(self.counted().items()))

@@ -1,6 +1,6 @@
-"""The adapter's part that hears of time: watermarks of feeders, timers that are due, and their dumps.
+"""Time as an operator sees it: watermarks of feeders, timers that are due, and their dumps.
 
-A watermark takes effect behind the rows that came before it (`times`). What it makes due fires
+A watermark takes effect behind the rows that came before it (`watermarks`). What it makes due fires
 then; what the clock makes due fires when the node's machine asks (`elapse`), which it does for tasks
 that it serves and for no others. Either way it is an application like any other: the state has
 changed, and what was emitted is in its outputs.
@@ -8,48 +8,41 @@ changed, and what was emitted is in its outputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+import time
+from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 
-from meander.model import TaskId
 from meander.operators.base import Context, Operator
 from meander.operators.timers import Timer
-from meander.protocol.messages import FeederId
-from meander.protocol.state import Emission
-from meander.runtime.process.recording import read_streams, write_streams
+from meander.runtime.process.app_state import AppState, Watermarks
+from meander.runtime.process.keeping import OutputKeeper
+from meander.runtime.process.streams import read_streams, write_streams
 from meander.runtime.process.watermarks import TaskTime
 
-if TYPE_CHECKING:
-    from meander.runtime.process.adapter import AppState
 
-
-Watermarks: TypeAlias = "dict[TaskId, tuple[AppState, list[tuple[FeederId, int]]]]"
-"""By task: what feeders said, in order."""
+def clock_us() -> int:
+    """Give the time in microseconds since 1970."""
+    return time.time_ns() // 1000
 
 
 class Timing:
-    """Part of an `OperatorAdapter`."""
+    """What an operator's tasks know of time. One that is not `timed` has contexts, and no more."""
 
-    operator: Operator[Any]
-    tasks: int
-    clock: Callable[[], int]
-    timed: bool
-    defers: bool
-    keep: Callable[[AppState, Sequence[Any]], None]
+    def __init__(
+        self, operator: Operator[Any], tasks: int, keeper: OutputKeeper, clock: Callable[[], int]
+    ) -> None:
+        self.operator, self.tasks, self.keeper, self.clock = operator, tasks, keeper, clock
+        self.timed = operator.timed
+        """Whether tasks have a watermark and timers."""
 
-    def settle(self) -> None:
-        """Give the operator all rows that were noted."""
-        raise NotImplementedError
+    def fresh(self) -> TaskTime | None:
+        """Give what a task knows of time that has seen nothing."""
+        return TaskTime(self.operator) if self.timed else None
 
-    def _fed(self, contexts: Iterable[Context]) -> Iterable[Emission]:
-        raise NotImplementedError
-
-    def _refuse_fed(self, contexts: Iterable[Context]) -> None:
-        raise NotImplementedError
-
-    def _context(self, app: AppState) -> Context:
+    def context(self, app: AppState) -> Context:
+        """Make what the operator's code gets beside a task's state."""
         context, known = Context(app.task, self.tasks), app.time
         if known is not None:
             context.now_us, context.watermark_us = self.clock(), known.watermark_us
@@ -58,35 +51,34 @@ class Timing:
                 context.event_timers = known.event_timers
         return context
 
-    def _hear(self, watermarks: Watermarks) -> list[Context]:
+    def hear(self, watermarks: Watermarks) -> list[Context]:
         """Let watermarks take effect that came behind the rows so far."""
         contexts = []
         for app, said in watermarks.values():
             assert app.time is not None
             for feeder, watermark in said:
                 app.time.hear(feeder, watermark, self.clock())
-            contexts.append(self._context(app))
-            self._fire(app, contexts[-1])
+            contexts.append(self.context(app))
+            self.fire(app, contexts[-1])
         return contexts
 
-    def elapse(self, task: TaskId, app: AppState, now: float) -> Iterable[Emission] | None:
-        """Let a task that is served hear that time has passed; None if that changed nothing.
+    def due(self, app: AppState) -> bool:
+        """Whether there is something to do because time has passed."""
+        return app.time is not None and app.time.due(self.clock())
+
+    def elapse(self, app: AppState) -> Context | None:
+        """Fire what is due; None if neither a timer was, nor has the watermark risen.
 
         Raises:
             OperatorError: naming the key and the timer.
         """
-        known = app.time
-        if known is None or not known.due(self.clock()):
-            return None
-        self.settle()
-        risen = known.look(self.clock())
-        context = self._context(app)
-        fired = self._fire(app, context, by_clock=True)
-        if self.defers:
-            self._refuse_fed([context])
-        return self._fed([context]) if fired or risen else None
+        assert app.time is not None
+        risen = app.time.look(self.clock())
+        context = self.context(app)
+        fired = self.fire(app, context, by_clock=True)
+        return context if fired or risen else None
 
-    def _fire(self, app: AppState, context: Context, *, by_clock: bool = False) -> int:
+    def fire(self, app: AppState, context: Context, *, by_clock: bool = False) -> int:
         """Call the operator for timers that are due; what it sets now is due next time."""
         known = app.time
         assert known is not None
@@ -98,15 +90,13 @@ class Timing:
         context.emitted, before = [], context.emitted
         try:
             self.operator.fire(app.state, due, context)
-            self.keep(app, together(context.emitted))
+            self.keeper.keep(app, together(context.emitted))
         except Exception as error:
             raise self.operator.failure_in("fire", app.task, error) from error
         context.emitted = before + context.emitted
         return len(due)
 
-    # ------------------------------------------------------------------ dumps
-
-    def dump_time(self, app: AppState) -> tuple[bytes, list[Any] | None]:
+    def dump(self, app: AppState) -> tuple[bytes, list[Any] | None]:
         """Write what a task knows of time: its timers, and the facts; nothing if not timed."""
         if app.time is None:
             return b"", None
@@ -115,12 +105,10 @@ class Timing:
         written: bytes = write_streams(batches).to_pybytes()
         return written, facts
 
-    def load_time(self, timers: bytes, facts: list[Any] | None) -> TaskTime | None:
-        """Read what `dump_time` wrote; a state from before the operator was timed has no time."""
-        if not self.timed:
-            return None
-        if facts is None:
-            return TaskTime(self.operator)
+    def load(self, timers: bytes, facts: list[Any] | None) -> TaskTime | None:
+        """Read what `dump` wrote; a state from before the operator was timed has no time."""
+        if facts is None or not self.timed:
+            return self.fresh()
         return TaskTime.load(self.operator, read_streams(timers), facts, self.clock())
 
 

@@ -6,7 +6,7 @@ failure of the machine room from one of the program. In order:
 
   1. warm up: imports and kernels, so that no tuple pays for them;
   2. find the own address (that of a connection to the master), listen, keep the socket;
-  3. register, serve, until the machine ends, the driver is gone, or somebody says stop.
+  3. register, serve, until the machine ends, the driver is gone, or somebody sends stop.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import pickle
 import socket
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from meander.errors import OperatorError
+from meander.errors import EndedError, ModuleMissingError, OperatorError
 from meander.operators.base import Operator, check_operator
 from meander.protocol.edges.server import StateServer
 from meander.protocol.node.node import Node
@@ -30,29 +30,18 @@ from meander.runtime.process.gauge import RateGauge
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 from meander.runtime.process.stopwatch import CheckpointWatch
 from meander.runtime.process.warm import settle_heap, warm_up
-from meander.runtime.roles.host import EndedError, ProcessHost
+from meander.runtime.roles.host import ProcessHost
 from meander.runtime.roles.node_service import NodeService
 from meander.runtime.store.durable import DurableStore, FileStore, NoStore, StoreWorker
 from meander.runtime.store.spill import DiskSpill
 from meander.runtime.store.staged import LaidRows
 from meander.runtime.wire.credentials import LOOPBACK
-from meander_lab.baselines.restart import Vault, VaultStore
 
 log = logging.getLogger(__name__)
 
 SERVER_IDLE_S = 10.0
 """How long a state server stays that nobody needs."""
 TRACE_CHARS_MAX = 8000
-
-
-class SourceBatch(NamedTuple):
-    """What a feeder's source gives."""
-
-    offset: int
-    """Ascends; the same batch has the same offset whenever the source is read."""
-    batch: Any
-    due_s: float | None = None
-    """When its rows are due, in seconds since 1970; None: now."""
 
 
 # --------------------------------------------------------------------------- entry points
@@ -65,25 +54,28 @@ def run_node(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> Pro
         operator = load_operator(spec.operator)
         host = local_host(spec)
         server = spec.server or f"server@{host}"
-        adapter = OperatorAdapter(operator, spec.tasks)
-        adapter.output_rows_max = spec.output_rows_max
-        adapter.gated = spec.settings.checkpoint_s > 0
-        adapter.laid = LaidRows(spec.settings.staged_bytes_max, spec.settings.spill_bytes_max)
+        adapter = OperatorAdapter(
+            operator,
+            spec.tasks,
+            laid=LaidRows(spec.settings.staged_bytes_max, spec.settings.spill_bytes_max),
+            gated=spec.settings.checkpoint_s > 0,
+            output_rows_max=spec.output_rows_max,
+        )
         gauge, watch = RateGauge(adapter), CheckpointWatch()
         node = Node(
             spec.name, spec.incarnation, spec.settings, spec.generation, server, adapter,
             gauge=gauge, watch=watch,
         )  # fmt: skip
         place = ProcessHost(spec, node, host, operator.schema, adapter)
-        place.open(StoreWorker(VaultStore(_store(spec), spec.credentials)))
+        place.open(StoreWorker(_store(spec)))
         desk = NodeService(place, node, adapter, watch)
         gauge.counted = desk.counts
         try:
             return place.serve(gone)
         finally:
             facts.update(metrics=desk.measured())
-            if adapter.trace.chunks_max:
-                facts.update(adapter.trace.last_words())
+            if adapter.work.trace.chunks_max:
+                facts.update(adapter.work.trace.last_words())
             close_operator(operator)
 
     facts = dict[str, Any]()
@@ -99,18 +91,13 @@ def run_server(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> P
         server = StateServer(spec.name, spec.settings, spec.generation, instance(spec), spill)
         place = ProcessHost(spec, server, host)
         place.open(StoreWorker(NoStore()))
-        assert place.transport is not None
-        vault = Vault()
-        place.transport.answers["vault"] = vault.give
-        place.transport.puts = vault.take
-        place.transport.actions["clear vault"] = vault.clear
         needed_at = time.monotonic()
 
         def idle() -> bool:
             nonlocal needed_at
             table = server.table
             needed = table is None or any(m.server == spec.name for m in table.members.values())
-            if needed or server.held or vault.blobs:
+            if needed or server.held:
                 needed_at = time.monotonic()
             return time.monotonic() - needed_at > SERVER_IDLE_S
 
@@ -119,15 +106,11 @@ def run_server(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> P
     return _guarded(spec, body)
 
 
-def run_feeder(
-    spec: ProcessSpec,
-    source: Callable[[int], Iterable[SourceBatch]],
-    gone: Callable[[], bool] = lambda: False,
-    **options: Any,
-) -> ProcessExit:
+def run_feeder(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> ProcessExit:
     """Feed a source to its end. `source(offset)` gives the batches after an offset, -1: all."""
 
     def body() -> tuple[Reason, str]:
+        source, options = pickle.loads(spec.source)
         operator = load_operator(spec.operator)
         feeder = FeederClient.from_spec(spec, operator, host=local_host(spec), **options)
         try:
@@ -157,8 +140,10 @@ def _guarded(
         reason, detail = body()
     except OperatorError as error:
         reason, detail, trace = Reason.OPERATOR_FAILED, str(error), traceback.format_exc()
+    except ModuleMissingError as error:
+        reason, detail = Reason.MODULE_MISSING, error.module
     except EndedError as ended:
-        reason, detail, trace = ended.reason, ended.detail, ended.trace
+        reason, detail, trace = Reason(ended.reason), ended.detail, ended.trace
     except ConnectionError as error:
         reason, detail = Reason.DRIVER_LOST, str(error)
     except Exception as error:
@@ -174,12 +159,15 @@ def load_operator(pickled: bytes) -> Operator[Any]:
     """Unpickle an operator that came on a trusted channel, and prepare it.
 
     Raises:
+        ModuleMissingError: if this process lacks a module that it is made of.
         OperatorError: saying what is wrong with it.
     """
     try:
         operator = pickle.loads(pickled)
         check_operator(operator)
         operator.open()
+    except ModuleNotFoundError as error:
+        raise ModuleMissingError(error.name or str(error)) from error
     except Exception as error:
         why = f"it cannot be made in this process: {type(error).__name__}: {error}"
         raise OperatorError("the operator", 0, (0, 1), why) from error

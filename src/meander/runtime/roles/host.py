@@ -1,4 +1,4 @@
-"""A machine's place in a run: its shell, its socket, and what watches over them until the end."""
+"""The host of a machine: its shell, its socket, and what watches over them until the process ends."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from meander.errors import MeanderError, OperatorError
+from meander.errors import EndedError, OperatorError
 from meander.protocol.client import Client
 from meander.protocol.messages import MASTER, Chunks, Ending, Envelope, Event, PeerLost
 from meander.runtime.process.adapter import OperatorAdapter
@@ -17,6 +17,9 @@ from meander.runtime.process.spec import ProcessSpec, Reason
 from meander.runtime.store.durable import StoreWorker
 from meander.runtime.wire.publisher import board
 from meander.runtime.wire.transport import Transport
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 log = logging.getLogger(__name__)
 
@@ -34,14 +37,6 @@ REASONS: Final[Mapping[Ending, Reason]] = {
 }
 
 
-class EndedError(MeanderError):
-    """A machine ended otherwise than it should."""
-
-    def __init__(self, reason: Reason, detail: str, trace: str = "") -> None:
-        self.reason, self.detail, self.trace = reason, detail, trace
-        super().__init__(detail)
-
-
 class ProcessHost:
     """A machine with its shell, its socket and what watches over them."""
 
@@ -50,7 +45,7 @@ class ProcessHost:
         spec: ProcessSpec,
         machine: Client,
         host: str,
-        schema: Any = None,
+        schema: pa.Schema | None = None,
         adapter: OperatorAdapter | None = None,
     ) -> None:
         self.spec, self.machine, self.host = spec, machine, host
@@ -136,7 +131,7 @@ class ProcessHost:
             assert self.transport is not None
             where = shell.where()
             self.transport.post(self.spec.master, self.machine.farewell(why, where))
-            raise EndedError(Reason.OPERATOR_FAILED, why, where)
+            raise EndedError(Reason.OPERATOR_FAILED.value, why, where)
 
     def _ending(
         self, gone: Callable[[], bool], idle: Callable[[], bool]
@@ -159,8 +154,8 @@ class ProcessHost:
     def _ended(shell: Shell) -> tuple[Reason, str]:
         detail = shell.reason or ""
         if isinstance(shell.error, OperatorError):
-            raise EndedError(Reason.OPERATOR_FAILED, str(shell.error), shell.trace)
+            raise EndedError(Reason.OPERATOR_FAILED.value, str(shell.error), shell.trace)
         if shell.error is not None:
-            raise EndedError(Reason.CRASHED, detail, shell.trace)
+            raise EndedError(Reason.CRASHED.value, detail, shell.trace)
         assert shell.ending is not None
         return REASONS[shell.ending], detail

@@ -19,15 +19,14 @@ from meander.protocol.node.node import Node
 from meander.protocol.node.slot import Slot, TaskPhase
 from meander.runtime.clients.driver_client import free
 from meander.runtime.clients.reader import NOTHING
-from meander.runtime.process import loop_drain as quiet
 from meander.runtime.process.adapter import OperatorAdapter
+from meander.runtime.process.loop_counts import Counts, counts
 from meander.runtime.process.outputs import nothing, with_place
 from meander.runtime.process.shell import Shell
 from meander.runtime.process.stopwatch import CheckpointWatch
 from meander.runtime.roles.host import ProcessHost
 from meander.runtime.roles.output_service import OutputService
 from meander.runtime.wire.transport import Transport
-from meander_lab.baselines.restart import bequeath
 
 
 def moment(slot: Slot) -> str:
@@ -50,7 +49,6 @@ class NodeService:
         self, place: ProcessHost, node: Node, adapter: OperatorAdapter, watch: CheckpointWatch
     ) -> None:
         self.node, self.adapter, self.watch = node, adapter, watch
-        self.credentials = place.spec.credentials
         assert place.shell is not None
         assert place.transport is not None
         self.shell: Shell = place.shell
@@ -59,7 +57,6 @@ class NodeService:
         self.transport.answers["state"] = self.state
         self.transport.answers["outputs"] = self.outputs
         self.transport.answers["trace"] = self.trace
-        self.transport.actions["bequeath"] = self.bequeath
         self.transport.actions["metrics"] = self.metrics
         self.transport.actions["loop"] = self.loop
 
@@ -69,7 +66,7 @@ class NodeService:
 
         return self.shell.call(find).result(CALL_S_MAX)
 
-    def state(self, fields: Mapping[str, Any]) -> Any:
+    def state(self, fields: Mapping[str, Any]) -> flight.RecordBatchStream:
         """Give the state of tasks served here, task by task, so that none waits for all."""
         wanted = {int(task) for task in fields["tasks"]} if "tasks" in fields else None
         only_columns = bool(fields.get("columns"))
@@ -86,10 +83,10 @@ class NodeService:
         marked = found.replace_schema_metadata({b"tasks": json.dumps(told).encode()})
         return flight.RecordBatchStream(marked)
 
-    def _show(self, task: TaskId) -> tuple[bool, Any]:
+    def _show(self, task: TaskId) -> tuple[bool, pa.Table | None]:
         """Say whether a task is served here, and give its rows if it has any."""
 
-        def show(node: Node) -> tuple[bool, Any, str]:
+        def show(node: Node) -> tuple[bool, pa.Table | None, str]:
             slot = node.slots.get(task)
             if slot is None or slot.state is None or slot.phase is not TaskPhase.SERVING:
                 return False, None, ""
@@ -107,19 +104,15 @@ class NodeService:
         when = pa.DictionaryArray.from_arrays(codes, [when])
         return served, table.append_column(free("as_of", taken), when)
 
-    def bequeath(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Write every task's state into a state server's vault, for the restart baseline."""
-        return bequeath(self.shell, self._serving(), str(fields["server"]), self.credentials)
-
-    def loop(self, fields: Mapping[str, Any]) -> dict[TaskId, tuple[int, int]]:
+    def loop(self, fields: Mapping[str, Any]) -> Counts:
         """Tell how much each task has put into its loop and taken out of it."""
-        return self.shell.call(quiet.counts).result(CALL_S_MAX)
+        return self.shell.call(counts).result(CALL_S_MAX)
 
-    def outputs(self, fields: Mapping[str, Any]) -> Any:
+    def outputs(self, fields: Mapping[str, Any]) -> flight.RecordBatchStream:
         """Give outputs not yet fetched; `release` says what the caller has: {task: number}."""
         given = {int(t): int(n) for t, n in dict(fields.get("release", {})).items()}
 
-        def collect(node: Node) -> list[tuple[int, int, Any]]:
+        def collect(node: Node) -> list[tuple[int, int, pa.RecordBatch]]:
             found = []
             for task, slot in node.slots.items():
                 if slot.state is not None:
@@ -133,10 +126,10 @@ class NodeService:
         tables = [with_place(batch, task, number) for task, number, batch in found]
         return flight.RecordBatchStream(pa.concat_tables(tables) if tables else nothing())
 
-    def trace(self, fields: Mapping[str, Any]) -> Any:
+    def trace(self, fields: Mapping[str, Any]) -> flight.RecordBatchStream:
         """Give the chunks that follow the first `after`, which are forgotten."""
         after = int(fields.get("after", 0))
-        found = self.shell.call(lambda _: self.adapter.trace.take(after)).result(CALL_S_MAX)
+        found = self.shell.call(lambda _: self.adapter.work.trace.take(after)).result(CALL_S_MAX)
         return flight.RecordBatchStream(found)
 
     def metrics(self, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,7 +140,7 @@ class NodeService:
         adapter, tasks, staged = self.adapter, dict[int, Any](), 0
         for task, slot in node.slots.items():
             if slot.state is not None:
-                load = adapter.loads.get(task)
+                load = adapter.work.loads.get(task)
                 size = adapter.size(slot.state.app)
                 staged += sum(item.tally for item in slot.state.staged.values())
                 tasks[task] = [load.rows, load.busy_s, size] if load is not None else [0, 0.0, size]
@@ -164,8 +157,8 @@ class NodeService:
         """Give what is added up over nodes (`totals`); on the machine's thread, or after its end."""
         return {
             **self.counts(),
-            "latency": self.adapter.latency.dump(),
-            "waited": self.adapter.waited.dump(),
+            "latency": self.adapter.work.latency.dump(),
+            "waited": self.adapter.work.waited.dump(),
             "checkpoint": self.watch.told(self.node.checkpointer.counts),
         }
 
@@ -173,8 +166,8 @@ class NodeService:
         """Give what beats tell of it."""
         adapter, node = self.adapter, self.node
         return {
-            "rows": adapter.rows,
-            "busy_s": adapter.busy_s,
+            "rows": adapter.work.rows,
+            "busy_s": adapter.work.busy_s,
             "chunks": node.intake.applied_chunks,
             "waits": node.intake.waits,
             "reroutes": node.rerouter.rerouted,

@@ -10,25 +10,21 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import IntegerType, StringType, StructType
 
+from meander.errors import OperatorGoneError, OperatorRefusedError, UnreadError
 from meander.model import TaskId
-from meander.runtime.clients.driver_client import (
-    DeploymentInfo,
-    DriverClient,
-    OperatorGoneError,
-    OperatorRefusedError,
-    desk_of,
-    free,
-)
+from meander.runtime.clients.driver_client import DeploymentInfo, DriverClient, desk_of, free
 from meander.runtime.clients.output_reader import AGAIN_S, PATIENCE_S, OutputOwners
 from meander.spark.datasource.rows import as_spark, spark_schema
 from meander.spark.datasource.sink import seconds
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from meander.spark.datasource.format import MeanderSource
 
 TASKS_ONCE = 8
@@ -49,7 +45,7 @@ def state_columns(about: DeploymentInfo, desk: DriverClient) -> StructType:
     return found
 
 
-def _first_schema(desk: DriverClient) -> Any:
+def _first_schema(desk: DriverClient) -> pa.Schema | None:
     """Look for a task that has a state, and take its columns; None if there is none yet."""
     owners = OutputOwners.ask(desk)
     for address in owners.nodes.values():
@@ -84,11 +80,11 @@ class StateSource(DataSourceReader):
             groups.setdefault(node, []).append(task)
         return [Tasks(tasks) for tasks in groups.values()]
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read tasks from whoever has them now; ask again for those on the move.
 
         Raises:
-            OperatorRefusedError: naming tasks that could not be read in time.
+            UnreadError: naming tasks that could not be read in time.
         """
         assert isinstance(partition, Tasks)
         desk, missing = desk_of(self.address, self.credentials), set(partition.tasks)
@@ -103,14 +99,13 @@ class StateSource(DataSourceReader):
                     if table is not None:
                         yield from as_spark(table, self.schema)
             if missing and time.monotonic() > end:
-                raise OperatorRefusedError(
-                    f"tasks {sorted(missing)[:10]} cannot be read: they are on the move, or their node "
-                    "was lost with their state (see op.status())"
-                )
+                raise UnreadError("the state", tuple(sorted(missing)))
             if missing:
                 time.sleep(AGAIN_S)
 
-    def _fetch(self, node: DriverClient, tasks: list[TaskId]) -> tuple[Any, set[TaskId]]:
+    def _fetch(
+        self, node: DriverClient, tasks: list[TaskId]
+    ) -> tuple[pa.Table | None, set[TaskId]]:
         try:
             table = node.fetch({"kind": "state", "tasks": tasks})
         except (OperatorGoneError, OperatorRefusedError):

@@ -10,7 +10,7 @@ Rules
   4. A second attempt (Spark's retry after it lost an executor) leaves at once and quietly: whoever
      started the function decides whether it is started again, under a new name.
   5. Nothing is raised out of a task for what the function did: what it returned, or the end of its
-     traceback, comes back as the one row of the job. Row or exception, the caller is told once.
+     traceback, comes back as the one row of the job. Row or exception, the caller is notified once.
   6. Stopping is the function's own affair (a task cannot learn that it is being cancelled).
      Cancelling is the backstop: Spark kills the process after 2 to 4 s by default.
 
@@ -26,18 +26,18 @@ import traceback
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from meander.errors import InputError
+from meander.spark.cluster.pickling import dumps, short
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
 log = logging.getLogger(__name__)
 
-CANCELLED = "cancelled"
-"""What is told of a job that was."""
 CANCEL_S_MAX = 8.0
 """How long a cancelled job may take to end: Spark polls for 2 s, then waits 2 s, then kills."""
 CANCEL_POLL_S = 0.05
@@ -45,22 +45,34 @@ TRACE_CHARS = 4000
 """The end of a traceback that comes back with the row."""
 
 
-class Ending(NamedTuple):
+class JobOutcome(Enum):
+    """What has become of a function."""
+
+    RETURNED = "returned"
+    RAISED = "raised"
+    """Or it could not even be read where it was to run."""
+    CANCELLED = "cancelled"
+    LOST = "lost"
+    """Its process is gone, or Spark did not run it."""
+
+
+class JobEnd(NamedTuple):
     """How a function ended. Told once for every one that was started."""
 
     name: str
-    value: Any
+    outcome: JobOutcome
+    value: Any = None
     """What it returned; None if it did not."""
-    trouble: str
+    trouble: str = ""
     """Empty iff it returned: the end of its traceback, or what Spark said of its death."""
 
 
 class _Row(NamedTuple):
     """What a task sends back."""
 
+    outcome: JobOutcome
     value: Any = None
     trouble: str = ""
-    stale: bool = False
 
 
 @dataclass(slots=True)
@@ -68,7 +80,7 @@ class _Job:
     name: str
     group: str
     payload: bytes
-    told: Callable[[Ending], None]
+    told: Callable[[JobEnd], None]
     submitted: float
     done: Event = field(default_factory=Event)
     cancelled: bool = False
@@ -92,7 +104,7 @@ class SparkJobs:
         self._closed = False
         _OPEN.add(self)
 
-    def start(self, name: str, payload: bytes, told: Callable[[Ending], None]) -> None:
+    def start(self, name: str, payload: bytes, told: Callable[[JobEnd], None]) -> None:
         """Submit a job for what `pickled` gave. Returns at once; there may be no slot for it yet.
 
         Args:
@@ -112,7 +124,7 @@ class SparkJobs:
             if not closed:
                 self._jobs[name] = job
         if closed:
-            told(Ending(name, None, CANCELLED))
+            told(cancelled(name))
             return
         # A daemon thread: it blocks in Spark, and must not keep the interpreter from its end.
         Thread(target=self._run, args=(job,), daemon=True, name=job.group).start()
@@ -177,8 +189,8 @@ class SparkJobs:
             ending = self._collect(job)
         except BaseException as error:  # a job that could not run is an ending like others
             stopped = "the SparkContext was stopped" if self.context._jsc is None else ""
-            why = CANCELLED if job.cancelled else stopped or _told(error)
-            ending = Ending(job.name, None, why)
+            lost = JobEnd(job.name, JobOutcome.LOST, trouble=stopped or _told(error))
+            ending = cancelled(job.name) if job.cancelled else lost
         try:
             job.told(ending)
         except Exception:
@@ -197,15 +209,17 @@ class SparkJobs:
             if _active_tasks(self.context, job.group) == 0:
                 return
 
-    def _collect(self, job: _Job) -> Ending:
+    def _collect(self, job: _Job) -> JobEnd:
         self.context._jsc.sc().setLocalProperties(self._properties.clone())
         self.context.setJobGroup(job.group, f"meander {job.name}", interruptOnCancel=False)
         rows = self.context.parallelize([job.payload], 1).mapPartitions(_task).collect()
-        row = rows[0] if rows else _Row(trouble="the task gave no row")
-        if row.stale:
-            why = "its process or its executor was lost, and Spark's second attempt has left"
-            return Ending(job.name, None, why)
-        return Ending(job.name, row.value, row.trouble)
+        row = rows[0] if rows else _Row(JobOutcome.LOST, trouble="the task gave no row")
+        return JobEnd(job.name, *row)
+
+
+def cancelled(name: str) -> JobEnd:
+    """Tell of a job that was cancelled."""
+    return JobEnd(name, JobOutcome.CANCELLED, trouble="cancelled")
 
 
 def pickled(function: Callable[..., Any], *arguments: Any, what: str = "") -> bytes:
@@ -217,24 +231,6 @@ def pickled(function: Callable[..., Any], *arguments: Any, what: str = "") -> by
     return dumps((function, arguments), what or str(function))
 
 
-def dumps(value: object, what: str) -> bytes:
-    """Pickle as Spark pickles closures: what a script or a notebook defines goes along whole.
-
-    Raises:
-        InputError: naming `what` could not be pickled, and the cause.
-    """
-    from pyspark import cloudpickle
-
-    write: Any = cloudpickle.dumps
-    try:
-        return bytes(write(value))
-    except Exception as error:  # cloudpickle lets through whatever the object's own code raises
-        raise InputError(
-            f"{what} cannot be sent to Spark's executors: {_short(error)}. Keep files, connections, "
-            "locks and sessions out of it and make them where it runs (`open`)"
-        ) from error
-
-
 def _task(payloads: Any) -> Any:
     """Run the function. This is the whole life of the Spark task."""
     from pyspark import TaskContext, cloudpickle
@@ -242,27 +238,24 @@ def _task(payloads: Any) -> Any:
     context = TaskContext.get()
     assert context is not None, "this runs in a Spark task"
     if context.attemptNumber() > 0:
-        return [_Row(stale=True)]
+        why = "its process or its executor was lost, and Spark's second attempt has left"
+        return [_Row(JobOutcome.LOST, trouble=why)]
     try:
         function, arguments = cloudpickle.loads(next(iter(payloads)))
     except Exception as error:
-        return [_Row(trouble=f"cannot be read on the executor: {_advice(error)}")]
+        why = f"cannot be read on the executor: {_advice(error)}"
+        return [_Row(JobOutcome.RAISED, trouble=why)]
     try:
-        return [_Row(function(*arguments))]
+        return [_Row(JobOutcome.RETURNED, function(*arguments))]
     except BaseException:  # SystemExit too: a dead worker would be retried
-        return [_Row(trouble=traceback.format_exc()[-TRACE_CHARS:])]
+        return [_Row(JobOutcome.RAISED, trouble=traceback.format_exc()[-TRACE_CHARS:])]
 
 
 def _advice(error: Exception) -> str:
     """Say what to do about a class that only the driver can import."""
     if isinstance(error, ModuleNotFoundError):
         return f"{error}. Send the module along: spark.sparkContext.addPyFile('{error.name}.py')"
-    return _short(error)
-
-
-def _short(error: BaseException) -> str:
-    first = (str(error).splitlines() or [""])[0]
-    return f"{type(error).__name__}: {first}"
+    return short(error)
 
 
 def _told(error: BaseException) -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from meander.cli.forecast import tell
 from meander.errors import InputError
 from meander.model import Workload
 from meander.planning.ahead.cvi import Effort
@@ -38,19 +38,41 @@ LIGHT = Effort(candidates=300, rounds=3, columns=100, pairs=500, chains=24, step
 """For choosing the label: the order of the labels needs fewer candidates than the forecast."""
 
 
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """What is replayed, and how."""
+
+    tau: str
+    gamma: float
+    alpha: float
+    slot_hours: int
+    train_until: str | None
+    test_until: str | None
+    window: int
+    """Weights are means over so many slots before a migration; 0: fixed weights."""
+    refresh: int
+    migrations_max: int | None
+    method: Method
+    forecasts: Path | None
+    """Where forecasts are kept."""
+    rings: int
+    hindsight_rounds: int
+    seed: int
+
+
 class TestSpan:
     """A trace with the weights of its slots, cut into training and test."""
 
-    def __init__(self, trace: Trace, profile: Profile, args: argparse.Namespace) -> None:
-        self.trace, self.window, self.tasks = trace, args.window, profile.tasks
+    def __init__(self, trace: Trace, profile: Profile, wish: EvaluationOptions) -> None:
+        self.trace, self.window, self.tasks = trace, wish.window, profile.tasks
         loads = list(profile.workloads())
         self.work = np.cumsum([np.zeros(self.tasks, np.int64), *(x.work for x in loads)], axis=0)
         self.size = np.stack([x.size for x in loads])
         self.profile_slots = profile.slots
-        self.split = self._split(args.train_until)
-        last = len(trace.slots) if args.test_until is None else _at(trace, args.test_until)
+        self.split = self._split(wish.train_until)
+        last = len(trace.slots) if wish.test_until is None else _at(trace, wish.test_until)
         last = min(last, int(np.searchsorted(trace.slots, profile.slots[-1], side="right")))
-        self.steps = self.migrations(self.split, last)[: args.migrations_max]
+        self.steps = self.migrations(self.split, last)[: wish.migrations_max]
         if not self.steps:
             raise InputError("the test span has no migration within the profile: take a longer one")
 
@@ -84,8 +106,7 @@ class TestSpan:
 
     def hours(self, start: int, stop: int) -> list[int]:
         """Give the hours of the day of some slots."""
-        some = self.trace.slots[start:stop].astype("datetime64[h]").astype(int) % 24
-        return [int(hour) for hour in some]
+        return self.trace.hours()[start:stop]
 
     def first(self, k: int) -> tuple[Workload, int]:
         """Give weights and nodes just before slot k."""
@@ -109,8 +130,10 @@ def _at(trace: Trace, moment: str) -> int:
 class Evaluation:
     """Replays policies, one after the other, and keeps what they did."""
 
-    def __init__(self, span: TestSpan, args: argparse.Namespace) -> None:
-        self.span, self.args = span, args
+    def __init__(
+        self, span: TestSpan, wish: EvaluationOptions, tell: Callable[[str], None]
+    ) -> None:
+        self.span, self.wish, self._tell = span, wish, tell
         self.replays: dict[str, Replay] = {}
         self.pools: dict[int, Any] = {}
         self.seconds: dict[str, float] = {}
@@ -121,24 +144,24 @@ class Evaluation:
 
     def replay(self, name: str) -> None:
         """Replay one policy."""
-        span, args = self.span, self.args
+        span, wish = self.span, self.wish
         first = span.first(span.split)
         if name == "consistent-hash":
-            done = replay_rings(span.steps, args.tau, self.clock, first, range(args.rings))
+            done = replay_rings(span.steps, wish.tau, self.clock, first, range(wish.rings))
         elif name == "oms":
             done = replay_clairvoyant(
-                span.steps, args.tau, first, list(self.replays.values()),
-                np.random.default_rng(args.seed), rounds=args.hindsight_rounds, pools=self.pools,
+                span.steps, wish.tau, first, list(self.replays.values()),
+                np.random.default_rng(wish.seed), rounds=wish.hindsight_rounds, pools=self.pools,
             )  # fmt: skip
         elif name.startswith("mtm"):
             done = self._mtm(name)
         elif name == "foresight":
-            knows = Foresight([s.nodes for s in span.steps], np.random.default_rng(args.seed))
-            done = replay(knows, span.steps, args.tau, self.clock, first)
+            knows = Foresight([s.nodes for s in span.steps], np.random.default_rng(wish.seed))
+            done = replay(knows, span.steps, wish.tau, self.clock, first)
         else:
-            done = replay(ByName(name), span.steps, args.tau, self.clock, first)
+            done = replay(ByName(name), span.steps, wish.tau, self.clock, first)
         self.replays[name] = done
-        tell(f"{name}: {done.cost.mean():.3%} of all state a migration")
+        self._tell(f"{name}: {done.cost.mean():.3%} of all state a migration")
 
     def _mtm(self, name: str) -> Replay:
         kind = name.partition(":")[2] or self.choose()
@@ -157,30 +180,30 @@ class Evaluation:
         for part in found.model.family.sets:
             rows = [self.pools[part.nodes]] if part.nodes in self.pools else []
             self.pools[part.nodes] = np.unique(np.concatenate([*rows, part.ends]), axis=0)
-        contender = ByForecast(found, self.args.refresh)
-        return replay(contender, self.span.steps, self.args.tau, self.clock, first)
+        contender = ByForecast(found, self.wish.refresh)
+        return replay(contender, self.span.steps, self.wish.tau, self.clock, first)
 
     def forecast(self, kind: str, stop: int, effort: Effort | None) -> Forecast:
         """Make a forecast from what is known at slot `stop`, or take the one that was kept."""
-        began, args = self.clock(), self.args
-        mtm, load = self.span.mtm(kind, stop, args.alpha, args.slot_hours), self.span.weights(stop)
-        method: Method = "candidates" if effort else args.method
-        wanted = {"method": method, "seed": args.seed, "light": effort is not None}
+        began, wish = self.clock(), self.wish
+        mtm, load = self.span.mtm(kind, stop, wish.alpha, wish.slot_hours), self.span.weights(stop)
+        method: Method = "candidates" if effort else wish.method
+        wanted = {"method": method, "seed": wish.seed, "light": effort is not None}
         path = None
-        if args.forecasts:
-            args.forecasts.mkdir(parents=True, exist_ok=True)
-            name = f"{kind}-{load.tasks}-{args.tau}-{args.gamma}-{stop}".replace("/", "_")
-            path = args.forecasts / f"{name}{'-light' if effort else ''}.forecast"
+        if wish.forecasts:
+            wish.forecasts.mkdir(parents=True, exist_ok=True)
+            name = f"{kind}-{load.tasks}-{wish.tau}-{wish.gamma}-{stop}".replace("/", "_")
+            path = wish.forecasts / f"{name}{'-light' if effort else ''}.forecast"
             if path.exists():
                 kept = read_forecast(path)
                 same = kept.source == wanted and kept.mtm.to_json() == mtm.to_json()
                 if same and digest(kept.workload) == digest(load):
                     self.last_seconds = 0.0
-                    return kept if kept.trial else tried(kept, args.seed)
+                    return kept if kept.trial else tried(kept, wish.seed)
         found = make_forecast(
-            load, mtm, args.tau, args.gamma, args.seed, method=method, effort=effort, source=wanted
+            load, mtm, wish.tau, wish.gamma, wish.seed, method=method, effort=effort, source=wanted
         )
-        found = tried(found, args.seed)
+        found = tried(found, wish.seed)
         self.last_seconds = self.clock() - began
         if path:
             write_forecast(found, path)
@@ -197,15 +220,15 @@ class Evaluation:
         begin = max(int(np.searchsorted(self.span.trace.slots, self.span.profile_slots[0])), 1)
         middle = begin + 2 * (stop - begin) // 3
         steps, first = self.span.migrations(middle, stop), self.span.first(middle)
-        means = {"ssm": replay(ByName("ssm"), steps, self.args.tau, self.clock, first).cost.mean()}
+        means = {"ssm": replay(ByName("ssm"), steps, self.wish.tau, self.clock, first).cost.mean()}
         for kind in KINDS:
             found = replace(self.forecast(kind, middle, LIGHT), trial=None)  # this is its trial
-            done = replay(ByForecast(found), steps, self.args.tau, self.clock, first)
+            done = replay(ByForecast(found), steps, self.wish.tau, self.clock, first)
             means[kind] = done.cost.mean()
         self.chosen = min(means, key=lambda kind: means[kind])
         told = ", ".join(f"{kind} {mean:.3%}" for kind, mean in means.items())
         self.notes.append(f"held out of the training span: {told}; chosen: {self.chosen}")
-        tell(self.notes[-1])
+        self._tell(self.notes[-1])
         return self.chosen
 
     def _note_unknown(self, mtm: Mtm) -> None:

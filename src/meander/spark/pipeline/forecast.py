@@ -12,6 +12,8 @@ package, or compile them once.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -118,3 +120,15 @@ class _Task:
         mine = Choices(its.cost.copy(), its.choice.copy(), its.floor.copy(), its.first)
         seen = improve(self.model.value, self.frontier.value, block.rows, block.wanted, mine)
         return Answer(block.start, mine.cost, mine.choice, mine.floor, seen)
+
+
+@contextmanager
+def spreading(master: str | None) -> Iterator[Spread]:
+    """Give a `Spread` on a session of its own."""
+    from meander.spark.cluster.session import local
+
+    spread = Spread(local(master))
+    try:
+        yield spread
+    finally:
+        spread.close()

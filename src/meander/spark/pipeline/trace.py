@@ -109,6 +109,11 @@ class Trace:
             for k in changed
         )
 
+    def hours(self) -> list[int]:
+        """Give the hour of the day (UTC) of every slot."""
+        hours: list[int] = (self.slots.astype("datetime64[h]").astype(int) % 24).tolist()
+        return hours
+
     def between(self, since: str | datetime, until: str | datetime) -> Trace:
         """Give the part of the trace whose slots start in `[since, until)`.
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from meander.model import TaskId
 from meander.operators.base import Context, Operator
-from meander.testing.check import Checked
-from meander.testing.check_plain import ASPECTS, Plain, record_batches
-from meander.testing.check_rows import by_key, over_the_wire
-from meander.testing.check_run import Run, Seen, Step, cut_by, joined
+from meander.testing.rules.listed import Checked
+from meander.testing.rules.plain import ASPECTS, Plain, record_batches
+from meander.testing.rules.rows import by_key, over_the_wire
+from meander.testing.rules.script import ScriptRun, ScriptStep, Seen, cut_by, joined
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MOMENTS_MAX = 6
 """So many moments, spread over the rows, are tried as the only one at which tasks move."""
@@ -19,7 +22,7 @@ PIECES = 64
 PIECE_ROWS = 3
 """Of a state that is divisible."""
 
-After = Callable[[Run, int], None]
+After = Callable[[ScriptRun, int], None]
 """What is done behind a step: with the run, and the step's place in the script."""
 
 
@@ -37,7 +40,7 @@ class Check(Plain):
         return self.summary(versions)
 
     def replay(
-        self, rule: str, run: Run, after: After = lambda run, at: None, *, look: bool = True
+        self, rule: str, run: ScriptRun, after: After = lambda run, at: None, *, look: bool = True
     ) -> None:
         """Take the steps of the script with another run, and compare every task behind each.
 
@@ -57,7 +60,7 @@ class Check(Plain):
 
     def check_unseen(self) -> None:
         """`dump` changes nothing: run without any, and look at the end."""
-        self.replay("dump", Run(self.copy(), self.tasks), look=False)
+        self.replay("dump", ScriptRun(self.copy(), self.tasks), look=False)
 
     def check_moves(self) -> None:
         """Move all tasks, behind every step and once only; to the same operator, and to a fresh one."""
@@ -68,7 +71,7 @@ class Check(Plain):
                 self._moved(rule, moments)
 
     def _moved(self, rule: str, moments: set[int]) -> None:
-        def move(run: Run, at: int) -> None:
+        def move(run: ScriptRun, at: int) -> None:
             if at not in moments:
                 return
             step, there = self.script[at], self.copy() if rule == "state" else run.operator
@@ -84,12 +87,12 @@ class Check(Plain):
                 expected = self.plain[at][number]
                 self.compare(rule, step, number, expected, found, ["timers", "state"])
 
-        self.replay(rule, Run(self.copy(), self.tasks), move)
+        self.replay(rule, ScriptRun(self.copy(), self.tasks), move)
 
     def check_apart(self) -> None:
         """Run each task alone, by `process`."""
         for number in range(self.tasks):
-            self.replay("apart", Run(self.copy(), self.tasks, only=number))
+            self.replay("apart", ScriptRun(self.copy(), self.tasks, only=number))
 
     def check_cuts(self) -> None:
         """Cut rows smaller; join and cut them elsewhere, if neither time nor loops forbid it."""
@@ -102,8 +105,8 @@ class Check(Plain):
             for size in {whole[0].rows.num_rows, max(1, rows * 2 // 3)}:
                 self._cut(whole, size)
 
-    def _cut(self, script: list[Step], size: int) -> None:
-        run, pieces = Run(self.copy(), self.tasks), len(self.script) // len(script)
+    def _cut(self, script: list[ScriptStep], size: int) -> None:
+        run, pieces = ScriptRun(self.copy(), self.tasks), len(self.script) // len(script)
         told: dict[TaskId, list[Context]] = {number: [] for number in run.here}
         for at, step in enumerate(script):
             with self.rule("cuts", step, None):
@@ -124,7 +127,7 @@ class Check(Plain):
 
     def check_changes(self) -> bool:
         """Keep copies up to date by changes, behind every step or every third; then go on with them."""
-        operator, run = self.operator, Run(self.copy(), 1)
+        operator, run = self.operator, ScriptRun(self.copy(), 1)
         if run.operator.seal(run.here[0].state) is None:
             return False
         self._changed(every=1, pieces=operator.divisible)
@@ -135,7 +138,7 @@ class Check(Plain):
         copies: dict[TaskId, tuple[Any, int]] = {}
         half = len(self.script) // 2
 
-        def follow(run: Run, at: int) -> None:
+        def follow(run: ScriptRun, at: int) -> None:
             step, operator = self.script[at], run.operator
             for number, task in run.here.items() if at <= half else ():
                 with self.rule("changes", step, number):
@@ -157,11 +160,15 @@ class Check(Plain):
                 if at == half:  # the other half is left to the copy
                     task.state = copy
 
-        self.replay("changes", Run(self.copy(), self.tasks), follow)
+        self.replay("changes", ScriptRun(self.copy(), self.tasks), follow)
 
 
 def _caught_up(
-    operator: Operator[Any], copy: Any, batches: list[Any], context: Context, pieces: bool
+    operator: Operator[Any],
+    copy: Any,
+    batches: list[pa.RecordBatch],
+    context: Context,
+    pieces: bool,
 ) -> Any:
     """Bring a copy (None: there is none) up to date, in pieces if so wanted."""
     batches = over_the_wire(batches)

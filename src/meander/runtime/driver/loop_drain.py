@@ -14,37 +14,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from meander.errors import MeanderError
-from meander.model import TaskId
-from meander.protocol.messages import loop_task
-from meander.protocol.node.node import Node
-from meander.protocol.node.slot import TaskPhase
+from meander.errors import NotQuietError
+from meander.runtime.process.loop_counts import Counts
 
 if TYPE_CHECKING:
     from meander.runtime.driver.driver import Driver
 
 LOOK_S = 0.05
 """Between two looks."""
-
-Counts: TypeAlias = dict[TaskId, tuple[int, int]]
-"""Chunks put into the loop and taken out of it, by task."""
-
-
-class NotQuietError(MeanderError):
-    """Something is still on its way."""
-
-
-def counts(node: Node) -> Counts:
-    """Tell how much the tasks that a node serves have put into the loop, and taken."""
-    found: Counts = {}
-    for task, slot in node.slots.items():
-        if slot.phase is TaskPhase.SERVING and slot.state is not None:
-            positions = slot.state.positions.items()
-            taken = sum(p.number for feeder, p in positions if loop_task(feeder) is not None)
-            found[task] = slot.state.emitted, taken
-    return found
 
 
 def look(driver: Driver) -> Counts | None:
@@ -85,8 +64,6 @@ def drain(driver: Driver, timeout_s: float) -> None:
         driver.check()
         if time.monotonic() > end:
             left = "tasks are on the move" if now is None else f"{on_its_way(now)} chunks"
-            raise NotQuietError(
-                f"the loop is not empty after {timeout_s:.0f} s ({left}): are all feeders flushed?"
-            )
+            raise NotQuietError(timeout_s, left)
         before = now
         time.sleep(LOOK_S)

@@ -21,25 +21,25 @@ from meander.errors import InputError
 from meander.model import TaskId
 from meander.operators.base import Context, Operator
 from meander.operators.split import split
-from meander.operators.timers import Timer, Timers
-from meander.testing.check_rows import Kept, Row, by_key, in_order, over_the_wire, rows_of
+from meander.operators.timers import Key, Timer, Timers
+from meander.testing.rules.rows import KeptRows, Row, by_key, in_order, over_the_wire, rows_of
 
 START_US = 1_700_000_000_000_000
 """The clock at the first batch; a second passes with each."""
 AHEAD_US = (60_000_000, 3_600_000_000, 86_400_000_000, 31_536_000_000_000)
 """Steps of time behind the last batch, so that timers are heard: a minute, an hour, a day, a year."""
 
-Cut = Callable[[Any], Iterable[Any]]
+Cut = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]]
 """Gives the pieces of a batch."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ScriptStep:
     """Rows for the operator, and what is known of time behind them."""
 
     batch: int
     """Which of the given batches it belongs to; their number behind the last."""
-    rows: Any
+    rows: pa.RecordBatch
     now_us: int
     watermark_us: int
 
@@ -50,7 +50,7 @@ class Seen:
 
     emitted: list[Row] = field(default_factory=list)
     fed: list[Row] = field(default_factory=list)
-    timers: list[tuple[Any, int, bool]] = field(default_factory=list)
+    timers: list[tuple[Key, int, bool]] = field(default_factory=list)
     state: list[Row] = field(default_factory=list)
     """Its dump, and what people are shown of it."""
 
@@ -65,7 +65,7 @@ class Task:
         self.state: Any = None
 
 
-class Run:
+class ScriptRun:
     """Some tasks of an operator, all at one node."""
 
     def __init__(
@@ -79,7 +79,7 @@ class Run:
         self.operator, self.tasks, self.only, self.watch = operator, tasks, only, watch
         self.now_us, self.watermark_us = START_US, 0
         self.here: dict[TaskId, Task] = {}
-        self.kept: list[tuple[str, int, TaskId, Kept]] = []
+        self.kept: list[tuple[str, int, TaskId, KeptRows]] = []
         """What must not change any more: rule, batch, task, and how it looked. Filled if it watches."""
         for number in range(tasks) if only is None else [only]:
             task = self.here[number] = Task(number, Timers(), Timers())
@@ -95,7 +95,7 @@ class Run:
                 context.event_timers = task.event_timers
         return context
 
-    def take(self, step: Step, cut: Cut = lambda rows: [rows]) -> dict[TaskId, list[Context]]:
+    def take(self, step: ScriptStep, cut: Cut = lambda rows: [rows]) -> dict[TaskId, list[Context]]:
         """Take in rows, then hear of time; give the contexts of all calls, by task.
 
         Raises:
@@ -116,21 +116,21 @@ class Run:
                     calls[task.number].append(context)
         return calls
 
-    def _process(self, step: Step, rows: Any) -> list[Context]:
+    def _process(self, step: ScriptStep, rows: pa.RecordBatch) -> list[Context]:
         parts = split(rows, self.operator.keys, self.tasks)
         if self.only is not None:
             return [self._process_alone(part) for task, part in parts if task == self.only]
         tasks = [self.here[int(number)] for number in parts.tasks]
         contexts, states = [self.context(task) for task in tasks], [task.state for task in tasks]
         if self.watch:
-            self.kept.append(("input", step.batch, tasks[0].number, Kept([parts.batch])))
+            self.kept.append(("input", step.batch, tasks[0].number, KeptRows([parts.batch])))
         try:
             self.operator.process_groups(states, parts.bounds, parts.batch, contexts, parts.hashes)
         except Exception as error:
             raise self.operator.failure(contexts[0], (0, rows.num_rows), error) from error
         return contexts
 
-    def _process_alone(self, rows: Any) -> Context:
+    def _process_alone(self, rows: pa.RecordBatch) -> Context:
         (task,) = self.here.values()
         context = self.context(task)
         process: Callable[..., object] = self.operator.process
@@ -176,19 +176,19 @@ class Run:
         task.state = to.load(dumped, self.context(task))
 
 
-def steps_of(operator: Operator[Any], batches: Sequence[Any]) -> Iterator[Step]:
+def steps_of(operator: Operator[Any], batches: Sequence[pa.RecordBatch]) -> Iterator[ScriptStep]:
     """Give a step per batch, and some behind them in which only time passes."""
     now_us, watermark_us = START_US, 0
     for number, rows in enumerate(batches):
         watermark_us = max(watermark_us, _latest_us(operator, rows))
-        yield Step(number, rows, now_us, watermark_us)
+        yield ScriptStep(number, rows, now_us, watermark_us)
         now_us += 1_000_000
     for ahead_us in AHEAD_US if operator.timed else ():
         mark_us = watermark_us + ahead_us if watermark_us else 0
-        yield Step(len(batches), batches[-1].slice(0, 0), now_us + ahead_us, mark_us)
+        yield ScriptStep(len(batches), batches[-1].slice(0, 0), now_us + ahead_us, mark_us)
 
 
-def _latest_us(operator: Operator[Any], rows: Any) -> int:
+def _latest_us(operator: Operator[Any], rows: pa.RecordBatch) -> int:
     if operator.event_time is None or not rows.num_rows:
         return 0
     column = rows.column(operator.event_time)
@@ -197,7 +197,9 @@ def _latest_us(operator: Operator[Any], rows: Any) -> int:
     return 0 if latest is None else int(latest - operator.delay_s * 1e6)
 
 
-def conform(operator: Operator[Any], batches: Iterable[Any]) -> list[Any]:
+def conform(
+    operator: Operator[Any], batches: Iterable[pa.RecordBatch | pa.Table]
+) -> list[pa.RecordBatch]:
     """Give the batches with the columns and types that the operator's schema names.
 
     Raises:
@@ -218,7 +220,7 @@ def conform(operator: Operator[Any], batches: Iterable[Any]) -> list[Any]:
     return found
 
 
-def _whole(table: Any, schema: Any) -> Any:
+def _whole(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
     parts = table.to_batches()
     return pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], schema=schema)
 
@@ -226,11 +228,11 @@ def _whole(table: Any, schema: Any) -> Any:
 class _Pickler(pickle.Pickler):
     """Takes classes and functions as they are: Spark sends code along, wherever it was defined."""
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
-        self.code: list[Any] = []
+        self.code: list[type | FunctionType] = []
 
-    def persistent_id(self, obj: Any) -> int | None:
+    def persistent_id(self, obj: object) -> int | None:
         if not isinstance(obj, type | FunctionType):
             return None
         self.code.append(obj)
@@ -238,11 +240,11 @@ class _Pickler(pickle.Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: Any, code: list[Any]) -> None:
+    def __init__(self, file: io.BytesIO, code: list[type | FunctionType]) -> None:
         super().__init__(file)
         self.code = code
 
-    def persistent_load(self, pid: Any) -> Any:
+    def persistent_load(self, pid: int) -> type | FunctionType:
         return self.code[pid]
 
 
@@ -260,15 +262,15 @@ def copy_of(operator: Operator[Any]) -> Operator[Any]:
 def cut_by(rows_max: int) -> Cut:
     """Cut batches into pieces of so many rows."""
 
-    def cut(rows: Any) -> Iterator[Any]:
+    def cut(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         for at in range(0, rows.num_rows, rows_max):
             yield rows.slice(at, rows_max)
 
     return cut
 
 
-def joined(steps: Sequence[Step]) -> list[Step]:
+def joined(steps: Sequence[ScriptStep]) -> list[ScriptStep]:
     """Make one step of all."""
     last = steps[-1]
     rows = pa.concat_batches([step.rows for step in steps])
-    return [Step(last.batch, rows, last.now_us, last.watermark_us)]
+    return [ScriptStep(last.batch, rows, last.now_us, last.watermark_us)]

@@ -15,9 +15,9 @@ import pyarrow as pa
 from meander.errors import InputError, OperatorRuleError
 from meander.model import TaskId
 from meander.operators.base import Context, Operator, check_operator
-from meander.testing.check import RULES, Checked
-from meander.testing.check_rows import Kept, alike, short
-from meander.testing.check_run import Run, Seen, Step, conform, copy_of, steps_of
+from meander.testing.rules.listed import RULES, Checked
+from meander.testing.rules.rows import KeptRows, alike, short
+from meander.testing.rules.script import ScriptRun, ScriptStep, Seen, conform, copy_of, steps_of
 
 LOOPS_MAX = 100
 """A batch may be fed back so many times."""
@@ -31,17 +31,21 @@ class Plain:
     """An operator, its rows, and what a plain run of them shows."""
 
     def __init__(
-        self, operator: Operator[Any], batches: Iterable[Any], tasks: int, same_outputs: bool
+        self,
+        operator: Operator[Any],
+        batches: Iterable[pa.RecordBatch | pa.Table],
+        tasks: int,
+        same_outputs: bool,
     ) -> None:
         check_operator(operator)
         if tasks < 1:
             raise InputError(f"an operator has at least one task, not {tasks}")
         self.operator, self.tasks, self.same_outputs = operator, tasks, same_outputs
         self.batches = conform(operator, batches)
-        self.script: list[Step] = []
+        self.script: list[ScriptStep] = []
         self.plain: list[dict[TaskId, Seen]] = []
         """Per step of the script: what each task shows."""
-        self.schema: Any = None
+        self.schema: pa.Schema | None = None
         """Of dumps; None before there was one with rows."""
 
     def copy(self) -> Operator[Any]:
@@ -53,7 +57,7 @@ class Plain:
 
     def check_plain(self) -> None:
         """Run the rows as they are given, and write the script; see types, sizes and what changes."""
-        run = Run(self.copy(), self.tasks, watch=True)
+        run = ScriptRun(self.copy(), self.tasks, watch=True)
         sizes = [(0, self._size(run, 0, 0), 0)]
         for step in steps_of(run.operator, self.batches):
             fed = self._plain_step(run, step, sizes)
@@ -61,7 +65,7 @@ class Plain:
                 if not fed:
                     break
                 rows = pa.concat_batches([b.select(self.operator.schema.names) for b in fed])
-                again = Step(step.batch, rows, step.now_us, step.watermark_us)
+                again = ScriptStep(step.batch, rows, step.now_us, step.watermark_us)
                 fed = self._plain_step(run, again, sizes)
             if fed:
                 raise InputError(f"batch {step.batch} is fed back more than {LOOPS_MAX} times")
@@ -69,8 +73,10 @@ class Plain:
         self._check_growth(sizes)
         run.operator.close()
 
-    def _plain_step(self, run: Run, step: Step, sizes: list[tuple[int, int, TaskId]]) -> list[Any]:
-        calls, shown, fed = run.take(step), dict[TaskId, Seen](), list[Any]()
+    def _plain_step(
+        self, run: ScriptRun, step: ScriptStep, sizes: list[tuple[int, int, TaskId]]
+    ) -> list[pa.RecordBatch]:
+        calls, shown, fed = run.take(step), dict[TaskId, Seen](), list[pa.RecordBatch]()
         for number, contexts in calls.items():
             self._check_calls(step, contexts)
             fed += [b for context in contexts for b in context.fed if b.num_rows]
@@ -78,8 +84,8 @@ class Plain:
                 dumped = run.operator.dump(run.here[number].state)
                 run.timers_of(run.here[number])
             self._check_dump(step, number, dumped)
-            run.kept += [("fixed", step.batch, number, Kept(c.emitted)) for c in contexts]
-            run.kept.append(("fixed", step.batch, number, Kept(dumped)))
+            run.kept += [("fixed", step.batch, number, KeptRows(c.emitted)) for c in contexts]
+            run.kept.append(("fixed", step.batch, number, KeptRows(dumped)))
             sizes.append(
                 (sum(b.nbytes for b in dumped), self._size(run, step.batch, number), number)
             )
@@ -90,7 +96,7 @@ class Plain:
 
     # ------------------------------------------------------------------ single results
 
-    def _check_calls(self, step: Step, contexts: list[Context]) -> None:
+    def _check_calls(self, step: ScriptStep, contexts: list[Context]) -> None:
         schema, output = self.operator.schema, self.operator.output_schema
         for context in contexts:
             with self.rule("types", step, context.task):
@@ -101,7 +107,7 @@ class Plain:
                 for batch in context.fed:
                     _fits("feed", batch.select(schema.names).schema, schema)
 
-    def _check_dump(self, step: Step, task: TaskId, dumped: Any) -> None:
+    def _check_dump(self, step: ScriptStep, task: TaskId, dumped: list[pa.RecordBatch]) -> None:
         with self.rule("types", step, task):
             record_batches("dump", dumped)
             named = getattr(self.operator, "dump_schema", None)
@@ -110,7 +116,7 @@ class Plain:
                     self.schema = self.schema or named or batch.schema
                     _fits("dump", batch.schema, self.schema)
 
-    def _size(self, run: Run, batch: int, task: TaskId) -> int:
+    def _size(self, run: ScriptRun, batch: int, task: TaskId) -> int:
         size = run.operator.size(run.here[task].state)
         if type(size) is not int or size < 0:
             self.fail("size", batch, task, "an int of at least 0", repr(size))
@@ -123,7 +129,7 @@ class Plain:
             found = f"{large} for one whose dump has {most}"
             self.fail("size", len(self.batches) - 1, task, expected, found)
 
-    def check_kept(self, run: Run) -> None:
+    def check_kept(self, run: ScriptRun) -> None:
         """Refuse what has changed since the operator gave it, or was given it."""
         for rule, batch, task, kept in run.kept:
             if changed := kept.changed():
@@ -135,7 +141,7 @@ class Plain:
     def compare(
         self,
         rule: str,
-        step: Step,
+        step: ScriptStep,
         task: TaskId,
         expected: Seen,
         found: Seen,
@@ -164,7 +170,7 @@ class Plain:
         raise OperatorRuleError(name, rule, RULES[rule], at, task, expected, found) from cause
 
     @contextmanager
-    def rule(self, rule: str, step: Step, task: TaskId | None) -> Iterator[None]:
+    def rule(self, rule: str, step: ScriptStep, task: TaskId | None) -> Iterator[None]:
         """Take what the operator's code raises as a breach of a rule."""
         try:
             yield
@@ -192,7 +198,7 @@ class Plain:
         )
 
 
-def record_batches(what: str, batches: Any) -> None:
+def record_batches(what: str, batches: object) -> None:
     """Refuse what is no list of record batches."""
     if not isinstance(batches, list):
         raise TypeError(f"{what} gives a {type(batches).__name__}, not a list of record batches")
@@ -201,7 +207,7 @@ def record_batches(what: str, batches: Any) -> None:
             raise TypeError(f"{what} gives a {type(batch).__name__}, not a record batch")
 
 
-def _fits(what: str, schema: Any, wanted: Any) -> None:
+def _fits(what: str, schema: pa.Schema, wanted: pa.Schema) -> None:
     given, named = ([f"{f.name} {f.type}" for f in s] for s in (schema, wanted))
     if given != named:
         raise TypeError(f"{what} gives the columns {', '.join(given)}, not {', '.join(named)}")

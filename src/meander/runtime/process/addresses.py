@@ -1,0 +1,42 @@
+"""Where a machine's peers listen: the master knows who has registered, all others have its table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meander.protocol.client import Client
+from meander.protocol.machine import Machine
+from meander.protocol.master.master import Master
+from meander.protocol.messages import MASTER, Envelope
+
+
+class AddressBook:
+    """The addresses that one machine knows."""
+
+    def __init__(self, machine: Machine, master: str | None) -> None:
+        """Take whose it is, and where the master listens; None in the master itself."""
+        self.machine, self.master = machine, master
+        self._table: Any = None
+
+    def of(self, envelope: Envelope) -> str | None:
+        """Tell where a message is to go; None: nobody is there to have it."""
+        to, machine = envelope.to, self.machine
+        if to == MASTER:
+            return self.master
+        if not isinstance(machine, Master):
+            return self._table.addresses.get(to) if self._table is not None else None
+        peer = machine.membership.peers.get(to)
+        if peer is None:
+            return None
+        if envelope.to_incarnation == peer.incarnation - 1:
+            return peer.former or None
+        return peer.address or None if envelope.to_incarnation in (0, peer.incarnation) else None
+
+    def news(self) -> set[str] | None:
+        """Take over a new table: give whom it names, all to be dialled; None: it is still the same."""
+        table = self.machine.table if isinstance(self.machine, Client) else None
+        if table is None or table is self._table:
+            return None
+        self._table = table
+        assert self.master is not None
+        return {self.master, *(a for p, a in table.addresses.items() if p != self.machine.me)}

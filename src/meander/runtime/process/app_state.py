@@ -1,0 +1,42 @@
+"""What a machine keeps for a task: the operator's state, what the task knows of time, its outputs."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+from meander.model import TaskId
+from meander.protocol.messages import FeederId
+from meander.runtime.process.outputs import Outputs
+from meander.runtime.process.watermarks import TaskTime
+
+
+class AppState:
+    """One task's."""
+
+    __slots__ = ("outputs", "state", "task", "time")
+
+    def __init__(
+        self, task: TaskId, state: Any, outputs: Outputs, time: TaskTime | None = None
+    ) -> None:
+        self.task = task
+        self.state = state
+        self.outputs = outputs
+        """What nobody has fetched yet."""
+        self.time = time
+        """None iff the operator is not timed."""
+
+
+class Sealed(NamedTuple):
+    """How far a task was when a record of it was made."""
+
+    version: int | None
+    """Of the operator's state; None: it keeps no versions, so nothing can build on the record."""
+    outputs: int
+    """The number of the last output."""
+
+    def __bool__(self) -> bool:
+        return self.version is not None
+
+
+Watermarks: TypeAlias = dict[TaskId, tuple[AppState, list[tuple[FeederId, int]]]]
+"""By task: what feeders said, in order."""

@@ -1,0 +1,41 @@
+"""How long outputs are kept: until somebody has fetched them, or there are too many (`outputs`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from meander.errors import StateError
+from meander.operators.base import Operator
+from meander.runtime.process.app_state import AppState, Sealed
+from meander.runtime.process.outputs import ROWS_MAX
+
+
+class OutputKeeper:
+    """Takes what tasks emit."""
+
+    def __init__(
+        self, operator: Operator[Any], *, gated: bool = False, rows_max: int = ROWS_MAX
+    ) -> None:
+        self.operator = operator
+        self.gated = gated
+        """Whether outputs are shown only when a record that holds them is durable."""
+        self.rows_max = rows_max
+        """Rows of outputs that a task keeps for whoever reads them."""
+
+    def keep(self, app: AppState, emitted: Sequence[Any]) -> None:
+        """Take what a task has emitted; let the oldest go if it could be read and is too much."""
+        for batch in emitted:
+            if type(batch) is not pa.RecordBatch:
+                why = f"it gave a {type(batch).__name__}, not a record batch"
+                raise self.operator.failure_in("emit", app.task, StateError(why))
+            app.outputs.add(batch)
+        if not self.gated:
+            app.outputs.retain(self.rows_max, app.outputs.last - 1)
+
+    def accepted(self, app: AppState, mark: Sealed) -> None:
+        """Show outputs that are durable now; of those shown before, let go what is too much."""
+        app.outputs.retain(self.rows_max, app.outputs.durable)
+        app.outputs.durable = mark.outputs

@@ -1,0 +1,24 @@
+"""What a node reports of its tasks' loop; `driver.loop_drain` makes of it whether the loop is empty."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from meander.model import TaskId
+from meander.protocol.messages import loop_task
+from meander.protocol.node.node import Node
+from meander.protocol.node.slot import TaskPhase
+
+Counts: TypeAlias = dict[TaskId, tuple[int, int]]
+"""Chunks put into the loop and taken out of it, by task."""
+
+
+def counts(node: Node) -> Counts:
+    """Tell how much the tasks that a node serves have put into the loop, and taken."""
+    found: Counts = {}
+    for task, slot in node.slots.items():
+        if slot.phase is TaskPhase.SERVING and slot.state is not None:
+            positions = slot.state.positions.items()
+            taken = sum(p.number for feeder, p in positions if loop_task(feeder) is not None)
+            found[task] = slot.state.emitted, taken
+    return found

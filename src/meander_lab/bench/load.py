@@ -1,0 +1,131 @@
+"""The load of the live benches: a state of so many keys, a stream of Zipf keys, and its plain count."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count, cycle
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from meander.errors import InputError
+from meander.run.flow import Intake
+
+DIGITS = 12
+ENTRY_BYTES = 12
+"""What an entry weighs beside its key: an offset and a counter."""
+FILL_ROWS = 16_384
+POOL_BATCHES = 64
+FILL_S_MAX = 600.0
+
+
+@dataclass(frozen=True)
+class LiveSetting:
+    """What is compared."""
+
+    nodes: int = 10
+    to: int = 8
+    tasks: int = 64
+    state_mb: float = 256.0
+    key_bytes: int = 100
+    seconds: float = 60.0
+    pause_ms: float = 100.0
+    rate: float | None = None
+    """Rows a second; None: 60 % of what is measured."""
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("state_mb", "seconds", "pause_ms"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise InputError(f"{name} must be a positive number, not {value}")
+        if self.rate is not None and not (math.isfinite(self.rate) and self.rate > 0):
+            raise InputError(f"the rate must be a positive number, not {self.rate}")
+        if max(self.nodes, self.to) > self.tasks or min(self.nodes, self.to) < 1:
+            raise InputError(f"nodes must be from 1 to the number of tasks ({self.tasks})")
+        if self.key_bytes < DIGITS:
+            raise InputError(f"keys have at least {DIGITS} bytes")
+
+    @property
+    def keys(self) -> int:
+        """How many keys make up the state."""
+        return max(1, int(self.state_mb * 2**20 / (self.key_bytes + ENTRY_BYTES)))
+
+    def batch(self, ids: npt.NDArray[np.int64]) -> Any:
+        """Make rows of keys: their number, padded.
+
+        >>> LiveSetting(key_bytes=16).batch(np.array([7]))["word"].to_pylist()
+        ['kkkk000000000007']
+        """
+        digits = pc.utf8_lpad(pa.array(ids).cast(pa.string()), DIGITS, "0")
+        padding = pa.scalar("k" * (self.key_bytes - DIGITS))
+        return pa.record_batch({"word": pc.binary_join_element_wise(padding, digits, "")})
+
+
+class OpenLoad:
+    """The stream: a few batches of Zipf keys, again and again."""
+
+    def __init__(self, setting: LiveSetting, rows: int) -> None:
+        draw = np.random.Generator(np.random.PCG64(setting.seed))
+        shape = POOL_BATCHES, rows
+        ranks = (setting.keys ** draw.random(shape)).astype(np.int64) - 1
+        spread = draw.permutation(setting.keys)  # ranks say nothing about tasks
+        self._ids = spread[np.clip(ranks, 0, setting.keys - 1)]
+        self._batches = [setting.batch(ids) for ids in self._ids]
+        self._fed = [0] * POOL_BATCHES
+        """How often each batch was fed."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return cycle(self._batches)
+
+    def feed(self, feeder: Intake, k: int, due_s: float | None = None) -> None:
+        """Feed the k-th batch, and count it."""
+        feeder.feed(self._batches[k % POOL_BATCHES], due_s=due_s)
+        self._fed[k % POOL_BATCHES] += 1
+
+    @property
+    def rows(self) -> int:
+        """Rows that were fed."""
+        return sum(self._fed) * int(self._ids.shape[1])
+
+    def counts(self, keys: int) -> npt.NDArray[np.int64]:
+        """How often each key was fed."""
+        weights = np.repeat(self._fed, self._ids.shape[1])
+        found = np.bincount(self._ids.reshape(-1), weights, minlength=keys)
+        return found.astype(np.int64)
+
+
+def fill(feeder: Intake, setting: LiveSetting) -> None:
+    """Load the state: every key once."""
+    for first in range(0, setting.keys, FILL_ROWS):
+        feeder.feed(setting.batch(np.arange(first, min(first + FILL_ROWS, setting.keys))))
+    feeder.flush(timeout_s=FILL_S_MAX)
+
+
+def saturation(feeder: Intake, load: OpenLoad, seconds: float) -> float:
+    """Feed as fast as there is room, and give rows a second."""
+    feeder.flush()
+    began, rows = time.perf_counter(), load.rows
+    for k in count():
+        load.feed(feeder, k)
+        if time.perf_counter() - began >= seconds:
+            break
+    feeder.flush()
+    return (load.rows - rows) / (time.perf_counter() - began)
+
+
+def exact(setting: LiveSetting, table: Any, loads: list[OpenLoad]) -> bool:
+    """Whether every count of a state is that of what was sent."""
+    ids = pc.utf8_slice_codeunits(table["word"], start=setting.key_bytes - DIGITS)
+    numbers = ids.cast(pa.int64()).to_numpy()
+    expected = np.ones(setting.keys, dtype=np.int64)
+    for load in loads:
+        expected += load.counts(setting.keys)
+    complete = len(numbers) == setting.keys and len(np.unique(numbers)) == setting.keys
+    return complete and bool((table["count"].to_numpy() == expected[numbers]).all())

@@ -1,0 +1,21 @@
+"""What the laboratory raises on purpose, beside what `meander.errors` has.
+
+    MeanderError
+    ├── StaticNodeError       the plain node that Meander is compared with has failed
+    └── InputError            what the caller gave is wrong, or is missing here
+        └── NoJarsError       a server's jars cannot be fetched
+
+What holds of the others holds of these: they can be pickled, and say what to do.
+"""
+
+from __future__ import annotations
+
+from meander.errors import InputError, MeanderError
+
+
+class StaticNodeError(MeanderError):
+    """The plain node on the other side failed: what was measured with it counts for nothing."""
+
+
+class NoJarsError(InputError):
+    """The jars of a server cannot be fetched here; the message says why, and what is missing."""
