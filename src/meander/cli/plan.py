@@ -16,6 +16,7 @@ from meander.errors import DeadlockError, InfeasibleError, InputError, TooLargeE
 from meander.model import Plan, Problem
 from meander.planning import POLICIES, plan
 from meander.planning.exact.rounds import RoundLimits, rounds
+from meander.runtime.store.forecast_file import read_forecast
 from meander.show.plots import plot_front, plot_path, plot_plan
 
 if TYPE_CHECKING:
@@ -120,8 +121,6 @@ def find(problem: Problem, args: argparse.Namespace) -> Plan:
 @cache
 def _forecast(path: str) -> Forecast:
     """Read a forecast once, for many problems."""
-    from meander.runtime.store.forecast_file import read_forecast
-
     return read_forecast(path)
 
 
