@@ -53,7 +53,7 @@ format: $(VENV)/dev.stamp ## rewrite the code in the project's style
 lock: | $(BIN)/python     ## pin the dependencies again (after a change in pyproject.toml)
 	$(BIN)/python -m pip install --quiet uv
 	mkdir -p locks
-	printf 'editables\nhatchling\n' > locks/.build.in
+	printf 'editables\nhatchling\npsutil>=7\n' > locks/.build.in  # the build backend; psutil for the laboratory
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml locks/.build.in -o locks/run.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml --group dev -o locks/dev.txt
 	rm locks/.build.in

@@ -27,7 +27,7 @@ import meander
 from meander.errors import InputError
 from meander.operators import WordCount
 from meander.spark.cluster.session import local
-from meander.spark.deploy.deploy import ElasticOperator
+from meander.spark.deploy.deploy import SparkOperator
 from meander_lab.servers.kafka import broker, connector
 
 LINES_PER_PIECE = 200
@@ -36,7 +36,7 @@ NODES = 4
 
 def count_words(
     spark: SparkSession,
-    operator: ElasticOperator,
+    operator: SparkOperator,
     servers: str,
     lines: str,
     counts: str,

@@ -19,8 +19,8 @@ from meander.planning.ahead.mtm import Label
 from meander.planning.ahead.policy import POLICY, plan_ahead
 from meander.planning.exact.phases import makespan, order_of_moves, phases
 from meander.planning.exact.rounds import PauseBudget, RoundLimits, next_round
-from meander.protocol.master.migration import CarriedRound, PlanFunction
 from meander.protocol.master.pacer import PaceLimits
+from meander.protocol.master.round import CarriedRound, PlanFunction
 
 
 def planner(policy: str = "ssm") -> PlanFunction:

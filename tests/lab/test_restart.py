@@ -8,8 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from meander.operators import WordCount
-from meander.runtime.driver.driver import Driver
+from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.launch import WarmLauncher
+from meander.runtime.driver.local import deploy_local
 from meander.runtime.driver.monitor import TRACE_CHUNKS_MAX
 from meander_lab.baselines.restart import MEMORY, RestartSite, checkpoint_folder
 
@@ -22,9 +23,9 @@ def test_a_restart_keeps_every_count_and_every_latency(tmp_path: Path) -> None:
     operator.trace_chunks_max = TRACE_CHUNKS_MAX
     with WarmLauncher() as launcher:
 
-        def deploy(nodes: int) -> Driver:
-            return Driver(
-                operator, tasks=16, nodes=nodes, launcher=launcher, checkpoints=str(tmp_path),
+        def deploy(nodes: int) -> ElasticOperator:
+            return deploy_local(
+                operator, tasks=16, nodes=nodes, launcher=launcher, checkpoint=str(tmp_path),
                 checkpoint_s=0.2,
             )  # fmt: skip
 
@@ -38,13 +39,13 @@ def test_a_restart_keeps_every_count_and_every_latency(tmp_path: Path) -> None:
                         fed.update(words)
                     if nodes is not None:
                         done = site.restart(nodes)
-                        assert len(site.driver.nodes()) == nodes
+                        assert len(site.op.driver.nodes()) == nodes
                         assert done.bytes_moved > 0
                         laps = {"stop_s", "write_s", "end_s", "start_s"}
                         assert sum(done.phases[lap] for lap in laps) <= done.seconds + 1e-6
                         nurseries.add(launcher.nursery_pid)
                 site.flush()
-            state = site.driver.state()
+            state = site.op.state()
         assert len(nurseries) == 1, "it stays warm"
     assert dict(zip(state["word"].to_pylist(), state["count"].to_pylist(), strict=True)) == fed
     assert int(site.samples().rows.sum()) == fed.total()

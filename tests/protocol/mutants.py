@@ -21,6 +21,8 @@ from meander.protocol.master.master import Master
 from meander.protocol.master.membership import Membership, Status
 from meander.protocol.messages import Ack, Acks, Dismiss, PutDone
 from meander.protocol.node.copier import Copier
+from meander.protocol.node.handover import Handover
+from meander.protocol.node.intake import Intake
 from meander.protocol.node.manager import MigrationManager
 from meander.protocol.node.node import Node
 from meander.protocol.node.rerouter import Rerouter
@@ -29,6 +31,7 @@ from meander.protocol.node.slot import TaskPhase
 from meander.protocol.node.staging import Staging
 from meander.protocol.records import file_of
 from meander.protocol.state import checksum
+from meander.protocol.turn import LeasedTurn
 from meander.testing.faults import Schedule, generate, parse_faults
 from meander.testing.process import Classes
 from meander.testing.simulate import run
@@ -48,19 +51,18 @@ def with_parts(**parts: type) -> type[Classes]:
 
 
 def node_with(base: type[Node], **parts: type) -> type[Node]:
-    class Broken(base):
-        def __init__(self, *args, **kwargs):
-            super().__init__(*args, **kwargs)
-            for name, part in parts.items():
-                setattr(self, name, part(self))
+    return type("Broken", (base,), {"parts": replace(base.parts, **parts)})
 
-    return Broken
+
+def master_with(base: type[Master] = Master, **parts: type) -> type[Classes]:
+    """A master of which some parts are broken."""
+    return with_class(master=type("Broken", (base,), {"parts": replace(base.parts, **parts)}))
 
 
 # 1 ------------------------------------------------------------------ drop the duplicate check
 
 
-class TakesDuplicates(Node):
+class TakesDuplicates(Intake):
     def _accept(self, slot, chunk):
         position = slot.state.positions.get(chunk.feeder)
         if position is not None and chunk.number <= position.number:
@@ -69,11 +71,11 @@ class TakesDuplicates(Node):
             super()._accept(slot, chunk)
 
 
-class ForgetsTheGathered(Node):
-    def _take_all(self, chunks, epoch):
+class ForgetsTheGathered(Intake):
+    def take_all(self, chunks, epoch):
         self._gathering.gather()
         for chunk in chunks:
-            self._take(chunk, epoch)
+            self.take(chunk, epoch)
         self._gathering.collect()  # and nobody puts it into the outbox
 
 
@@ -82,30 +84,30 @@ class ForgetsTheGathered(Node):
 
 class ServesOn(MigrationManager):
     def _lose(self, runs):
-        for slot in self.node.slots.values():
+        for slot in self.book.slots.values():
             lost = not any(lb <= slot.task < ub for lb, ub in runs)
             if (
                 slot.phase is TaskPhase.SERVING
                 and lost
-                and (slot.task, slot.tenure) not in self.copies
+                and (slot.task, slot.tenure) not in self.handover.frozen
             ):
                 state = slot.state
                 self.freeze(slot)
                 slot.state = state
-        waiting = {t: s for t, s in self.node.slots.items() if s.phase is TaskPhase.AWAITING}
-        everything, self.node.slots = self.node.slots, waiting
+        waiting = {t: s for t, s in self.book.slots.items() if s.phase is TaskPhase.AWAITING}
+        everything, self.book.slots = self.book.slots, waiting
         super()._lose(runs)
-        self.node.slots = everything
+        self.book.slots = everything
 
 
 # 3 ------------------------------------------------------------------ delete the copy too early
 
 
-class DeletesTheCopy(MigrationManager):
-    def put_done(self, body: PutDone) -> None:
-        super().put_done(body)
-        if body.held:
-            self.copies.pop((body.task, body.tenure), None)
+class DeletesTheCopy(Handover):
+    def put_done(self, incarnation: int, body: PutDone) -> None:
+        super().put_done(incarnation, body)
+        if body.held and incarnation == self.server_incarnation:
+            self.frozen.pop((body.task, body.tenure), None)
 
 
 # 4 ------------------------------------------------------------------ ignore incarnations
@@ -116,13 +118,13 @@ class NoIncarnations(Membership):
         return super().up(node)
 
 
-class BelievesAnybody(Master):
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.membership = NoIncarnations(self.epoch.generation)
-
-    def _counts(self, env, item):
+class CountsAnything(Ledger):
+    def counts(self, node, incarnation, item):
         return True
+
+
+class BelievesAnybody(Master):
+    parts = replace(Master.parts, membership=NoIncarnations, ledger=CountsAnything)
 
     def _check_envelope(self, env, *, known):
         self._seen.clear()
@@ -141,16 +143,9 @@ class FeederOfNoIncarnation(Feeder):
 class DismissesEarly(Conductor):
     def _dismiss(self):
         for peer in list(self._nodes()):
-            if peer.status is Status.LEAVING and not self.master.ledger.tasks_of(peer.id):
+            if peer.status is Status.LEAVING and not self.books.ledger.tasks_of(peer.id):
                 peer.dismissing = True
-                self.master._send(peer.id, Dismiss(), peer.incarnation)
-
-
-class EarlyMaster(Master):
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        old = self.conductor
-        self.conductor = DismissesEarly(self, old.planner, old.carrier, old.tau)
+                self.turn.send(peer.id, Dismiss(), peer.incarnation)
 
 
 # 6 ------------------------------------------------------------------ install a stale state
@@ -183,7 +178,7 @@ class TakesReroutedAtOnce(Node):
                 if slot is not None and slot.state is not None:
                     position = slot.state.positions.get(chunk.feeder)
                     if position is None or chunk.number > position.number:
-                        self._apply(slot, slot.state, chunk, position)
+                        self.intake._apply(slot, slot.state, chunk, position)
         super()._on_chunks(env, body)
 
 
@@ -197,9 +192,9 @@ class ReroutesBackwards(Rerouter):
 # 9 ------------------------------------------------------------------ bounce
 
 
-class Bounces(Node):
-    def _take(self, chunk, epoch):
-        super()._take(chunk, min(epoch, self.epoch))
+class Bounces(Intake):
+    def take(self, chunk, epoch):
+        super().take(chunk, min(epoch, self.turn.epoch))
 
 
 # 10 ----------------------------------------------------------------- one's own stale copy
@@ -208,7 +203,7 @@ class Bounces(Node):
 class PrefersItsOwnCopy(Retriever):
     def await_(self, slot):
         super().await_(slot)
-        for (task, _), frozen in list(self.node.manager.copies.items()):
+        for (task, _), frozen in list(self.handover.frozen.items()):
             if task == slot.task and slot.phase is TaskPhase.AWAITING:
                 self._install_blob(slot, frozen.blob, 0.0)
 
@@ -219,11 +214,11 @@ class PrefersItsOwnCopy(Retriever):
 class AcknowledgingRerouter(Rerouter):
     def add(self, chunk):
         super().add(chunk)
-        assert self.node.table is not None
-        term = self.node.table.term(chunk.task) or ZERO_EPOCH
+        assert self.turn.table is not None
+        term = self.turn.table.term(chunk.task) or ZERO_EPOCH
         ack = Ack(chunk.task, term, chunk.incarnation, chunk.number, 0)
         if not chunk.feeder.startswith("loop/"):
-            self.node._send(chunk.feeder, Acks(chunk.feeder, (ack,)))
+            self.turn.send(chunk.feeder, Acks(chunk.feeder, (ack,)))
 
 
 # 12 ----------------------------------------------------------------- apply a losing attempt
@@ -257,8 +252,7 @@ class BlocksTheConnection(Node):
 
 
 class AcceptsFencedRecords(Master):
-    def _counts(self, env, item):
-        return True
+    parts = replace(Master.parts, ledger=CountsAnything)
 
     def _on_checkpointed(self, env, body):
         peer = self.membership.peers.get(env.sender)
@@ -273,7 +267,7 @@ class AcceptsFencedRecords(Master):
 # -------------------------------------------------------------------- further ones, of our own
 
 
-class IgnoresItsLease(Node):
+class IgnoresItsLease(LeasedTurn):
     @property
     def leased(self):
         return self.table is not None
@@ -294,7 +288,7 @@ class EmitsBeforeDurable(Retriever):
         super()._install(slot, state, size, transfer_s)
 
 
-class AcksBeforeDurable(Node):
+class AcksBeforeDurable(Intake):
     def _ack(self, feeder, task):
         ack = super()._ack(feeder, task)
         return None if ack is None else ack._replace(durable=ack.applied)
@@ -317,15 +311,15 @@ def slot_is_whole(retriever, body):
     return body.total >= 0 and retriever._got + len(body.data) == body.total
 
 
-class SuspendsEverything(Node):
+class SuspendsEverything(Intake):
     def _accept(self, slot, chunk):
-        if self.retriever.awaited:
+        if any(s.phase is TaskPhase.AWAITING for s in self.book.slots.values()):
             slot.hold(chunk, self.settings.waiting_chunks_max)
         else:
             super()._accept(slot, chunk)
 
 
-class WaitsWithoutLimit(Node):
+class WaitsWithoutLimit(Intake):
     def _wait(self, slot, chunk):
         self.waits += 1
         slot.hold(chunk, 1_000_000)
@@ -342,12 +336,6 @@ class Unclaimed(Archive):
     def begin(self):
         self.claimed = True
         super().begin()
-
-
-class StartsUnclaimed(Master):
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.archive = Unclaimed(self, {})
 
 
 class IgnoresTerms(Feeder):
@@ -373,22 +361,9 @@ class KeepsPendingRecords(Ledger):
             self.record[task] = newest  # though its task goes on from an older one
 
 
-class BuildsOnAnything(Master):
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.archive = TakesAnyParent(self, {})
-        self.ledger = KeepsPendingRecords(self.ledger.tasks, self.ledger.owner)
-
-
 class ForgetsParents(Archive):
     def live(self):
-        return {file_of(kept.key) for kept in self.master.ledger.record.values()}
-
-
-class CompactsTooMuch(Master):
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.archive = ForgetsParents(self, {})
+        return {file_of(kept.key) for kept in self.books.ledger.record.values()}
 
 
 class RestoresTheSnapshot(Retriever):
@@ -398,41 +373,43 @@ class RestoresTheSnapshot(Retriever):
 
 class ForgetsTheLastChanges(Copier):
     def rest(self, slot, to):
-        out = self.copies.get(slot.task)
+        out = self.outgoing.get(slot.task)
         if out is not None and out.mark is not None:
-            out.mark = self.node.operator.seal(slot.state.app)  # nothing has changed since just now
+            out.mark = self.operator.seal(slot.state.app)  # nothing has changed since just now
         return super().rest(slot, to)
 
 
 MUTANTS: dict[str, type[Classes]] = {
-    "drop the duplicate check": with_node(TakesDuplicates),
+    "drop the duplicate check": with_parts(intake=TakesDuplicates),
     "serve on after the cut": with_parts(manager=ServesOn),
-    "delete the frozen copy before installed": with_parts(manager=DeletesTheCopy),
+    "delete the frozen copy before installed": with_parts(handover=DeletesTheCopy),
     "ignore incarnations": with_class(master=BelievesAnybody, feeder=FeederOfNoIncarnation),
-    "release a leaving node too early": with_class(master=EarlyMaster),
+    "release a leaving node too early": master_with(conductor=DismissesEarly),
     "install a state whose epoch is stale": with_parts(retriever=InstallsTheOldest),
     "forget the wait buffer on a second move": with_parts(manager=ForgetsTheWaiting),
     "re-route without order": with_node(node_with(TakesReroutedAtOnce, rerouter=ReroutesBackwards)),
-    "bounce a chunk of a newer epoch back": with_node(Bounces),
+    "bounce a chunk of a newer epoch back": with_parts(intake=Bounces),
     "install one's own stale copy after A-B-A": with_parts(retriever=PrefersItsOwnCopy),
     "acknowledge at the rerouter": with_parts(rerouter=AcknowledgingRerouter),
     "apply a staged batch of a losing attempt": with_parts(staging=AppliesLosers),
     "let a full wait buffer block its connection": with_node(BlocksTheConnection),
     "accept a checkpoint of a fenced incarnation": with_class(master=AcceptsFencedRecords),
-    "serve without a lease": with_node(IgnoresItsLease),
+    "serve without a lease": with_parts(turn=IgnoresItsLease),
     "forget the outbox of a moved task": with_parts(retriever=ForgetsTheOutbox),
     "emit before it is durable": with_parts(retriever=EmitsBeforeDurable),
-    "acknowledge as durable what is only applied": with_node(AcksBeforeDurable),
+    "acknowledge as durable what is only applied": with_parts(intake=AcksBeforeDurable),
     "commit a batch that is not durable": with_class(query=CommitsHalf),
     "install a state without looking at its checksum": with_parts(retriever=IgnoresChecksums),
-    "forget what is fed when chunks are gathered": with_node(ForgetsTheGathered),
-    "suspend tasks that do not move": with_node(SuspendsEverything),
-    "let the wait buffer grow without limit": with_node(WaitsWithoutLimit),
+    "forget what is fed when chunks are gathered": with_parts(intake=ForgetsTheGathered),
+    "suspend tasks that do not move": with_parts(intake=SuspendsEverything),
+    "let the wait buffer grow without limit": with_parts(intake=WaitsWithoutLimit),
     "hold more than the state server may": with_class(server=IgnoresTheServersLimit),
-    "read the manifest without claiming the generation": with_class(master=StartsUnclaimed),
+    "read the manifest without claiming the generation": master_with(archive=Unclaimed),
     "go on after a restore as if nothing had happened": with_class(feeder=IgnoresTerms),
-    "take a change whose parent is not there": with_class(master=BuildsOnAnything),
-    "let go a record that the manifest names": with_class(master=CompactsTooMuch),
+    "take a change whose parent is not there": master_with(
+        archive=TakesAnyParent, ledger=KeepsPendingRecords
+    ),
+    "let go a record that the manifest names": master_with(archive=ForgetsParents),
     "restore a snapshot without its changes": with_parts(retriever=RestoresTheSnapshot),
     "leave the last changes out of the rest": with_parts(copier=ForgetsTheLastChanges),
 }

@@ -8,7 +8,7 @@ from wire import Books, Notes, chunk
 
 from meander.model import Epoch
 from meander.protocol.master.copies_ahead import Ahead
-from meander.protocol.master.migration import CarriedRound
+from meander.protocol.master.round import CarriedRound
 from meander.protocol.messages import (
     MASTER,
     Chunks,
@@ -44,9 +44,7 @@ class Versions(Notes):
 
 def served(settings=FOREVER):
     """Give a wire on which `a` serves task 0 with two rows, and `b` could."""
-    books = Books("aab", settings)
-    for name in "ab":
-        books.machines[name].operator = Versions()
+    books = Books("aab", settings, Versions)
     for number in (1, 2):
         books.say("f", "a", Chunks((chunk(number),)))
     books.mail.clear()
@@ -86,7 +84,7 @@ def test_a_task_that_was_copied_moves_with_the_rest_and_nothing_is_put_or_fetche
     assert b'["f", 2]' not in rest.body.data
     assert (books.phase("b", 0), books.notes(0)) == ("serving", [1, 2, 3])
     assert (books.pending(Put), books.pending(Fetch)) == ([], [])
-    assert books.machines["b"].copies.completed == 1
+    assert books.machines["b"].arrivals.completed == 1
     books.say("f", "b", Chunks((chunk(3), chunk(4))))
     assert books.notes(0) == [1, 2, 3, 4]
 
@@ -140,14 +138,14 @@ def test_a_piece_that_is_lost_is_sent_again_and_one_that_comes_twice_counts_once
     (again,) = books.deliver(Copy)
     books.give("b", again)
     assert [e.body.number for e in books.lose(Copied)] == [1, 1]
-    assert books.machines["b"].copies.arriving[0].app == [["f", 1]]
+    assert books.machines["b"].arrivals.arriving[0].app == [["f", 1]]
 
 
 def test_a_rest_that_does_not_fit_is_refused_and_the_task_moves_whole():
     """1. the new owner has forgotten the copy  2. the rest comes  3. the state is put and fetched."""
     books = served()
     copied(books)
-    books.machines["b"].copies.arriving.clear()
+    books.machines["b"].arrivals.arriving.clear()
     switch(books)
     assert not books.pending(Put)
     books.deliver(Rest)
@@ -193,7 +191,7 @@ def test_a_task_that_goes_to_another_node_than_planned_moves_whole():
     assert not books.pending(Rest)
     books.run_quietly()
     assert books.notes(0, "c") == [1, 2]
-    assert not books.machines["b"].copies.arriving, "nobody will complete it"
+    assert not books.machines["b"].arrivals.arriving, "nobody will complete it"
 
 
 def test_a_piece_that_cannot_be_read_ends_the_copy():
@@ -206,15 +204,15 @@ def test_a_piece_that_cannot_be_read_ends_the_copy():
         ["copy refused"],
     )
     books.deliver(Copied)
-    assert not books.machines["a"].copier.copies
+    assert not books.machines["a"].copier.outgoing
 
 
 def test_a_copy_that_nobody_goes_on_with_is_dropped_at_both_ends():
     books = served()
     copied(books)
     books.tick(2 * FOREVER.copy_s_max + 1)
-    assert not books.machines["a"].copier.copies
-    assert not books.machines["b"].copies.arriving
+    assert not books.machines["a"].copier.outgoing
+    assert not books.machines["b"].arrivals.arriving
 
 
 def test_an_operator_without_versions_is_ready_at_once():
@@ -235,11 +233,12 @@ def test_pieces_for_a_task_that_is_served_here_are_late(number):
 # ---------------------------------------------------------------------- the master's side
 
 
-class _Master:
-    """What `Ahead` needs to know of a master."""
+class _Books:
+    """What `Ahead` needs of the books."""
 
     def __init__(self, sizes, settings):
-        self._now, self.settings, self.sent = 0.0, settings, []
+        self.sent = []
+        self.turn = SimpleNamespace(now=0.0, settings=settings, send=self._send)
         self.ledger = type("Ledger", (), {})()
         self.ledger.size, self.ledger.chain = sizes, {}
         self.ledger.tenure = [Epoch(1, 1)] * len(sizes)
@@ -260,46 +259,46 @@ def round_of(*moves):
 
 def test_large_tasks_are_copied_a_few_at_a_time_and_then_all_catch_up():
     settings = Settings(copies_max=1, copy_bytes_min=10)
-    master = _Master([50, 5, 50], settings)
-    ahead = Ahead(master, round_of((0, "b"), (1, "b"), (2, "b")))
+    books = _Books([50, 5, 50], settings)
+    ahead = Ahead(books, round_of((0, "b"), (1, "b"), (2, "b")))
     assert not ahead.ready()
     assert not ahead.ready()
-    assert master.sent == [("a", [(0, 1)])], "one at a time, and asked once"
+    assert books.sent == [("a", [(0, 1)])], "one at a time, and asked once"
     ahead.prepared(0, Epoch(1, 1), 1)
     assert not ahead.ready()
     ahead.prepared(2, Epoch(1, 1), 1)
     assert not ahead.ready()
-    assert master.sent[1:] == [("a", [(2, 1)]), ("a", [(0, 2), (2, 2)])]
+    assert books.sent[1:] == [("a", [(2, 1)]), ("a", [(0, 2), (2, 2)])]
     for task in (0, 2):
         ahead.prepared(task, Epoch(1, 1), 2)
     assert ahead.ready()
 
 
 def test_every_host_copies_a_few():
-    master = _Master([50] * 4, Settings(copies_max=1, copy_bytes_min=10))
-    master.ledger.owner = ["a", "b", "c", "c"]
-    ahead = Ahead(master, round_of(*((task, "d") for task in range(4))))
+    books = _Books([50] * 4, Settings(copies_max=1, copy_bytes_min=10))
+    books.ledger.owner = ["a", "b", "c", "c"]
+    ahead = Ahead(books, round_of(*((task, "d") for task in range(4))))
     assert not ahead.ready()
-    assert master.sent == [("a", [(0, 1)]), ("c", [(2, 1)])]
+    assert books.sent == [("a", [(0, 1)]), ("c", [(2, 1)])]
 
 
 def test_a_round_does_not_wait_for_ever_for_a_copy():
-    master = _Master([50], Settings(copy_bytes_min=10, copy_s_max=3.0))
-    ahead = Ahead(master, round_of((0, "b")))
+    books = _Books([50], Settings(copy_bytes_min=10, copy_s_max=3.0))
+    ahead = Ahead(books, round_of((0, "b")))
     assert not ahead.ready()
-    master._now = 2.0
+    books.turn.now = 2.0
     assert not ahead.ready()
-    assert len(master.sent) == 2, "it is asked again"
-    master._now = 3.5
+    assert len(books.sent) == 2, "it is asked again"
+    books.turn.now = 3.5
     assert ahead.ready()
 
 
 def test_a_round_is_cut_anew_when_a_task_has_moved_or_its_next_owner_is_gone():
-    master = _Master([50], Settings(copy_bytes_min=10))
-    ahead = Ahead(master, round_of((0, "b")))
+    books = _Books([50], Settings(copy_bytes_min=10))
+    ahead = Ahead(books, round_of((0, "b")))
     assert not ahead.stale
-    assert Ahead(master, round_of((0, "gone"))).stale
-    master.ledger.tenure = [Epoch(1, 2)]
+    assert Ahead(books, round_of((0, "gone"))).stale
+    books.ledger.tenure = [Epoch(1, 2)]
     assert ahead.stale
     ahead.prepared(0, Epoch(1, 2), 1)
     assert ahead.done == {0: 0}, "that was another tenure's"

@@ -29,7 +29,7 @@ def test_a_later_state_of_a_task_takes_the_place_of_an_older_one():
     """1. n2's state fills the server  2. n1, which has installed it since, puts its own  3. n2 hears
     that its own is gone: n1 may be lost by now, and then it is n2's that is asked for."""
     server = StateServer("s", Settings(server_bytes_max=30), 1, "i")
-    server.incarnation = 1
+    server.turn.incarnation = 1
     assert put(server, "n2", tenure=1)["n2"].held
     told = put(server, "n1", tenure=4)
     assert told["n1"].held
@@ -41,7 +41,7 @@ def test_a_later_state_of_a_task_takes_the_place_of_an_older_one():
 def test_who_must_put_a_state_again_is_told_so_until_it_has():
     """A word may be lost, or overtaken by one that says the contrary: every wish repeats it."""
     server = StateServer("s", Settings(server_bytes_max=50), 1, "i")
-    server.incarnation = 1
+    server.turn.incarnation = 1
     put(server, "n2", tenure=1)
     put(server, "n1", tenure=4)
     for _ in range(2):

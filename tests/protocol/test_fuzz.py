@@ -91,7 +91,7 @@ def machines():
     late = Books("aab", Settings())
     late.send("a", chunk(1), chunk(3))
     late.now += 2.2
-    late.machines["a"]._now = late.now
+    late.machines["a"].turn.now = late.now
     closing = Books("aab")
     closing.feeder()
     closing.give("f", Finish())
@@ -117,24 +117,28 @@ MACHINES = machines()
 
 # ---------------------------------------------------------------------- fingerprints
 
-HIDDEN = {"_now", "_out", "_story", "_handlers", "_mail", "_checks", "node", "master", "operator"}
+HIDDEN = {"now", "actions", "_story", "_handlers", "_mail", "_checks", "operator"}
 
 
-def fingerprint(thing: Any) -> Any:
-    """Give everything that can be observed of a machine, as plain values."""
+def fingerprint(thing: Any, seen: set[int] | None = None) -> Any:
+    """Give everything that can be observed of a machine, as plain values; what is shared, once."""
+    seen = set() if seen is None else seen
     if isinstance(thing, Table | Enum | str | int | float | bytes | NoneType | Settings):
         return id(thing) if isinstance(thing, Table) else thing
     if isinstance(thing, dict):
-        return tuple((fingerprint(k), fingerprint(v)) for k, v in thing.items())
+        return tuple((fingerprint(k, seen), fingerprint(v, seen)) for k, v in thing.items())
     if isinstance(thing, set | frozenset):
         return tuple(sorted(map(repr, thing)))
     if isinstance(thing, list | tuple) or type(thing).__name__ == "deque":
-        return tuple(fingerprint(item) for item in thing)
+        return tuple(fingerprint(item, seen) for item in thing)
     if callable(thing) and not hasattr(thing, "handle"):
         return "function"
+    if id(thing) in seen:
+        return "shared"
+    seen.add(id(thing))
     slots = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
     fields = {**{s: getattr(thing, s) for s in slots}, **getattr(thing, "__dict__", {})}
-    return tuple((k, fingerprint(v)) for k, v in fields.items() if k not in HIDDEN)
+    return tuple((k, fingerprint(v, seen)) for k, v in fields.items() if k not in HIDDEN)
 
 
 def shared(machine):

@@ -47,9 +47,9 @@ def test_the_frozen_copy_is_kept_until_the_table_shows_that_it_is_installed(book
     books.move(0, "b")
     books.publish()
     books.run_quietly()
-    assert (books.phase("a", 0), len(books.machines["a"].manager.copies)) == ("departing", 1)
+    assert (books.phase("a", 0), len(books.machines["a"].handover.frozen)) == ("departing", 1)
     books.settle_installs()
-    assert (books.phase("a", 0), books.machines["a"].manager.copies) == ("departed", {})
+    assert (books.phase("a", 0), books.machines["a"].handover.frozen) == ("departed", {})
     assert books.machines["s"].held == {}
 
 

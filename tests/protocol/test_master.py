@@ -240,7 +240,7 @@ def test_a_node_is_dismissed_only_when_no_feeder_can_still_send_to_it():
     assert town.now < peer(town, "f").lease_until
     town.settle(2.5)
     assert (town.stage(), town.ended["n2"]) == ("completed", "dismissed")
-    feeder._now = town.now
+    feeder.turn.now = town.now
     assert not feeder.leased
 
 
@@ -412,13 +412,13 @@ def test_a_middle_link_is_lost():
     n3  3. n1 dies  4. n3 gets what n2 froze, under a new term."""
     town = lossy(tasks=6, nodes=3)
     ledger = town.master.ledger
-    epoch = town.master.upcoming
+    epoch = town.master.books.upcoming
     ledger.move(2, "n1", peer(town, "n2").incarnation, epoch)
-    town.master.changed = True
+    town.master.books.changed = True
     town.give(MASTER, Tick())
     fetchless(town, 0.3)
-    ledger.move(2, "n3", peer(town, "n1").incarnation, town.master.upcoming)
-    town.master.changed = True
+    ledger.move(2, "n3", peer(town, "n1").incarnation, town.master.books.upcoming)
+    town.master.books.changed = True
     town.give(MASTER, Tick())
     assert [link.node for link in ledger.chain[2]] == ["n2", "n1"]
     old = town.kill("n1")
@@ -442,10 +442,10 @@ def test_one_event_gives_a_task_one_new_owner():
     """1. a task is restored and, in the same event, moved on  2. the first owner was never published:
     the chain does not name it."""
     town = lossy()
-    ledger, epoch = town.master.ledger, town.master.upcoming
+    ledger, epoch = town.master.ledger, town.master.books.upcoming
     ledger.restore(0, "n2", epoch)
     ledger.move(0, "n1", peer(town, "n2").incarnation, epoch)
-    town.master.changed = True
+    town.master.books.changed = True
     town.give(MASTER, Tick())
     assert [link.node for link in ledger.chain[0]] == ["@store"]
     town.settle(2.0)

@@ -213,7 +213,7 @@ def test_a_start_that_the_store_fails_is_tried_again(granted):
         town.tick(0.1)
         town.answer_store()
     assert town.master.started
-    assert (town.master.offsets, town.master.archive.lineage) == ({"f": 7}, "the line")
+    assert (town.master.books.offsets, town.master.archive.lineage) == ({"f": 7}, "the line")
 
 
 def test_a_store_that_is_silent_at_the_start_is_named():

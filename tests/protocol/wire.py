@@ -18,7 +18,7 @@ from meander.protocol.invariants import check
 from meander.protocol.master.ledger import Ledger
 from meander.protocol.master.manifest import CLAIM_KEY
 from meander.protocol.master.master import Master
-from meander.protocol.master.migration import CarriedRound
+from meander.protocol.master.round import CarriedRound
 from meander.protocol.messages import (
     MASTER,
     Ack,
@@ -251,8 +251,9 @@ class Wire:
 class Books(Wire):
     """A wire on which the test is the master: it keeps the ledger and publishes tables."""
 
-    def __init__(self, owners="aab", settings=FOREVER):
+    def __init__(self, owners="aab", settings=FOREVER, operator=Notes):
         super().__init__(settings)
+        self.operator = operator
         self.ledger = Ledger(len(owners), list(owners))
         self.epoch = Epoch(1, 0)
         self.members = {}
@@ -274,7 +275,7 @@ class Books(Wire):
         return machine
 
     def node(self, name, incarnation=1, server="s"):
-        machine = Node(name, incarnation, self.settings, 1, server, Notes())
+        machine = Node(name, incarnation, self.settings, 1, server, self.operator())
         self.machines[name] = machine
         self.members[name] = Member(incarnation, server)
         return machine
@@ -343,7 +344,7 @@ class Books(Wire):
         self.run_quietly()
         for name, machine in self.machines.items():
             if isinstance(machine, Node):
-                for item in machine.manager.unconfirmed.values():
+                for item in machine.installs.unconfirmed.values():
                     self.ledger.installed(item.task, item.tenure, name)
         self.publish()
         self.run_quietly()

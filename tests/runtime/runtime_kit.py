@@ -7,14 +7,14 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from meander.runtime.driver.driver import Driver
+from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.launch import LocalLauncher, WarmLauncher
 
 WORDS = pa.schema({"word": pa.string()})
@@ -46,9 +46,18 @@ class Stream:
         return (self.batch() for _ in range(count))
 
 
-def counted(driver: Driver) -> Counter[str]:
+@contextmanager
+def doomed(op: ElasticOperator) -> Iterator[ElasticOperator]:
+    """Hold a deployment whose failure is the test's subject: its end raises nothing more."""
+    try:
+        yield op
+    finally:
+        op.stop()
+
+
+def counted(op: ElasticOperator) -> Counter[str]:
     """Read all counts; a word at two tasks would be counted twice and show."""
-    state = driver.state()
+    state = op.state()
     found: Counter[str] = Counter()
     for word, count in zip(state["word"].to_pylist(), state["count"].to_pylist(), strict=True):
         found[word] += count
@@ -63,9 +72,9 @@ def until(true: Callable[[], Any], seconds: float = 20.0) -> None:
         time.sleep(0.01)
 
 
-def pid_of(driver: Driver, node: str) -> int:
+def pid_of(op: ElasticOperator, node: str) -> int:
     """Give the process of a node's newest incarnation."""
-    launcher = driver.launcher
+    launcher = op.driver.launcher
     assert isinstance(launcher, LocalLauncher)
     return max((i, pid) for (name, i), pid in launcher.pids.items() if name == node)[1]
 

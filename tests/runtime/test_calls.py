@@ -12,14 +12,15 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
-from runtime_kit import WORDS, SharedLauncher, Stream, counted, pid_of, until
+from runtime_kit import WORDS, SharedLauncher, Stream, counted, doomed, pid_of, until
 
 from meander.errors import DeployError, FeederError, InputError
 from meander.operators import WordCount
 from meander.runtime.clients import feeder as client
 from meander.runtime.clients.given import conform
 from meander.runtime.clients.reader import Reader
-from meander.runtime.driver.driver import Driver
+from meander.runtime.driver.elastic import ElasticOperator
+from meander.runtime.driver.local import deploy_local
 
 
 @pytest.fixture(scope="module")
@@ -30,11 +31,11 @@ def launcher() -> Iterator[SharedLauncher]:
 
 
 @pytest.fixture(scope="module")
-def calm() -> Iterator[Driver]:
+def calm() -> Iterator[ElasticOperator]:
     """A deployment for tests that change nothing in it but words."""
     own = SharedLauncher()
-    with Driver(WordCount(), tasks=8, nodes=2, launcher=own) as driver:
-        yield driver
+    with deploy_local(WordCount(), tasks=8, nodes=2, launcher=own) as op:
+        yield op
     own.end()
 
 
@@ -57,15 +58,15 @@ def calm() -> Iterator[Driver]:
     ],
 )
 def test_a_rescale_that_cannot_be_is_one_line(
-    calm: Driver, nodes: Any, limits: dict[str, Any], right: str
+    calm: ElasticOperator, nodes: Any, limits: dict[str, Any], right: str
 ) -> None:
     with pytest.raises(InputError, match=right) as caught:
         calm.rescale(nodes, **limits)
     assert "\n" not in str(caught.value)
-    assert calm._handles == {}
+    assert calm.driver.rescales._handles == {}
 
 
-def test_a_preview_is_checked_like_a_rescale(calm: Driver) -> None:
+def test_a_preview_is_checked_like_a_rescale(calm: ElasticOperator) -> None:
     with pytest.raises(InputError, match="nodes is a whole number"):
         calm.plan(2.5)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="pause_ms is a number"):
@@ -74,22 +75,22 @@ def test_a_preview_is_checked_like_a_rescale(calm: Driver) -> None:
 
 def test_no_pause_budget_moves_everything_at_once(launcher: SharedLauncher) -> None:
     """And a rescale that was refused leaves nothing behind that the next one is taken for."""
-    with Driver(WordCount(), tasks=8, nodes=1, launcher=launcher) as driver:
+    with deploy_local(WordCount(), tasks=8, nodes=1, launcher=launcher) as op:
         with pytest.raises(InputError):
-            driver.rescale(2, pause_ms=-1)
-        assert len(driver.rescale(2, pause_ms=0).wait(60).rounds) == 1
-        assert driver.plan(1, pause_ms=0).too_large == ()
-        assert driver.rescale(1).wait(60).nodes == 1
+            op.rescale(2, pause_ms=-1)
+        assert len(op.rescale(2, pause_ms=0).wait(60).rounds) == 1
+        assert op.plan(1, pause_ms=0).too_large == ()
+        assert op.rescale(1).wait(60).nodes == 1
 
 
 def test_a_rescale_asks_no_node_anything(
     launcher: SharedLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nodes that are overloaded answer late, and that is when more of them are wanted."""
-    with Driver(WordCount(), tasks=8, nodes=1, launcher=launcher) as driver:
+    with deploy_local(WordCount(), tasks=8, nodes=1, launcher=launcher) as op:
         with monkeypatch.context() as patch:
             patch.setattr(Reader, "ask", lambda *_, **__: pytest.fail("a node was asked"))
-            handle = driver.rescale(2)
+            handle = op.rescale(2)
         assert handle.wait(60).nodes == 2
 
 
@@ -98,19 +99,19 @@ def test_a_rescale_asks_no_node_anything(
 
 def test_totals_survive_rescales_and_are_plain_values(launcher: SharedLauncher) -> None:
     stream = Stream(11)
-    with Driver(WordCount(), tasks=16, nodes=3, launcher=launcher) as driver:
-        with driver.feeder("words") as feeder:
+    with deploy_local(WordCount(), tasks=16, nodes=3, launcher=launcher) as op:
+        with op.feeder("words") as feeder:
             for nodes in (1, 2, 1):
                 for batch in stream.batches(20):
                     feeder.feed(batch)
                 feeder.flush()
-                driver.rescale(nodes).wait(60)
+                op.rescale(nodes).wait(60)
         fed = sum(stream.counts.values())
-        until(lambda: driver.metrics()["rows"] == fed)  # the last words of a node come when it ends
-        until(lambda: driver.metrics()["latency"]["count"] == fed)
-        metrics = driver.metrics()
+        until(lambda: op.metrics()["rows"] == fed)  # the last words of a node come when it ends
+        until(lambda: op.metrics()["latency"]["count"] == fed)
+        metrics = op.metrics()
         assert metrics["staged_rows"] == 0
-        assert set(metrics["nodes"]) == set(driver.nodes())
+        assert set(metrics["nodes"]) == set(op.driver.nodes())
         assert set(metrics["latency"]) >= {"count", "mean_ms", "p50_ms", "p99_ms", "max_ms"}
         assert json.loads(json.dumps(metrics))["rows"] == fed
         assert "object at" not in str(metrics)
@@ -118,24 +119,24 @@ def test_totals_survive_rescales_and_are_plain_values(launcher: SharedLauncher) 
 
 def test_totals_survive_the_loss_of_a_node(launcher: SharedLauncher) -> None:
     stream = Stream(12)
-    with Driver(WordCount(), tasks=8, nodes=2, launcher=launcher) as driver:
-        feeder = driver.feeder("words")
+    with doomed(deploy_local(WordCount(), tasks=8, nodes=2, launcher=launcher)) as op:
+        feeder = op.feeder("words")
         for batch in stream.batches(20):
             feeder.feed(batch)
         feeder.flush()
         fed = sum(stream.counts.values())
-        until(lambda: driver.totals.total()["rows"] == fed)  # by beats alone
-        os.kill(pid_of(driver, "n1"), signal.SIGKILL)
-        until(lambda: driver.lost_tasks)
-        until(lambda: [e for e in driver.exits if e.name == "n1"])
-        assert repr(driver.metrics()["rows"]) == str(fed)
+        until(lambda: op.driver.totals.total()["rows"] == fed)  # by beats alone
+        os.kill(pid_of(op, "n1"), signal.SIGKILL)
+        until(lambda: op.driver.lost_tasks)
+        until(lambda: [e for e in op.driver.exits if e.name == "n1"])
+        assert repr(op.metrics()["rows"]) == str(fed)
         feeder.abandon()
 
 
 # --------------------------------------------------------------------------- feeders
 
 
-def test_a_refusal_of_another_than_the_master_does_not_end_a_feeder(calm: Driver) -> None:
+def test_a_refusal_of_another_than_the_master_does_not_end_a_feeder(calm: ElasticOperator) -> None:
     with calm.feeder("refused") as feeder:
         feeder.wait_ready()
         feeder.transport.refusals["127.0.0.1:1"] = "refused: this is run another"
@@ -152,8 +153,8 @@ def test_an_offset_that_was_fed_raises_and_one_of_a_former_life_is_skipped(
     launcher: SharedLauncher,
 ) -> None:
     first, second, third = (pa.record_batch({"word": [word]}) for word in "abc")
-    with Driver(WordCount(), tasks=4, nodes=1, launcher=launcher) as driver:
-        with driver.feeder("words") as feeder:
+    with deploy_local(WordCount(), tasks=4, nodes=1, launcher=launcher) as op:
+        with op.feeder("words") as feeder:
             feeder.feed(first, offset=5)
             for wait in (lambda: None, feeder.flush):  # whatever the threads have done meanwhile
                 wait()
@@ -161,18 +162,18 @@ def test_an_offset_that_was_fed_raises_and_one_of_a_former_life_is_skipped(
                     feeder.feed(second, offset=5)
                 with pytest.raises(InputError, match="offset 4 was fed before"):
                     feeder.feed(second, offset=4)
-        with driver.feeder("words") as feeder:
+        with op.feeder("words") as feeder:
             assert feeder.wait_ready() == 5
             feeder.feed(second, offset=5)
             feeder.feed(third, offset=6)
             feeder.feed(second, offset=5)
             with pytest.raises(InputError, match="offset 6 was fed before"):
                 feeder.feed(second, offset=6)
-        assert counted(driver) == {"a": 1, "c": 1}
+        assert counted(op) == {"a": 1, "c": 1}
 
 
 def test_rows_too_many_for_one_batch_are_refused_whole(
-    calm: Driver, monkeypatch: pytest.MonkeyPatch
+    calm: ElasticOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = pa.table({"word": pa.chunked_array([["one"] * 100, ["two"] * 100])})
     assert conform(table, WORDS).num_rows == 200
@@ -186,7 +187,7 @@ def test_rows_too_many_for_one_batch_are_refused_whole(
 
 
 def test_rows_that_cannot_be_sent_end_their_feeder(
-    calm: Driver, monkeypatch: pytest.MonkeyPatch
+    calm: ElasticOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever cuts them, the caller hears of it: what was taken is never left out in silence."""
 
@@ -241,22 +242,22 @@ def test_an_empty_list_has_no_rows() -> None:
 
 def test_rows_without_a_key_are_refused_kept_or_dropped(launcher: SharedLauncher) -> None:
     rows = [{"word": "a"}, {"word": None}]
-    with Driver(WordCount(), tasks=4, nodes=1, launcher=launcher) as driver:
+    with deploy_local(WordCount(), tasks=4, nodes=1, launcher=launcher) as op:
         with pytest.raises(InputError, match="null_keys is one of refuse, keep, drop, not 'no'"):
-            driver.feeder("f", null_keys="no")
-        feeder = driver.feeder("f")
+            op.feeder("f", null_keys="no")
+        feeder = op.feeder("f")
         with pytest.raises(InputError, match=r"1 of 2 rows .* key column 'word'.*null_keys"):
             feeder.feed(rows)
         feeder.close()
-        with driver.feeder("f", null_keys="drop") as feeder:
+        with op.feeder("f", null_keys="drop") as feeder:
             feeder.feed(rows)
-        assert counted(driver) == {"a": 1}
-        with driver.feeder("f", null_keys="keep") as feeder:
+        assert counted(op) == {"a": 1}
+        with op.feeder("f", null_keys="keep") as feeder:
             feeder.feed(rows)
-        assert counted(driver) == {"a": 2, None: 1}
+        assert counted(op) == {"a": 2, None: 1}
 
 
-def test_a_name_belongs_to_one_open_feeder(calm: Driver) -> None:
+def test_a_name_belongs_to_one_open_feeder(calm: ElasticOperator) -> None:
     with calm.feeder("twice") as feeder:
         began = time.monotonic()
         with pytest.raises(InputError, match="there is an open feeder 'twice': close it"):
@@ -269,15 +270,16 @@ def test_a_name_belongs_to_one_open_feeder(calm: Driver) -> None:
 
 
 def test_a_feeder_hears_at_once_that_another_took_its_place(
-    calm: Driver, monkeypatch: pytest.MonkeyPatch
+    calm: ElasticOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One in another process, say: the master knows of two, and the later one counts."""
     first = calm.feeder("place")
     first.wait_ready()
-    monkeypatch.setattr(calm, "check_feeder", lambda _: None)
+    monkeypatch.setattr(calm, "_check_name", lambda _: None)
     second = calm.feeder("place")
     second.wait_ready()
-    assert first.shell.ended.wait(calm.settings.lease_s)  # without a word it goes on for twice that
+    lease_s = calm.driver.settings.lease_s
+    assert first.shell.ended.wait(lease_s)  # without a word it goes on for twice that
     with pytest.raises(FeederError, match="another feeder 'place' took its place"):
         first.feed([{"word": "a"}])
     first.abandon()
@@ -285,13 +287,13 @@ def test_a_feeder_hears_at_once_that_another_took_its_place(
 
 
 def test_nothing_can_be_called_after_the_stop(launcher: SharedLauncher) -> None:
-    with Driver(WordCount(), tasks=4, nodes=1, launcher=launcher) as driver:
-        feeder = driver.feeder("words")
+    with deploy_local(WordCount(), tasks=4, nodes=1, launcher=launcher) as op:
+        feeder = op.feeder("words")
         feeder.wait_ready()
     with pytest.raises(DeployError, match="was stopped: deploy it again"):
-        driver.feeder("late")
+        op.feeder("late")
     with pytest.raises(DeployError, match="was stopped: deploy it again"):
-        driver.rescale(2)
+        op.rescale(2)
     with pytest.raises(DeployError, match="was stopped: deploy it again"):
         feeder.feed([{"word": "late"}])
 
@@ -299,10 +301,10 @@ def test_nothing_can_be_called_after_the_stop(launcher: SharedLauncher) -> None:
 @pytest.mark.parametrize("wrong", [WordCount, "WordCount", None])
 def test_a_deployment_wants_an_operator_and_not_its_class(wrong: Any) -> None:
     with pytest.raises(InputError, match=r"an operator is an instance .* not "):
-        Driver(wrong)
+        deploy_local(wrong)
 
 
 @pytest.mark.parametrize(("tasks", "nodes"), [(8, "2"), (8, 2.5), ("8", 2), (0, 1), (8, 9)])
 def test_a_deployment_wants_whole_numbers(tasks: Any, nodes: Any) -> None:
     with pytest.raises(InputError, match=r"(nodes|tasks) is a whole number from 1"):
-        Driver(WordCount(), tasks=tasks, nodes=nodes)
+        deploy_local(WordCount(), tasks=tasks, nodes=nodes)

@@ -15,8 +15,8 @@ import pytest
 from runtime_kit import Stream, counted
 
 from meander.operators import WordCount
-from meander.runtime.driver.driver import Driver
 from meander.runtime.driver.launch import LocalLauncher
+from meander.runtime.driver.local import deploy_local
 
 SECONDS = 12.0
 
@@ -38,14 +38,14 @@ def test_counts_are_exact_whatever_is_killed(seed: int, tmp_path: Path) -> None:
     choice, launcher, stop = random.Random(seed), LocalLauncher(), threading.Event()
     streams = [Stream(10 * seed + k) for k in range(3)]
     failures: list[Exception] = []
-    with Driver(
-        WordCount(), tasks=24, nodes=3, checkpoints=str(tmp_path), checkpoint_s=0.3,
+    with deploy_local(
+        WordCount(), tasks=24, nodes=3, checkpoint=str(tmp_path), checkpoint_s=0.3,
         launcher=launcher,
-    ) as driver:  # fmt: skip
+    ) as op:  # fmt: skip
 
         def feed(stream: Stream, gather_rows: int) -> None:
             try:
-                with driver.feeder(f"f{id(stream)}", gather_rows=gather_rows) as feeder:
+                with op.feeder(f"f{id(stream)}", gather_rows=gather_rows) as feeder:
                     while not stop.is_set():
                         feeder.feed(stream.batch())
                         time.sleep(0.004)
@@ -62,7 +62,7 @@ def test_counts_are_exact_whatever_is_killed(seed: int, tmp_path: Path) -> None:
         while time.monotonic() < end:
             time.sleep(choice.uniform(0.2, 1.2))
             if choice.random() < 0.4:
-                driver.rescale(choice.randint(1, 6), tasks_max=choice.choice((None, 1, 3)))
+                op.rescale(choice.randint(1, 6), tasks_max=choice.choice((None, 1, 3)))
             else:
                 kill_one(launcher, choice)
         stop.set()
@@ -70,5 +70,5 @@ def test_counts_are_exact_whatever_is_killed(seed: int, tmp_path: Path) -> None:
             thread.join(120.0)
         assert not failures
         assert not any(thread.is_alive() for thread in threads)
-        assert counted(driver) == sum((stream.counts for stream in streams), Counter())
-        assert driver.lost_tasks == set()
+        assert counted(op) == sum((stream.counts for stream in streams), Counter())
+        assert op.driver.lost_tasks == set()

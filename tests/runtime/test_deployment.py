@@ -19,6 +19,7 @@ from runtime_kit import (
     Stream,
     children,
     counted,
+    doomed,
     listening,
     pid_of,
     until,
@@ -34,8 +35,9 @@ from meander.errors import (
     OperatorFailedError,
 )
 from meander.operators import WordCount
-from meander.runtime.driver.driver import Driver
+from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.launch import LocalLauncher
+from meander.runtime.driver.local import deploy_local
 from meander.runtime.process.spec import Reason, live_settings
 
 
@@ -49,133 +51,132 @@ def launcher() -> Iterator[SharedLauncher]:
 def test_words_are_counted_exactly_while_nodes_come_and_go() -> None:
     stream = Stream()
     before = set(children(os.getpid()))
-    with Driver(WordCount(), tasks=32, nodes=2) as driver:
-        assert driver.nodes().keys() == {"n1", "n2"}
+    with deploy_local(WordCount(), tasks=32, nodes=2) as op:
+        assert op.driver.nodes().keys() == {"n1", "n2"}
         for pid in {os.getpid(), *children(os.getpid())} - before:
             assert listening(pid) <= LOOPBACK
-        with driver.feeder("words", gather_rows=2000, linger_ms=2) as feeder:
+        with op.feeder("words", gather_rows=2000, linger_ms=2) as feeder:
             for batch in stream.batches(100):
                 feeder.feed(batch)
             feeder.flush()
-            preview = driver.plan(4, pause_ms=100)
-            up = driver.rescale(4, pause_ms=100)
+            preview = op.plan(4, pause_ms=100)
+            up = op.rescale(4, pause_ms=100)
             while not up.ended.is_set():
                 feeder.feed(stream.batch())
             report = up.wait()
-            assert report.nodes == len(driver.nodes()) == 4
+            assert report.nodes == len(op.driver.nodes()) == 4
             assert min(report.moved, len(preview.moves)) > 0  # by loads that may have changed since
-            down = driver.rescale(3, tasks_max=2)
+            down = op.rescale(3, tasks_max=2)
             while not down.ended.is_set():
                 feeder.feed(stream.batch())
             assert len(down.wait().rounds) > 0  # how many tasks move is a matter of their loads
             for batch in stream.batches(100):
                 feeder.feed(batch)
-        assert counted(driver) == stream.counts
-        metrics = driver.metrics()
+        assert counted(op) == stream.counts
+        metrics = op.metrics()
         assert sum(rows for rows, _, _ in metrics["tasks"].values()) <= sum(stream.counts.values())
         assert metrics["latency"]["count"] == metrics["rows"]
         assert metrics["refused"] == metrics["malformed"] == 0
         assert metrics["staged_rows"] == metrics["late_rows"] == 0
-        assert len(driver.nodes()) == 3
+        assert len(op.driver.nodes()) == 3
         with pytest.raises(InputError):
-            driver.rescale(33)
+            op.rescale(33)
     assert set(children(os.getpid())) <= before
-    assert {e.reason for e in driver.exits} <= {Reason.DRAINED, Reason.STOPPED}
+    assert {e.reason for e in op.driver.exits} <= {Reason.DRAINED, Reason.STOPPED}
 
 
 def test_a_killed_node_is_restored_from_checkpoints_without_a_wrong_count(
     tmp_path: Path, launcher: SharedLauncher
 ) -> None:
     stream = Stream(2)
-    with Driver(
+    with deploy_local(
         WordCount(),
         tasks=16,
         nodes=3,
-        checkpoints=str(tmp_path),
+        checkpoint=str(tmp_path),
         checkpoint_s=0.2,
         launcher=launcher,
-    ) as driver:
-        with driver.feeder("words", gather_rows=1000) as feeder:
+    ) as op:
+        with op.feeder("words", gather_rows=1000) as feeder:
             for i, batch in enumerate(stream.batches(300)):
                 feeder.feed(batch)
                 if i in (100, 200):
-                    os.kill(pid_of(driver, "n2"), signal.SIGKILL)
+                    os.kill(pid_of(op, "n2"), signal.SIGKILL)
                 time.sleep(0.002)
-        assert counted(driver) == stream.counts
-        lost = [facts for _, what, facts in driver.events if what == "lost"]
+        assert counted(op) == stream.counts
+        lost = [facts for _, what, facts in op.driver.events if what == "lost"]
         assert [(f["node"], f["tasks"] > 0) for f in lost] == [("n2", True)] * 2
-        assert driver.lost_tasks == set()
+        assert op.driver.lost_tasks == set()
     # The whole deployment comes again from its checkpoints, and the feeder goes on.
-    with Driver(
+    with deploy_local(
         WordCount(),
         tasks=16,
         nodes=2,
-        checkpoints=str(tmp_path),
+        checkpoint=str(tmp_path),
         checkpoint_s=0.2,
         launcher=launcher,
-    ) as driver:
-        assert driver.generation == 2
-        assert counted(driver) == stream.counts
-        with driver.feeder("words") as feeder:
+    ) as op:
+        assert op.driver.generation == 2
+        assert counted(op) == stream.counts
+        with op.feeder("words") as feeder:
             assert feeder.wait_ready() == 299
             feeder.feed(stream.batch(), offset=300)
-        assert counted(driver) == stream.counts
+        assert counted(op) == stream.counts
 
 
 def test_without_checkpoints_a_killed_node_is_reported_and_its_tasks_wait(
     launcher: SharedLauncher,
 ) -> None:
     stream = Stream(3)
-    with Driver(WordCount(), tasks=8, nodes=2, launcher=launcher) as driver:
-        feeder = driver.feeder("words")
+    with doomed(deploy_local(WordCount(), tasks=8, nodes=2, launcher=launcher)) as op:
+        feeder = op.feeder("words")
         feeder.feed(stream.batch())
         feeder.flush()
-        os.kill(pid_of(driver, "n1"), signal.SIGKILL)
-        until(lambda: driver.lost_tasks)
-        assert any(what == "lost" for _, what, _ in driver.events)
-        assert driver.lost_tasks == {0, 1, 2, 3}
-        assert driver.status()["lost tasks"] == [0, 1, 2, 3]
+        os.kill(pid_of(op, "n1"), signal.SIGKILL)
+        until(lambda: op.driver.lost_tasks)
+        assert any(what == "lost" for _, what, _ in op.driver.events)
+        assert op.driver.lost_tasks == {0, 1, 2, 3}
+        assert op.status()["lost tasks"] == [0, 1, 2, 3]
         feeder.feed(stream.batch())
         with pytest.raises(FeederError, match="still on their way"):
             feeder.flush(timeout_s=1.0)
         feeder.abandon()
-        assert "results are incomplete" in str(driver.lost())
+        assert "results are incomplete" in str(op.driver.lost())
 
 
 def test_a_feeder_may_take_the_name_of_one_that_has_closed(launcher: SharedLauncher) -> None:
     stream = Stream(8)
-    with Driver(WordCount(), tasks=8, nodes=1, launcher=launcher) as driver:
+    with deploy_local(WordCount(), tasks=8, nodes=1, launcher=launcher) as op:
         for _ in range(3):
-            with driver.feeder("words") as feeder:
+            with op.feeder("words") as feeder:
                 feeder.feed(stream.batch())
-        assert counted(driver) == stream.counts
+        assert counted(op) == stream.counts
 
 
 def test_to_stop_does_not_wait_for_a_node_that_is_starting(launcher: SharedLauncher) -> None:
-    with Driver(WordCount(), tasks=8, nodes=1, launcher=launcher) as driver:
-        driver.staff._running.add(("n9", 1))  # launched, and never heard of
+    with deploy_local(WordCount(), tasks=8, nodes=1, launcher=launcher) as op:
+        op.driver.staff._running.add(("n9", 1))  # launched, and never heard of
         asked: list[float] = []
-        wait = driver.staff.wait_until
-        driver.staff.wait_until = lambda true, s: asked.append(wait(true, s)) or asked[-1]
+        wait = op.driver.staff.wait_until
+        op.driver.staff.wait_until = lambda true, s: asked.append(wait(true, s)) or asked[-1]
     assert asked == [True], "whoever was asked to stop has stopped"
 
 
 def test_outputs_come_once_and_in_order_across_moves(launcher: SharedLauncher) -> None:
     stream = Stream(5, rows=200)
-    with Driver(WordCount(emit_updates=True), tasks=8, nodes=2, launcher=launcher) as driver:
+    with deploy_local(WordCount(emit_updates=True), tasks=8, nodes=2, launcher=launcher) as op:
         last: Counter[str] = Counter()
 
         def collect() -> None:
-            for table in driver.outputs():
-                for row in table.to_pylist():
-                    assert row["count"] > last[row["word"]]
-                    last[row["word"]] = row["count"]
+            for row in op.outputs().to_pylist():
+                assert row["count"] > last[row["word"]]
+                last[row["word"]] = row["count"]
 
-        with driver.feeder("words", gather_rows=200) as feeder:
+        with op.feeder("words", gather_rows=200) as feeder:
             for i, batch in enumerate(stream.batches(60)):
                 feeder.feed(batch)
                 if i == 20:
-                    handle = driver.rescale(3)
+                    handle = op.rescale(3)
                 if i % 10 == 0:
                     collect()
             handle.wait(30)
@@ -185,18 +186,18 @@ def test_outputs_come_once_and_in_order_across_moves(launcher: SharedLauncher) -
 def test_rows_that_an_operator_feeds_to_itself_arrive_exactly_once(
     launcher: SharedLauncher,
 ) -> None:
-    with Driver(Countdown(), tasks=8, nodes=2, launcher=launcher) as driver:
-        with driver.feeder("numbers") as feeder:
+    with deploy_local(Countdown(), tasks=8, nodes=2, launcher=launcher) as op:
+        with op.feeder("numbers") as feeder:
             for _ in range(5):
                 feeder.feed(Countdown.batch([6, 3]))
-            driver.rescale(3).wait(30)
+            op.rescale(3).wait(30)
             feeder.feed(Countdown.batch([6]))
         wanted = {0: 11, 1: 11, 2: 11, 3: 11, 4: 6, 5: 6, 6: 6}
-        until(lambda: _numbers(driver) == wanted)
+        until(lambda: _numbers(op) == wanted)
 
 
-def _numbers(driver: Driver) -> dict[int, int]:
-    state = driver.state()
+def _numbers(op: ElasticOperator) -> dict[int, int]:
+    state = op.state()
     return dict(zip(state["number"].to_pylist(), state["seen"].to_pylist(), strict=True))
 
 
@@ -205,9 +206,9 @@ def test_a_feeder_that_is_replaced_replays_and_nothing_counts_twice(
 ) -> None:
     stream = Stream(8, rows=300)
     batches = list(stream.batches(120))
-    with Driver(WordCount(), tasks=16, nodes=2, launcher=launcher) as driver:
+    with deploy_local(WordCount(), tasks=16, nodes=2, launcher=launcher) as op:
         for end, gather in ((40, 500), (80, 3000), (120, 1000)):  # each cuts chunks its own way
-            feeder = driver.feeder("words", gather_rows=gather)
+            feeder = op.feeder("words", gather_rows=gather)
             known = feeder.wait_ready()
             assert known < end
             for offset in range(known + 1, end):
@@ -217,54 +218,65 @@ def test_a_feeder_that_is_replaced_replays_and_nothing_counts_twice(
                 feeder.abandon()
             else:
                 feeder.close()
-        assert counted(driver) == stream.counts
+        assert counted(op) == stream.counts
 
 
 def test_a_migration_can_be_aborted_resumed_and_rolled_back(launcher: SharedLauncher) -> None:
     stream = Stream(6)
-    with Driver(WordCount(), tasks=16, nodes=2, launcher=launcher) as driver:
-        with driver.feeder("words") as feeder:
+    with deploy_local(WordCount(), tasks=16, nodes=2, launcher=launcher) as op:
+        with op.feeder("words") as feeder:
             feeder.feed(stream.batch())
-            handle = driver.rescale(4, tasks_max=1)
+            handle = op.rescale(4, tasks_max=1)
             handle.abort()
             assert handle.progress()["stage"] == "aborted"
             feeder.feed(stream.batch())
             handle.resume()
             handle.wait(30)
-            assert len(driver.nodes()) == 4
-            other = driver.rescale(2, tasks_max=1)
+            assert len(op.driver.nodes()) == 4
+            other = op.rescale(2, tasks_max=1)
             other.roll_back()
             with pytest.raises(MigrationError, match="rolled back"):
                 other.wait(30)
-            assert len(driver.nodes()) == 4
+            assert len(op.driver.nodes()) == 4
             feeder.feed(stream.batch())
-        assert counted(driver) == stream.counts
+        assert counted(op) == stream.counts
 
 
 def test_an_operator_that_raises_is_reported_with_task_and_row_and_ends_the_deployment(
     launcher: SharedLauncher,
 ) -> None:
-    with Driver(Explodes(), tasks=4, nodes=2, launcher=launcher) as driver:
-        feeder = driver.feeder("words")
+    with doomed(deploy_local(Explodes(), tasks=4, nodes=2, launcher=launcher)) as op:
+        feeder = op.feeder("words")
         feeder.feed(Stream(7, rows=20).batch())
         with pytest.raises(
             OperatorError, match=r"task \d+, rows \d+ to \d+: ValueError: boom .*words"
         ) as error:
-            until(lambda: feeder.flush() or driver.check(), 30)
-        assert driver.status()["failure"]
+            until(lambda: feeder.flush() or op.driver.check(), 30)
+        assert op.status()["failure"]
         assert isinstance(error.value, OperatorFailedError)
         assert "boom" in error.value.trace
-        until(lambda: any("boom" in e.trace for e in driver.exits))
+        until(lambda: any("boom" in e.trace for e in op.driver.exits))
+
+
+class Garbler(LocalLauncher):
+    """Sends what no other process can import."""
+
+    def pickle(self, value: object, what: str) -> bytes:
+        return b"cno_such_module\nThing\n."
 
 
 def test_an_operator_that_cannot_be_sent_or_made_is_a_clear_error() -> None:
-    class Local(WordCount):
-        pass
+    class Held(WordCount):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lock = threading.Lock()
 
-    with pytest.raises(InputError, match="Define its class in a module"):
-        Driver(Local())
+    with pytest.raises(
+        InputError, match=r"the operator Held cannot be sent to nodes: TypeError.*lock"
+    ):
+        deploy_local(Held())
     with pytest.raises(OperatorError, match="cannot be made"):
-        Driver(WordCount(), nodes=1, pickled=b"cno_such_module\nThing\n.").start()
+        deploy_local(WordCount(), nodes=1, launcher=Garbler())
 
 
 class Nowhere(LocalLauncher):
@@ -275,14 +287,13 @@ class Nowhere(LocalLauncher):
 
 
 def test_a_node_that_never_registers_is_explained() -> None:
-    driver = Driver(WordCount(), nodes=1, launcher=Nowhere(), registration_s_max=0.5)
     with pytest.raises(DeployError, match=r"n1 never registered.*free slots"):
-        driver.start()
+        deploy_local(WordCount(), nodes=1, launcher=Nowhere(), registration_s_max=0.5)
 
 
 def test_a_superseded_migration_says_so_and_the_next_one_holds(launcher: SharedLauncher) -> None:
-    with Driver(WordCount(), tasks=16, nodes=2, launcher=launcher) as driver:
-        first, second = driver.rescale(4, tasks_max=1), driver.rescale(3)
+    with deploy_local(WordCount(), tasks=16, nodes=2, launcher=launcher) as op:
+        first, second = op.rescale(4, tasks_max=1), op.rescale(3)
         with pytest.raises(MigrationError, match="superseded"):
             first.wait(30)
         assert second.wait(30).nodes == 3
@@ -291,9 +302,8 @@ def test_a_superseded_migration_says_so_and_the_next_one_holds(launcher: SharedL
 SCRIPT = """
 import sys, time
 from meander.operators import WordCount
-from meander.runtime.driver.driver import Driver
-driver = Driver(WordCount(), tasks=4, nodes=2)
-driver.start()
+from meander.runtime.driver.local import deploy_local
+op = deploy_local(WordCount(), tasks=4, nodes=2)
 print("up", flush=True)
 time.sleep(60)
 """

@@ -22,7 +22,8 @@ from meander.model import Epoch
 from meander.operators import WordCount
 from meander.protocol.master.membership import Status
 from meander.protocol.messages import Chunk, Chunks, Envelope
-from meander.runtime.driver.driver import Driver
+from meander.runtime.driver.elastic import ElasticOperator
+from meander.runtime.driver.local import deploy_local
 from meander.runtime.wire.auth import Refusals
 from meander.runtime.wire.authority import Authority, Guard
 from meander.runtime.wire.codec import encode
@@ -41,9 +42,9 @@ def launcher() -> Iterator[SharedLauncher]:
 class Live:
     """A deployment under TLS, with rows in it."""
 
-    def __init__(self, driver: Driver) -> None:
-        self.driver, self.stream = driver, Stream(7)
-        self.feeder = driver.feeder("f")
+    def __init__(self, op: ElasticOperator) -> None:
+        self.op, self.stream = op, Stream(7)
+        self.feeder = op.feeder("f")
         self.feed()
 
     def feed(self) -> None:
@@ -58,30 +59,30 @@ class Live:
             peers = master.membership.peers.values()
             return {p.id: p.address for p in peers if p.status is not Status.GONE}
 
-        return {"master": self.driver.address, **self.driver.shell.call(find).result(10)}
+        return {"master": self.op.address, **self.op.driver.shell.call(find).result(10)}
 
     @property
     def node(self) -> str:
         """Name the node that owns the first task."""
-        return str(self.driver.shell.call(lambda m: m.ledger.owner[0]).result(10))
+        return str(self.op.driver.shell.call(lambda m: m.ledger.owner[0]).result(10))
 
     def check(self) -> None:
         """No process has died, and every count is right."""
         self.feed()
-        assert counted(self.driver) == self.stream.counts
-        assert [e for e in self.driver.exits if not e.clean] == []
-        assert self.driver.failure is None
+        assert counted(self.op) == self.stream.counts
+        assert [e for e in self.op.driver.exits if not e.clean] == []
+        assert self.op.driver.failure is None
 
     def metrics(self, node: str) -> dict[str, Any]:
-        told = self.driver.reader().ask(self.ports()[node], "metrics")
+        told = self.op.driver.reader().ask(self.ports()[node], "metrics")
         assert told is not None
         return dict(told)
 
 
 @pytest.fixture(scope="module")
 def live(launcher: SharedLauncher) -> Iterator[Live]:
-    with Driver(WordCount(), tasks=8, nodes=2, launcher=launcher, tls=True) as driver:
-        yield Live(driver)
+    with deploy_local(WordCount(), tasks=8, nodes=2, launcher=launcher, tls=True) as op:
+        yield Live(op)
 
 
 def dial(address: str, credentials: Credentials, identity: Identity) -> Any:
@@ -118,8 +119,8 @@ def asked(address: str, credentials: Credentials) -> Any:
 
 
 def test_tls_is_on_at_every_port_and_rescaling_works(live: Live) -> None:
-    live.driver.rescale(3).wait()
-    live.driver.rescale(2).wait()
+    live.op.rescale(3).wait()
+    live.op.rescale(2).wait()
     ports = live.ports()
     assert {"master", "server@127.0.0.1", "f", live.node} <= set(ports)
     for address in ports.values():
@@ -136,7 +137,7 @@ def test_tls_is_on_at_every_port_and_rescaling_works(live: Live) -> None:
 
 
 def test_a_plain_client_and_one_without_a_certificate_are_cut_off(live: Live) -> None:
-    token = live.driver.credentials.token
+    token = live.op.driver.credentials.token
     for address in live.ports().values():
         host, port = address.split(":")
         with socket.create_connection((host, int(port)), timeout=5.0) as connection:
@@ -144,7 +145,7 @@ def test_a_plain_client_and_one_without_a_certificate_are_cut_off(live: Live) ->
             assert connection.recv(100) in (b"", b"\x15\x03\x01\x00\x02\x02\x16")
         with pytest.raises(flight.FlightUnavailableError):
             asked(address, Credentials(token))
-        mine = live.driver.credentials
+        mine = live.op.driver.credentials
         nobody = flight.connect(
             f"grpc+tls://{address}",
             tls_root_certs=mine.authority.encode(),
@@ -157,12 +158,12 @@ def test_a_plain_client_and_one_without_a_certificate_are_cut_off(live: Live) ->
 
 
 def test_an_expired_certificate_and_another_authoritys_are_refused(live: Live) -> None:
-    driver = live.driver
-    authority = driver.guard.authority
+    op = live.op
+    authority = op.driver.guard.authority
     assert authority is not None
     past = dt.datetime.now(dt.UTC) - dt.timedelta(minutes=1)
     expired = authority.issue("master", "master", ends=past)
-    stranger = Authority(driver.run, driver.credentials.token).issue("master", "master")
+    stranger = Authority(op.driver.run, op.driver.credentials.token).issue("master", "master")
     for address in live.ports().values():
         for credentials in (expired, stranger):
             with pytest.raises(flight.FlightUnavailableError):
@@ -174,7 +175,7 @@ def test_a_wrong_token_is_refused_and_logged_once(
     live: Live, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By the caller, who finds that the other side has another; or by the door, if it calls anyway."""
-    mine = live.driver.credentials
+    mine = live.op.driver.credentials
     wrong = Credentials("wrong", mine.server_name, mine.authority, mine.certificate, mine.key)
     made_up = flight.FlightCallOptions(headers=[(PASS_HEADER.encode(), b"wrong")])
     with caplog.at_level(logging.WARNING):
@@ -196,13 +197,13 @@ def test_a_wrong_token_is_refused_and_logged_once(
 
 def test_a_certificate_stands_for_no_other_name(live: Live) -> None:
     """A feeder that calls itself the master is not heard, though its token and run are right."""
-    driver = live.driver
-    credentials = driver.issue("f2")
-    identity = Identity(driver.run, "master", 1, "127.0.0.1:1")
+    op = live.op
+    credentials = op.driver.issue("f2")
+    identity = Identity(op.driver.run, "master", 1, "127.0.0.1:1")
     with pytest.raises(flight.FlightUnauthorizedError, match="does not stand for 'master'"):
         dial(live.ports()[live.node], credentials, identity)
     client, writer = dial(
-        live.ports()[live.node], credentials, Identity(driver.run, "f2/1", 0, "127.0.0.1:1")
+        live.ports()[live.node], credentials, Identity(op.driver.run, "f2/1", 0, "127.0.0.1:1")
     )
     writer.close()
     client.close()
@@ -215,16 +216,18 @@ def test_a_certificate_stands_for_no_other_name(live: Live) -> None:
 def test_a_feeder_cannot_be_called_like_a_process_of_the_deployment(live: Live, name: str) -> None:
     """Neither asked for politely, nor with a certificate that somebody has signed all the same."""
     with pytest.raises(InputError, match="cannot be called"):
-        live.driver.feeder(name)
-    assert live.driver.guard.authority is not None
-    identity = Identity(live.driver.run, name, 1, "127.0.0.1:1")
+        live.op.feeder(name)
+    assert live.op.driver.guard.authority is not None
+    identity = Identity(live.op.driver.run, name, 1, "127.0.0.1:1")
     with pytest.raises(flight.FlightUnauthorizedError, match="does not stand for"):
-        dial(live.ports()[live.node], live.driver.guard.authority.issue("feeder", name), identity)
+        dial(
+            live.ports()[live.node], live.op.driver.guard.authority.issue("feeder", name), identity
+        )
 
 
 def test_orders_are_taken_from_the_master_alone(live: Live) -> None:
     node = live.ports()[live.node]
-    feeder = live.driver.issue("f2")
+    feeder = live.op.driver.issue("f2")
     with feeder.connect(node) as client, pytest.raises(flight.FlightUnauthorizedError):
         list(client.do_action(flight.Action("stop", b"{}"), feeder.call(5.0)))
     assert asked(node, feeder), "a question is answered"
@@ -233,14 +236,16 @@ def test_orders_are_taken_from_the_master_alone(live: Live) -> None:
 
 def test_a_replayed_message_counts_once(live: Live) -> None:
     """Rows that were sent before, bit by bit, by whoever has all the right papers."""
-    driver, node = live.driver, live.node
+    op, node = live.op, live.node
     incarnation = live.feeder.machine.incarnation
     number = live.feeder.machine.outbox.lanes[0].applied
     assert number > 0
-    wire = encode(rows_of("f", incarnation, node, 0, number, driver.shell.machine.epoch))
+    wire = encode(rows_of("f", incarnation, node, 0, number, op.driver.shell.machine.epoch))
     before = live.metrics(node)
     client, writer = dial(
-        live.ports()[node], driver.issue("f"), Identity(driver.run, "f", incarnation, "127.0.0.1:1")
+        live.ports()[node],
+        op.driver.issue("f"),
+        Identity(op.driver.run, "f", incarnation, "127.0.0.1:1"),
     )
     for _ in range(20):
         writer.write_with_metadata(wire.batch, wire.header)
@@ -254,14 +259,14 @@ def test_a_replayed_message_counts_once(live: Live) -> None:
 
 def test_a_stale_incarnation_is_refused(live: Live) -> None:
     """A predecessor that comes back is turned away at the stream, and at the machine."""
-    driver, node, ports = live.driver, live.node, live.ports()
-    credentials = driver.guard.issue("node", "n9")
-    newest, late = (Identity(driver.run, "n9", i, "127.0.0.1:1") for i in (7, 6))
+    op, node, ports = live.op, live.node, live.ports()
+    credentials = op.driver.guard.issue("node", "n9")
+    newest, late = (Identity(op.driver.run, "n9", i, "127.0.0.1:1") for i in (7, 6))
     client, writer = dial(ports[node], credentials, newest)
     with pytest.raises(flight.FlightServerError, match="incarnation 6 was replaced by 7"):
         dial(ports[node], credentials, late)
     before = live.metrics(node)["stale"]
-    wire = encode(rows_of("n9", 6, node, 99, 1, Epoch(driver.generation, 1)))
+    wire = encode(rows_of("n9", 6, node, 99, 1, Epoch(op.driver.generation, 1)))
     writer.write_with_metadata(wire.batch, wire.header)
     until(lambda: live.metrics(node)["stale"] > before)
     writer.close()
@@ -270,17 +275,20 @@ def test_a_stale_incarnation_is_refused(live: Live) -> None:
 
 
 def test_no_secret_shows_in_processes_files_or_texts(live: Live) -> None:
-    driver = live.driver
-    spec = driver.spec("node", "n5", 1)
-    secrets = [driver.credentials.token, *(c.key for c in (driver.credentials, spec.credentials))]
-    shown = repr(spec) + repr(driver.credentials) + repr(driver.status())
+    op = live.op
+    spec = op.driver.spec("node", "n5", 1)
+    secrets = [
+        op.driver.credentials.token,
+        *(c.key for c in (op.driver.credentials, spec.credentials)),
+    ]
+    shown = repr(spec) + repr(op.driver.credentials) + repr(op.status())
     for pid in children(os.getpid()):
         shown += Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
         shown += Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
     for secret in secrets:
         assert secret
         assert secret not in shown
-    assert len({c.key for c in (driver.credentials, spec.credentials)}) == 2
+    assert len({c.key for c in (op.driver.credentials, spec.credentials)}) == 2
 
 
 def test_what_is_plain_beyond_loopback_must_be_asked_for(caplog: pytest.LogCaptureFixture) -> None:

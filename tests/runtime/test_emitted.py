@@ -18,7 +18,8 @@ from meander.errors import OutputsBrokenError, OutputsLostError
 from meander.operators import Aggregate, KeyedAggregate, WordCount
 from meander.runtime.clients.driver_client import DriverClient
 from meander.runtime.clients.output_reader import OutputReader
-from meander.runtime.driver.driver import Driver
+from meander.runtime.driver.elastic import ElasticOperator
+from meander.runtime.driver.local import deploy_local
 
 TASKS = 16
 
@@ -30,13 +31,13 @@ def launcher() -> Iterator[SharedLauncher]:
     shared.end()
 
 
-def deployed(launcher: SharedLauncher, **options: Any) -> Driver:
+def deployed(launcher: SharedLauncher, **options: Any) -> ElasticOperator:
     operator = WordCount(emit_updates=True)
-    return Driver(operator, tasks=TASKS, nodes=2, launcher=launcher, **options)
+    return deploy_local(operator, tasks=TASKS, nodes=2, launcher=launcher, **options)
 
 
-def reader_of(driver: Driver, **options: Any) -> OutputReader:
-    return OutputReader(DriverClient(driver.address, driver.issue("query")), **options)
+def reader_of(op: ElasticOperator, **options: Any) -> OutputReader:
+    return OutputReader(DriverClient(op.address, op.driver.issue("query")), **options)
 
 
 def read(reader: OutputReader, start: Any, end: Any) -> list[tuple[str, int]]:
@@ -61,60 +62,60 @@ def highest(rows: list[tuple[str, int]]) -> Counter[str]:
 def test_every_output_is_read_once_while_tasks_move(launcher: SharedLauncher) -> None:
     """1. rows are fed while the operator grows and shrinks  2. a reader follows, and is replaced by
     another one in between  3. it has seen every update once, and a replay gives the same."""
-    with deployed(launcher) as driver, driver.feeder("words") as feeder:
-        stream, reader = Stream(), reader_of(driver)
+    with deployed(launcher) as op, op.feeder("words") as feeder:
+        stream, reader = Stream(), reader_of(op)
         start = at = reader.earliest()
         rows: list[tuple[str, int]] = []
         for nodes in (4, 1):
-            moving = driver.rescale(nodes, tasks_max=2)
+            moving = op.rescale(nodes, tasks_max=2)
             for batch in stream.batches(20):
                 feeder.feed(batch)
                 end = reader.latest(at)
                 rows += read(reader, at, end)
                 at = end
             moving.wait(60)
-            reader = reader_of(driver)
+            reader = reader_of(op)
         feeder.flush()
         end = reader.latest(at)
         rows += read(reader, at, end)
         assert len(rows) == len(set(rows)), "an update came twice"
-        assert highest(rows) == stream.counts == counted(driver)
+        assert highest(rows) == stream.counts == counted(op)
         assert sorted(read(reader, start, end)) == sorted(rows)
         assert reader.latest(end) == end
         reader.release(end)
         assert reader.earliest() == end
         with pytest.raises(OutputsLostError, match="are gone"):
             read(reader, start, end)
-        assert read(reader_of(driver, fail_on_data_loss=False), start, end) == []
+        assert read(reader_of(op, fail_on_data_loss=False), start, end) == []
 
 
 def test_more_than_is_kept_is_dropped_and_said(launcher: SharedLauncher) -> None:
-    with deployed(launcher, output_rows_max=50) as driver:
-        reader = reader_of(driver)
+    with deployed(launcher, output_rows_max=50) as op:
+        reader = reader_of(op)
         start, stream = reader.earliest(), Stream()
-        with driver.feeder("words", gather_rows=1) as feeder:
+        with op.feeder("words", gather_rows=1) as feeder:
             for batch in stream.batches(30):
                 feeder.feed(batch)
                 feeder.flush()
         end = reader.latest(start)
         with pytest.raises(OutputsLostError, match="output_rows_max"):
             read(reader, start, end)
-        rows = read(reader_of(driver, fail_on_data_loss=False), start, end)
+        rows = read(reader_of(op, fail_on_data_loss=False), start, end)
         assert 0 < len(rows) < 30 * 500
 
 
 def test_offsets_of_another_life_are_told_from_ours(launcher: SharedLauncher) -> None:
-    with deployed(launcher) as driver, driver.feeder("words") as feeder:
+    with deployed(launcher) as op, op.feeder("words") as feeder:
         feeder.feed(Stream().batch())
         feeder.flush()
-        past = reader_of(driver).latest()
-    with deployed(launcher) as driver, driver.feeder("words") as feeder:
+        past = reader_of(op).latest()
+    with deployed(launcher) as op, op.feeder("words") as feeder:
         stream = Stream(seed=2)
         feeder.feed(stream.batch())
         feeder.flush()
         with pytest.raises(OutputsLostError, match="new checkpoint"):
-            reader_of(driver).latest(past)
-        reader = reader_of(driver, fail_on_data_loss=False)
+            reader_of(op).latest(past)
+        reader = reader_of(op, fail_on_data_loss=False)
         assert highest(read(reader, past, reader.latest(past))) == stream.counts
 
 
@@ -126,11 +127,11 @@ def test_with_checkpoints_only_what_is_durable_is_shown(
     stream, rows = Stream(), list[tuple[str, int]]()
     at: Any = None
     for _ in range(2):
-        options = {"checkpoints": str(tmp_path), "checkpoint_s": 0.1}
-        with deployed(launcher, **options) as driver:
-            reader = reader_of(driver)
+        options = {"checkpoint": str(tmp_path), "checkpoint_s": 0.1}
+        with deployed(launcher, **options) as op:
+            reader = reader_of(op)
             at = at or reader.earliest()
-            with driver.feeder("words") as feeder:
+            with op.feeder("words") as feeder:
                 for batch in stream.batches(5):
                     feeder.feed(batch)
                 feeder.flush(durable=True)
@@ -147,24 +148,24 @@ def _all_durable(reader: OutputReader) -> bool:
 
 
 def test_what_feeds_the_operator_and_fails_is_told_to_readers(launcher: SharedLauncher) -> None:
-    with deployed(launcher) as driver:
-        reader = reader_of(driver)
+    with deployed(launcher) as op:
+        reader = reader_of(op)
         start = reader.earliest()
-        driver.reception.troubles.append(lambda: "the query has failed: no such file")
+        op.driver.reception.troubles.append(lambda: "the query has failed: no such file")
         with pytest.raises(OutputsBrokenError, match="no such file"):
             reader.latest(start)
 
 
 def test_states_say_their_moment_while_tasks_move(launcher: SharedLauncher) -> None:
     """Each task is there once, and its counts are of the moment that it tells."""
-    with deployed(launcher) as driver, driver.feeder("words", gather_rows=1) as feeder:
+    with deployed(launcher) as op, op.feeder("words", gather_rows=1) as feeder:
         stream, sums = Stream(rows=100), [0]
         for batch in stream.batches(40):
             sums.append(sums[-1] + batch.num_rows)
             feeder.feed(batch)
         feeder.flush()
-        moving = driver.rescale(4, tasks_max=1)
-        table = driver.state()
+        moving = op.rescale(4, tasks_max=1)
+        table = op.state()
         moving.wait(60)
         told = {row["task"]: json.loads(row["as_of"]) for row in table.to_pylist()}
         assert {fact["feeders"]["words"] for fact in told.values()} <= set(range(40))
@@ -175,8 +176,8 @@ def test_states_say_their_moment_while_tasks_move(launcher: SharedLauncher) -> N
 
 def test_a_target_behind_the_start_gives_nothing_twice(launcher: SharedLauncher) -> None:
     """`availableNow` fixes its target once; a task whose outputs were not durable then stands at 0."""
-    with deployed(launcher) as driver:
-        reader = reader_of(driver)
+    with deployed(launcher) as op:
+        reader = reader_of(op)
         zeros = [0] * (TASKS - 3)
         start, latest = reader.offset([5, 5, 5, *zeros]), reader.offset([9, 7, 5, *zeros])
         target = reader.offset([7, 0, 0, *zeros])
@@ -187,10 +188,10 @@ def test_columns_of_a_state_keep_their_names(launcher: SharedLauncher) -> None:
     """A state with a column `task` of its own: where it was read stands in `task_`."""
     schema = pa.schema({"task": pa.string()})
     operator = KeyedAggregate(schema, ["task"], {"node": Aggregate("count")})
-    with Driver(operator, tasks=4, nodes=1, launcher=launcher) as driver:
-        with driver.feeder("rows") as feeder:
+    with deploy_local(operator, tasks=4, nodes=1, launcher=launcher) as op:
+        with op.feeder("rows") as feeder:
             feeder.feed(pa.record_batch({"task": ["a", "b", "a"]}))
-        table = driver.state()
+        table = op.state()
     assert table.schema.names == ["task", "node", "task_", "node_", "as_of"]
     assert dict(zip(table["task"].to_pylist(), table["node"].to_pylist(), strict=True)) == {
         "a": 2,
@@ -205,18 +206,18 @@ def test_a_checkpoint_that_begins_anew_in_the_same_folder_is_another_life(
     emits as much  3. a reader of the first is told, and skips nothing unsaid  4. a third that goes on
     from the second, under another name of the folder, is of the second's life."""
     folder = tmp_path / "checkpoint"
-    options = {"checkpoints": str(folder), "checkpoint_s": 0.1}
+    options = {"checkpoint": str(folder), "checkpoint_s": 0.1}
     ends = []
     for seed, where in ((1, str(folder)), (2, str(folder)), (3, folder.as_uri())):
-        with deployed(launcher, **options | {"checkpoints": where}) as driver:
-            reader = reader_of(driver)
+        with deployed(launcher, **options | {"checkpoint": where}) as op:
+            reader = reader_of(op)
             if seed == 2:
                 with pytest.raises(OutputsLostError, match="new checkpoint"):
                     reader.latest(ends[0])
             if seed == 3:
                 assert reader.latest(ends[1]) == ends[1]
                 continue
-            with driver.feeder("words") as feeder:
+            with op.feeder("words") as feeder:
                 feeder.feed(Stream(seed).batch())
             until(partial(_all_durable, reader))
             ends.append(reader.latest())

@@ -10,15 +10,14 @@ from typing import Any
 from runtime_kit import Stream, children, until
 
 from meander.operators import WordCount
-from meander.runtime.driver.driver import Driver
+from meander.runtime.driver.local import deploy_local
 
 FORGETFUL = """
 import pyarrow as pa
 from meander.operators import WordCount
-from meander.runtime.driver.driver import Driver
-driver = Driver(WordCount(), tasks=8, nodes=2)
-driver.start()
-feeder = driver.feeder("f")
+from meander.runtime.driver.local import deploy_local
+op = deploy_local(WordCount(), tasks=8, nodes=2)
+feeder = op.feeder("f")
 feeder.feed(pa.record_batch({"word": ["a", "b"]}))
 feeder.flush()
 print("fed", flush=True)
@@ -61,22 +60,22 @@ def alive(pid: int) -> bool:
 
 def test_a_deployment_that_is_stopped_has_lost_nothing() -> None:
     told: list[tuple[str, Mapping[str, Any]]] = []
-    with Driver(
+    with deploy_local(
         WordCount(), tasks=8, nodes=2, tell=lambda what, facts: told.append((what, facts))
-    ) as driver:
-        feeder = driver.feeder("f")
+    ) as op:
+        feeder = op.feeder("f")
         for batch in Stream(3).batches(5):
             feeder.feed(batch)
         feeder.flush()
     assert [what for what, _ in told if what in ("lost", "state lost", "state at risk")] == []
-    assert driver.lost() is None
-    assert {e.reason.value for e in driver.exits} == {"stopped"}
+    assert op.driver.lost() is None
+    assert {e.reason.value for e in op.driver.exits} == {"stopped"}
 
 
 def test_feeders_that_have_left_are_not_kept() -> None:
-    with Driver(WordCount(), tasks=8, nodes=1) as driver:
+    with deploy_local(WordCount(), tasks=8, nodes=1) as op:
         for i in range(5):
-            with driver.feeder(f"f{i}") as feeder:
+            with op.feeder(f"f{i}") as feeder:
                 feeder.feed(Stream(i).batch())
-        last = driver.feeder("last")
-        assert driver.feeders == [last]
+        last = op.feeder("last")
+        assert op.driver.feeders == [last]

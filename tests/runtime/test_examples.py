@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 from runtime_kit import SharedLauncher
 
-from meander.runtime.driver.driver import Driver
+from meander.runtime.driver.elastic import ElasticOperator
+from meander.runtime.driver.local import deploy_local
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES))
@@ -28,8 +29,8 @@ def launcher() -> Iterator[SharedLauncher]:
     shared.end()
 
 
-def emitted(driver: Driver, have: dict[int, int]) -> list[dict[str, Any]]:
-    found = driver.reader().outputs(driver.nodes(), have)
+def emitted(op: ElasticOperator, have: dict[int, int]) -> list[dict[str, Any]]:
+    found = op.driver.reader().outputs(op.driver.nodes(), have)
     return [row for table in found for row in table.to_pylist()]
 
 
@@ -37,15 +38,15 @@ def test_sessions(launcher: SharedLauncher) -> None:
     rows = sessions.clicks(users=5, minutes=10)
     batch = pa.record_batch(list(zip(*rows, strict=True)), schema=sessions.Sessions.schema)
     with (
-        Driver(sessions.Sessions(), tasks=16, nodes=2, launcher=launcher) as driver,
-        driver.feeder("clicks") as feeder,
+        deploy_local(sessions.Sessions(), tasks=16, nodes=2, launcher=launcher) as op,
+        op.feeder("clicks") as feeder,
     ):
         feeder.feed(batch.slice(0, 20))
-        handle = driver.rescale(3)
+        handle = op.rescale(3)
         feeder.feed(batch.slice(20))
         feeder.flush()
         handle.wait(60)
-        found = emitted(driver, {})
+        found = emitted(op, {})
     over = max(at for _, at in rows).timestamp() - 5 - sessions.GAP_S
     starts = [(user, at) for user, at in rows if at.second == 0 and at.timestamp() + 20 <= over]
     assert sorted((row["user"], row["first"]) for row in found) == sorted(starts)
@@ -54,16 +55,16 @@ def test_sessions(launcher: SharedLauncher) -> None:
 
 def test_top_k(launcher: SharedLauncher) -> None:
     batches = list(top_k.sales(6, rows=300))
-    with Driver(top_k.TopK(2), tasks=16, nodes=3, launcher=launcher) as driver:
+    with deploy_local(top_k.TopK(2), tasks=16, nodes=3, launcher=launcher) as op:
         have: dict[int, int] = {}
-        with driver.feeder("sales") as feeder:
+        with op.feeder("sales") as feeder:
             for batch in batches[:3]:
                 feeder.feed(batch)
-            handle = driver.rescale(2)
+            handle = op.rescale(2)
             for batch in batches[3:]:
                 feeder.feed(batch)
             handle.wait(60)
-        found = {row["shop"]: row["items"] for row in emitted(driver, have)}
+        found = {row["shop"]: row["items"] for row in emitted(op, have)}
     rows = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
     for shop in {shop for shop, _, _ in rows}:
         best = sorted(((p, i) for s, i, p in rows if s == shop), reverse=True)[:2]
@@ -75,16 +76,16 @@ def test_running_join(launcher: SharedLauncher) -> None:
     sides = {
         side: running_join.halves(side, orders, n) for side, n in (("order", 7), ("payment", 5))
     }
-    with Driver(running_join.OrdersAndPayments(), tasks=16, nodes=2, launcher=launcher) as driver:
-        with driver.feeder("orders") as ordered, driver.feeder("payments") as paid:
+    with deploy_local(running_join.OrdersAndPayments(), tasks=16, nodes=2, launcher=launcher) as op:
+        with op.feeder("orders") as ordered, op.feeder("payments") as paid:
             handle = None
             for start in range(0, orders, 40):
                 ordered.feed(sides["order"].slice(start, 40))
                 paid.feed(sides["payment"].slice(start, 40))
-                handle = handle or driver.rescale(3)
+                handle = handle or op.rescale(3)
             assert handle is not None
             handle.wait(60)
-        found = emitted(driver, {})
+        found = emitted(op, {})
     ordered_, paid_ = ({n for n in range(orders) if n % k} for k in (7, 5))
     assert sorted(r["order"] for r in found if r["what"] == "matched") == sorted(ordered_ & paid_)
     assert all(r["ordered"] == r["paid"] == r["order"] for r in found if r["what"] == "matched")

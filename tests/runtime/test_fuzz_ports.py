@@ -42,7 +42,8 @@ from meander.protocol.messages import (
     Part,
     Put,
 )
-from meander.runtime.driver.driver import Driver
+from meander.runtime.driver.elastic import ElasticOperator
+from meander.runtime.driver.local import deploy_local
 from meander.runtime.wire.codec import encode
 from meander.runtime.wire.credentials import Credentials
 from meander.runtime.wire.rows import Mark, Rows
@@ -61,26 +62,26 @@ ODD: tuple[Any, ...] = (
 
 
 @pytest.fixture(scope="module")
-def driver() -> Iterator[Driver]:
+def op() -> Iterator[ElasticOperator]:
     launcher = SharedLauncher()
-    with Driver(WordCount(), tasks=8, nodes=2, launcher=launcher) as running:
+    with deploy_local(WordCount(), tasks=8, nodes=2, launcher=launcher) as running:
         yield running
     launcher.end()
 
 
-def ports(driver: Driver) -> list[str]:
+def ports(op: ElasticOperator) -> list[str]:
     def find(master: Any) -> list[str]:
         peers = master.membership.peers.values()
         return [p.address for p in peers if p.status is not Status.GONE and p.address]
 
-    return [driver.address, *driver.shell.call(find).result(10)]
+    return [op.address, *op.driver.shell.call(find).result(10)]
 
 
 class Fuzzer:
     """Makes mischief under a seed, and remembers what it did last."""
 
-    def __init__(self, driver: Driver, seed: int) -> None:
-        self.driver, self.seed = driver, seed
+    def __init__(self, op: ElasticOperator, seed: int) -> None:
+        self.op, self.seed = op, seed
         self.random = random.Random(seed)
         self.done: Counter[str] = Counter()
         self.last = ""
@@ -88,7 +89,7 @@ class Fuzzer:
     def run(self, seconds: float, *visits: Callable[[str], None]) -> None:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            for address in ports(self.driver):
+            for address in ports(self.op):
                 visit = self.random.choice(visits)
                 self.last = f"seed {self.seed}, {visit.__name__} at {address}"
                 self.done[visit.__name__] += 1
@@ -133,7 +134,7 @@ class Fuzzer:
         body = json.dumps(fields).encode()
         if self.random.random() < 0.3:
             body = self._spoilt(body)
-        self._call(address, self.driver.credentials, body)
+        self._call(address, self.op.driver.credentials, body)
 
     def _call(self, address: str, credentials: Credentials, body: bytes) -> None:
         options = credentials.call(CALL_S)
@@ -162,11 +163,11 @@ class Fuzzer:
 
     def greeting(self, address: str) -> None:
         """Begin a stream with a greeting that is not quite right."""
-        hello = Identity(self.driver.run, "fuzz", 0, "127.0.0.1:1").hello()
+        hello = Identity(self.op.driver.run, "fuzz", 0, "127.0.0.1:1").hello()
         facts = json.loads(hello)
         facts[self.random.choice(list(facts))] = self.random.choice(ODD)
         changed = json.dumps(facts).encode() if self.random.random() < 0.7 else self._spoilt(hello)
-        credentials = self.driver.credentials
+        credentials = self.op.driver.credentials
         with credentials.connect(address) as client:
             descriptor = flight.FlightDescriptor.for_command(changed)
             writer, reader = client.do_put(descriptor, WORDS, credentials.call(CALL_S))
@@ -188,7 +189,7 @@ class Fuzzer:
         squeeze = self.random.choice((None, "lz4", "zstd"))
         options = flight.FlightCallOptions(
             timeout=CALL_S,
-            headers=[(b"x-meander-token", self.driver.credentials.token.encode())],
+            headers=[(b"x-meander-token", self.op.driver.credentials.token.encode())],
             write_options=pa.ipc.IpcWriteOptions(compression=squeeze),
         )
         headers = [encode(self._envelope()).header for _ in range(3)]
@@ -205,12 +206,12 @@ class Fuzzer:
             found.append((wire.batch, header))
         for schema in {None if b is None else b.schema for b, _ in found}:
             mine = [(b, h) for b, h in found if (None if b is None else b.schema) == schema]
-            options = self.driver.credentials.call(CALL_S)
+            options = self.op.driver.credentials.call(CALL_S)
             self._stream(address, schema or WORDS, options, mine)
 
     def _stream(self, address: str, schema: Any, options: Any, items: list[Any]) -> None:
-        hello = Identity(self.driver.run, "fuzz", 0, "127.0.0.1:1").hello()
-        with self.driver.credentials.connect(address) as client:
+        hello = Identity(self.op.driver.run, "fuzz", 0, "127.0.0.1:1").hello()
+        with self.op.driver.credentials.connect(address) as client:
             descriptor = flight.FlightDescriptor.for_command(hello)
             writer, reader = client.do_put(descriptor, schema, options)
             reader.read()
@@ -235,7 +236,7 @@ class Fuzzer:
                 Chunks((Chunk("ghost", 1, task, chance.randrange(9), 0, 0, rows, 9),)),
             )
         )
-        to = chance.choice((*self.driver.nodes(), "master", "f", "server@127.0.0.1"))
+        to = chance.choice((*self.op.driver.nodes(), "master", "f", "server@127.0.0.1"))
         return Envelope("fuzz", chance.randrange(3), to, 0, at, body)
 
     def _mutated(self, header: bytes) -> bytes:
@@ -259,15 +260,15 @@ class Fuzzer:
         return bytes(raw[: self.random.randint(1, len(raw))])
 
 
-def fuzz(driver: Driver, *visits: str) -> Counter[str]:
+def fuzz(op: ElasticOperator, *visits: str) -> Counter[str]:
     """Fuzz while a feeder feeds; then see that nobody died and every count is right."""
-    fuzzer, stream, stop = Fuzzer(driver, SEED), Stream(SEED), threading.Event()
-    counts_before = +Counter({w: c for w, c in counted(driver).items() if w != "fuzz"})
+    fuzzer, stream, stop = Fuzzer(op, SEED), Stream(SEED), threading.Event()
+    counts_before = +Counter({w: c for w, c in counted(op).items() if w != "fuzz"})
     errors: list[Exception] = []
 
     def feed() -> None:
         try:
-            with driver.feeder("f") as feeder:
+            with op.feeder("f") as feeder:
                 while not stop.is_set():
                     feeder.feed(stream.batch())
                     time.sleep(0.01)
@@ -283,21 +284,21 @@ def fuzz(driver: Driver, *visits: str) -> Counter[str]:
         thread.join(60.0)
     assert not errors, fuzzer.last
     assert not thread.is_alive(), fuzzer.last
-    assert [e for e in driver.exits if not e.clean] == [], fuzzer.last
-    assert driver.failure is None, fuzzer.last
-    found = counted(driver)
+    assert [e for e in op.driver.exits if not e.clean] == [], fuzzer.last
+    assert op.driver.failure is None, fuzzer.last
+    found = counted(op)
     found.pop("fuzz", None)
     assert found == counts_before + stream.counts, fuzzer.last
     return fuzzer.done
 
 
-def test_strangers_do_no_harm(driver: Driver) -> None:
-    done = fuzz(driver, "bytes_on_tcp", "call_without_token")
+def test_strangers_do_no_harm(op: ElasticOperator) -> None:
+    done = fuzz(op, "bytes_on_tcp", "call_without_token")
     assert min(done.values()) > 3
 
 
-def test_guests_do_no_harm(driver: Driver) -> None:
-    refused = driver.metrics()["malformed"]
-    done = fuzz(driver, "question", "greeting", "arrow", "messages")
+def test_guests_do_no_harm(op: ElasticOperator) -> None:
+    refused = op.metrics()["malformed"]
+    done = fuzz(op, "question", "greeting", "arrow", "messages")
     assert min(done.values()) > 3
-    assert driver.metrics()["malformed"] > refused, "something of it was read, and refused"
+    assert op.metrics()["malformed"] > refused, "something of it was read, and refused"

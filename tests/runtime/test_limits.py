@@ -16,7 +16,7 @@ from runtime_operators import Shouts
 
 from meander.operators import WordCount
 from meander.protocol.messages import Chunk, Chunks, Envelope
-from meander.runtime.driver.driver import Driver
+from meander.runtime.driver.local import deploy_local
 from meander.runtime.process.spec import live_settings
 from meander.runtime.wire import inbox
 from meander.runtime.wire.codec import encode
@@ -42,23 +42,25 @@ def test_nobody_who_reads_outputs_can_stop_the_operator(launcher: SharedLauncher
     """1. outputs that nobody fetches  2. readers that ask for them and then read nothing."""
     stream = Stream(3, rows=2000)
     with (
-        Driver(Shouts(), tasks=4, nodes=1, launcher=launcher) as driver,
-        driver.feeder("f") as feeder,
+        deploy_local(Shouts(), tasks=4, nodes=1, launcher=launcher) as op,
+        op.feeder("f") as feeder,
     ):
         for batch in stream.batches(30):
             feeder.feed(batch)
         feeder.flush()
-        (address,) = driver.nodes().values()
+        (address,) = op.driver.nodes().values()
         stuck = []
         for _ in range(5):
-            client = driver.credentials.connect(address)
-            reader = client.do_get(flight.Ticket(b'{"kind": "outputs"}'), driver.credentials.call())
+            client = op.driver.credentials.connect(address)
+            reader = client.do_get(
+                flight.Ticket(b'{"kind": "outputs"}'), op.driver.credentials.call()
+            )
             stuck.append((client, reader))
         for batch in stream.batches(30):
             feeder.feed(batch)
         feeder.flush()
-        assert counted(driver) == stream.counts
-        fetched = sum(table.num_rows for table in driver.outputs())
+        assert counted(op) == stream.counts
+        fetched = op.outputs().num_rows
         assert fetched == sum(stream.counts.values())
         for client, reader in stuck:
             reader.cancel()
@@ -68,31 +70,33 @@ def test_nobody_who_reads_outputs_can_stop_the_operator(launcher: SharedLauncher
 def test_a_feeder_that_sends_garbage_does_not_stop_the_others(launcher: SharedLauncher) -> None:
     stream = Stream(4)
     with (
-        Driver(WordCount(), tasks=8, nodes=2, launcher=launcher) as driver,
-        driver.feeder("good") as good,
+        deploy_local(WordCount(), tasks=8, nodes=2, launcher=launcher) as op,
+        op.feeder("good") as good,
     ):
         good.wait_ready()
         mad = []
-        for address in driver.nodes().values():
-            client = driver.credentials.connect(address)
-            hello = Identity(driver.run, "mad", 0, "127.0.0.1:1").hello()
+        for address in op.driver.nodes().values():
+            client = op.driver.credentials.connect(address)
+            hello = Identity(op.driver.run, "mad", 0, "127.0.0.1:1").hello()
             command = flight.FlightDescriptor.for_command(hello)
-            writer, _ = client.do_put(command, WORDS, driver.credentials.call())
+            writer, _ = client.do_put(command, WORDS, op.driver.credentials.call())
             mad.append((client, writer))
         rows = Rows(pa.record_batch({"word": ["mad"] * 9}, schema=WORDS), 0, 9, (Mark(0, 9, 0),))
         for number in range(100):
             good.feed(stream.batch())
             # No task, no right number, no such feeder; then a message that is none.
             chunk = Chunk("mad", 7, 1000 + number, 5 + number, 0, 0, rows, 10**15)
-            wire = encode(Envelope("mad", 7, "n1", 0, driver.shell.machine.epoch, Chunks((chunk,))))
+            wire = encode(
+                Envelope("mad", 7, "n1", 0, op.driver.shell.machine.epoch, Chunks((chunk,)))
+            )
             for _, writer in mad:
                 writer.write_with_metadata(wire.batch, wire.header)
                 writer.write_with_metadata(wire.batch, b"garbage %d" % number)
         good.flush()
-        found = counted(driver)
+        found = counted(op)
         assert found == stream.counts
-        assert driver.metrics()["malformed"] >= 200
-        assert [e for e in driver.exits if not e.clean] == []
+        assert op.metrics()["malformed"] >= 200
+        assert [e for e in op.driver.exits if not e.clean] == []
         for client, writer in mad:
             writer.close()
             client.close()
@@ -112,8 +116,8 @@ def test_a_node_that_stands_still_holds_a_bounded_amount(launcher: SharedLaunche
     stop, fed = threading.Event(), [0]
     patient = live_settings(4, retained_bytes_max=32 * MIB, lease_s=120.0)
     with (
-        Driver(WordCount(), tasks=4, nodes=1, launcher=launcher, settings=patient) as driver,
-        driver.feeder("f") as feeder,
+        deploy_local(WordCount(), tasks=4, nodes=1, launcher=launcher, settings=patient) as op,
+        op.feeder("f") as feeder,
     ):
 
         def feed() -> None:
@@ -124,7 +128,7 @@ def test_a_node_that_stands_still_holds_a_bounded_amount(launcher: SharedLaunche
         thread = threading.Thread(target=feed, daemon=True)
         thread.start()
         until(lambda: fed[0] > 10)
-        pid = pid_of(driver, "n1")
+        pid = pid_of(op, "n1")
         before = resident_bytes(pid)
         os.kill(pid, signal.SIGSTOP)
         try:
@@ -137,5 +141,5 @@ def test_a_node_that_stands_still_holds_a_bounded_amount(launcher: SharedLaunche
         stop.set()
         thread.join(60.0)
         feeder.flush()
-        assert set(counted(driver).values()) == {fed[0]}
+        assert set(counted(op).values()) == {fed[0]}
         assert resident_bytes(pid) - before < inbox.BYTES_MAX + 256 * MIB

@@ -14,7 +14,8 @@ from runtime_kit import SharedLauncher
 
 from meander.errors import NotQuietError
 from meander.operators import FrequentPatterns, PatternRules, generate
-from meander.runtime.driver.driver import Driver
+from meander.runtime.driver.elastic import ElasticOperator
+from meander.runtime.driver.local import deploy_local
 from meander.runtime.driver.loop_drain import look, on_its_way
 
 RULES = PatternRules(size_max=3)
@@ -59,8 +60,8 @@ class Stream:
         }
 
 
-def reported(driver: Driver) -> dict[str, int]:
-    rows = driver.state().to_pylist()
+def reported(op: ElasticOperator) -> dict[str, int]:
+    rows = op.state().to_pylist()
     assert len({row["pattern"] for row in rows}) == len(rows)
     return {row["pattern"]: row["count"] for row in rows if row["reported"]}
 
@@ -71,39 +72,37 @@ def test_reports_are_right_after_rescales_up_and_down(launcher: SharedLauncher) 
     threshold, stream = 12, Stream(seed=5, length=150)
     operator = FrequentPatterns(threshold)
     operator.trace_chunks_max = 10_000
-    with Driver(operator, tasks=16, nodes=1, launcher=launcher) as driver:
+    with deploy_local(operator, tasks=16, nodes=1, launcher=launcher) as op:
         told: list[dict[str, object]] = []
-        with driver.feeder("window", linger_ms=1.0) as feeder:
+        with op.feeder("window", linger_ms=1.0) as feeder:
             for nodes in (1, 3, 2):
-                handle = driver.rescale(nodes, pause_ms=50)
+                handle = op.rescale(nodes, pause_ms=50)
                 for fed in range(1000):
                     feeder.feed(stream.changes(15))
                     time.sleep(0.005)
                     if fed > 20 and handle.ended.is_set():
                         break
                 assert handle.wait(60).moved or nodes == 1
-                for batch in driver.outputs():
-                    told += batch.to_pylist()
+                told += op.outputs().to_pylist()
             feeder.flush()
-            driver.drain()
+            op.drain()
         expected = stream.maximal(threshold)
-        assert reported(driver) == expected
-        for rest in driver.outputs():
-            told += rest.to_pylist()
+        assert reported(op) == expected
+        told += op.outputs().to_pylist()
         latest = {row["pattern"]: row["reported"] for row in told}
         assert {p for p, shown in latest.items() if shown} == set(expected)
-        found = look(driver)
+        found = look(op.driver)
         assert found is not None
         assert on_its_way(found) == 0
         assert sum(put for put, _ in found.values()) > 100
-        assert driver.metrics()["latency"]["count"] > 0
+        assert op.metrics()["latency"]["count"] > 0
 
 
 def test_a_window_that_empties_leaves_nothing_behind(launcher: SharedLauncher) -> None:
     stream = Stream(seed=6, length=100)
     with (
-        Driver(FrequentPatterns(3), tasks=4, nodes=2, launcher=launcher) as driver,
-        driver.feeder("window") as feeder,
+        deploy_local(FrequentPatterns(3), tasks=4, nodes=2, launcher=launcher) as op,
+        op.feeder("window") as feeder,
     ):
         for _ in range(10):
             feeder.feed(stream.changes(20))
@@ -111,18 +110,18 @@ def test_a_window_that_empties_leaves_nothing_behind(launcher: SharedLauncher) -
         stream.length = 0
         feeder.feed(stream.changes(0))
         feeder.flush()
-        driver.drain()
-        assert driver.state().num_rows == 0
-        assert {size for _, _, size in driver.metrics()["tasks"].values()} != {0}  # the outputs
-        driver.outputs()
-        driver.outputs()
-        assert {size for _, _, size in driver.metrics()["tasks"].values()} == {0}
+        op.drain()
+        assert op.state().num_rows == 0
+        assert {size for _, _, size in op.metrics()["tasks"].values()} != {0}  # the outputs
+        op.outputs()
+        op.outputs()
+        assert {size for _, _, size in op.metrics()["tasks"].values()} == {0}
 
 
 def test_a_loop_that_is_not_empty_is_told(launcher: SharedLauncher) -> None:
-    with Driver(FrequentPatterns(3), tasks=4, nodes=1, launcher=launcher) as driver:
-        driver.drain(1.0)
-        driver.tasks = 5  # one that nobody has
+    with deploy_local(FrequentPatterns(3), tasks=4, nodes=1, launcher=launcher) as op:
+        op.drain(1.0)
+        op.driver.tasks = 5  # one that nobody has
         with pytest.raises(NotQuietError, match="on the move"):
-            driver.drain(0.1)
-        driver.tasks = 4
+            op.drain(0.1)
+        op.driver.tasks = 4

@@ -11,7 +11,7 @@ from meander.planning.ahead.cvi import Effort
 from meander.planning.ahead.forecast import Forecast, make_forecast
 from meander.planning.ahead.mtm import Label, mtm_from_trace
 from meander.planning.ahead.policy import mtm_plan
-from meander.runtime.driver.driver import Driver
+from meander.runtime.driver.local import deploy_local
 from meander.wiring import Planners
 
 TASKS = 16
@@ -54,25 +54,25 @@ def test_a_tau_that_cannot_be_met_is_eased(forecast):
 
 def test_policies_that_cannot_be_are_refused_at_the_call(forecast):
     with pytest.raises(InputError, match="needs a forecast"):
-        Driver(WordCount(), tasks=TASKS, nodes=2, policy="mtm")
+        deploy_local(WordCount(), tasks=TASKS, nodes=2, policy="mtm")
     with pytest.raises(InputError, match="for 16 tasks, but the operator has 64"):
-        Driver(WordCount(), nodes=2, policy="mtm", forecast=forecast)
+        deploy_local(WordCount(), nodes=2, policy="mtm", forecast=forecast)
     with pytest.raises(InputError, match="unknown policy 'best'"):
-        Driver(WordCount(), tasks=TASKS, nodes=2, policy="best")
+        deploy_local(WordCount(), tasks=TASKS, nodes=2, policy="best")
 
 
 def test_a_deployment_is_rescaled_by_its_forecast(forecast, tmp_path):
     path = tmp_path / "week.forecast"
     forecast.save(path)
     with (
-        Driver(WordCount(), tasks=TASKS, nodes=2, policy="mtm", forecast=path) as driver,
-        driver.feeder("words") as feeder,
+        deploy_local(WordCount(), tasks=TASKS, nodes=2, policy="mtm", forecast=path) as op,
+        op.feeder("words") as feeder,
     ):
         feeder.feed(pa.record_batch({"word": ["to", "be", "or", "not"] * 10}))
-        assert driver.plan(3).plan.policy == "mtm"
+        assert op.plan(3).plan.policy == "mtm"
         with pytest.raises(InputError, match="unknown policy"):
-            driver.rescale(3, policy="best")
-        driver.rescale(3).wait(60)
+            op.rescale(3, policy="best")
+        op.rescale(3).wait(60)
         feeder.flush()
-        assert counted(driver) == dict.fromkeys(["to", "be", "or", "not"], 10)
-        assert len(driver.nodes()) == 3
+        assert counted(op) == dict.fromkeys(["to", "be", "or", "not"], 10)
+        assert len(op.driver.nodes()) == 3

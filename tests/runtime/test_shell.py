@@ -65,7 +65,7 @@ class Noting(Machine):
         if event.incarnation < 0:
             raise ProtocolError("no row has this number")
         self.noted.append(event.incarnation)
-        self._send("feeder", Bye(event.incarnation))
+        self.turn.send("feeder", Bye(event.incarnation))
 
 
 @contextmanager
@@ -165,7 +165,7 @@ class Holder(Client):
 
     def _on_peer_lost(self, event: PeerLost) -> None:
         self.rows += 1
-        self._send("feeder", Bye(event.incarnation))
+        self.turn.send("feeder", Bye(event.incarnation))
 
     def work(self) -> None:
         """Be slow once there is something to do, and lose the lease meanwhile."""

@@ -69,9 +69,9 @@ class Server:
 
     def __init__(self):
         self.machine = StateServer("s", Settings(server_bytes_max=100), 1, "i", DiskSpill(1000))
-        self.machine.incarnation = 1
+        self.machine.turn.incarnation = 1
         self.sent = []
-        self.machine._send = lambda to, body, incarnation=0: self.sent.append((to, body))
+        self.machine.turn.send = lambda to, body, incarnation=0: self.sent.append((to, body))
 
     def put(self, task, blob, target=T2):
         body = Put(task, T1, target, blob, checksum(blob))
@@ -130,7 +130,7 @@ def test_a_state_that_cannot_be_read_is_asked_for_again():
 def test_a_server_without_a_disk_refuses():
     machine = StateServer("s", Settings(server_bytes_max=100), 1, "i")
     sent = []
-    machine._send = lambda to, body, incarnation=0: sent.append(body.held)
+    machine.turn.send = lambda to, body, incarnation=0: sent.append(body.held)
     for task in range(2):
         machine._on_put(_From("a"), Put(task, T1, T2, bytes(80), checksum(bytes(80))))
     assert sent == [True, False]

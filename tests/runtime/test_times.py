@@ -21,7 +21,8 @@ from meander.protocol.state import Emission
 from meander.runtime.clients.driver_client import DriverClient
 from meander.runtime.clients.feeder import offer_of, watermark_of
 from meander.runtime.clients.query import QueryClient, new_attempt
-from meander.runtime.driver.driver import Driver
+from meander.runtime.driver.elastic import ElasticOperator
+from meander.runtime.driver.local import deploy_local
 from meander.runtime.process.adapter import OperatorAdapter
 from meander.runtime.process.app_state import AppState
 from meander.runtime.process.watermarks import END, TaskTime, WatermarkEmitter, latest_us
@@ -322,8 +323,8 @@ def launcher() -> Any:
     shared.end()
 
 
-def emitted(driver: Driver, have: dict[int, int]) -> list[dict[str, Any]]:
-    found = driver.reader().outputs(driver.nodes(), have)
+def emitted(op: ElasticOperator, have: dict[int, int]) -> list[dict[str, Any]]:
+    found = op.driver.reader().outputs(op.driver.nodes(), have)
     return [row for table in found for row in table.to_pylist()]
 
 
@@ -334,22 +335,22 @@ def test_sessions_end_once_while_tasks_move_and_every_task_learns_the_watermark(
     users = [f"user{i}" for i in range(200)]
     have: dict[int, int] = {}
     rows: list[dict[str, Any]] = []
-    with Driver(Sessions(), tasks=16, nodes=2, launcher=launcher) as driver:
-        with driver.feeder("clicks") as feeder:
+    with deploy_local(Sessions(), tasks=16, nodes=2, launcher=launcher) as op:
+        with op.feeder("clicks") as feeder:
             feeder.feed(clicks(*((user, 1) for user in users)))
-            handle = driver.rescale(3)
+            handle = op.rescale(3)
             for second in range(2, 5):
                 feeder.feed(clicks(*((user, second) for user in users)))
             handle.wait(60)
             feeder.flush()
-            rows += emitted(driver, have)
+            rows += emitted(op, have)
             assert rows == []
-            handle = driver.rescale(2)
+            handle = op.rescale(2)
             feeder.feed(clicks(("late riser", 100)))
             feeder.flush()
             handle.wait(60)
-            rows += emitted(driver, have)
-        rows += emitted(driver, have)
+            rows += emitted(op, have)
+        rows += emitted(op, have)
     assert Counter(row["user"] for row in rows) == Counter(users)
     assert {(row["clicks"], row["last"]) for row in rows} == {(4, 4 * S)}
     assert GAP_US == 5 * S
@@ -361,15 +362,15 @@ def test_what_comes_of_rows_does_not_depend_on_how_fast_they_are_fed(
     """1. Ann clicks  2. Bob clicks so late that her session is over  3. a late click of hers."""
     stream = [("ann", 1.0), ("bob", 30.0), ("ann", 2.0), ("cid", 60.0)]
     sessions: list[tuple[str, int]] = []
-    with Driver(Sessions(), tasks=16, nodes=2, launcher=launcher) as driver:
+    with deploy_local(Sessions(), tasks=16, nodes=2, launcher=launcher) as op:
         have: dict[int, int] = {}
         for pause_s in (0.0, 0.3):
-            feeder = driver.feeder(f"pausing {pause_s}")
+            feeder = op.feeder(f"pausing {pause_s}")
             for row in stream:
                 feeder.feed(clicks((row[0] + str(pause_s), row[1] + 1000 * pause_s)))
                 time.sleep(pause_s)
             feeder.flush()
-            sessions += [(row["user"][:3], row["clicks"]) for row in emitted(driver, have)]
+            sessions += [(row["user"][:3], row["clicks"]) for row in emitted(op, have)]
             feeder.close()
     assert Counter(sessions) == {("ann", 1): 4, ("bob", 1): 2, ("cid", 1): 1}
 
@@ -379,22 +380,22 @@ def test_timers_by_the_clock_fire_once_while_their_tasks_move(launcher: SharedLa
     have: dict[int, int] = {}
     rows: list[dict[str, Any]] = []
     with (
-        Driver(Reminders(), tasks=16, nodes=2, launcher=launcher) as driver,
-        driver.feeder("clicks") as feeder,
+        deploy_local(Reminders(), tasks=16, nodes=2, launcher=launcher) as op,
+        op.feeder("clicks") as feeder,
     ):
         for delay in (50, 500, 1500):
             batch = clicks(*((user, 0) for user in users))
             feeder.feed(batch.set_column(2, "n", pa.array([delay] * len(users), pa.int64())))
-        driver.rescale(3).wait(60)
-        driver.rescale(2).wait(60)
+        op.rescale(3).wait(60)
+        op.rescale(2).wait(60)
 
         def all_there() -> bool:
-            rows.extend(emitted(driver, have))
+            rows.extend(emitted(op, have))
             return len(rows) >= 3 * len(users)
 
         until(all_there)
-        driver.rescale(1).wait(60)
-        rows.extend(emitted(driver, have))
+        op.rescale(1).wait(60)
+        rows.extend(emitted(op, have))
     assert Counter(row["user"] for row in rows) == dict.fromkeys(users, 3)
 
 
@@ -403,9 +404,9 @@ def test_a_micro_batch_brings_the_watermark_to_every_task_and_a_replay_changes_n
 ) -> None:
     users = [f"user{i}" for i in range(100)]
     have: dict[int, int] = {}
-    with Driver(Sessions(), tasks=16, nodes=2, launcher=launcher) as driver:
-        about = DriverClient(driver.address, driver.issue("query")).about()
-        with QueryClient(about, driver.address, driver.issue("query")) as client:
+    with deploy_local(Sessions(), tasks=16, nodes=2, launcher=launcher) as op:
+        about = DriverClient(op.address, op.driver.issue("query")).about()
+        with QueryClient(about, op.address, op.driver.issue("query")) as client:
 
             def batch(number: int, *partitions: Any) -> None:
                 parts = [
@@ -416,13 +417,13 @@ def test_a_micro_batch_brings_the_watermark_to_every_task_and_a_replay_changes_n
                 client.commit("q", number, parts)
 
             batch(0, clicks(*((u, 1) for u in users)), clicks(*((u, 2) for u in users[::-1])))
-            handle = driver.rescale(3)
+            handle = op.rescale(3)
             batch(1, clicks(("early bird", 3)))
             handle.wait(60)
-            assert emitted(driver, have) == []
+            assert emitted(op, have) == []
             batch(2, clicks(("early bird", 4)), clicks(("late riser", 100)))
-            rows = emitted(driver, have)
+            rows = emitted(op, have)
             batch(2, clicks(("late riser", 100), ("early bird", 4)))
-            rows += emitted(driver, have)
+            rows += emitted(op, have)
     assert Counter(row["user"] for row in rows) == Counter([*users, "early bird"])
     assert {row["clicks"] for row in rows} == {2}

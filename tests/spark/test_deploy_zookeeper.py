@@ -15,7 +15,7 @@ from meander.model import Assignment, Epoch, Run
 from meander.operators import WordCount
 from meander.protocol.messages import MASTER, Beat, Envelope, Grant, Member
 from meander.protocol.table import Table
-from meander.runtime.driver.driver import Driver
+from meander.runtime.driver.local import deploy_local
 from meander.runtime.wire import publisher as bulletin
 from meander.runtime.wire.publisher import ZooKeeperBoard
 from meander_lab.servers.zookeeper import server
@@ -97,17 +97,17 @@ def test_a_zookeeper_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPat
 def test_counts_stay_exact_when_tables_travel_through_zookeeper(hosts: str) -> None:
     chosen = random.Random(5)
     words = [f"w{chosen.randrange(500)}" for _ in range(20_000)]
-    driver = Driver(WordCount(), tasks=16, nodes=2, zookeeper=hosts)
-    with driver, driver.feeder("words") as feeder:
+    op = deploy_local(WordCount(), tasks=16, nodes=2, zookeeper=hosts)
+    with op, op.feeder("words") as feeder:
         for start in range(0, len(words), 1000):
             feeder.feed(pa.record_batch({"word": words[start : start + 1000]}))
             if start == 5000:
-                growing = driver.rescale(3)
+                growing = op.rescale(3)
         growing.wait(60)
         feeder.flush()
-        board: Any = driver.transport.board  # type: ignore[union-attr]
+        board: Any = op.driver.transport.board  # type: ignore[union-attr]
         listener: Any = feeder.transport.board
         assert board.published > 0
         assert listener.heard > 0
-        found = {row["word"]: row["count"] for row in driver.state().to_pylist()}
+        found = {row["word"]: row["count"] for row in op.state().to_pylist()}
     assert found == {word: words.count(word) for word in set(words)}

@@ -26,8 +26,6 @@ from meander.spark.processor.operator import processor
 
 cloudpickle.register_pickle_by_value(processors)  # workers cannot import the tests
 
-pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
-
 SCHEMA = "user string, at timestamp, item string, price double"
 STARTS_MAX = 6
 ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

@@ -40,7 +40,6 @@ def test_workers_have_a_settled_heap_and_keep_their_memory(spark: SparkSession) 
     assert delay == os.environ.get("MIMALLOC_PURGE_DELAY", KEEP["MIMALLOC_PURGE_DELAY"])
 
 
-@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
 def test_nodes_and_readers_of_states_are_forked_by_one_daemon(spark: SparkSession) -> None:
     """A second one would import everything again: seconds, when a state is first read."""
     share_daemon(spark)

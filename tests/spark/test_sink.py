@@ -25,12 +25,9 @@ import meander
 from meander.operators import WordCount
 from meander.runtime.driver import service as reception
 from meander.runtime.wire.version import versions
-from meander.spark.deploy.deploy import ElasticOperator
+from meander.spark.deploy.deploy import SparkOperator
 
 TASKS = 32
-
-# Spark's own mapInArrow warns of pandas 3, which nothing here uses.
-pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
 
 
 class Texts:
@@ -74,17 +71,17 @@ def texts(spark: SparkSession, tmp_path: Path) -> Texts:
 
 
 @pytest.fixture
-def operator(spark: SparkSession) -> Iterator[ElasticOperator]:
+def operator(spark: SparkSession) -> Iterator[SparkOperator]:
     with meander.deploy(spark, WordCount(), tasks=TASKS, nodes=2) as operator:
         yield operator
 
 
-def start(df: DataFrame, operator: ElasticOperator, checkpoint: Path) -> Any:
+def start(df: DataFrame, operator: SparkOperator, checkpoint: Path) -> Any:
     writer = df.writeStream.format("meander").option("operator", operator.address)
     return writer.option("checkpointLocation", str(checkpoint)).start()
 
 
-def finish(df: DataFrame, at: ElasticOperator, checkpoint: Path, **options: Any) -> None:
+def finish(df: DataFrame, at: SparkOperator, checkpoint: Path, **options: Any) -> None:
     """Run a query until all that is there now is written."""
     writer = df.writeStream.format("meander").option("operator", at.address)
     for name, value in options.items():
@@ -97,7 +94,7 @@ def finish(df: DataFrame, at: ElasticOperator, checkpoint: Path, **options: Any)
 
 
 def test_words_are_counted_once_through_rescales_stops_and_replays(
-    operator: ElasticOperator, texts: Texts, tmp_path: Path
+    operator: SparkOperator, texts: Texts, tmp_path: Path
 ) -> None:
     """1. a query counts, and the operator grows meanwhile  2. it is stopped and started again from its
     checkpoint, while the operator shrinks  3. the last batch is replayed, in other partitions: Spark
@@ -149,7 +146,7 @@ def failing(marker: str, how: str) -> Callable[[Any], Any]:
 
 
 def test_a_batch_that_fails_half_way_is_replayed_and_counts_once(
-    operator: ElasticOperator, texts: Texts, tmp_path: Path
+    operator: SparkOperator, texts: Texts, tmp_path: Path
 ) -> None:
     """1. one task of a batch raises, while the other stages its rows or has done so: the query fails,
     nothing counts  2. started again, the batch counts once, and nothing of either run stays staged (of
@@ -170,7 +167,7 @@ def test_a_batch_that_fails_half_way_is_replayed_and_counts_once(
     assert until(lambda: operator.metrics()["staged_rows"] == 0)
 
 
-def sink_workers(operator: ElasticOperator, before: set[int]) -> list[int]:
+def sink_workers(operator: SparkOperator, before: set[int]) -> list[int]:
     """List the Python workers that have a client of the operator: they use gRPC and are no nodes."""
     nodes = {pid_of(address) for address in operator.driver.nodes().values()}
 
@@ -210,7 +207,7 @@ def test_killed_python_workers_cost_nothing_but_time(
 
 
 def test_a_backfill_counts_whole_and_a_named_one_counts_once(
-    operator: ElasticOperator, texts: Texts, spark: SparkSession
+    operator: SparkOperator, texts: Texts, spark: SparkSession
 ) -> None:
     texts.add(1)
     words = spark.read.parquet(str(texts.path)).select(
@@ -225,7 +222,7 @@ def test_a_backfill_counts_whole_and_a_named_one_counts_once(
 
 
 def test_what_is_wrong_is_said_in_the_querys_exception(
-    operator: ElasticOperator, texts: Texts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    operator: SparkOperator, texts: Texts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A column that lacks, a null key, a wrong token, another operator, another version of a library
     at the operator's side: nothing is counted."""
@@ -258,7 +255,7 @@ def test_what_is_wrong_is_said_in_the_querys_exception(
 
 
 def test_texts_are_cut_into_words_in_the_sink(
-    operator: ElasticOperator, texts: Texts, tmp_path: Path
+    operator: SparkOperator, texts: Texts, tmp_path: Path
 ) -> None:
     texts.add(2)
     finish(texts.whole(), operator, tmp_path / "spaces", words="text")

@@ -19,7 +19,7 @@ import meander
 from meander.errors import InputError
 from meander.operators import WordCount
 from meander.runtime.wire.credentials import Credentials
-from meander.spark.deploy.deploy import ElasticOperator
+from meander.spark.deploy.deploy import SparkOperator
 
 TASKS = 16
 
@@ -28,7 +28,7 @@ def words(*found: str) -> Any:
     return pa.record_batch({"word": list(found)})
 
 
-def feed(operator: ElasticOperator, *found: str) -> None:
+def feed(operator: SparkOperator, *found: str) -> None:
     """Feed words, as one more feeder."""
     feed.number += 1  # type: ignore[attr-defined]
     with operator.feeder(f"feeder{feed.number}") as feeder:  # type: ignore[attr-defined]
@@ -58,18 +58,18 @@ class Seen:
 
 
 @pytest.fixture(scope="module")
-def operator(spark: SparkSession) -> Iterator[ElasticOperator]:
+def operator(spark: SparkSession) -> Iterator[SparkOperator]:
     counting = WordCount(emit_updates=True)
     with meander.deploy(spark, counting, tasks=TASKS, nodes=1) as operator:
         yield operator
 
 
-def outputs(spark: SparkSession, operator: ElasticOperator) -> DataFrame:
+def outputs(spark: SparkSession, operator: SparkOperator) -> DataFrame:
     return spark.readStream.format("meander").option("operator", operator.address).load()
 
 
 def test_outputs_are_a_stream_that_goes_on_after_rescales_and_restarts(
-    spark: SparkSession, operator: ElasticOperator, tmp_path: Path
+    spark: SparkSession, operator: SparkOperator, tmp_path: Path
 ) -> None:
     """1. a query reads what was emitted  2. more is emitted, and its tasks move  3. the query starts
     again from its checkpoint: it reads what is new, and nothing else."""
@@ -89,7 +89,7 @@ def test_outputs_are_a_stream_that_goes_on_after_rescales_and_restarts(
 
 
 def test_the_state_is_a_table_with_its_place_and_moment(
-    spark: SparkSession, operator: ElasticOperator
+    spark: SparkSession, operator: SparkOperator
 ) -> None:
     feeder = operator.feeder("stays")
     feeder.feed(words("x", "y", "x"))
@@ -135,7 +135,7 @@ def test_transform_feeds_and_reads_in_one_call(spark: SparkSession, tmp_path: Pa
             query.awaitTermination(120)
 
 
-def test_what_cannot_be_read_says_why(spark: SparkSession, operator: ElasticOperator) -> None:
+def test_what_cannot_be_read_says_why(spark: SparkSession, operator: SparkOperator) -> None:
     reader = spark.readStream.format("meander")
     with pytest.raises(Exception, match="say which operator"):
         reader.load()

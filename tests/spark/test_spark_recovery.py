@@ -26,7 +26,7 @@ import meander
 from meander.errors import CheckpointError
 from meander.operators import WordCount
 from meander.runtime.process.source import SourceBatch
-from meander.spark.deploy.deploy import ElasticOperator
+from meander.spark.deploy.deploy import SparkOperator
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -38,7 +38,7 @@ def words_of(number: int) -> list[str]:
     return [f"w{int(chosen.paretovariate(0.6)) % 3000}" for _ in range(2000)]
 
 
-def kill(operator: ElasticOperator, count: int = 1) -> None:
+def kill(operator: SparkOperator, count: int = 1) -> None:
     """Kill some nodes at once."""
     for address in list(operator.driver.nodes().values())[:count]:
         os.kill(pid_of(address), signal.SIGKILL)
@@ -60,7 +60,7 @@ class Files:
             beside.rename(self.path / f"{self.count:04}.parquet")
             self.count += 1
 
-    def run(self, spark: SparkSession, operator: ElasticOperator, checkpoint: Path) -> None:
+    def run(self, spark: SparkSession, operator: SparkOperator, checkpoint: Path) -> None:
         """Write all that is there; a query that fails is started again, as its user would."""
         rows = spark.readStream.schema("word string").option("maxFilesPerTrigger", 1)
         for _ in range(5):
@@ -131,7 +131,7 @@ def test_a_continuous_source_that_is_killed_replays_from_what_is_durable(
         kill(operator)
         assert until(operator.driver.serving, 60)
         ask = operator.driver.shell.call
-        assert until(lambda: ask(lambda m: m.offsets.get("words", -1)).result(10) > 0, 60)
+        assert until(lambda: ask(lambda m: m.books.offsets.get("words", -1)).result(10) > 0, 60)
         peer = operator.driver.shell.call(lambda m: m.membership.peers["words"]).result(10)
         os.kill(pid_of(peer.address), signal.SIGKILL)
         ended = source.wait(120)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from meander.spark.deploy.deploy import ElasticOperator
+from meander.spark.deploy.deploy import SparkOperator
 
 
-def counted(operator: ElasticOperator) -> Counter[str]:
-    table = operator.driver.state()
+def counted(operator: SparkOperator) -> Counter[str]:
+    table = operator.state_table()
     found: Counter[str] = Counter()
     for word, count in zip(table["word"].to_pylist(), table["count"].to_pylist(), strict=True):
         found[word] += count

@@ -1,10 +1,13 @@
 """A broken machine that fails often, to try the kit itself on."""
 
+from dataclasses import replace
+
+from meander.protocol.node.intake import Intake
 from meander.protocol.node.node import Node
 from meander.testing.process import Classes
 
 
-class Forgets(Node):
+class Forgets(Intake):
     def _wait(self, slot, chunk):
         """Forget what comes before the state, and say that it was applied."""
         self.waits += 1
@@ -16,5 +19,9 @@ class Forgets(Node):
         super()._accept(slot, chunk)
 
 
+class ForgetfulNode(Node):
+    parts = replace(Node.parts, intake=Forgets)
+
+
 class Forgetful(Classes):
-    node = Forgets
+    node = ForgetfulNode

@@ -1,1 +1,1 @@
-"""The command line."""
+"""The command line: one module per command, which parses, calls and prints. No logic of its own."""

@@ -1,4 +1,4 @@
-"""The door of the command line: finds the command, loads only its module, keeps the exit codes.
+"""Where the command line begins: finds the command, loads only its module, keeps the exit codes.
 
 A command is a row of `COMMANDS` and a module with two functions:
 `add_arguments(parser)` and `run(args) -> int`. `--help` lists the rows and imports none of them.
@@ -23,8 +23,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Final, NamedTuple, NoReturn
 
-from meander import __version__
 from meander.runtime.process.memory import keep_arrow
+from meander.version import __version__
 
 OK: Final = 0
 INEXACT: Final = 1

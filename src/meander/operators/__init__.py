@@ -2,15 +2,14 @@
 
     base        the operator and its context           keyed       aggregates by key, word count
     tasks       the tasks that a node holds            words       texts to words
-    timers      what a task wants to be told, and when
+    timers      when a task wants to be called, and for which key
     hashing     key → hash → task, equal to Spark      split       a batch by task
     table       the keyed table                        state       dumps back into tables
     aggregates, layout, keys, columns                  what the table is made of
-    pattern_texts, pattern_rules   texts to patterns   patterns    the maximal frequent ones
+    patterns/   texts to patterns, and the maximal frequent ones
     kernels     the compiled loops
 
-Only `model` and `errors` are imported from the rest of Meander: no Spark, socket or clock
-(`bench` has a stop-watch).
+Only `model` and `errors` are imported from the rest of Meander: no Spark, socket or clock.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Cell(NamedTuple):
         return self.role if self.column is None else f"{self.role}({self.column}{order})"
 
     @property
-    def type(self) -> Any:
+    def type(self) -> pa.DataType:
         """The Arrow type of that column."""
         return pa.float64() if self.floating else pa.int64()
 
@@ -103,7 +103,7 @@ CODES: Final = {
 """The kernels' number for the fold of each role."""
 
 
-def cells_of(aggregate: Aggregate, kind: Any) -> tuple[Cell, ...]:
+def cells_of(aggregate: Aggregate, kind: pa.DataType | None) -> tuple[Cell, ...]:
     """List the cells of an aggregate over a column of a type, its main one first.
 
     >>> [cell.name for cell in cells_of(Aggregate("mean", "x"), pa.int64())]
@@ -120,7 +120,7 @@ def cells_of(aggregate: Aggregate, kind: Any) -> tuple[Cell, ...]:
     return (main, count) if by is None else (main, count, Cell("order", column, by))
 
 
-def check_type(aggregate: Aggregate, kind: Any) -> None:
+def check_type(aggregate: Aggregate, kind: pa.DataType) -> None:
     """Refuse a column type that an aggregate cannot take.
 
     Raises:
@@ -139,7 +139,7 @@ def check_type(aggregate: Aggregate, kind: Any) -> None:
     )
 
 
-def check_order(aggregate: Aggregate, kind: Any) -> None:
+def check_order(aggregate: Aggregate, kind: pa.DataType) -> None:
     """Refuse a column type that cannot put values in order.
 
     Raises:
@@ -152,14 +152,14 @@ def check_order(aggregate: Aggregate, kind: Any) -> None:
         )
 
 
-def _is_whole(kind: Any) -> bool:
+def _is_whole(kind: pa.DataType) -> bool:
     """Whether values are whole numbers underneath."""
     types = pa.types
     interval = kind == pa.month_day_nano_interval()
     return bool((types.is_temporal(kind) and not interval) or types.is_boolean(kind))
 
 
-def numbers_of(array: Any, floating: bool) -> npt.NDArray[Any]:
+def numbers_of(array: pa.Array, floating: bool) -> npt.NDArray[Any]:
     """See a plain column of values as int64 or float64, the slots of nulls included.
 
     >>> numbers_of(pa.array([1, None, 3]), floating=False)[[0, 2]].tolist()
@@ -178,7 +178,9 @@ def numbers_of(array: Any, floating: bool) -> npt.NDArray[Any]:
     return np.frombuffer(data, dtype, len(array), array.offset * 8)
 
 
-def values_from(cells: Ints, valid: npt.NDArray[np.bool_], floating: bool, kind: Any) -> Any:
+def values_from(
+    cells: Ints, valid: npt.NDArray[np.bool_], floating: bool, kind: pa.DataType
+) -> pa.Array:
     """Make a column of results of a type from the words of its cells."""
     mask = None if valid.all() else ~valid
     if floating:

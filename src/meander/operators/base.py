@@ -41,9 +41,9 @@ class Context:
     task: TaskId
     tasks: int
     """m, the number of all tasks."""
-    emitted: list[Any] = field(default_factory=list)
+    emitted: list[pa.RecordBatch] = field(default_factory=list)
     """Batches for whoever reads the outputs, in order."""
-    fed: list[Any] = field(default_factory=list)
+    fed: list[pa.RecordBatch] = field(default_factory=list)
     """Batches that go back into the operator's own input, each row to its key's task."""
     now_us: int = 0
     """The time of this call, in microseconds since 1970; only for operators with timers."""
@@ -54,11 +54,11 @@ class Context:
     event_timers: Timers = NO_EVENT_TIMERS
     """Of this task, in event time: they fire when the watermark passes them."""
 
-    def emit(self, batch: Any) -> None:
+    def emit(self, batch: pa.RecordBatch) -> None:
         """Send rows to the outputs."""
         self.emitted.append(batch)
 
-    def feed(self, batch: Any) -> None:
+    def feed(self, batch: pa.RecordBatch) -> None:
         """Send rows back into this operator (a loop)."""
         self.fed.append(batch)
 
@@ -92,7 +92,7 @@ class Operator(ABC, Generic[S]):
     ...         return sum(map(len, state)) + 16 * len(state)
     """
 
-    schema: Any
+    schema: pa.Schema
     """The Arrow schema of the rows that come in; rows may have more columns."""
     keys: tuple[str, ...]
     """The columns that decide a row's task."""
@@ -115,9 +115,9 @@ class Operator(ABC, Generic[S]):
     state that was just created. Then a state is copied ahead of a move in small pieces."""
     state_version: int = 1
     """Raise it when `load` no longer understands what an older `dump` wrote."""
-    output_schema: Any = None
+    output_schema: pa.Schema | None = None
     """The Arrow schema of what it emits; without it outputs cannot be read as a DataFrame."""
-    state_schema: Any = None
+    state_schema: pa.Schema | None = None
     """The Arrow schema that a state is shown with; None: that of its first dump."""
 
     @property
@@ -141,7 +141,7 @@ class Operator(ABC, Generic[S]):
         """Make the state of a task that has seen no row."""
 
     @abstractmethod
-    def process(self, state: S, batch: Any, context: Context) -> None:
+    def process(self, state: S, batch: pa.RecordBatch, context: Context) -> None:
         """Take in rows of one task: change its state, `context.emit` and `context.feed`."""
 
     def on_timer(self, state: S, timer: Timer, context: Context) -> None:
@@ -168,11 +168,11 @@ class Operator(ABC, Generic[S]):
         return OperatorError(self.name, context.task, (0, 0), where)
 
     @abstractmethod
-    def dump(self, state: S) -> list[Any]:
+    def dump(self, state: S) -> list[pa.RecordBatch]:
         """Write the state as record batches of one schema."""
 
     @abstractmethod
-    def load(self, batches: Sequence[Any], context: Context) -> S:
+    def load(self, batches: Sequence[pa.RecordBatch], context: Context) -> S:
         """Make the state that `dump` wrote; raise StateError for anything else."""
 
     @abstractmethod
@@ -186,7 +186,7 @@ class Operator(ABC, Generic[S]):
         """End a version of the state and give its number; None if no versions are kept."""
         return None
 
-    def changes(self, state: S, since: int) -> list[Any]:
+    def changes(self, state: S, since: int) -> list[pa.RecordBatch]:
         """Write what changed after a sealed version; the whole state if no versions are kept.
 
         Checkpoints and copies ahead hold marks of their own, and come back to one after a failure: any
@@ -195,7 +195,7 @@ class Operator(ABC, Generic[S]):
         """
         return self.dump(state)
 
-    def apply_changes(self, state: S, batches: Sequence[Any], context: Context) -> S:
+    def apply_changes(self, state: S, batches: Sequence[pa.RecordBatch], context: Context) -> S:
         """Bring an older copy of a state up to date with `changes`, and give it."""
         return self.load(batches, context)
 
@@ -203,7 +203,7 @@ class Operator(ABC, Generic[S]):
         self,
         states: Sequence[S],
         bounds: Ints,
-        batch: Any,
+        batch: pa.RecordBatch,
         contexts: Sequence[Context],
         hashes: Hashes | None = None,
     ) -> None:

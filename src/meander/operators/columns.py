@@ -30,7 +30,7 @@ DECIMAL_DIGITS_MAX = 18
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _MS_PER_DAY = 86_400_000
 
-Owner: TypeAlias = Any
+Owner: TypeAlias = object
 """Whoever keeps the memory alive."""
 
 
@@ -69,7 +69,7 @@ class NumberColumn(NamedTuple):
         return len(self.values)
 
 
-def plain(column: Any) -> Any:
+def plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Undo chunks, dictionaries, runs and views: one array with offsets of 32 or 64 bits.
 
     >>> plain(pa.array(["a", "b", "a"]).dictionary_encode()).type
@@ -91,7 +91,7 @@ def plain(column: Any) -> Any:
     return column
 
 
-def is_bytes(kind: Any) -> bool:
+def is_bytes(kind: pa.DataType) -> bool:
     """Whether a plain column of this type is strings or binaries."""
     return bool(
         pa.types.is_string(kind)
@@ -101,7 +101,7 @@ def is_bytes(kind: Any) -> bool:
     )
 
 
-def validity_of(array: Any) -> Validity:
+def validity_of(array: pa.Array) -> Validity:
     """Find the validity bits of an array.
 
     Raises:
@@ -115,7 +115,7 @@ def validity_of(array: Any) -> Validity:
     return Validity(bitmap.address, array.offset)
 
 
-def bytes_of(array: Any) -> Bytes:
+def bytes_of(array: pa.Array) -> Bytes:
     """See a plain array of strings or binaries as addresses.
 
     Raises:
@@ -144,7 +144,7 @@ def check_offsets(view: Bytes) -> None:
         raise InputError(f"row {row} of a column of strings has offsets outside its data")
 
 
-def words_of(array: Any) -> NumberColumn:
+def words_of(array: pa.Array) -> NumberColumn:
     """See a plain array of numbers, times or booleans as int64.
 
     >>> words_of(pa.array([True, False])).values.tolist()
@@ -178,7 +178,9 @@ def words_of(array: Any) -> NumberColumn:
     return NumberColumn(values, validity_of(array), array)
 
 
-def from_words(values: Ints, kind: Any, valid: npt.NDArray[np.bool_] | None = None) -> Any:
+def from_words(
+    values: Ints, kind: pa.DataType, valid: npt.NDArray[np.bool_] | None = None
+) -> pa.Array:
     """Undo `words_of`: make an array of a type from int64 words.
 
     >>> from_words(np.array([1, 0]), pa.bool_())
@@ -215,7 +217,7 @@ def _microseconds(values: Ints, factor: int) -> Ints:
     return values * factor
 
 
-def _numpy(array: Any, dtype: npt.DTypeLike, words: int = 1) -> npt.NDArray[Any]:
+def _numpy(array: pa.Array, dtype: npt.DTypeLike, words: int = 1) -> npt.NDArray[Any]:
     """See the values of a fixed-width array, the slots of nulls included."""
     data = array.buffers()[1]
     if data is None or len(array) == 0:
@@ -231,7 +233,7 @@ def canonical_bits(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return result
 
 
-def _advice(kind: Any) -> str:
+def _advice(kind: pa.DataType) -> str:
     if pa.types.is_timestamp(kind):
         return "Spark's timestamps have microseconds; cast it to timestamp('us')"
     if pa.types.is_decimal(kind):

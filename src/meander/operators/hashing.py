@@ -23,7 +23,8 @@ wider signed type, which is how Spark reads them.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +48,9 @@ Hashes: TypeAlias = npt.NDArray[np.uint64]
 Tasks: TypeAlias = npt.NDArray[np.int32]
 
 
-def hash_columns(columns: Any) -> Hashes:
+def hash_columns(
+    columns: pa.RecordBatch | pa.Table | Sequence[pa.Array | pa.ChunkedArray],
+) -> Hashes:
     """Hash the rows of a record batch, a table, or a list of columns of one length.
 
     Returns:
@@ -82,7 +85,7 @@ def tasks_of(hashes: Hashes, m: int) -> Tasks:
     return result
 
 
-def _fold(column: Any, hashes: Hashes | None) -> Hashes:
+def _fold(column: pa.Array | pa.ChunkedArray, hashes: Hashes | None) -> Hashes:
     """Fold one column into the hashes of the columns before it."""
     if hashes is None and isinstance(column, pa.DictionaryArray):
         return _by_dictionary(column)
@@ -101,7 +104,7 @@ def _fold(column: Any, hashes: Hashes | None) -> Hashes:
     return hashes
 
 
-def _fold_bytes(array: Any, hashes: Hashes) -> None:
+def _fold_bytes(array: pa.Array, hashes: Hashes) -> None:
     view = bytes_of(array)
     bad = xxh64.fold_bytes(
         view.offsets, view.wide, view.data, view.size, *view.validity, hashes
@@ -110,7 +113,7 @@ def _fold_bytes(array: Any, hashes: Hashes) -> None:
         raise InputError(f"row {bad} of a column of strings has offsets outside its data")
 
 
-def _fold_words(array: Any, hashes: Hashes) -> None:
+def _fold_words(array: pa.Array, hashes: Hashes) -> None:
     words = words_of(array)
     if _is_narrow(array.type):
         xxh64.fold_ints(words.values.astype(np.int32), *words.validity, hashes)
@@ -118,7 +121,7 @@ def _fold_words(array: Any, hashes: Hashes) -> None:
         xxh64.fold_longs(words.values, *words.validity, hashes)
 
 
-def _is_narrow(kind: Any) -> bool:
+def _is_narrow(kind: pa.DataType) -> bool:
     """Whether Spark hashes this type as a 4-byte integer."""
     types = pa.types
     return bool(
@@ -132,7 +135,7 @@ def _is_narrow(kind: Any) -> bool:
 _NARROW_INTEGERS = frozenset((pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16()))
 
 
-def _by_dictionary(column: Any) -> Hashes:
+def _by_dictionary(column: pa.DictionaryArray) -> Hashes:
     """Hash each entry of the dictionary once. Only right for the first column: one seed for all."""
     if len(column.dictionary) == 0:
         return np.full(len(column), SEED, dtype=np.uint64)
@@ -141,7 +144,7 @@ def _by_dictionary(column: Any) -> Hashes:
     return np.array(picked.to_numpy(zero_copy_only=False), dtype=np.uint64)
 
 
-def _unscaled_bytes(array: Any) -> Any:
+def _unscaled_bytes(array: pa.Array) -> pa.Array:
     """Write wide decimals as Java's `BigInteger.toByteArray` does: the fewest big-endian bytes."""
     data, valid = array.buffers()[1].to_pybytes(), array.is_valid().to_pylist()
     rows = range(array.offset, array.offset + len(array))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +37,7 @@ class KeyedAggregate(Operator[KeyedTable]):
 
     def __init__(
         self,
-        schema: Any,
+        schema: pa.Schema,
         keys: Sequence[str],
         aggregates: Mapping[str, Aggregate],
         *,
@@ -63,11 +62,11 @@ class KeyedAggregate(Operator[KeyedTable]):
         return KeyedTable(self.layout)
 
     @property
-    def dump_schema(self) -> Any:
+    def dump_schema(self) -> pa.Schema:
         """The schema of dumped states, so that a checkpoint of another is refused at once."""
         return self.layout.state_schema
 
-    def process(self, state: KeyedTable, batch: Any, context: Context) -> None:
+    def process(self, state: KeyedTable, batch: pa.RecordBatch, context: Context) -> None:
         """Fold the rows into the table."""
         self.process_groups([state], np.array([0, batch.num_rows]), batch, [context])
 
@@ -75,7 +74,7 @@ class KeyedAggregate(Operator[KeyedTable]):
         self,
         states: Sequence[KeyedTable],
         bounds: Ints,
-        batch: Any,
+        batch: pa.RecordBatch,
         contexts: Sequence[Context],
         hashes: Hashes | None = None,
     ) -> None:
@@ -93,11 +92,11 @@ class KeyedAggregate(Operator[KeyedTable]):
                 touched = np.unique(where[bounds[i] : bounds[i + 1]])
                 context.emit(table.result(touched))
 
-    def dump(self, state: KeyedTable) -> list[Any]:
+    def dump(self, state: KeyedTable) -> list[pa.RecordBatch]:
         """Write keys and cells; a frozen table is not copied."""
         return state.dump()
 
-    def load(self, batches: Sequence[Any], context: Context) -> KeyedTable:
+    def load(self, batches: Sequence[pa.RecordBatch], context: Context) -> KeyedTable:
         """Check every row and make the table again."""
         return dumps.load(self.layout, batches, (context.task, context.tasks))
 
@@ -113,12 +112,12 @@ class KeyedAggregate(Operator[KeyedTable]):
         """End a version of the table."""
         return state.seal()
 
-    def changes(self, state: KeyedTable, since: int) -> list[Any]:
+    def changes(self, state: KeyedTable, since: int) -> list[pa.RecordBatch]:
         """Write the entries touched after a sealed version; keys only of new ones."""
         return state.delta(since)
 
     def apply_changes(
-        self, state: KeyedTable, batches: Sequence[Any], context: Context
+        self, state: KeyedTable, batches: Sequence[pa.RecordBatch], context: Context
     ) -> KeyedTable:
         """Put changed entries in the place of the old ones."""
         for batch in batches:

@@ -12,12 +12,12 @@ bytes. As in Spark's GROUP BY, null is a key like any other, -0.0 is 0.0 and NaN
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from meander.errors import InputError
+from meander.model import Ints
 from meander.operators.columns import (
     Bytes,
     NumberColumn,
@@ -33,7 +33,7 @@ KEY_BYTES_MAX = 2**31 - 1
 """A piece of a key is written with its length in 4 bytes."""
 
 
-def state_type(kind: Any) -> Any:
+def state_type(kind: pa.DataType) -> pa.DataType:
     """Give the type a key column has in dumped state: strings get 64-bit offsets.
 
     Raises:
@@ -54,14 +54,14 @@ def state_type(kind: Any) -> Any:
     return kind
 
 
-def encode(columns: Sequence[Any]) -> Bytes:
+def encode(columns: Sequence[pa.Array]) -> Bytes:
     """See key columns (plain arrays of one length) as one column of bytes."""
     if len(columns) == 1:
         return bytes_of(columns[0]) if is_bytes(columns[0].type) else _encode_words(columns[0])
     return _encode_rows([bytes_of(c) if is_bytes(c.type) else words_of(c) for c in columns])
 
 
-def decode(keys: Any, kinds: Sequence[Any]) -> list[Any]:
+def decode(keys: pa.Array, kinds: Sequence[pa.DataType]) -> list[pa.Array]:
     """Undo `encode`: from a large_binary array to columns of the state's types.
 
     >>> from meander.operators.columns import plain
@@ -87,7 +87,7 @@ def decode(keys: Any, kinds: Sequence[Any]) -> list[Any]:
     return [from_words(words, kinds[0], valid)]
 
 
-def as_array(view: Bytes) -> Any:
+def as_array(view: Bytes) -> pa.Array:
     """See encoded keys as an Arrow array of large binaries (for tests and examples)."""
     if not view.length:
         return pa.array([], pa.large_binary())
@@ -99,7 +99,7 @@ def as_array(view: Bytes) -> Any:
     return pa.Array.from_buffers(pa.large_binary(), view.length, parts)
 
 
-def _encode_words(column: Any) -> Bytes:
+def _encode_words(column: pa.Array) -> Bytes:
     words = words_of(column)
     values = np.ascontiguousarray(words.values)
     offsets = np.arange(len(values) + 1, dtype=np.int64) * 8
@@ -137,7 +137,7 @@ def _encode_rows(columns: Sequence[Bytes | NumberColumn]) -> Bytes:
     )  # fmt: skip
 
 
-def _decode_rows(keys: Any, kinds: Sequence[Any]) -> list[Any]:
+def _decode_rows(keys: pa.Array, kinds: Sequence[pa.DataType]) -> list[pa.Array]:
     rows = len(keys)
     if not rows:
         return [pa.array([], kind) for kind in kinds]
@@ -146,7 +146,7 @@ def _decode_rows(keys: Any, kinds: Sequence[Any]) -> list[Any]:
     return [_decode_column(data.address, cursors, kind) for kind in kinds]
 
 
-def _decode_column(source: int, cursors: Any, kind: Any) -> Any:
+def _decode_column(source: int, cursors: Ints, kind: pa.DataType) -> pa.Array:
     rows = len(cursors)
     valid = np.empty(rows, dtype=np.bool_)
     if not is_bytes(kind):

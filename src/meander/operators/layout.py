@@ -25,7 +25,7 @@ from meander.operators.aggregates import (
     numbers_of,
     values_from,
 )
-from meander.operators.columns import Validity, plain, validity_of
+from meander.operators.columns import Owner, Validity, plain, validity_of
 from meander.operators.keys import state_type
 
 ENTRY = "#entry"
@@ -38,7 +38,7 @@ class Input(NamedTuple):
     numbers: npt.NDArray[Any]
     validity: Validity
     order: Ints | None
-    owner: Any
+    owner: Owner
 
 
 class Layout:
@@ -56,7 +56,7 @@ class Layout:
     """
 
     def __init__(
-        self, schema: Any, keys: Sequence[str], aggregates: Mapping[str, Aggregate]
+        self, schema: pa.Schema, keys: Sequence[str], aggregates: Mapping[str, Aggregate]
     ) -> None:
         """Check everything that can be known before the first row.
 
@@ -80,7 +80,7 @@ class Layout:
         found = [(name, self._result_type(a)) for name, a in self.aggregates.items()]
         self.result_schema = pa.schema([*held, *found])
 
-    def key_columns(self, batch: Any) -> list[Any]:
+    def key_columns(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """Take the key columns of a batch, as plain arrays.
 
         Raises:
@@ -88,11 +88,11 @@ class Layout:
         """
         return [self._column(batch, key) for key in self.keys]
 
-    def inputs(self, batch: Any) -> list[Input | None]:
+    def inputs(self, batch: pa.RecordBatch) -> list[Input | None]:
         """Take what each cell folds; None for a cell that needs no column of its own."""
         return [self._input(batch, cell) for cell in self.cells]
 
-    def results(self, words: Ints) -> list[Any]:
+    def results(self, words: Ints) -> list[pa.Array]:
         """Make the columns of the aggregates from the words of all cells, `int64[cells, rows]`."""
         return [self._result(aggregate, words) for aggregate in self.aggregates.values()]
 
@@ -109,12 +109,12 @@ class Layout:
             cells.update(dict.fromkeys(cells_of(aggregate, kind)))
         return tuple(cells)
 
-    def _type(self, name: str) -> Any:
+    def _type(self, name: str) -> pa.DataType:
         if name not in self.schema.names:
             raise InputError(f"no column {name!r}: there are {', '.join(self.schema.names)}")
         return self.schema.field(name).type
 
-    def _column(self, batch: Any, name: str) -> Any:
+    def _column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
         if name not in batch.schema.names:
             raise InputError(f"the batch has no column {name!r}, only {batch.schema.names}")
         column, wanted = batch.column(name), self._type(name)
@@ -122,7 +122,7 @@ class Layout:
             raise InputError(f"column {name!r} is {column.type}, but {wanted} was declared")
         return plain(column)
 
-    def _input(self, batch: Any, cell: Cell) -> Input | None:
+    def _input(self, batch: pa.RecordBatch, cell: Cell) -> Input | None:
         if cell.column is None or cell.role == "order":
             return None
         column = self._column(batch, cell.column)
@@ -136,14 +136,14 @@ class Layout:
         numbers = empty if cell.role == "count" else numbers_of(column, cell.floating)
         return Input(numbers, validity, order, (column, owner))
 
-    def _result_type(self, aggregate: Aggregate) -> Any:
+    def _result_type(self, aggregate: Aggregate) -> pa.DataType:
         cell = self._main(aggregate)
         if aggregate.function in ("min", "max", "last") and not cell.floating:
             kind = self._type(cell.column or "")
             return pa.int64() if pa.types.is_integer(kind) else kind
         return cell.type
 
-    def _result(self, aggregate: Aggregate, words: Ints) -> Any:
+    def _result(self, aggregate: Aggregate, words: Ints) -> pa.Array:
         cell = self._main(aggregate)
         mine = words[self.cells.index(cell)]
         if aggregate.function == "count":
@@ -160,7 +160,7 @@ class Layout:
         return cells_of(aggregate, kind)[0]
 
 
-def _same_family(kind: Any, wanted: Any) -> bool:
+def _same_family(kind: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether two types differ only in how they lay out the same strings."""
     texts = (pa.large_string(), pa.large_binary())
     try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +22,7 @@ from meander.operators.kernels import rows as kernel
 class Split:
     """A batch whose rows are grouped by task."""
 
-    batch: Any
+    batch: pa.RecordBatch
     """The rows, by task and then in their old order."""
     hashes: Hashes
     """The hash of each row's key, in the new order."""
@@ -32,7 +31,7 @@ class Split:
     bounds: Ints
     """Rows `bounds[i] … bounds[i+1]-1` belong to `tasks[i]`."""
 
-    def __iter__(self) -> Iterator[tuple[TaskId, Any]]:
+    def __iter__(self) -> Iterator[tuple[TaskId, pa.RecordBatch]]:
         for task, lb, ub in zip(self.tasks, self.bounds, self.bounds[1:], strict=False):
             yield int(task), self.batch.slice(int(lb), int(ub - lb))
 
@@ -63,7 +62,7 @@ def group_rows(tasks: Tasks, m: int) -> tuple[Ints, Ints]:
     return order, bounds
 
 
-def split(batch: Any, keys: Sequence[str], m: int) -> Split:
+def split(batch: pa.RecordBatch, keys: Sequence[str], m: int) -> Split:
     """Group the rows of a batch by the task of their key.
 
     >>> parts = split(pa.record_batch({"word": ["a", "b", "a"]}), ["word"], 64)

@@ -9,14 +9,15 @@ one has changed nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from meander.errors import StateError, SumOverflowError
 from meander.model import Ints
 from meander.operators import keys as codec
+from meander.operators.aggregates import Cell
 from meander.operators.columns import plain
 from meander.operators.hashing import Hashes, hash_columns, tasks_of
 from meander.operators.kernels import table as kernel
@@ -24,7 +25,9 @@ from meander.operators.layout import Layout
 from meander.operators.table import KeyedTable, Where, locate
 
 
-def load(layout: Layout, batches: Sequence[Any], task: tuple[int, int] | None = None) -> KeyedTable:
+def load(
+    layout: Layout, batches: Sequence[pa.RecordBatch], task: tuple[int, int] | None = None
+) -> KeyedTable:
     """Make a table from the batches of a dump.
 
     Args:
@@ -47,7 +50,7 @@ def load(layout: Layout, batches: Sequence[Any], task: tuple[int, int] | None = 
     return table
 
 
-def replace(table: KeyedTable, batch: Any) -> None:
+def replace(table: KeyedTable, batch: pa.RecordBatch) -> None:
     """Put the entries of a batch of `changes` in the place of the table's own, or beside them.
 
     >>> from meander.operators.aggregates import Aggregate
@@ -67,7 +70,7 @@ def replace(table: KeyedTable, batch: Any) -> None:
     table.values[:, where] = words
 
 
-def revise(table: KeyedTable, batch: Any) -> None:
+def revise(table: KeyedTable, batch: pa.RecordBatch) -> None:
     """Bring a copy up to date with a batch of `KeyedTable.delta`.
 
     >>> from meander.operators.aggregates import Aggregate
@@ -104,7 +107,7 @@ def revise(table: KeyedTable, batch: Any) -> None:
     table.stamps[rows] = table.version
 
 
-def merge(table: KeyedTable, batch: Any) -> None:
+def merge(table: KeyedTable, batch: pa.RecordBatch) -> None:
     """Fold partial aggregates of the same keys into the table; of two last values the batch's wins.
 
     Raises:
@@ -116,7 +119,7 @@ def merge(table: KeyedTable, batch: Any) -> None:
     table.values[:, where] = merged
 
 
-def _prepared(table: KeyedTable, batch: Any) -> tuple[Ints, Where]:
+def _prepared(table: KeyedTable, batch: pa.RecordBatch) -> tuple[Ints, Where]:
     if table.frozen:
         raise StateError("a frozen table takes no changes: its task is on the move")
     hashes = _checked(table.layout, batch, None)
@@ -124,7 +127,7 @@ def _prepared(table: KeyedTable, batch: Any) -> tuple[Ints, Where]:
     return _words(table.layout, batch), _entries(table, batch, hashes)
 
 
-def _checked(layout: Layout, batch: Any, task: tuple[int, int] | None) -> Hashes:
+def _checked(layout: Layout, batch: pa.RecordBatch, task: tuple[int, int] | None) -> Hashes:
     """Check all that can be seen in one batch; give the hashes of its keys."""
     if batch.schema.names != layout.state_schema.names:
         raise StateError(
@@ -145,7 +148,7 @@ def _checked(layout: Layout, batch: Any, task: tuple[int, int] | None) -> Hashes
     return hashes
 
 
-def _check_cells(layout: Layout, batch: Any) -> None:
+def _check_cells(layout: Layout, batch: pa.RecordBatch) -> None:
     for cell in layout.cells:
         column = batch.column(cell.name)
         if column.null_count:
@@ -154,7 +157,7 @@ def _check_cells(layout: Layout, batch: Any) -> None:
             raise StateError(f"{cell.name} has a negative number in the dump")
 
 
-def _refuse_duplicates(layout: Layout, batch: Any, hashes: Hashes) -> None:
+def _refuse_duplicates(layout: Layout, batch: pa.RecordBatch, hashes: Hashes) -> None:
     """See that a key stands once, in a table of its own."""
     scratch = KeyedTable(layout)
     _entries(scratch, batch, hashes)
@@ -162,14 +165,14 @@ def _refuse_duplicates(layout: Layout, batch: Any, hashes: Hashes) -> None:
         raise StateError("the changes name a key twice")
 
 
-def _entries(table: KeyedTable, batch: Any, hashes: Hashes) -> Where:
+def _entries(table: KeyedTable, batch: pa.RecordBatch, hashes: Hashes) -> Where:
     view = codec.encode([plain(batch.column(key)) for key in table.layout.keys])
     bounds = np.array([0, batch.num_rows], dtype=np.int64)
     table.reserve(0, int(table.meta[kernel.USED]) + min(view.size, batch.nbytes))
     return locate([table], np.array([table.address]), bounds, view, hashes)
 
 
-def _words(layout: Layout, batch: Any) -> Ints:
+def _words(layout: Layout, batch: pa.RecordBatch) -> Ints:
     words = np.empty((len(layout.cells), batch.num_rows), dtype=np.int64)
     for i, cell in enumerate(layout.cells):
         words[i] = batch.column(cell.name).to_numpy().view(np.int64)
@@ -198,10 +201,10 @@ def _merged(layout: Layout, old: Ints, new: Ints) -> Ints:
     return result
 
 
-def _is_newer(layout: Layout, cell: Any, old: Ints, new: Ints) -> Any:
+def _is_newer(layout: Layout, cell: Cell, old: Ints, new: Ints) -> npt.NDArray[np.bool_]:
     """Tell which rows of the batch hold the later value: they have one, and by order if any."""
     count = layout.cells.index(cell._replace(role="count", floating=False))
-    newer = new[count] > 0
+    newer: npt.NDArray[np.bool_] = new[count] > 0
     if cell.by is not None:
         order = layout.cells.index(cell._replace(role="order", floating=False))
         newer &= new[order] >= old[order]

@@ -120,7 +120,7 @@ class KeyedTable:
         arrays = (self.slots, self.arena, self.offsets, self.values, self.stamps, self.meta)
         return sum(array.nbytes for array in arrays)
 
-    def update(self, batch: Any, hashes: Hashes | None = None) -> None:
+    def update(self, batch: pa.RecordBatch, hashes: Hashes | None = None) -> None:
         """Fold the rows of a batch; see `update_tables` for many tables at once."""
         update_tables([self], np.array([0, batch.num_rows]), batch, hashes)
 
@@ -139,18 +139,18 @@ class KeyedTable:
         """Refuse updates from now on, so that dumps need not copy."""
         self.frozen = True
 
-    def dump(self, rows_max: int = BATCH_ROWS_MAX) -> list[Any]:
+    def dump(self, rows_max: int = BATCH_ROWS_MAX) -> list[pa.RecordBatch]:
         """Give all entries as record batches of the state schema; they never change later."""
         cells = self.values[:, : len(self)]
         return _slices(self._batch(self._keys(), cells if self.frozen else cells.copy()), rows_max)
 
-    def changes(self, since: int, rows_max: int = BATCH_ROWS_MAX) -> list[Any]:
+    def changes(self, since: int, rows_max: int = BATCH_ROWS_MAX) -> list[pa.RecordBatch]:
         """Give the entries touched after version `since`, as `dump` gives all."""
         rows = np.flatnonzero(self.stamps[: len(self)] > since)
         keys = self._keys().take(pa.array(rows))
         return _slices(self._batch(keys, self.values[:, rows]), rows_max)
 
-    def delta(self, since: int, rows_max: int = BATCH_ROWS_MAX) -> list[Any]:
+    def delta(self, since: int, rows_max: int = BATCH_ROWS_MAX) -> list[pa.RecordBatch]:
         """Give what happened after a sealed version, for a copy that is just at that version.
 
         Entries that it had then come as their number and cells (`Layout.entry_schema`), without their
@@ -158,7 +158,7 @@ class KeyedTable:
         """
         known = self.counts.get(since, 0)
         rows = np.flatnonzero(self.stamps[:known] > since)
-        found: list[Any] = []
+        found: list[pa.RecordBatch] = []
         if len(rows):
             cells = self._cells(self.values[:, rows])
             columns = [pa.array(rows.astype(np.int32)), *cells]
@@ -169,7 +169,7 @@ class KeyedTable:
             found += _slices(new, rows_max)
         return found
 
-    def result(self, rows: Where | None = None) -> Any:
+    def result(self, rows: Where | None = None) -> pa.RecordBatch:
         """Give keys and aggregates as a record batch, of all entries or of the given ones."""
         keys, cells = self._keys(), self.values[:, : len(self)]
         if rows is not None:
@@ -213,7 +213,7 @@ class KeyedTable:
         meta[kernel.ARENA], meta[kernel.STAMPS] = self.arena.ctypes.data, self.stamps.ctypes.data
         meta[kernel.VALUES] = self.values.ctypes.data
 
-    def _keys(self) -> Any:
+    def _keys(self) -> pa.Array:
         """See the encoded keys of all entries as an Arrow array, without a copy."""
         count, null = len(self), int(self.meta[kernel.NULL])
         bits = None
@@ -225,11 +225,11 @@ class KeyedTable:
         data = pa.py_buffer(self.arena[: int(self.meta[kernel.USED])])
         return pa.Array.from_buffers(pa.large_binary(), count, [bits, offsets, data])
 
-    def _batch(self, keys: Any, cells: Ints) -> Any:
+    def _batch(self, keys: pa.Array, cells: Ints) -> pa.RecordBatch:
         columns = codec.decode(keys, self.layout.key_types)
         return pa.record_batch([*columns, *self._cells(cells)], schema=self.layout.state_schema)
 
-    def _cells(self, words: Ints) -> list[Any]:
+    def _cells(self, words: Ints) -> list[pa.Array]:
         """See the words of all cells as columns."""
         return [
             pa.array(column.view(np.float64) if cell.floating else column)
@@ -238,7 +238,7 @@ class KeyedTable:
 
 
 def update_tables(
-    tables: Sequence[KeyedTable], bounds: Ints, batch: Any, hashes: Hashes | None = None
+    tables: Sequence[KeyedTable], bounds: Ints, batch: pa.RecordBatch, hashes: Hashes | None = None
 ) -> Where:
     """Fold a batch whose rows are grouped by table: rows `bounds[g] … bounds[g+1]-1` are g's.
 
@@ -327,7 +327,7 @@ def check_groups(tables: Sequence[KeyedTable], bounds: Ints, rows: int, hashes: 
         raise InputError("a frozen table takes no updates: its task is on the move")
 
 
-def _slices(batch: Any, rows_max: int) -> list[Any]:
+def _slices(batch: pa.RecordBatch, rows_max: int) -> list[pa.RecordBatch]:
     return [batch.slice(at, rows_max) for at in range(0, batch.num_rows, rows_max)]
 
 

@@ -8,12 +8,15 @@ operator, or of another version of it, is refused.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from meander.errors import InputError, OperatorError, StateError
 from meander.model import Ints, TaskId
 from meander.operators.base import Context, Operator, S, check_operator
 from meander.operators.hashing import Hashes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 NAME, VERSION = b"meander.operator", b"meander.state_version"
 
@@ -60,7 +63,7 @@ class TaskStates(Generic[S]):
         self._put(task, self._call(task, self.operator.create, self._context(task)))
 
     def process(
-        self, tasks: Ints, bounds: Ints, batch: Any, hashes: Hashes | None = None
+        self, tasks: Ints, bounds: Ints, batch: pa.RecordBatch, hashes: Hashes | None = None
     ) -> list[Context]:
         """Take in rows of several tasks, grouped by task (see `split.Split`).
 
@@ -81,7 +84,7 @@ class TaskStates(Generic[S]):
             raise self.operator.failure(contexts[0], rows, error) from error
         return contexts
 
-    def dump(self, task: TaskId) -> list[Any]:
+    def dump(self, task: TaskId) -> list[pa.RecordBatch]:
         """Write a task's state as record batches that say whose they are."""
         return self._marked(self._call(task, self.operator.dump, self[task]))
 
@@ -90,11 +93,11 @@ class TaskStates(Generic[S]):
         version: int | None = self._call(task, self.operator.seal, self[task])
         return version
 
-    def changes(self, task: TaskId, since: int) -> list[Any]:
+    def changes(self, task: TaskId, since: int) -> list[pa.RecordBatch]:
         """Write what changed after a sealed version, as `dump` writes all."""
         return self._marked(self._call(task, self.operator.changes, self[task], since))
 
-    def apply_changes(self, task: TaskId, batches: Sequence[Any]) -> None:
+    def apply_changes(self, task: TaskId, batches: Sequence[pa.RecordBatch]) -> None:
         """Bring a task, loaded from an older dump, up to date.
 
         Raises:
@@ -104,7 +107,7 @@ class TaskStates(Generic[S]):
         update, context = self.operator.apply_changes, self._context(task)
         self._states[task] = self._call(task, update, self[task], batches, context)
 
-    def _marked(self, batches: list[Any]) -> list[Any]:
+    def _marked(self, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """Say in the batches' schema whose state they are."""
         marks = {NAME: self.operator.name.encode(), VERSION: b"%d" % self.operator.state_version}
         return [
@@ -112,7 +115,7 @@ class TaskStates(Generic[S]):
             for batch in batches
         ]
 
-    def load(self, task: TaskId, batches: Sequence[Any]) -> None:
+    def load(self, task: TaskId, batches: Sequence[pa.RecordBatch]) -> None:
         """Take over a dumped state.
 
         Raises:
@@ -160,7 +163,7 @@ class TaskStates(Generic[S]):
         except Exception as error:
             raise self.operator.failure_in(function.__name__, task, error) from error
 
-    def check_marks(self, batches: Sequence[Any]) -> None:
+    def check_marks(self, batches: Sequence[pa.RecordBatch]) -> None:
         """Refuse what another operator has dumped, or another version of this one.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Timers: what a task wants to be told, for which key and when.
+"""Timers: when a task wants to be called, and for which key.
 
 A timer is a pair (key, time). Setting it twice is setting it once; it fires once, where its task is
 then, and is gone. Times are microseconds since 1970, of the clock (`Context.timers`) or of the rows
@@ -121,7 +121,7 @@ class Timers:
 
     # ------------------------------------------------------------------ dumps
 
-    def dump(self, fields: Iterable[Any]) -> Any:
+    def dump(self, fields: Iterable[pa.Field]) -> pa.RecordBatch:
         """Write them as a batch: the columns of the key, and the times."""
         fields, pairs = list(fields), list(self)
         columns = [pa.array([key[i] for key, _ in pairs], f.type) for i, f in enumerate(fields)]
@@ -129,7 +129,7 @@ class Timers:
         return pa.record_batch(columns, schema=pa.schema([*fields, pa.field(AT, pa.int64())]))
 
     @classmethod
-    def load(cls, batch: Any, fields: Iterable[Any]) -> Timers:
+    def load(cls, batch: pa.RecordBatch, fields: Iterable[pa.Field]) -> Timers:
         """Read what `dump` wrote.
 
         Raises:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,13 +41,13 @@ CONTEXTUAL = "\u0130\u03a3"
 class Words(NamedTuple):
     """Words in the order of their texts."""
 
-    words: Any
+    words: pa.Array
     """A string array."""
     rows: npt.NDArray[np.int32]
     """For each word the row of its text."""
 
 
-def tokenise(texts: Any) -> Words:
+def tokenise(texts: pa.Array | pa.ChunkedArray) -> Words:
     """Cut a column of texts into words. A null has none.
 
     Raises:

@@ -30,6 +30,7 @@ from meander.protocol.messages import (
 )
 from meander.protocol.settings import Settings
 from meander.protocol.table import Table
+from meander.protocol.turn import LeasedTurn
 
 FROM_MASTER: Final = frozenset({Welcome, Grant, Fence, Accepted, Dismiss, Prepare})
 """What the master says to the others, and nobody else does."""
@@ -42,6 +43,7 @@ class Client(Machine):
     """A process that serves under the master's leases."""
 
     kind: ClassVar[str]
+    turn: LeasedTurn
     accepts: ClassVar[tuple[type, ...]] = (Tick, PeerLost, Welcome, Grant, Fence)
 
     def __init__(
@@ -56,25 +58,36 @@ class Client(Machine):
         super().__init__(me, incarnation, settings)
         self.instance = instance
         """Unlike that of any other process that ever bore this id."""
-        self.epoch = Epoch(generation, 0)
+        self.turn.epoch = Epoch(generation, 0)
         self.server = server
         self.address = ""
         """Where this process listens; its shell knows."""
-        self.table: Table | None = None
-        self.lease_until = -1.0
-        """On this process's own clock."""
-        self.behind = False
-        """Whether an epoch was heard of that is newer than the table."""
-        self._behind_at = 0.0
-        """Since when: the answer to a later question tells whether that was true."""
         self._beat_at = -1.0
         self.trouble = ""
         """Why nothing becomes durable, as the master last said; empty: all is well."""
 
+    def _make_turn(self, incarnation: int) -> LeasedTurn:
+        return LeasedTurn(self.me, incarnation, self.settings)
+
+    @property
+    def table(self) -> Table | None:
+        """The newest that is known here."""
+        return self.turn.table
+
+    @property
+    def lease_until(self) -> float:
+        """On this process's own clock."""
+        return self.turn.lease_until
+
+    @property
+    def behind(self) -> bool:
+        """Whether an epoch was heard of that is newer than the table."""
+        return self.turn.behind
+
     @property
     def leased(self) -> bool:
         """Whether the table may be acted upon."""
-        return self.table is not None and self._now < self.lease_until
+        return self.turn.leased
 
     # ------------------------------------------------------------------ events
 
@@ -88,19 +101,21 @@ class Client(Machine):
             raise self._stale(f"{self.me} is not registered yet")
 
     def _on_tick(self, _: Tick) -> None:
-        if self._now >= self._beat_at:
+        if self.turn.now >= self._beat_at:
             self._beat()
-        if self.table is not None and self._now > self.lease_until + 2 * self.settings.lease_s:
-            self._exit(Ending.DRIVER_SILENT, "the driver is silent")
+        if self.table is not None and self.turn.now > self.lease_until + 2 * self.settings.lease_s:
+            self.turn.exit(Ending.DRIVER_SILENT, "the driver is silent")
             return
         self._every_tick()
 
     def _beat(self) -> None:
-        self._beat_at = self._now + self.settings.beat_s
+        self._beat_at = self.turn.now + self.settings.beat_s
         if self.table is None:
-            self._send(MASTER, Hello(self.kind, self.instance, self.server, self.address))
+            self.turn.send(MASTER, Hello(self.kind, self.instance, self.server, self.address))
         else:
-            self._send(MASTER, self._beat_body()._replace(trouble=_short(self._store_trouble())))
+            self.turn.send(
+                MASTER, self._beat_body()._replace(trouble=_short(self._store_trouble()))
+            )
 
     def beat_meanwhile(self, epoch: Epoch, now: float) -> Envelope:
         """Ask for the lease while an event is being handled, and take long: it may be any thread.
@@ -116,7 +131,7 @@ class Client(Machine):
         return Envelope(self.me, self.incarnation, MASTER, 0, self.epoch, bye)
 
     def _beat_body(self) -> Beat:
-        return Beat(self._now, missing=self.behind)
+        return Beat(self.turn.now, missing=self.behind)
 
     def _store_trouble(self) -> str:
         """Tell what the durable store could not do here; empty: all is well."""
@@ -138,14 +153,16 @@ class Client(Machine):
             return  # it is late: for whoever bore this id before
         if self.table is None:
             self._joined(body)
-            self.lease_until = max(self.lease_until, self._now)  # silence counts from here on
+            self.turn.lease_until = max(
+                self.lease_until, self.turn.now
+            )  # silence counts from here on
         self._on_grant(env, body.grant)
 
     def _joined(self, body: Welcome) -> None:
         """Take what the master says of us."""
 
     def _check_grant(self, body: Grant) -> str | None:
-        if not 0 <= body.lease_s <= self.settings.lease_s or body.sent > self._now:
+        if not 0 <= body.lease_s <= self.settings.lease_s or body.sent > self.turn.now:
             return (
                 "a lease cannot last less than nothing, longer than agreed, or begin in the future"
             )
@@ -159,32 +176,29 @@ class Client(Machine):
         return fault
 
     def _on_grant(self, env: Envelope, body: Grant) -> None:
+        turn = self.turn
         table: Table | None = body.table
-        news = table is not None and (self.table is None or table.epoch > self.table.epoch)
+        old = turn.table
+        news = table is not None and (old is None or table.epoch > old.epoch)
         if news:
             assert table is not None
-            old, self.table, self.epoch, self.behind = self.table, table, table.epoch, False
-        elif env.epoch > self.epoch:
-            self.fall_behind()
-        elif self.behind and body.sent >= self._behind_at:
-            self.behind = False  # whoever spoke of a newer epoch was wrong
+            turn.table, turn.epoch, turn.behind = table, table.epoch, False
+        elif env.epoch > turn.epoch:
+            turn.fall_behind()
+        elif turn.behind and body.sent >= turn.behind_at:
+            turn.behind = False  # whoever spoke of a newer epoch was wrong
             self._not_behind()
         if body.sent >= 0:
             self.trouble = body.trouble
             # A lease for a table that is not the newest does not hold.
-            if not self.behind:
-                self.lease_until = max(self.lease_until, body.sent + body.lease_s)
+            if not turn.behind:
+                turn.lease_until = max(turn.lease_until, body.sent + body.lease_s)
             else:
                 self._beat()
         if news:
             assert table is not None
             self._adopt(old, table)
             self._beat()  # the acknowledgement of the epoch
-
-    def fall_behind(self) -> None:
-        """An epoch was heard of that is not known here: ask for it."""
-        if not self.behind:
-            self.behind, self._behind_at = True, self._now
 
     def _not_behind(self) -> None:
         """The master knows of no epoch that is newer than the table."""
@@ -194,7 +208,7 @@ class Client(Machine):
 
     def _on_fence(self, env: Envelope, body: Fence) -> None:
         if body.instance in ("", self.instance):
-            self._exit(Ending.REPLACED, "replaced by the master")
+            self.turn.exit(Ending.REPLACED, "replaced by the master")
 
 
 def _short(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Draw the transition tables as Mermaid state diagrams: the docs cannot say anything else.
+"""Draw the transition tables as Mermaid state diagrams: the docs cannot differ from them.
 
 `python -m meander.protocol.diagrams docs/protocol.md` rewrites what stands between the markers
 

@@ -85,7 +85,7 @@ def check_node(node: Node) -> None:
     _demand(fetched, node, "a state is fetched that nobody waits for")
     parked = len(node.rerouter.parked)
     _demand(parked <= node.settings.parked_messages_max, node, f"{parked} messages are parked")
-    for task, item in node.manager.unconfirmed.items():
+    for task, item in node.installs.unconfirmed.items():
         slot = node.slots[task]
         serves = slot.phase is TaskPhase.SERVING and slot.tenure == item.tenure
         _demand(serves, node, f"reports task {task} as installed, which it does not serve")
@@ -149,12 +149,11 @@ def _check_against_table(node: Node) -> None:
         if incarnation == node.incarnation
         for task in range(entry.lb, entry.ub)
     }
-    manager = node.manager
-    copies = manager.copies.keys()
-    _demand(copies <= named, node, f"copies that no chain names: {copies - named}")
-    _demand(manager.puts.keys() == named, node, f"chains name {named}, puts are {manager.puts}")
+    frozen, puts = node.handover.frozen.keys(), node.handover.puts
+    _demand(frozen <= named, node, f"frozen states that no chain names: {frozen - named}")
+    _demand(puts.keys() == named, node, f"chains name {named}, puts are {puts}")
     departing = {t for t, slot in node.slots.items() if slot.phase is TaskPhase.DEPARTING}
-    kept = {task for task, _ in copies}
+    kept = {task for task, _ in frozen}
     _demand(departing <= kept, node, f"no frozen copy of {departing - kept}, which are departing")
 
 
@@ -191,4 +190,4 @@ def check_master(master: Master) -> None:
     _demand(table.fault is None, master, f"it has published a table with a fault: {table.fault}")
     told = [table.owner(task) for task in range(ledger.tasks)]
     _demand(told == ledger.owner, master, "the owners are others than it has published")
-    _demand(not master.changed, master, "changes are left unpublished")
+    _demand(not master.books.changed, master, "changes are left unpublished")

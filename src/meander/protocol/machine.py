@@ -15,21 +15,18 @@ from functools import partial
 from typing import Any, ClassVar, Final
 
 from meander.errors import BrokenRuleError, MalformedMessage, ProtocolError, StaleMessage
-from meander.model import ZERO_EPOCH, Epoch
+from meander.model import Epoch
 from meander.protocol.messages import (
     Action,
-    Ending,
     Envelope,
     Event,
-    Exit,
     Hello,
     Message,
     PeerId,
-    Send,
-    Tell,
 )
 from meander.protocol.settings import Settings
 from meander.protocol.shape import Test, bad_field, shape
+from meander.protocol.turn import Turn
 
 STORY_EVENTS = 24
 """How many of the last events an error tells."""
@@ -52,14 +49,8 @@ class Machine:
 
     def __init__(self, me: PeerId, incarnation: int, settings: Settings) -> None:
         self.me = me
-        self.incarnation = incarnation
         self.settings = settings
-        self.epoch: Epoch = ZERO_EPOCH
-        """The newest epoch known here."""
-        self.ended = False
-        """True after an `Exit`: nothing is handled any more."""
-        self._now = 0.0
-        self._out: list[Action] = []
+        self.turn = self._make_turn(incarnation)
         self._story: deque[tuple[float, Event]] = deque(maxlen=STORY_EVENTS)
         self._seen: dict[PeerId, int] = {}
         """The highest incarnation heard from each peer: lower ones are stale."""
@@ -74,6 +65,24 @@ class Machine:
             if check is not None:
                 self._checks[kind] = check
 
+    def _make_turn(self, incarnation: int) -> Turn:
+        return Turn(self.me, incarnation, self.settings)
+
+    @property
+    def incarnation(self) -> int:
+        """As the master counts the processes that bear this id; 0: not yet told."""
+        return self.turn.incarnation
+
+    @property
+    def epoch(self) -> Epoch:
+        """The newest epoch known here."""
+        return self.turn.epoch
+
+    @property
+    def ended(self) -> bool:
+        """True after an `Exit`: nothing is handled any more."""
+        return self.turn.ended
+
     # ------------------------------------------------------------------ the door
 
     def handle(self, event: Event, now: float) -> list[Action]:
@@ -83,9 +92,10 @@ class Machine:
             ProtocolError: the event was refused and nothing has changed.
             BrokenRuleError: the machine has a bug, and may be half-changed.
         """
-        if self.ended:
+        turn = self.turn
+        if turn.ended:
             return []
-        self._now, self._out = now, []
+        turn.begin(now)
         if type(event) is Envelope:
             body = event.body
             on = self._mail.get(type(body))
@@ -108,7 +118,7 @@ class Machine:
                 handler(event)
             except (ProtocolError, BrokenRuleError) as error:
                 raise self._told(error, event) from error
-        return self._out
+        return turn.actions
 
     def _check_envelope(self, env: Envelope, *, known: bool) -> None:
         if not known:
@@ -147,19 +157,7 @@ class Machine:
         """Whether what was decided may still be carried out at this moment."""
         return True
 
-    # ------------------------------------------------------------------ for the machines
-
-    def _send(self, to: PeerId, body: Message, to_incarnation: int = 0) -> None:
-        self._out.append(
-            Send(Envelope(self.me, self.incarnation, to, to_incarnation, self.epoch, body))
-        )
-
-    def _tell(self, what: str, **facts: Any) -> None:
-        self._out.append(Tell(what, facts))
-
-    def _exit(self, ending: Ending, detail: str) -> None:
-        self.ended = True
-        self._out.append(Exit(ending, detail))
+    # ------------------------------------------------------------------ errors with a story
 
     def story(self) -> tuple[str, ...]:
         """Tell the last events, oldest first."""

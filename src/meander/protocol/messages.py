@@ -1,14 +1,14 @@
 """Every message, event and action of the protocol: plain values, no behaviour.
 
 Rules of the file
-  1. A *message* travels between processes, always inside an `Envelope`, which says who sent it:
+  1. A *message* travels between processes, always inside an `Envelope`, which names who sent it:
      generation, incarnation and epoch stand there, once, for all messages.
   2. An *event* goes into a machine (`handle(event, now)`): an envelope that arrived, a tick, an
      answer of the durable store, a command.
   3. An *action* comes out of a machine: send, store, load, launch, exit. The shell that runs the
      machine (the simulator or the runtime) carries it out and has no opinion of its own.
   4. The types of a message's fields say its limits (`Int`, `Name`, `Many`): what comes off a wire is
-     read by them (`runtime.codec`), and the machine's door checks them once more (`shape`).
+     read by them (`runtime.wire.codec`), and the machine's door checks them once more (`shape`).
 
 Words
   tenure   the epoch at which a node became the owner of a task. `(task, tenure)` names one stretch
@@ -21,7 +21,7 @@ Words
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Any, NamedTuple, TypeAlias
 
 from meander.model import Epoch, Int, Many, Name, NodeId, TaskId
@@ -689,10 +689,47 @@ class Exit(NamedTuple):
     """One sentence for people; nobody decides by it."""
 
 
+class News(StrEnum):
+    """What a machine has to tell; the value is its name for people, in logs and reports."""
+
+    # --- of migrations; those that end one have the names of its stages
+    RESCALING = "rescaling"
+    SUPERSEDED = "superseded"
+    """By another command."""
+    ABORTED = "aborted"
+    COMPLETED = "completed"
+    ROLLED_BACK = "rolled back"
+    # --- of nodes and their tasks
+    LOST = "lost"
+    NEVER_CAME = "never came"
+    """A node was launched and did not register."""
+    OPERATOR_FAILED = "operator failed"
+    STATE_LOST = "state lost"
+    STATE_AT_RISK = "state at risk"
+    STATE_REFUSED = "state refused"
+    COPY_REFUSED = "copy refused"
+    # --- of what is durable
+    STORE_FAILS = "store fails"
+    STORE_WORKS = "store works"
+    FENCED = "fenced"
+    """A later driver has taken over."""
+    REFUSED = "refused"
+    """A checkpoint that cannot be used."""
+    # --- of micro-batches
+    WRITTEN = "written"
+    OUTDATED = "outdated"
+    """The query has gone back in time."""
+    COMMITTED = "committed"
+    FAILED = "failed"
+    """Rows that were laid by are gone: the batch must be written again."""
+    DIFFERS = "differs"
+    """A batch was written once more with another number of rows."""
+
+
 class Tell(NamedTuple):
     """Something for people: a migration began, ended, was aborted; a node was lost."""
 
-    what: str
+    what: News
     facts: dict[str, Any]
 
 

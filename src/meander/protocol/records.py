@@ -29,7 +29,7 @@ from meander.errors import MalformedMessage, OperatorError
 from meander.model import Epoch, TaskId
 from meander.protocol.messages import Extent
 from meander.protocol.outbox import Lane
-from meander.protocol.state import UNREADABLE, OperatorPort, Position, TaskState, counts
+from meander.protocol.state import UNREADABLE, App, OperatorPort, Position, TaskState, counts
 
 MAGIC: Final = b"MEANDER1"
 """How a file of records begins."""
@@ -184,7 +184,7 @@ def write(task: TaskId, state: TaskState, operator: OperatorPort, base: Base | N
     return part
 
 
-def _app(operator: OperatorPort, app: Any, since: Any) -> Part:
+def _app(operator: OperatorPort, app: App, since: Any) -> Part:
     record = getattr(operator, "record", None)
     if record is not None:
         found: Part = record(app, since)
@@ -193,13 +193,13 @@ def _app(operator: OperatorPort, app: Any, since: Any) -> Part:
     return lambda: (blob,)
 
 
-def seal(operator: OperatorPort, app: Any) -> Any:
+def seal(operator: OperatorPort, app: App) -> Any:
     """End a version of a state, and give its mark; falsy: the operator keeps no versions."""
     end = getattr(operator, "seal", None)
     return None if end is None else end(app)
 
 
-def accepted(operator: OperatorPort, app: Any, mark: Any) -> None:
+def accepted(operator: OperatorPort, app: App, mark: Any) -> None:
     """Tell the operator that the record with this mark is durable."""
     hear = getattr(operator, "accepted", None)
     if hear is not None:
@@ -262,7 +262,7 @@ class _Reading:
 
     def __init__(self, task: TaskId, operator: OperatorPort) -> None:
         self.task, self.operator = task, operator
-        self.app: Any = None
+        self.app: App = None
         self.head: dict[str, Any] = {}
         self.lanes: dict[TaskId, tuple[LaneMark, deque[tuple[Any, ...]]]] = {}
         """Per lane where it stands, and its chunks from `durable` on: (rows, first, last, size)."""

@@ -24,7 +24,11 @@ UNREADABLE: Final = (
 )  # fmt: skip
 """What reading a blob that is none can lead to, in here or in the operator."""
 
-Loader: TypeAlias = Callable[[TaskId, bytes], Any]
+App: TypeAlias = Any
+"""What an operator keeps of a task. Nothing of the protocol looks into it."""
+AppRows: TypeAlias = Any
+"""Rows as an operator takes them. Nothing of the protocol looks into them."""
+Loader: TypeAlias = Callable[[TaskId, bytes], App]
 StageKey: TypeAlias = tuple[str, int, int, int]
 """(query, batch, partition, attempt)."""
 
@@ -33,7 +37,7 @@ class Emission(NamedTuple):
     """Rows that a task feeds to a task of its own operator."""
 
     task: TaskId
-    rows: Any
+    rows: AppRows
     size: int
 
 
@@ -44,27 +48,27 @@ class OperatorPort(Protocol):
     record is whole.
     """
 
-    def empty(self, task: TaskId) -> Any:
+    def empty(self, task: TaskId) -> App:
         """Make the state of a task that has seen nothing."""
 
     def apply(
-        self, task: TaskId, app: Any, feeder: FeederId, rows: Any, after: int
+        self, task: TaskId, app: App, feeder: FeederId, rows: AppRows, after: int
     ) -> Iterable[Emission]:
         """Take rows whose source offset is greater than `after` into `app`; give what it feeds."""
 
-    def dump(self, app: Any) -> bytes:
+    def dump(self, app: App) -> bytes:
         """Write a task's state."""
 
-    def load(self, task: TaskId, blob: bytes) -> Any:
+    def load(self, task: TaskId, blob: bytes) -> App:
         """Read what `dump` wrote."""
 
-    def dump_rows(self, rows: Any) -> bytes:
+    def dump_rows(self, rows: AppRows) -> bytes:
         """Write rows that are staged or on their way in a loop."""
 
-    def load_rows(self, blob: bytes) -> Any:
+    def load_rows(self, blob: bytes) -> AppRows:
         """Read what `dump_rows` wrote."""
 
-    def size(self, app: Any) -> int:
+    def size(self, app: App) -> int:
         """Give a state's size in bytes."""
 
 
@@ -81,50 +85,50 @@ class Gathering(OperatorPort, Protocol):
 class Versioned(OperatorPort, Protocol):
     """An operator whose records can be changes of the records before."""
 
-    def seal(self, app: Any) -> Any:
+    def seal(self, app: App) -> Any:
         """End a version of a state and give its mark; falsy: no versions are kept."""
 
-    def record(self, app: Any, since: Any) -> Callable[[], Sequence[Any]]:
+    def record(self, app: App, since: Any) -> Callable[[], Sequence[Any]]:
         """Write what changed after a mark (None: everything).
 
         What is given back is called later, perhaps by another thread, and gives pieces of bytes that
         tell the state as it is now.
         """
 
-    def revise(self, task: TaskId, app: Any, blob: bytes) -> Any:
+    def revise(self, task: TaskId, app: App, blob: bytes) -> App:
         """Bring an older state (None: nothing) up to date with what `record` wrote, and give it."""
 
-    def accepted(self, app: Any, mark: Any) -> None:
+    def accepted(self, app: App, mark: Any) -> None:
         """Hear that the record with this mark is durable."""
 
 
 class CopyingOperator(OperatorPort, Protocol):
     """An operator whose states can be copied ahead, while they change."""
 
-    def ahead(self, app: Any, since: Any, size: int) -> tuple[Any, Iterator[bytes]] | None:
+    def ahead(self, app: App, since: Any, size: int) -> tuple[Any, Iterator[bytes]] | None:
         """Write what has changed after a mark (None: everything) in pieces of about `size` bytes.
 
         Gives a mark, and the pieces, which tell the state as it is now however late they are asked
         for. None: of this operator no copies can be made.
         """
 
-    def catch_up(self, task: TaskId, app: Any, piece: bytes) -> Any:
+    def catch_up(self, task: TaskId, app: App, piece: bytes) -> App:
         """Bring a copy up to date with a piece, and give it; `app` is None for the first one."""
 
-    def rest(self, app: Any, since: Any) -> bytes:
+    def rest(self, app: App, since: Any) -> bytes:
         """Write all that a copy with this mark lacks."""
 
-    def complete(self, task: TaskId, app: Any, blob: bytes) -> Any:
+    def complete(self, task: TaskId, app: App, blob: bytes) -> App:
         """Make a state of a copy and what `rest` wrote."""
 
 
 class Laying(OperatorPort, Protocol):
     """An operator that knows where to keep rows that wait for their commit. Not every one does."""
 
-    def lay_by(self, rows: Any) -> Any:
+    def lay_by(self, rows: AppRows) -> Any:
         """Keep rows, and give what stands for them; None: there is no room."""
 
-    def take_up(self, laid: Any) -> Any:
+    def take_up(self, laid: Any) -> AppRows:
         """Give rows that were laid by; None: they are lost."""
 
 
@@ -151,7 +155,7 @@ class TaskState:
         "taken",
     )
 
-    def __init__(self, task: TaskId, app: Any, *, gated: bool) -> None:
+    def __init__(self, task: TaskId, app: App, *, gated: bool) -> None:
         self.app = app
         self.positions: dict[FeederId, Position] = {}
         self.durable: dict[FeederId, Position] = {}
@@ -190,12 +194,12 @@ def as_gathering(operator: OperatorPort) -> Gathering | None:
     return cast(Gathering, operator) if hasattr(operator, "gather") else None
 
 
-def lay_by(operator: OperatorPort, rows: Any) -> Any:
+def lay_by(operator: OperatorPort, rows: AppRows) -> Any:
     """Keep rows that wait for their commit; None: there is no room."""
     return cast(Laying, operator).lay_by(rows) if hasattr(operator, "lay_by") else rows
 
 
-def take_up(operator: OperatorPort, laid: Any) -> Any:
+def take_up(operator: OperatorPort, laid: Any) -> AppRows:
     """Give rows that were laid by; None: they are lost."""
     return cast(Laying, operator).take_up(laid) if hasattr(operator, "take_up") else laid
 

@@ -1,13 +1,13 @@
-"""What the protocol needs to know of an operator that hears of time. Not every operator does."""
+"""What the protocol needs to know of an operator with event time or timers. Not every operator does."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from meander.model import TaskId
 from meander.protocol.messages import FeederId
-from meander.protocol.state import Emission, OperatorPort
+from meander.protocol.state import App, AppRows, Emission, OperatorPort
 
 
 class Timed(OperatorPort, Protocol):
@@ -17,11 +17,11 @@ class Timed(OperatorPort, Protocol):
     """Whether it does: one that has the methods may say no."""
 
     def apply_batch(
-        self, task: TaskId, app: Any, feeder: FeederId, parts: Sequence[Any]
+        self, task: TaskId, app: App, feeder: FeederId, parts: Sequence[AppRows]
     ) -> Iterable[Emission]:
         """Take a whole micro-batch into `app`; give what it feeds."""
 
-    def elapse(self, task: TaskId, app: Any, now: float) -> Iterable[Emission] | None:
+    def elapse(self, task: TaskId, app: App, now: float) -> Iterable[Emission] | None:
         """Do what is due by now, if anything is; None: nothing has changed.
 
         The clock is the process's own, as all of a machine's; an operator may look at a better one.

@@ -1,6 +1,6 @@
 """What a run runs: an operator, how texts feed it, what is written of it, what it is compared with.
 
-An application is a value without state of its own; `live_run` is the frame around it.
+An application is a value without state of its own; `run` is the frame around it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from meander.sources.patterns import PatternSource, window_of, with_top_words
 from meander.sources.words import SourcePart, WordSource
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from meander.runtime.driver.elastic import ElasticOperator
     from meander.spark.cluster.session import Session
-    from meander.spark.deploy.deploy import ElasticOperator
     from meander.spark.pipeline.feeding import CountVerdict
 
 TOP = 10
@@ -80,7 +82,7 @@ class CountWords:
 
     def write(self, counts: ElasticOperator, output: Path) -> dict[str, Any]:
         """Write `word` and `count`."""
-        table = counts.driver.state().select(["word", "count"])
+        table = counts.state_table().select(["word", "count"])
         write_parquet(table, output / "state")
         return {"distinct": table.num_rows}
 
@@ -128,7 +130,7 @@ class FindPatterns:
     def write(self, counts: ElasticOperator, output: Path) -> dict[str, Any]:
         """Wait for the loop; write all patterns (`state`) and those reported (`patterns`)."""
         counts.drain(DRAIN_S_MAX)
-        table = counts.driver.state().select(["pattern", "count", "supers", "reported"])
+        table = counts.state_table().select(["pattern", "count", "supers", "reported"])
         found = table.filter(table["reported"]).select(["pattern", "count"])
         found = found.sort_by([("count", "descending"), ("pattern", "ascending")])
         write_parquet(table, output / "state")
@@ -150,7 +152,7 @@ class FindPatterns:
         return compare(spark, str(output / "state"), texts, self.rules, self.threshold)
 
 
-def write_parquet(table: Any, where: Path) -> None:
+def write_parquet(table: pa.Table, where: Path) -> None:
     """Write a table as Spark would: a directory with a mark that it is whole."""
     import pyarrow.parquet as pq
 

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 from meander.model import TaskId
 from meander.runtime.clients.feeder import FeederClient
-from meander.runtime.driver.driver import Driver
+from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.monitor import Monitor, Samples
 from meander.runtime.process.metrics import MigrationReport
 from meander.sources.pacing import PacedPiece, paced
@@ -27,7 +27,7 @@ from meander.sources.pacing import PacedPiece, paced
 NAP_S_MAX = 0.05
 """A script notices within this time that the stream is in trouble."""
 
-Deploy = Callable[[int], AbstractContextManager[Driver]]
+Deploy = Callable[[int], AbstractContextManager[ElasticOperator]]
 """Starts a deployment with so many nodes."""
 
 
@@ -65,10 +65,10 @@ class Site:
     def _open(self, nodes: int) -> None:
         """Start a deployment and its feeder."""
         self._stack = ExitStack()
-        self.driver: Driver = self._stack.enter_context(self._deploy(nodes))
-        self.feeder: FeederClient = self._stack.enter_context(self.driver.feeder("stream"))
+        self.op: ElasticOperator = self._stack.enter_context(self._deploy(nodes))
+        self.feeder: FeederClient = self._stack.enter_context(self.op.feeder("stream"))
         if self._poll_s is not None:
-            self._monitors.append(Monitor(self.driver, self._poll_s).__enter__())
+            self._monitors.append(Monitor(self.op.driver, self._poll_s).__enter__())
 
     def feed(self, batch: Any, *, due_s: float | None = None) -> None:
         """Take rows; wait while there is no room."""
@@ -84,7 +84,7 @@ class Site:
     def watched(self, poll_s: float) -> Iterator[None]:
         """Keep every chunk's latency; the operator must have been deployed with `trace_chunks_max`."""
         self._poll_s = poll_s
-        self._monitors.append(Monitor(self.driver, poll_s).__enter__())
+        self._monitors.append(Monitor(self.op.driver, poll_s).__enter__())
         try:
             yield
         finally:
@@ -98,7 +98,7 @@ class Site:
 
     def state_bytes(self) -> int:
         """Tell the size of all state."""
-        return sum(int(task[2]) for task in self.driver.metrics()["tasks"].values())
+        return sum(int(task[2]) for task in self.op.metrics()["tasks"].values())
 
 
 # --------------------------------------------------------------------------- rescales
@@ -119,15 +119,15 @@ class Step:
 class Rescaling:
     """One rescale: begun when this is made, over when `end` has returned."""
 
-    def __init__(self, driver: Driver, step: Step) -> None:
-        self.step, self._driver = step, driver
-        self.preview = driver.plan(step.nodes, pause_ms=step.pause_ms, policy=step.policy)
-        self.before = driver.owners()
+    def __init__(self, op: ElasticOperator, step: Step) -> None:
+        self.step, self._driver = step, op.driver
+        self.preview = op.plan(step.nodes, pause_ms=step.pause_ms, policy=step.policy)
+        self.before = op.driver.owners()
         self.after: tuple[str, ...] = ()
         self.began_s = time.time()
         """Since 1970, as `ended_s`."""
         self.ended_s = self.began_s
-        self.handle = driver.rescale(
+        self.handle = op.rescale(
             step.nodes, pause_ms=step.pause_ms, policy=step.policy, tasks_max=step.tasks_max,
             bytes_max=step.bytes_max,
         )  # fmt: skip

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from meander.errors import LostStateError
+from meander.protocol.messages import News
 from meander.run.apps import Application, CountWords
 from meander.run.flow import Rescaling, Step
 from meander.run.record import of_samples, runs_of
@@ -22,8 +23,8 @@ from meander.sources.words import SourceService
 
 if TYPE_CHECKING:
     from meander.planning.ahead.forecast import Forecast
-    from meander.spark.deploy.deploy import ElasticOperator
-    from meander.spark.deploy.launch import SourceTask
+    from meander.runtime.driver.elastic import ElasticOperator
+    from meander.runtime.driver.source_task import SourceTask
 
 TICK_S = 0.25
 SETTLE_S = 1.5
@@ -177,7 +178,7 @@ class StreamRun:
 
     def _lost(self) -> list[str]:
         """Name the nodes that died."""
-        return [facts["node"] for _, what, facts in self.counts.driver.events if what == "lost"]
+        return [facts["node"] for _, what, facts in self.counts.driver.events if what is News.LOST]
 
     def _moves(self) -> bool:
         """Whether a migration is under way; ends the books of one that is over."""
@@ -199,7 +200,7 @@ class StreamRun:
         now = time.time() - self.start_s
         if not self._todo or now < self._todo[0].at_s or self._moves() or not self._flows():
             return
-        stage = RunStage(Rescaling(self.counts.driver, self.wish.step(self._todo.pop(0))))
+        stage = RunStage(Rescaling(self.counts, self.wish.step(self._todo.pop(0))))
         self.stages.append(stage)
         if large := stage.rescaling.preview.too_large:
             self._say(

@@ -1,4 +1,4 @@
-"""What a run reports: plain values for JSON. The pictures are drawn from them (`report`)."""
+"""What a run reports: plain values for JSON. The pictures are drawn from them (`show.html_report`)."""
 
 from __future__ import annotations
 

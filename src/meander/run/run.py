@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from meander.protocol.messages import News
 from meander.run.apps import write_parquet
 from meander.run.loop import RunOptions, Say, Show, StreamRun
 from meander.run.output import prepare
@@ -35,7 +36,7 @@ FIRST_S = 20.0
 
 
 def carry_out(wish: RunOptions, show: Show, say: Say) -> dict[str, Any]:
-    """Run the stream, and give the report (see `live_report`).
+    """Run the stream, and give the report (see `record`).
 
     Raises:
         InputError: for what cannot be run.
@@ -117,9 +118,9 @@ def _stream(spark: Session, wish: RunOptions, show: Show, say: Say) -> dict[str,
 
 def _speak(what: str, facts: Mapping[str, Any], say: Say) -> None:
     """Say of what the master tells what nobody asked for."""
-    if what == "lost":
+    if what is News.LOST:
         say(f"node {facts['node']} is lost, with {facts['tasks']} tasks")
-    elif what == "never came":
+    elif what is News.NEVER_CAME:
         say(f"node {facts['node']} never came: another one is started")
 
 

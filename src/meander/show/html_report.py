@@ -5,20 +5,21 @@ The page is made of the JSON's values alone, so it can be drawn again from a sto
 
 from __future__ import annotations
 
-import html
 import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import jinja2
+from markupsafe import Markup
 from rich.table import Table
 
-from meander import __version__
 from meander.errors import InputError
 from meander.show.palette import INK, POLICY_COLOR
 from meander.show.picture import amount
 from meander.show.plots import NODE_COLORS, new_figure
+from meander.version import __version__
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,18 +29,13 @@ MAIN, OTHER, THIRD = POLICY_COLOR["ssm"], POLICY_COLOR["storm"], POLICY_COLOR["c
 SHADE = "#eeeeee"
 LATENCY_FLOOR_MS = 0.5
 
-STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
-       color: #333; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
-table { border-collapse: collapse; } td, th { padding: .2rem .8rem .2rem 0; text-align: right; }
-th { border-bottom: 1px solid #999; font-weight: 600; } td:first-child, th:first-child
-{ text-align: left; } svg { width: 100%; height: auto; } .bad { color: #b00; font-weight: 600; }
-.good { color: #060; font-weight: 600; } footer { color: #888; margin-top: 3rem; }
-"""
+PAGE = Path(__file__).with_name("html_report.html.jinja")
+
+Report: TypeAlias = dict[str, Any]
+"""What `meander run` tells of a run, as it stands in `report.json`."""
 
 
-def write(report: dict[str, Any], where: Path) -> Path:
+def write(report: Report, where: Path) -> Path:
     """Write `report.json` and `report.html`; give the page.
 
     Raises:
@@ -59,7 +55,7 @@ def write(report: dict[str, Any], where: Path) -> Path:
 Rows = list[tuple[str, ...]]
 
 
-def migration_rows(report: dict[str, Any]) -> tuple[Sequence[str], Rows]:
+def migration_rows(report: Report) -> tuple[Sequence[str], Rows]:
     """Say what each rescale moved, and its pauses."""
     head = ("rescale", "tasks moved", "bytes", "rounds", "seconds", "pause predicted", "measured")
     rows: Rows = [
@@ -77,7 +73,7 @@ def migration_rows(report: dict[str, Any]) -> tuple[Sequence[str], Rows]:
     return head, rows
 
 
-def latency_rows(report: dict[str, Any]) -> tuple[Sequence[str], Rows]:
+def latency_rows(report: Report) -> tuple[Sequence[str], Rows]:
     """Say the latencies before, during and after each rescale."""
     head = ("rows due", "rows", "p50", "p99", "p99.9", "max")
     names = {
@@ -100,7 +96,7 @@ def _figures(summary: dict[str, float]) -> tuple[str, ...]:
     return tuple(f"{summary[n]:.1f} ms" for n in ("p50_ms", "p99_ms", "p999_ms", "max_ms"))
 
 
-def verdict(report: dict[str, Any]) -> str:
+def verdict(report: Report) -> str:
     """Say whether the counts are right."""
     found = report["verify"]
     if found is None:
@@ -119,7 +115,7 @@ def verdict(report: dict[str, Any]) -> str:
     return f"{found['differing']:,} of {found['words']:,} counts DIFFER from Spark's: {shown}"
 
 
-def summary(report: dict[str, Any]) -> str:
+def summary(report: Report) -> str:
     """Say in a sentence what flowed, and what came of it."""
     noun = report["noun"]
     said = (
@@ -137,7 +133,7 @@ def summary(report: dict[str, Any]) -> str:
     return said
 
 
-def top_rows(report: dict[str, Any]) -> tuple[Sequence[str], Rows]:
+def top_rows(report: Report) -> tuple[Sequence[str], Rows]:
     """List the most frequent of the patterns that are reported."""
     return ("pattern", "count"), [(name, f"{count:,}") for name, count in report["top"]]
 
@@ -155,64 +151,42 @@ def rich_table(head: Sequence[str], rows: Rows, title: str) -> Table:
 # --------------------------------------------------------------------------- the page
 
 
-def render(report: dict[str, Any]) -> str:
+def render(report: Report) -> str:
     """Make the page."""
-    good = report["verify"] is None or report["verify"]["exact"]
-    mark = "good" if good else "bad"
-    parts = [
-        f"<h1>{report['application'].capitalize()} on {report['nodes']} nodes, rescaled while it "
-        "ran</h1>",
-        f"<p>{_text(report['input'])}: {_text(summary(report))}; {report['tasks']} tasks, "
-        f"{report['cores']} cores, Spark master "
-        f"{_text(report['master'])}, pause budget {report['pause_ms'] or 'none'} ms.</p>",
-        f"<p class={mark}>{_text(verdict(report))}</p>",
-        *(["<h2>Reported</h2>", _html_table(*top_rows(report))] if report.get("top") else []),
-        "<h2>Latency</h2><p>From when rows were due until they were applied, by the time they "
-        "were due. Rescales are shaded.</p>",
-        _svg(latency_figure(report)),
-        "<h2>Throughput</h2>",
-        _svg(throughput_figure(report)),
-        "<h2>Rescales</h2>",
-        _html_table(*migration_rows(report)),
-        *([_svg(rounds_figure(report))] if any(f["rounds"] for f in report["rescales"]) else []),
-        "<h2>Latency before, during and after</h2>",
-        _html_table(*latency_rows(report)),
-        "<h2>Who owned which task</h2>",
-        _svg(owners_figure(report)),
-        f"<footer>meander {__version__}</footer>",
-    ]
-    body = "\n".join(parts)
-    return (
-        "<!doctype html><html lang=en><meta charset=utf-8>"
-        "<meta name=viewport content='width=device-width'>"
-        f"<title>Meander: a run</title><style>{STYLE}</style><body>\n{body}\n</body></html>\n"
+    figures = {
+        "latency": _svg(latency_figure(report)),
+        "throughput": _svg(throughput_figure(report)),
+        "rounds": _svg(rounds_figure(report))
+        if any(f["rounds"] for f in report["rescales"])
+        else "",
+        "owners": _svg(owners_figure(report)),
+    }
+    page = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    return page.from_string(PAGE.read_text(encoding="utf-8")).render(
+        report=report,
+        good=report["verify"] is None or report["verify"]["exact"],
+        summary=summary(report),
+        verdict=verdict(report),
+        top=top_rows(report) if report.get("top") else None,
+        migrations=migration_rows(report),
+        latencies=latency_rows(report),
+        figures=figures,
+        version=__version__,
     )
 
 
-def _text(value: object) -> str:
-    return html.escape(str(value))
-
-
-def _html_table(head: Sequence[str], rows: Rows) -> str:
-    top = "".join(f"<th>{_text(name)}</th>" for name in head)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{_text(cell)}</td>" for cell in row) + "</tr>" for row in rows
-    )
-    return f"<table><tr>{top}</tr>{body}</table>"
-
-
-def _svg(figure: Figure) -> str:
-    """Give a figure as text that can stand in a page."""
+def _svg(figure: Figure) -> Markup:
+    """Give a figure as markup that can stand in a page."""
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Date": None})
     text = file.getvalue()
-    return text[text.index("<svg") :]
+    return Markup(text[text.index("<svg") :])
 
 
 # --------------------------------------------------------------------------- pictures
 
 
-def latency_figure(report: dict[str, Any]) -> Figure:
+def latency_figure(report: Report) -> Figure:
     """Draw latencies over time, on a log scale."""
     figure = new_figure(9, 3.4)
     ax, curves = figure.subplots(), report["curves"]
@@ -229,7 +203,7 @@ def latency_figure(report: dict[str, Any]) -> Figure:
     return figure
 
 
-def throughput_figure(report: dict[str, Any]) -> Figure:
+def throughput_figure(report: Report) -> Figure:
     """Draw rows applied a second."""
     figure = new_figure(9, 2.4)
     ax, curves = figure.subplots(), report["curves"]
@@ -241,7 +215,7 @@ def throughput_figure(report: dict[str, Any]) -> Figure:
     return figure
 
 
-def rounds_figure(report: dict[str, Any]) -> Figure:
+def rounds_figure(report: Report) -> Figure:
     """Draw the pause of every round, predicted and measured."""
     rounds = [r for f in report["rescales"] for r in f["rounds"]]
     figure = new_figure(9, 2.4)
@@ -258,7 +232,7 @@ def rounds_figure(report: dict[str, Any]) -> Figure:
     return figure
 
 
-def owners_figure(report: dict[str, Any]) -> Figure:
+def owners_figure(report: Report) -> Figure:
     """Draw who owned which task, over time."""
     figure = new_figure(9, 3.2)
     ax, colors = figure.subplots(), dict[str, str]()
@@ -276,7 +250,7 @@ def owners_figure(report: dict[str, Any]) -> Figure:
     return figure
 
 
-def _mark(ax: Axes, report: dict[str, Any]) -> None:
+def _mark(ax: Axes, report: Report) -> None:
     for f in report["rescales"]:
         ax.axvspan(f["began_s"], f["ended_s"], color=SHADE, lw=0, zorder=0)
         ax.annotate(

@@ -29,7 +29,7 @@ def commit() -> str:
             for words in (("rev-parse", "--short", "HEAD"), ("status", "--porcelain", "-uno"))
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
-        from meander import __version__
+        from meander.version import __version__
 
         return f"version-{__version__}"
     return f"dirty-{head}" if status else head

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -137,14 +137,14 @@ class FileReplay:
         after_s = np.where(known, (us - first_us) / (self.speedup * 1e6), 0.0)
         return np.asarray(np.maximum.accumulate(np.maximum(after_s, last_s)))
 
-    def _named(self, block: Any) -> Any:
+    def _named(self, block: pa.RecordBatch) -> pa.RecordBatch:
         return pa.record_batch({"ts": block.column(self.ts), "text": block.column(self.text)})
 
-    def _blocks(self) -> Iterator[Any]:
+    def _blocks(self) -> Iterator[pa.RecordBatch]:
         """Give blocks of exactly BLOCK_ROWS rows, the last one of fewer."""
         try:
             data = self._open()
-            waiting, rows = list[Any](), 0
+            waiting, rows = list[pa.RecordBatch](), 0
             for batch in data.to_batches(columns=[self.ts, self.text], batch_size=BLOCK_ROWS):
                 at = 0
                 while at < batch.num_rows:
@@ -160,7 +160,7 @@ class FileReplay:
             told = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise InputError(f"{self.path} cannot be read: {told}") from error
 
-    def _cast(self, batch: Any) -> Any:
+    def _cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         text = batch.column(self.text)
         if not (pa.types.is_string(text.type) or pa.types.is_large_string(text.type)):
             try:
@@ -172,10 +172,10 @@ class FileReplay:
         names = {self.ts: batch.column(self.ts), self.text: text.cast(pa.large_string())}
         return pa.record_batch(names)
 
-    def _open(self) -> Any:
+    def _open(self) -> ds.Dataset:
         if not Path(self.path).exists():
             raise InputError(f"{self.path} does not exist")
-        form: Any = self.format
+        form: str | ds.FileFormat = self.format
         if form == "csv":
             strings = {self.ts: pa.string(), self.text: pa.string()}
             form = ds.CsvFileFormat(
@@ -204,7 +204,7 @@ def _cuts(after_s: npt.NDArray[np.float64]) -> Iterator[tuple[int, int]]:
 
 
 def micros(
-    column: Any, unit: str, path: str
+    column: pa.Array | pa.ChunkedArray, unit: str, path: str
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """Read time stamps as microseconds since 1970; the second array says which are there."""
     kind = column.type
@@ -228,7 +228,7 @@ def micros(
     return np.asarray(pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False)), known
 
 
-def _parsed(column: Any, unit: str) -> Any:
+def _parsed(column: pa.Array, unit: str) -> pa.Array:
     """Read time stamps that are text: with a zone, without one, or numbers with a unit."""
     if unit:
         scaled = pc.multiply(column.cast(pa.float64()), float(UNITS[unit]))
@@ -294,7 +294,7 @@ class SocketLines:
             raise InputError(f"{self.host}:{self.port} cannot be reached: {error}") from None
 
 
-def _lines(lines: list[bytes]) -> Any:
+def _lines(lines: list[bytes]) -> pa.RecordBatch:
     texts = [line.decode(errors="replace").rstrip("\r") for line in lines]
     now = [time.time_ns() // 1000] * len(texts)
     kind = pa.timestamp("us", "UTC")

@@ -17,7 +17,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -88,7 +87,7 @@ class Tweets:
         for k in range(first, self.count, parts):
             yield PacedPiece(k, self.batch(k), (k + 1) * self.slice_s)
 
-    def batch(self, k: int) -> Any:
+    def batch(self, k: int) -> pa.RecordBatch:
         """Give batch k; it may be empty."""
         draw = np.random.Generator(np.random.PCG64([self.seed, k]))
         begin = k * self.slice_s
@@ -123,7 +122,7 @@ def cumulated(vocabulary: int) -> npt.NDArray[np.float64]:
 
 
 @cache
-def spelled(vocabulary: int) -> Any:
+def spelled(vocabulary: int) -> pa.StringArray:
     """Spell the ranks: frequent words have one syllable, the next two, then three.
 
     >>> spelled(20_000).take([0, 100, 19_999]).to_pylist()

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from meander.runtime.process.source import SourceBatch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 NAP_S_MAX = 0.05
 """A stop is heard within this time."""
@@ -52,7 +55,9 @@ def paced(
         yield SourceBatch(offset, batch, due_s)
 
 
-def evenly(batches: Iterable[Any], rows_s: float, seconds: float) -> Iterator[PacedPiece]:
+def evenly(
+    batches: Iterable[pa.RecordBatch], rows_s: float, seconds: float
+) -> Iterator[PacedPiece]:
     """Schedule batches one after the other at a steady rate, for so long.
 
     >>> import pyarrow as pa

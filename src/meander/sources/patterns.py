@@ -66,11 +66,11 @@ class Making:
 
     def __init__(self, rules: PatternRules) -> None:
         self._rules = rules
-        self._made: dict[int, tuple[int, Patterns, Any]] = {}
+        self._made: dict[int, tuple[int, Patterns, pa.RecordBatch]] = {}
         """By sign: the number of the block, its patterns, the same as changes."""
         self._fresh: Patterns | None = None
 
-    def changes(self, found: Slice) -> Any:
+    def changes(self, found: Slice) -> pa.RecordBatch:
         """Give a slice's patterns as changes of their counts."""
         made = self._made.get(found.sign)
         self._fresh = None

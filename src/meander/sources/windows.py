@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,9 @@ import numpy.typing as npt
 from meander.errors import InputError
 from meander.sources.files import micros
 from meander.sources.pacing import PacedPiece
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 GRAIN = 16
 """A window slides in steps of at most this part of its length."""
@@ -57,7 +60,7 @@ class WindowBlock(NamedTuple):
     """Texts that one cursor has read."""
 
     number: int
-    texts: Any
+    texts: pa.Array
     times: Times
     """Event times in microseconds; never fall."""
     after_s: float | None
@@ -75,7 +78,7 @@ class Slice(NamedTuple):
     after_s: float | None
 
     @property
-    def texts(self) -> Any:
+    def texts(self) -> pa.Array:
         """The texts."""
         return self.block.texts.slice(self.start, self.end - self.start)
 
@@ -119,7 +122,7 @@ class Window:
             if offset > after and found.block.number % parts == part:
                 yield found._replace(offset=offset)
 
-    def content(self) -> Iterator[Any]:
+    def content(self) -> Iterator[pa.Array]:
         """Give the texts that are in the window at the end of the input: from one cursor alone."""
         kept = list[WindowBlock]()
         for block in self._blocks():

@@ -5,7 +5,7 @@
                └ twice a second: how far am I, shall I stop?
 
 Parallelism of the stateless stage is the number of parts: each feeder reads one part of the source.
-A source that is told to stop ends as if it were at its end: what was fed is flushed and counted.
+A source that is stopped ends as if it were at its end: what was fed is flushed and counted.
 """
 
 from __future__ import annotations

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 from meander.model import TaskId
 from meander.protocol.messages import FeederId
-from meander.protocol.state import Emission, OperatorPort
+from meander.protocol.state import App, AppRows, Emission, OperatorPort
 from meander.testing.tally import MASK, Tally, TallyTrial, fed_to, mix
 from meander.testing.trial import Verdict
 
@@ -41,7 +40,7 @@ class Alarms(Tally):
     timed = True
 
     def apply(
-        self, task: TaskId, app: Any, feeder: FeederId, rows: Any, after: int
+        self, task: TaskId, app: App, feeder: FeederId, rows: AppRows, after: int
     ) -> Iterable[Emission]:
         """Note every row; set alarms."""
         if not feeder.startswith("loop/"):
@@ -53,12 +52,12 @@ class Alarms(Tally):
         return super().apply(task, app, feeder, rows, after)
 
     def apply_batch(
-        self, task: TaskId, app: Any, feeder: FeederId, parts: Sequence[Any]
+        self, task: TaskId, app: App, feeder: FeederId, parts: Sequence[AppRows]
     ) -> Iterable[Emission]:
         """Note the rows of a micro-batch."""
         return [e for rows in parts for e in self.apply(task, app, feeder, rows, -1)]
 
-    def elapse(self, task: TaskId, app: Any, now: float) -> Iterable[Emission] | None:
+    def elapse(self, task: TaskId, app: App, now: float) -> Iterable[Emission] | None:
         """Count down, and ring."""
         alarms = app.get(SET)
         if not alarms:
@@ -87,7 +86,7 @@ class AlarmTrial(TallyTrial):
         """Make the operator of one node."""
         return Alarms(self.tasks, self._padding, notice)
 
-    def judge(self, states: Mapping[TaskId, Any]) -> Verdict:
+    def judge(self, states: Mapping[TaskId, App]) -> Verdict:
         """Compare alarms, then all else; what alarms fed on counts like what rows did."""
         wanted, violations = self._alarms(), list[str]()
         rang: dict[TaskId, list[int]] = {}

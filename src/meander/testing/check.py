@@ -18,13 +18,19 @@ from typing import TYPE_CHECKING, Any
 from meander.testing.rules.listed import RULES, Checked
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from meander.operators.base import Operator
 
 __all__ = ["RULES", "Checked", "check"]
 
 
 def check(
-    operator: Operator[Any], batches: Iterable[Any], *, tasks: int = 4, same_outputs: bool = False
+    operator: Operator[Any],
+    batches: Iterable[pa.RecordBatch | pa.Table],
+    *,
+    tasks: int = 4,
+    same_outputs: bool = False,
 ) -> Checked:
     """Check an operator against its rules (`RULES`).
 

@@ -49,7 +49,7 @@ from meander.protocol.messages import (
 from meander.protocol.node.node import Node
 from meander.protocol.records import Ref, assemble, cut
 from meander.protocol.settings import Settings
-from meander.protocol.state import checksum
+from meander.protocol.state import App, checksum
 from meander.testing.cellar import Cellar
 from meander.testing.checkers import Checkers
 from meander.testing.faults import LOSES_MEMORY, Schedule
@@ -196,7 +196,7 @@ class Cluster:
         else:
             self._start_feeder(name)
 
-    def new_generation(self, _: Any) -> None:
+    def new_generation(self, _: object) -> None:
         """Start a new master; what it does not launch itself follows a little later."""
         for name in [n for n, p in self.processes.items() if isinstance(p.machine, Node)]:
             del self.processes[name]
@@ -206,7 +206,7 @@ class Cluster:
             self._start_server(server)
         self.timeline.after(self.random.uniform(0.0, 0.3), self._new_feeders)
 
-    def _new_feeders(self, _: Any) -> None:
+    def _new_feeders(self, _: object) -> None:
         for source in self.sources:
             if not source.finished:
                 self._start_feeder(source.name)
@@ -425,7 +425,7 @@ class Cluster:
             return False
         return all(lane.applied == lane.last for lane in slot.state.outbox.lanes.values())
 
-    def state_of(self, task: TaskId) -> Any:
+    def state_of(self, task: TaskId) -> App:
         """Give the operator's state of a task, wherever it is served."""
         process = self.processes.get(self.master.ledger.owner[task])
         if process is None or process.killed or not isinstance(process.machine, Node):
@@ -433,7 +433,7 @@ class Cluster:
         slot = process.machine.slots.get(task)
         return None if slot is None or slot.state is None else slot.state.app
 
-    def states(self) -> Mapping[TaskId, Any]:
+    def states(self) -> Mapping[TaskId, App]:
         """Give the operator's state of every task that somebody serves."""
         found = ((task, self.state_of(task)) for task in range(self.tasks))
         return {task: app for task, app in found if app is not None}

@@ -252,7 +252,7 @@ class Injector:
 
     # ------------------------------------------------------------------ the end of all faults
 
-    def _heal(self, _: Any) -> None:
+    def _heal(self, _: object) -> None:
         """Faults stop here; from now on everything must come to its end."""
         self.network.heal()
         self.cluster.store_refuses = False
@@ -267,7 +267,7 @@ class Injector:
                 self._continue(process)
         self.timeline.after(0.5, self._last_word)
 
-    def _last_word(self, _: Any) -> None:
+    def _last_word(self, _: object) -> None:
         """Whoever aborted a migration has it carried on now."""
         if self.cluster.master.conductor.migration is not None:
             self._order(Resume())

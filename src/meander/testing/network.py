@@ -1,7 +1,7 @@
 """A simulated network: delay, jitter, bandwidth, loss, duplication, partitions, clogged links.
 
 Messages between two processes keep their order as on one connection, unless `reorder` is on (then
-they may travel over several). What is lost is lost silently: nobody is told.
+they may travel over several). What is lost is lost silently.
 """
 
 from __future__ import annotations

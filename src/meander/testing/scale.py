@@ -16,6 +16,7 @@ from meander.protocol.master.migration import ENDED
 from meander.protocol.messages import MASTER, Rescale
 from meander.protocol.node.node import Node
 from meander.protocol.settings import Settings
+from meander.protocol.state import AppRows
 from meander.testing.cluster import Cluster
 from meander.testing.faults import Schedule
 from meander.testing.network import Traffic
@@ -65,7 +66,7 @@ class Stone:
         """A state counts the rows it was given."""
         return 0
 
-    def apply(self, task: int, app: int, feeder: str, rows: Any, after: int) -> tuple[()]:
+    def apply(self, task: int, app: int, feeder: str, rows: AppRows, after: int) -> tuple[()]:
         """Take rows without a trace."""
         return ()
 
@@ -77,11 +78,11 @@ class Stone:
         """Read it."""
         return 0
 
-    def dump_rows(self, rows: Any) -> bytes:
+    def dump_rows(self, rows: AppRows) -> bytes:
         """Rows are never staged here."""
         return b""
 
-    def load_rows(self, blob: bytes) -> Any:
+    def load_rows(self, blob: bytes) -> AppRows:
         """Nor read back."""
         return ()
 
@@ -107,7 +108,7 @@ def measure(nodes: int, tasks: int, target: int) -> Growth:
     )
     cluster.network.bandwidth_bytes_s = LINK_BYTES_S
     master = cluster.master
-    master.conductor.tau = TAU
+    master.targets.tau = TAU
     _run(cluster, START_S_MAX, lambda: master.started and not master.ledger.chain)
     cluster.network.traffic.clear()
     from_s, largest = cluster.timeline.now, _largest_table(cluster)

@@ -81,11 +81,11 @@ def _count(cluster: Cluster, counts: Counter[str]) -> None:
     for process in cluster.everyone:
         machine = process.machine
         if isinstance(machine, Node):
-            counts["chunks"] += machine.applied_chunks
+            counts["chunks"] += machine.intake.applied_chunks
             counts["reroutes"] += machine.rerouter.rerouted
-            counts["loop_chunks"] += machine.loop_chunks
-            counts["waits"] += machine.waits
-            counts["copied_ahead"] += machine.copies.completed
+            counts["loop_chunks"] += machine.intake.loop_chunks
+            counts["waits"] += machine.intake.waits
+            counts["copied_ahead"] += machine.arrivals.completed
             counts["corrupt_refused"] += machine.retriever.bad_blobs
             counts["deltas"] += machine.checkpointer.counts["deltas"]
             counts["snapshots"] += machine.checkpointer.counts["snapshots"]

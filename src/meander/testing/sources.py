@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from meander.model import TaskId
 from meander.protocol.edges.feeder import Feeder
 from meander.protocol.edges.query import Query
-from meander.protocol.messages import Abandon, FeederId, Finish, Offer, Seal, Write
+from meander.protocol.messages import Abandon, FeederId, Finish, News, Offer, Seal, Write
 from meander.testing.trial import QUERY
 
 if TYPE_CHECKING:
@@ -153,17 +153,17 @@ class QueryDriver:
         elif isinstance(process.machine, Query):
             process.machine.drop_attempt(self.batch, partition, event.attempt)
 
-    def told(self, what: str, facts: dict[str, Any]) -> None:
+    def told(self, what: News, facts: dict[str, Any]) -> None:
         """Hear what the query's machine tells."""
-        if what == "written":
+        if what is News.WRITTEN:
             self._open.discard((facts["partition"], facts["attempt"]))
             if self._active and not self._open and self._parts:
                 self._seal()
-        elif what == "committed" and facts["batch"] == self.batch:
+        elif what is News.COMMITTED and facts["batch"] == self.batch:
             self.batch += 1
             self.committed += 1
             self._active = self._begun = False
-        elif what == "failed":
+        elif what is News.FAILED:
             self.replays += 1
             self._active = False
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from meander.model import TaskId
 from meander.protocol.messages import FeederId
-from meander.protocol.state import Emission, OperatorPort
+from meander.protocol.state import App, AppRows, Emission, OperatorPort
 from meander.testing.trial import QUERY, Verdict
 
 MASK = (1 << 61) - 1
@@ -71,12 +71,12 @@ class Tally:
         self._kept: list[tuple[TaskId, Emission]] | None = None
         """What was put off; None: nothing may be."""
 
-    def empty(self, task: TaskId) -> Any:
+    def empty(self, task: TaskId) -> App:
         """Per feeder [count, last, hash or sum]; under "" [rows fed on, padding, 0]."""
         return Notes({"": [0, self.padding[task], 0]})
 
     def apply(
-        self, task: TaskId, app: Any, feeder: FeederId, rows: Any, after: int
+        self, task: TaskId, app: App, feeder: FeederId, rows: AppRows, after: int
     ) -> Iterable[Emission]:
         """Note every row."""
         entry = app.get(feeder)
@@ -124,20 +124,20 @@ class Tally:
         kept, self._kept = self._kept, None
         return kept or ()
 
-    def dump(self, app: Any) -> bytes:
+    def dump(self, app: App) -> bytes:
         """Write the notes, padded."""
         return json.dumps(app).encode().ljust(app[""][1])
 
-    def load(self, task: TaskId, blob: bytes) -> Any:
+    def load(self, task: TaskId, blob: bytes) -> App:
         """Read the notes."""
         return Notes(json.loads(blob))
 
-    def seal(self, app: Any) -> int:
+    def seal(self, app: App) -> int:
         """End a version."""
         app.version += 1
         return int(app.version - 1)
 
-    def record(self, app: Any, since: int | None) -> Callable[[], Sequence[bytes]]:
+    def record(self, app: App, since: int | None) -> Callable[[], Sequence[bytes]]:
         """Write all notes, or the entries that changed after a version."""
         if since is None:
             blob = self.dump(app)
@@ -145,47 +145,47 @@ class Tally:
             blob = json.dumps({f: app[f] for f, v in app.stamps.items() if v > since}).encode()
         return lambda: (blob,)
 
-    def revise(self, task: TaskId, app: Any, blob: bytes) -> Any:
+    def revise(self, task: TaskId, app: App, blob: bytes) -> App:
         """Put changed entries in the place of the old ones."""
         app = Notes() if app is None else app
         app.update(json.loads(blob))
         return app
 
-    def ahead(self, app: Any, since: int | None, size: int) -> tuple[int, Iterator[bytes]]:
+    def ahead(self, app: App, since: int | None, size: int) -> tuple[int, Iterator[bytes]]:
         """Write the entries that changed after a version, some bytes at a time."""
         mark = self.seal(app)
         changed = app if since is None else [f for f, v in app.stamps.items() if v > since]
         return mark, _pieces([(feeder, list(app[feeder])) for feeder in changed], size)
 
-    def catch_up(self, task: TaskId, app: Any, piece: bytes) -> Any:
+    def catch_up(self, task: TaskId, app: App, piece: bytes) -> App:
         """Put changed entries in the place of the old ones."""
         return self.revise(task, app, piece)
 
-    def rest(self, app: Any, since: int) -> bytes:
+    def rest(self, app: App, since: int) -> bytes:
         """Write the entries that changed after a version."""
         return b"".join(self.record(app, since)())
 
-    def complete(self, task: TaskId, app: Any, blob: bytes) -> Any:
+    def complete(self, task: TaskId, app: App, blob: bytes) -> App:
         """Put the last changes in."""
         return self.revise(task, app, blob)
 
-    def lay_by(self, rows: Any) -> bytes:
+    def lay_by(self, rows: AppRows) -> bytes:
         """Keep rows that wait for their commit as they would be on disk."""
         return self.dump_rows(rows)
 
-    def take_up(self, laid: bytes) -> Any:
+    def take_up(self, laid: bytes) -> AppRows:
         """Read them again."""
         return self.load_rows(laid)
 
-    def dump_rows(self, rows: Any) -> bytes:
+    def dump_rows(self, rows: AppRows) -> bytes:
         """Write rows."""
         return json.dumps(rows).encode()
 
-    def load_rows(self, blob: bytes) -> Any:
+    def load_rows(self, blob: bytes) -> AppRows:
         """Read rows."""
         return tuple(tuple(r) if isinstance(r, list) else r for r in json.loads(blob))
 
-    def size(self, app: Any) -> int:
+    def size(self, app: App) -> int:
         """Say about how large the notes are."""
         padding: int = app[""][1]
         return max(40 * len(app), padding)
@@ -227,13 +227,15 @@ class TallyTrial:
         """Make the operator of one node."""
         return Tally(self.tasks, self._padding, notice)
 
-    def rows(self, feeder: FeederId, first: int, last: int) -> Iterable[tuple[TaskId, int, Any]]:
+    def rows(
+        self, feeder: FeederId, first: int, last: int
+    ) -> Iterable[tuple[TaskId, int, AppRows]]:
         """Give rows that are their offset, with the feeder's number in the low bits."""
         mark = int(feeder[6:])
         for offset in range(first, last + 1):
             yield task_of(mark, offset, self.tasks), offset, (offset << 8) | mark
 
-    def batch(self, number: int) -> Sequence[tuple[TaskId, Any]]:
+    def batch(self, number: int) -> Sequence[tuple[TaskId, AppRows]]:
         """Give the rows of a micro-batch."""
         count = 4 + mix(number) % 12
         rows = [((number * 64 + i) << 8) | QUERY_MARK for i in range(count)]
@@ -241,7 +243,7 @@ class TallyTrial:
 
     # ------------------------------------------------------------------ the end
 
-    def judge(self, states: Mapping[TaskId, Any]) -> Verdict:
+    def judge(self, states: Mapping[TaskId, App]) -> Verdict:
         """Compare with what one plain loop over all rows comes to."""
         direct, loops = self._sequential()
         violations: list[str] = []

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, cast
 from meander.errors import InputError
 from meander.model import TaskId
 from meander.protocol.messages import FeederId, loop_feeder
-from meander.protocol.state import Emission, OperatorPort
+from meander.protocol.state import App, AppRows, Emission, OperatorPort
 from meander.protocol.timed import Timed, as_timed
 
 QUERY = "query0"
@@ -47,13 +47,15 @@ class Trial(Protocol):
     def operator(self, notice: Callable[[TaskId, str], None]) -> OperatorPort:
         """Make the operator of one node; `notice` takes what must never happen."""
 
-    def rows(self, feeder: FeederId, first: int, last: int) -> Iterable[tuple[TaskId, int, Any]]:
+    def rows(
+        self, feeder: FeederId, first: int, last: int
+    ) -> Iterable[tuple[TaskId, int, AppRows]]:
         """Give the rows of a feeder from offset `first` to `last`: (task, offset, row)."""
 
-    def batch(self, number: int) -> Sequence[tuple[TaskId, Any]]:
+    def batch(self, number: int) -> Sequence[tuple[TaskId, AppRows]]:
         """Give the rows of a micro-batch, in any order: (task, row)."""
 
-    def judge(self, states: Mapping[TaskId, Any]) -> Verdict:
+    def judge(self, states: Mapping[TaskId, App]) -> Verdict:
         """Compare the operator's states at the end with a plain sequential run."""
 
 
@@ -76,8 +78,8 @@ class OperatorTrial:
         self,
         make: Callable[[], OperatorPort],
         tasks: int,
-        feeds: Mapping[FeederId, Sequence[tuple[TaskId, Any]]],
-        batches: Sequence[Sequence[tuple[TaskId, Any]]] = (),
+        feeds: Mapping[FeederId, Sequence[tuple[TaskId, AppRows]]],
+        batches: Sequence[Sequence[tuple[TaskId, AppRows]]] = (),
         same: Callable[[Any, Any], bool] = eq,
     ) -> None:
         given = [row for feed in feeds.values() for row in feed]
@@ -104,17 +106,19 @@ class OperatorTrial:
         """Make an operator; what it raises is a finding."""
         return self.make()
 
-    def rows(self, feeder: FeederId, first: int, last: int) -> Iterable[tuple[TaskId, int, Any]]:
+    def rows(
+        self, feeder: FeederId, first: int, last: int
+    ) -> Iterable[tuple[TaskId, int, AppRows]]:
         """Give rows as (task, offset, (offset, value))."""
         for offset in range(first, last + 1):
             task, value = self.feeds[feeder][offset]
             yield task, offset, (offset, value)
 
-    def batch(self, number: int) -> Sequence[tuple[TaskId, Any]]:
+    def batch(self, number: int) -> Sequence[tuple[TaskId, AppRows]]:
         """Give the rows of a micro-batch."""
         return self._batches[number]
 
-    def judge(self, states: Mapping[TaskId, Any]) -> Verdict:
+    def judge(self, states: Mapping[TaskId, App]) -> Verdict:
         """Run everything through one operator, in one loop, and compare."""
         wanted = self._sequential()
         return Verdict(
@@ -125,13 +129,13 @@ class OperatorTrial:
             ]
         )
 
-    def _sequential(self) -> dict[TaskId, Any]:
+    def _sequential(self) -> dict[TaskId, App]:
         operator = self.make()
         states = {task: operator.empty(task) for task in range(self.tasks)}
         fed: deque[tuple[FeederId, int, Emission]] = deque()
         emitted = dict.fromkeys(states, 0)
 
-        def apply(task: TaskId, feeder: FeederId, rows: Any, after: int) -> None:
+        def apply(task: TaskId, feeder: FeederId, rows: AppRows, after: int) -> None:
             for emission in operator.apply(task, states[task], feeder, rows, after):
                 emitted[task] += 1
                 fed.append((loop_feeder(task), emitted[task] - 1, emission))
@@ -167,20 +171,20 @@ class Watched:
                 setattr(self, method, getattr(operator, method))
 
     def apply(
-        self, task: TaskId, app: Any, feeder: FeederId, rows: Any, after: int
+        self, task: TaskId, app: App, feeder: FeederId, rows: AppRows, after: int
     ) -> Iterable[Emission]:
         """Tell, then apply."""
         self.watch(task)
         return self.operator.apply(task, app, feeder, rows, after)
 
     def apply_batch(
-        self, task: TaskId, app: Any, feeder: FeederId, parts: Sequence[Any]
+        self, task: TaskId, app: App, feeder: FeederId, parts: Sequence[AppRows]
     ) -> Iterable[Emission]:
         """Tell, then apply: only asked of an operator that hears of time."""
         self.watch(task)
         return cast(Timed, self.operator).apply_batch(task, app, feeder, parts)
 
-    def elapse(self, task: TaskId, app: Any, now: float) -> Iterable[Emission] | None:
+    def elapse(self, task: TaskId, app: App, now: float) -> Iterable[Emission] | None:
         """Tell if that changes something."""
         emissions = cast(Timed, self.operator).elapse(task, app, now)
         if emissions is not None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from meander.run.flow import Site
-from meander.runtime.driver.driver import Driver
+from meander.runtime.driver.elastic import ElasticOperator
 
 CHECKPOINT_S = 0.5
 """How often what has changed is written; a stop waits for the next time."""
@@ -28,7 +28,7 @@ ROOM = 8
 """A folder in memory must have so many times the state: records, their successors, and the rest."""
 MEMORY = Path("/dev/shm")
 
-DurableDeploy = Callable[[int, str | None, float], AbstractContextManager[Driver]]
+DurableDeploy = Callable[[int, str | None, float], AbstractContextManager[ElasticOperator]]
 """Starts a deployment: nodes, checkpoint folder (None: without) and how often it is written."""
 
 

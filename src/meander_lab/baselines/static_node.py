@@ -18,7 +18,8 @@ import os
 import queue
 import secrets
 import threading
-from typing import Any
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +27,7 @@ from pyarrow import flight
 
 from meander.operators import WordCount
 from meander.operators.base import Context
+from meander.operators.table import KeyedTable
 from meander.runtime.clients.feeder import OFFERS_MAX, offer_of
 from meander.runtime.process.warm import warm_up
 from meander.runtime.wire.credentials import LOOPBACK, TOKEN_HEADER
@@ -43,9 +45,15 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]
             f"grpc://{LOOPBACK}:0", middleware={"token": _Guard(token)},
         )  # fmt: skip
         self._operator, self._tasks = WordCount(), tasks
-        self._states: dict[int, Any] = {}
+        self._states: dict[int, KeyedTable] = {}
 
-    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+    def do_put(
+        self,
+        context: flight.ServerCallContext,
+        descriptor: flight.FlightDescriptor,
+        reader: flight.MetadataRecordBatchReader,
+        writer: flight.FlightMetadataWriter,
+    ) -> None:
         """Take one stream; an empty message is answered when all before it is applied."""
         while True:
             try:
@@ -58,19 +66,19 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]
             else:
                 writer.write(pa.py_buffer(b"applied"))
 
-    def _apply(self, batch: Any, groups: list[list[int]]) -> None:
+    def _apply(self, batch: pa.RecordBatch, groups: list[list[int]]) -> None:
         tasks, bounds = groups
         contexts = [Context(task, self._tasks) for task in tasks]
-        states = [
-            self._states.setdefault(c.task, None) or self._create(c.task, c) for c in contexts
-        ]
+        states = [self._states.get(c.task) or self._create(c.task, c) for c in contexts]
         self._operator.process_groups(states, np.array(bounds), batch, contexts)
 
-    def _create(self, task: int, context: Context) -> Any:
+    def _create(self, task: int, context: Context) -> KeyedTable:
         state = self._states[task] = self._operator.create(context)
         return state
 
-    def do_get(self, context: Any, ticket: Any) -> Any:
+    def do_get(
+        self, context: flight.ServerCallContext, ticket: flight.Ticket
+    ) -> flight.FlightDataStream:
         """Give all counts."""
         tables = [pa.Table.from_batches([s.result()]) for s in self._states.values()]
         return flight.RecordBatchStream(pa.concat_tables(tables))
@@ -83,14 +91,14 @@ class _Guard(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         super().__init__()
         self._token = token
 
-    def start_call(self, info: Any, headers: Any) -> None:
+    def start_call(self, info: flight.CallInfo, headers: Mapping[str, list[str]]) -> None:
         """Refuse a call without the token."""
         given = (headers.get(TOKEN_HEADER) or [""])[0]
         if not secrets.compare_digest(given, self._token):
             raise flight.FlightUnauthenticatedError("a wrong token")
 
 
-def _serve(tasks: int, token: str, told: Any) -> None:
+def _serve(tasks: int, token: str, told: Connection) -> None:
     """Be the other process, in a session of its own like nodes: some schedulers share by session."""
     os.setsid()
     warm_up()
@@ -110,7 +118,7 @@ class StaticNode:
         self._process = spawn.Process(
             target=_serve, args=(tasks, self._token, there), name="plain node", daemon=True
         )
-        self._queue: queue.Queue[tuple[Any, bytes] | None] = queue.Queue(OFFERS_MAX)
+        self._queue: queue.Queue[tuple[pa.RecordBatch, bytes] | None] = queue.Queue(OFFERS_MAX)
         self._keys = WordCount().keys
         self._trouble: Exception | None = None
 
@@ -138,7 +146,7 @@ class StaticNode:
         self._process.kill()
         self._process.join()
 
-    def feed(self, batch: Any) -> None:
+    def feed(self, batch: pa.RecordBatch) -> None:
         """Sort rows by task, and queue them."""
         offer = offer_of([(0, 0, batch)], self._keys, self._tasks)
         parts = [rows for _, rows, *_ in offer.groups]
@@ -153,7 +161,7 @@ class StaticNode:
         self._queue.put((self._empty, b"[]"))
         self._reader.read()
 
-    def counts(self) -> Any:
+    def counts(self) -> pa.Table:
         """Fetch all counts."""
         return self._client.do_get(flight.Ticket(b""), self._options).read_all()
 

@@ -26,13 +26,19 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from meander.errors import InputError, MeanderError
 from meander.operators import WordCount
+from meander.protocol.messages import News
 from meander.protocol.settings import Settings
 from meander.run.flow import Feeding, Site
 from meander.runtime.driver.driver import Driver
+from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.launch import LocalLauncher
+from meander.runtime.driver.local import deploy_local
 from meander.runtime.driver.monitor import TRACE_CHUNKS_MAX, Samples
+from meander.runtime.driver.totals import measured
 from meander.runtime.process.metrics import Histogram
 from meander.runtime.process.spec import live_settings
 from meander.sources.pacing import evenly, paced
@@ -83,10 +89,10 @@ class Side(Site):
         self.row_cpu_us: list[float] = []
         self.p99_ms: list[float] = []
 
-        def deploy(nodes: int) -> Driver:
-            return Driver(
+        def deploy(nodes: int) -> ElasticOperator:
+            return deploy_local(
                 operator, tasks=plan.setting.tasks, nodes=nodes,
-                checkpoints=None if where is None else str(where),
+                checkpoint=None if where is None else str(where),
                 settings=plan.settings(durable=self.durable),
             )  # fmt: skip
 
@@ -102,7 +108,8 @@ class Side(Site):
     def close(self) -> None:
         """End it; nobody waits for what is not durable."""
         self.feeder.abandon()
-        self._stack.close()
+        self.op.stop()
+        self._stack.pop_all()  # that it was killed and fenced is no news
 
     def load(self, rows: int) -> OpenLoad:
         """Make a stream that is counted."""
@@ -126,25 +133,25 @@ class Side(Site):
 
     def cpu_s(self) -> float:
         """Give the time on the processor of this process and all of this side."""
-        launcher, ticks = self.driver.launcher, 0
+        launcher, total = self.op.driver.launcher, time.process_time()
         assert isinstance(launcher, LocalLauncher)
         for pid in list(launcher.pids.values()):
-            with suppress(OSError):
-                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-                ticks += int(fields[11]) + int(fields[12])
-        return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
+            with suppress(psutil.Error):
+                times = psutil.Process(pid).cpu_times()
+                total += times.user + times.system
+        return total
 
     def flow(self, load: OpenLoad, rate: float, seconds: float) -> Histogram:
         """Let the stream flow at a rate; give the latencies of its rows."""
-        before = Histogram.load(self.driver.measured()["latency"])
+        before = Histogram.load(measured(self.op.driver)["latency"])
         for k, _, due_s in paced(evenly(load, rate, seconds), time.time() + 0.1):
             load.feed(self, k, due_s)
         self.flush(timeout_s=WAIT_S_MAX)
-        return Histogram.load(self.driver.measured()["latency"]).since(before)
+        return Histogram.load(measured(self.op.driver)["latency"]).since(before)
 
-    def exact(self, driver: Driver) -> bool:
+    def exact(self, op: ElasticOperator) -> bool:
         """Compare every count with what was sent."""
-        return exact(self.plan.setting, driver.state(timeout_s=WAIT_S_MAX), self.loads)
+        return exact(self.plan.setting, op.state(timeout_s=WAIT_S_MAX), self.loads)
 
 
 def measure(plan: BenchPlan, where: Path, say: Callable[[str], None]) -> dict[str, Any]:
@@ -163,12 +170,12 @@ def measure(plan: BenchPlan, where: Path, say: Callable[[str], None]) -> dict[st
         for side in (plain, durable):
             side.load(rows)
         _in_turns(plan, plain, durable, lambda side: _steady(side, rate))
-        right = plain.exact(plain.driver)
+        right = plain.exact(plain.op)
         plain.close()
         costs = _costs(plain, durable)
         say("one node is killed while the load flows …")
         recovery = _recovery(durable, rate)
-        right = right and durable.exact(durable.driver)
+        right = right and durable.exact(durable.op)
         say("everything is killed, and a new driver goes on …")
         restart = _restart(plan, durable, where)
         return {
@@ -199,7 +206,7 @@ def _median(values: list[float]) -> float:
 
 
 def _costs(plain: Side, durable: Side) -> dict[str, Any]:
-    told = durable.driver.metrics()["checkpoint"]
+    told = durable.op.metrics()["checkpoint"]
     return {
         "throughput_share": _median(durable.rows_s) / _median(plain.rows_s),
         "cpu_share": _median(plain.row_cpu_us) / _median(durable.row_cpu_us),
@@ -220,10 +227,10 @@ def _costs(plain: Side, durable: Side) -> dict[str, Any]:
 
 def _recovery(side: Side, rate: float) -> dict[str, Any]:
     """Kill one node under load; measure until its tasks serve again, and what others felt of it."""
-    driver, load = side.driver, side.loads[-1]
+    driver, load = side.op.driver, side.loads[-1]
     owners = driver.owners()
     mine = [task for task, owner in enumerate(owners) if owner == VICTIM]
-    sizes = driver.metrics()["tasks"]
+    sizes = side.op.metrics()["tasks"]
 
     def feed(k: int, _: Any, due_s: float | None) -> None:
         load.feed(side, k, due_s)
@@ -255,7 +262,7 @@ def _recovery(side: Side, rate: float) -> dict[str, Any]:
 
 
 def _losses(driver: Driver) -> int:
-    return sum(1 for _, what, _ in driver.events if what == "lost")
+    return sum(1 for _, what, _ in driver.events if what is News.LOST)
 
 
 def kill(driver: Driver, *names: str) -> None:
@@ -273,23 +280,23 @@ def _restart(plan: BenchPlan, side: Side, where: Path) -> dict[str, Any]:
     side.feeder.flush(durable=True, timeout_s=WAIT_S_MAX)
     size = side.state_bytes()
     side.feeder.abandon()
-    side.driver._stopping = True  # its end is not to be tidied up
-    kill(side.driver)
+    side.op.driver.stopping = True  # its end is not to be tidied up
+    kill(side.op.driver)
     began = time.monotonic()
     setting = plan.setting
-    with Driver(
-        WordCount(), tasks=setting.tasks, nodes=setting.nodes, checkpoints=str(where),
+    with deploy_local(
+        WordCount(), tasks=setting.tasks, nodes=setting.nodes, checkpoint=str(where),
         settings=plan.settings(durable=True),
-    ) as driver:  # fmt: skip
+    ) as op:  # fmt: skip
         served = time.monotonic()
-        feeder = driver.feeder("more")
+        feeder = op.feeder("more")
         for k in range(10):
             side.loads[-1].feed(feeder, k)
         feeder.flush(timeout_s=WAIT_S_MAX)
         ended = time.monotonic()
-        right = side.exact(driver)
+        right = side.exact(op)
         feeder.abandon()
-    side.driver._stopping = False
+    side.op.driver.stopping = False
     return {
         "restart_s": ended - began, "restart_served_s": served - began,
         "restarted_mb": size / 2**20, "exact": right,

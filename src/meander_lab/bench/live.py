@@ -31,7 +31,7 @@ import numpy as np
 
 from meander.operators import WordCount
 from meander.run.flow import Rescaling, Site, Step, flow
-from meander.runtime.driver.driver import Driver
+from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.monitor import TRACE_CHUNKS_MAX, Samples
 from meander.runtime.process.warm import settle_heap, warm_up
 from meander.sources.pacing import evenly
@@ -54,7 +54,7 @@ POLL_S = 5.0
 """How often the nodes' traces are fetched: that takes tens of milliseconds of every node's and the
 feeder's time, so rarely. A node that leaves hands over what is left."""
 
-Deploy = Callable[[WordCount, int, str | None, float], AbstractContextManager[Driver]]
+Deploy = Callable[[WordCount, int, str | None, float], AbstractContextManager[ElasticOperator]]
 """Operator, and the rest as `baselines.restart.DurableDeploy`."""
 
 
@@ -118,7 +118,7 @@ def _measure(mode: str, setting: LiveSetting, deploy: Deploy, rate: float | None
         state_bytes=int(setting.state_mb * 2**20),
     ) as site:  # fmt: skip
         fill(site, setting)
-        site.driver.plan(setting.to, pause_ms=setting.pause_ms)  # has the planner compiled
+        site.op.plan(setting.to, pause_ms=setting.pause_ms)  # has the planner compiled
         loads, top = list[OpenLoad](), None
         if rate is None:
             loads.append(OpenLoad(setting, SATURATION_ROWS))
@@ -129,7 +129,7 @@ def _measure(mode: str, setting: LiveSetting, deploy: Deploy, rate: float | None
             times, facts, moved = _flow(mode, setting, site, loads[-1], rate)
             site.flush(timeout_s=MIGRATION_S_MAX)
         size = site.state_bytes()
-        right = exact(setting, site.driver.state(timeout_s=MIGRATION_S_MAX), loads)
+        right = exact(setting, site.op.state_table(timeout_s=MIGRATION_S_MAX), loads)
     return {
         **_windows(site.samples(), times, moved), **facts,
         "exact": right, "rows_checked": setting.keys + sum(load.rows for load in loads),
@@ -170,8 +170,8 @@ def _migrate(mode: str, site: Site, step: Step) -> tuple[dict[str, Any], list[in
     if isinstance(site, RestartSite):
         done = site.restart(step.nodes)
         told = {"bytes_moved": done.bytes_moved, "phases": done.phases}
-        return {"duration_s": done.seconds, **told}, list(range(site.driver.tasks))
-    moving = Rescaling(site.driver, step)
+        return {"duration_s": done.seconds, **told}, list(range(site.op.driver.tasks))
+    moving = Rescaling(site.op, step)
     report = moving.end(MIGRATION_S_MAX)
     errors = [abs(r["predicted_s"] - r["measured_s"]) * 1000 for r in report.rounds]
     return {

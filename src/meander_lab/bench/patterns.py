@@ -61,7 +61,7 @@ def detector_over_dict(seconds: float = 4.0, seed: int = 1) -> dict[str, Any]:
     }
 
 
-def _changes(seed: int) -> list[Any]:
+def _changes(seed: int) -> list[pa.RecordBatch]:
     """Make the stream: texts come, and leave when the window has moved on."""
     words = zipf_words(TEXTS * WORDS, seed)
     offsets = pa.array(range(0, TEXTS * WORDS + 1, WORDS), pa.int32())
@@ -75,7 +75,7 @@ def _changes(seed: int) -> list[Any]:
     return found
 
 
-def _by_detector(batches: list[Any]) -> PatternTable:
+def _by_detector(batches: list[pa.RecordBatch]) -> PatternTable:
     detector, here = FrequentPatterns(THRESHOLD), Context(0, 1)
     state = detector.create(here)
     for batch in batches:
@@ -86,7 +86,7 @@ def _by_detector(batches: list[Any]) -> PatternTable:
     return state
 
 
-def _strings(batch: Any) -> tuple[list[str], list[int]]:
+def _strings(batch: pa.RecordBatch) -> tuple[list[str], list[int]]:
     return batch["pattern"].to_pylist(), batch["count"].to_pylist()
 
 
@@ -108,5 +108,5 @@ def _by_dict(batches: list[tuple[list[str], list[int]]]) -> tuple[dict[str, int]
     return counts, supers
 
 
-def _column(batch: Any, name: str) -> dict[str, int]:
+def _column(batch: pa.RecordBatch, name: str) -> dict[str, int]:
     return dict(zip(batch["pattern"].to_pylist(), batch[name].to_pylist(), strict=True))

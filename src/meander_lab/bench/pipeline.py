@@ -14,7 +14,6 @@ together with `driver_memory_mb`.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -113,8 +113,8 @@ def _jvm_pid(spark: SparkSession) -> str:
 
 def _cpu_s(spark: SparkSession) -> float:
     """Give the processor time of the JVM, which a busy machine distorts less than the clock."""
-    fields = Path(f"/proc/{_jvm_pid(spark)}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    times = psutil.Process(int(_jvm_pid(spark))).cpu_times()
+    return float(times.user + times.system)
 
 
 def _peak_mb(pid: str) -> float:

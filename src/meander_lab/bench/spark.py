@@ -2,9 +2,9 @@
 
     tweets    recorded tweets (or generated ones), split and exploded into words by Spark
     wide      a million keys of 100 bytes, all of them in the state, rows that draw from all of them
-    rescale   10 → 8 with those keys in the state (`bench_rescale`)
+    rescale   10 → 8 with those keys in the state (`spark_rescale`)
 
-The sides (`bench_sides`) take turns in one session, on the same files, each time from an empty state;
+The sides (`spark_sides`) take turns in one session, on the same files, each time from an empty state;
 rates are medians over the rounds, ratios are medians of the rounds' ratios. All counts are compared
 with the true ones.
 """
@@ -109,19 +109,27 @@ def _headline(found: dict[str, Any]) -> dict[str, Any]:
 # ---------------------------------------------------------------------- throughput
 
 
-def _tweets(spark: SparkSession, setting: SparkSetting, folder: Path, say: Any) -> dict[str, Any]:
+def _tweets(
+    spark: SparkSession, setting: SparkSetting, folder: Path, say: Callable[[str], None]
+) -> dict[str, Any]:
     rows = tweets(setting.source, setting.batches, setting.tweets_per_file, folder, spark)
     data = "generated" if setting.source is None else f"recorded: {setting.source.name}"
     return {"data": data, **_rounds(spark, setting, rows, folder, say)}
 
 
-def _wide(spark: SparkSession, setting: SparkSetting, folder: Path, say: Any) -> dict[str, Any]:
+def _wide(
+    spark: SparkSession, setting: SparkSetting, folder: Path, say: Callable[[str], None]
+) -> dict[str, Any]:
     rows = wide(setting.keys, setting.batches, setting.keys_per_file, folder / "rows")
     return {"keys": setting.keys, **_rounds(spark, setting, rows, folder, say)}
 
 
 def _rounds(
-    spark: SparkSession, setting: SparkSetting, rows: StreamRows, folder: Path, say: Any
+    spark: SparkSession,
+    setting: SparkSetting,
+    rows: StreamRows,
+    folder: Path,
+    say: Callable[[str], None],
 ) -> dict[str, Any]:
     """Let the sides take turns; another one begins each round."""
     sides = (*SIDES, TEXTS) if rows.column == "text" else SIDES
@@ -182,7 +190,9 @@ def summary(paces: dict[str, list[Pace]]) -> dict[str, Any]:
 # ---------------------------------------------------------------------- rescaling
 
 
-def _rescale(spark: SparkSession, setting: SparkSetting, folder: Path, say: Any) -> dict[str, Any]:
+def _rescale(
+    spark: SparkSession, setting: SparkSetting, folder: Path, say: Callable[[str], None]
+) -> dict[str, Any]:
     batches = 2 * setting.rescales * setting.rescale_at + 4
     rows = wide(setting.keys, batches, setting.rescale_keys_per_file, folder / "rows")
     nodes, to, at = setting.nodes, setting.to, setting.rescale_at

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -67,7 +67,7 @@ class StreamRows:
         return [sum(words[i : i + FILES]) for i in range(0, len(words), FILES)]
 
     @cached_property
-    def counts(self) -> Any:
+    def counts(self) -> pa.Table:
         """How often each word occurs: a table of `word` and `count`, by word."""
         parts = [
             pa.table({"word": self._words(file)}).group_by("word").aggregate([([], "count_all")])
@@ -76,7 +76,7 @@ class StreamRows:
         whole = pa.concat_tables(parts).group_by("word").aggregate([("count_all", "sum")])
         return whole.rename_columns(["word", "count"]).sort_by("word")
 
-    def _words(self, file: Path) -> Any:
+    def _words(self, file: Path) -> pa.Array:
         column = pq.read_table(file, columns=[self.column])[self.column].combine_chunks()
         if self.column == "word":
             return column
@@ -114,7 +114,7 @@ def tweets(
     return StreamRows("tweets", folder / "tweets", "text", WARM_UP)
 
 
-def _texts(source: Path, per_file: int) -> Iterator[Any]:
+def _texts(source: Path, per_file: int) -> Iterator[pa.ChunkedArray]:
     """Give the texts of Parquet files, so many at once."""
     import pyarrow.dataset as ds
 
@@ -144,7 +144,7 @@ def wide(keys: int, batches: int, per_file: int, folder: Path) -> StreamRows:
     return StreamRows("wide", folder, "word", fills)
 
 
-def wide_keys(numbers: Any) -> Any:
+def wide_keys(numbers: npt.NDArray[np.int64]) -> pa.Array:
     """Make keys of numbers: padded to 100 bytes.
 
     >>> len(wide_keys(np.array([7]))[0].as_py())
@@ -154,7 +154,9 @@ def wide_keys(numbers: Any) -> Any:
     return pc.binary_join_element_wise(pa.scalar("k" * (KEY_BYTES - DIGITS)), digits, "")
 
 
-def _write(parts: Iterable[Any], files: int, folder: Path, column: str) -> int:
+def _write(
+    parts: Iterable[pa.Array | pa.ChunkedArray], files: int, folder: Path, column: str
+) -> int:
     """Write files whose times give their order; tells how many there were to write."""
     folder.mkdir(parents=True)
     made = 0

@@ -7,9 +7,13 @@ distance between the two is the price of the Python Data Source API, whoever use
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Drain(DataSource):
@@ -20,7 +24,7 @@ class Drain(DataSource):
         """Give the name for `format`."""
         return "meander-drain"
 
-    def streamWriter(self, schema: Any, overwrite: bool) -> DrainWriter:  # noqa: N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DrainWriter:  # noqa: N802
         """Make a writer."""
         return DrainWriter()
 
@@ -28,7 +32,7 @@ class Drain(DataSource):
 class DrainWriter(DataSourceStreamArrowWriter):
     """Looks at the length of every batch."""
 
-    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Take a partition."""
         for batch in iterator:
             len(batch)

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql.streaming.query import StreamingQuery
 
 from meander.errors import MeanderError
 from meander_lab.bench.load import LiveSetting, OpenLoad
@@ -65,7 +66,7 @@ def measure(setting: LiveSetting, scratch: Path, say: Callable[[str], None]) -> 
     }  # fmt: skip
 
 
-def _put(folder: Path, name: str, table: Any) -> None:
+def _put(folder: Path, name: str, table: pa.Table) -> None:
     beside = folder / f".{name}"
     pq.write_table(table, beside)
     os.replace(beside, folder / f"{name}.parquet")
@@ -151,7 +152,7 @@ def live(scratch: Path, partitions: int, wanted: int) -> None:
     query.awaitTermination()
 
 
-def _states(query: Any) -> Iterator[int]:
+def _states(query: StreamingQuery) -> Iterator[int]:
     """Give the number of keys after every batch that has taken rows."""
     end, seen = time.monotonic() + LIFE_S_MAX, -1
     while time.monotonic() < end:

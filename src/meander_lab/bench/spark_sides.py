@@ -14,19 +14,20 @@ whole query: a busy machine distorts it less than the clock.
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from meander.operators import WordCount
 from meander.spark.cluster.session import settings
-from meander.spark.deploy.deploy import ElasticOperator, deploy
+from meander.spark.deploy.deploy import SparkOperator, deploy
 from meander_lab.bench.spark_data import StreamRows
 from meander_lab.bench.spark_drain import Drain
 
@@ -129,18 +130,18 @@ def elastic(
     *,
     durable: bool,
     tasks: int = TASKS,
-) -> ElasticOperator:
+) -> SparkOperator:
     """Start a word count on nodes in Spark tasks."""
     checkpoint = str(scratch / "operator") if durable else None
     return deploy(spark, WordCount(), tasks, nodes, nodes_max=nodes_max, checkpoint=checkpoint)
 
 
-def meander_writer(stream: DataFrame, counts: ElasticOperator) -> Any:
+def meander_writer(stream: DataFrame, counts: SparkOperator) -> DataStreamWriter:
     """Write a stream into it."""
     return stream.writeStream.format("meander").option("operator", counts.address)
 
 
-def to_its_end(writer: Any, checkpoint: Path) -> Ended:
+def to_its_end(writer: DataStreamWriter, checkpoint: Path) -> Ended:
     """Start a query on all there is, and wait until it has ended."""
     before = cpu_s()
     query: StreamingQuery = (
@@ -152,16 +153,12 @@ def to_its_end(writer: Any, checkpoint: Path) -> Ended:
 
 def cpu_s() -> float:
     """Add up the processor time of this process and all that descend from it, the ended ones too."""
-    stats: dict[int, tuple[int, int]] = {}
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended meanwhile
-            fields = file.read_text().rsplit(")", 1)[1].split()
-            stats[int(file.parent.name)] = int(fields[1]), sum(map(int, fields[11:15]))
-    family, found = {os.getpid()}, 0
-    while found < len(family):
-        found = len(family)
-        family |= {pid for pid, (parent, _) in stats.items() if parent in family}
-    return sum(stats[pid][1] for pid in family if pid in stats) / os.sysconf("SC_CLK_TCK")
+    this, total = psutil.Process(), 0.0
+    for process in (this, *this.children(recursive=True)):
+        with suppress(psutil.Error):  # it has ended meanwhile
+            times = process.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total
 
 
 def pace(rows: StreamRows, ended: Ended) -> Pace:

@@ -19,7 +19,9 @@ BATCH_ROWS = 8_192
 VOCABULARY = 50_000
 
 
-def table_over_dict(seconds: float = 4.0, words: Any = None, seed: int = 1) -> dict[str, Any]:
+def table_over_dict(
+    seconds: float = 4.0, words: pa.Array | None = None, seed: int = 1
+) -> dict[str, Any]:
     """Count the same words with the table and with Python's dict, in turn, and compare.
 
     This is the steady state of a long stream: each counts the same Arrow batches again and again
@@ -69,7 +71,7 @@ def table_over_dict(seconds: float = 4.0, words: Any = None, seed: int = 1) -> d
     }
 
 
-def zipf_words(rows: int, seed: int) -> Any:
+def zipf_words(rows: int, seed: int) -> pa.Array:
     """Draw words whose frequency falls as 1/rank, with the lengths of English ones.
 
     >>> len(zipf_words(1000, seed=1))
@@ -85,12 +87,12 @@ def zipf_words(rows: int, seed: int) -> Any:
     return pa.array(vocabulary).take(pa.array(ranks))
 
 
-def _by_table(table: KeyedTable, batches: list[Any]) -> None:
+def _by_table(table: KeyedTable, batches: list[pa.RecordBatch]) -> None:
     for batch in batches:
         table.update(batch)
 
 
-def _strings(batches: list[Any]) -> Iterator[list[str]]:
+def _strings(batches: list[pa.RecordBatch]) -> Iterator[list[str]]:
     return (batch["word"].to_pylist() for batch in batches)
 
 

@@ -18,12 +18,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
+import psutil
+
 from meander.errors import MeanderError
 from meander.model import TaskId
 from meander.protocol.master.master import Master
 from meander.protocol.master.membership import Status
 from meander.protocol.messages import Rescale
-from meander.runtime.driver.driver import Driver
+from meander.runtime.driver.elastic import ElasticOperator
 from meander_lab.chaos import havoc
 from meander_lab.chaos.load import ChaosApp, Difference
 
@@ -58,11 +60,14 @@ class ChaosOptions(NamedTuple):
 class ChaosGround(Protocol):
     """Where the deployment runs."""
 
-    driver: Driver
     senders: str
     """The kind of peers that send rows: `feeder`, or `query` for the workers of a sink."""
     restarts: int
     """How often a feeder or a query was started again."""
+
+    @property
+    def op(self) -> ElasticOperator:
+        """What runs there."""
 
     def start_feeders(self) -> None:
         """Begin the stream."""
@@ -96,7 +101,7 @@ class Campaign:
         self, ground: ChaosGround, app: ChaosApp, disk: havoc.Disk, wish: ChaosOptions, say: Say
     ) -> None:
         self.ground, self.app, self.disk, self.wish, self.say = ground, app, disk, wish, say
-        self.driver = ground.driver
+        self.op, self.driver = ground.op, ground.op.driver
         self.done: Counter[str] = Counter()
         """What was done, by kind."""
         self.recoveries: list[float] = []
@@ -107,8 +112,8 @@ class Campaign:
         self._stopped: dict[int, float] = {}
         """Processes that stand still: until when."""
         self._full_until = 0.0
-        self._pids: dict[tuple[str, int, str], tuple[int, str]] = {}
-        """Processes that were found, each with its hour of birth: numbers come again."""
+        self._processes: dict[tuple[str, int, str], psutil.Process] = {}
+        """Processes that were found; each knows its hour of birth, as numbers come again."""
         self._over = threading.Event()
 
     # ------------------------------------------------------------------ the run
@@ -123,7 +128,7 @@ class Campaign:
             self._harm()
             self._drain()
             self.say("comparing with a plain count …")
-            difference = self.app.compare(self.driver.state(60.0))
+            difference = self.app.compare(self.op.state_table(60.0))
         except MeanderError as error:
             trouble = f"{type(error).__name__}: {error}".partition("\n")[0]
             for line in self._story():
@@ -175,19 +180,19 @@ class Campaign:
         rows, end = -1, time.monotonic() + STILL_S_MAX
         while self.ground.tend():
             self.driver.check()
-            now = int(self.driver.metrics()["rows"])
+            now = int(self.op.metrics()["rows"])
             if now != rows:
                 rows, end = now, time.monotonic() + STILL_S_MAX
             if time.monotonic() > end:
                 raise MeanderError(f"no row was applied for {STILL_S_MAX:.0f} s, with no harm done")
             time.sleep(0.2)
         self.driver.wait_for(self.driver.serving, STILL_S_MAX, "all tasks")
-        self.driver.drain(STILL_S_MAX)
+        self.op.drain(STILL_S_MAX)
 
     # ------------------------------------------------------------------ deeds
 
     def _victims(self, kind: str) -> list[Victim]:
-        def find(master: Any) -> list[tuple[str, int, str]]:
+        def find(master: Master) -> list[tuple[str, int, str]]:
             return [
                 (p.id, p.incarnation, p.address)
                 for p in master.membership.peers.values()
@@ -204,13 +209,16 @@ class Campaign:
     def _pid(self, name: str, incarnation: int, address: str) -> int | None:
         """Find a process, once: to look for it costs the driver time that its master needs."""
         key = name, incarnation, address
-        if key not in self._pids:
+        if key not in self._processes:
             pid = havoc.pid_at(address)
             if pid is None:
                 return None
-            self._pids[key] = pid, havoc.born(pid)
-        pid, born = self._pids[key]
-        return pid if havoc.born(pid) == born else None
+            try:
+                self._processes[key] = psutil.Process(pid)
+            except psutil.NoSuchProcess:
+                return None
+        process = self._processes[key]
+        return process.pid if process.is_running() else None  # not if another has its number now
 
     def _rescale(self) -> None:
         nodes = self._chance.randint(1, self.wish.nodes_max)
@@ -317,7 +325,7 @@ class Campaign:
 
     def _story(self) -> Iterator[str]:
         """Tell what is known of a deployment that did not get on."""
-        yield f"status: {self.driver.status()}"
+        yield f"status: {self.op.status()}"
         for at, what, facts in self.driver.events[-STORY_EVENTS:]:
             yield f"  {at - time.monotonic():8.1f} s  {what} {dict(facts)}"[:300]
         for ended in self.driver.exits[-STORY_EVENTS:]:

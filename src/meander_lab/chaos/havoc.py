@@ -20,27 +20,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
+
 PIDFD_GETFD = 438
 """The number of the system call that duplicates another process's descriptor."""
-LISTENING, ESTABLISHED = "0A", "01"
 
 
 def pid_at(address: str) -> int | None:
     """Find the process that listens on `host:port`; None if there is none that we may see."""
     port = int(address.rpartition(":")[2])
-    inodes = {inode for state, local, inode in _sockets() if state == LISTENING and local == port}
-    for process in Path("/proc").glob("[0-9]*"):
-        if any(inode in inodes for _, inode in _descriptors(int(process.name))):
-            return int(process.name)
-    return None
-
-
-def born(pid: int) -> str:
-    """Tell when a process was started, in ticks; empty if it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
-    except OSError:
-        return ""
+    listening = (s for s in psutil.net_connections("tcp") if s.status == psutil.CONN_LISTEN)
+    return next((s.pid for s in listening if s.laddr.port == port and s.pid is not None), None)
 
 
 def kill(pid: int) -> bool:
@@ -60,20 +50,19 @@ def go_on(pid: int) -> bool:
 
 def cut(pid: int) -> int:
     """Shut down all TCP connections of a process, at its own end; give how many there were."""
-    inodes = {inode for state, _, inode in _sockets() if state == ESTABLISHED}
     libc, count = ctypes.CDLL(None, use_errno=True), 0
     try:
+        sockets = psutil.Process(pid).net_connections("tcp")
         handle = os.pidfd_open(pid)
-    except OSError:
+    except (OSError, psutil.Error):
         return 0
     try:
-        for descriptor, inode in _descriptors(pid):
-            if inode in inodes:
-                copy = libc.syscall(PIDFD_GETFD, handle, descriptor, 0)
-                if copy >= 0:
-                    with socket.socket(fileno=copy) as connection, suppress(OSError):
-                        connection.shutdown(socket.SHUT_RDWR)
-                        count += 1
+        for descriptor in (s.fd for s in sockets if s.status == psutil.CONN_ESTABLISHED):
+            copy = libc.syscall(PIDFD_GETFD, handle, descriptor, 0)
+            if copy >= 0:
+                with socket.socket(fileno=copy) as connection, suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+                    count += 1
     finally:
         os.close(handle)
     return count
@@ -81,16 +70,10 @@ def cut(pid: int) -> int:
 
 def ancestors(pid: int) -> list[tuple[int, str]]:
     """Give the parents of a process up to the first, as (pid, command)."""
-    found = []
-    while pid > 1:
-        try:
-            text = Path(f"/proc/{pid}/stat").read_text()
-        except OSError:
-            break
-        pid = int(text.rsplit(")", 1)[1].split()[1])
-        with suppress(OSError):
-            found.append((pid, Path(f"/proc/{pid}/comm").read_text().strip()))
-    return found
+    try:
+        return [(parent.pid, parent.name()) for parent in psutil.Process(pid).parents()]
+    except psutil.Error:  # one has ended meanwhile
+        return []
 
 
 def _signal(pid: int, number: int) -> bool:
@@ -99,28 +82,6 @@ def _signal(pid: int, number: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def _sockets() -> Iterator[tuple[str, int, str]]:
-    """List TCP sockets of this machine: state, local port, inode."""
-    for table in ("tcp", "tcp6"):
-        with suppress(OSError):
-            for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-                fields = line.split()
-                yield fields[3], int(fields[1].rpartition(":")[2], 16), fields[9]
-
-
-def _descriptors(pid: int) -> Iterator[tuple[int, str]]:
-    """List the sockets that a process has open: descriptor, inode."""
-    try:
-        names = os.listdir(f"/proc/{pid}/fd")
-    except OSError:
-        return
-    for name in names:
-        with suppress(OSError):
-            target = os.readlink(f"/proc/{pid}/fd/{name}")
-            if target.startswith("socket:["):
-                yield int(name), target[8:-1]
 
 
 class Disk:

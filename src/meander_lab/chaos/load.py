@@ -67,10 +67,10 @@ class ChaosApp(Protocol):
     def operator(self) -> Operator[Any]:
         """Make the operator."""
 
-    def batch(self, feeder: int, number: int) -> Any:
+    def batch(self, feeder: int, number: int) -> pa.RecordBatch:
         """Make a batch of a feeder."""
 
-    def compare(self, state: Any) -> Difference:
+    def compare(self, state: pa.Table) -> Difference:
         """Compare the state that was read with the plain count."""
 
 
@@ -84,7 +84,7 @@ class WordApp:
         """Make the operator."""
         return WordCount()
 
-    def batch(self, feeder: int, number: int) -> Any:
+    def batch(self, feeder: int, number: int) -> pa.RecordBatch:
         """Make words: a few come often, most come seldom."""
         return pa.record_batch({"word": self._words(feeder, number)})
 
@@ -92,7 +92,7 @@ class WordApp:
         random = np.random.default_rng((self.shape.seed, feeder, number))
         return [f"word{i}" for i in (random.zipf(1.3, self.shape.rows) % VOCABULARY).tolist()]
 
-    def compare(self, state: Any) -> Difference:
+    def compare(self, state: pa.Table) -> Difference:
         """Compare word by word."""
         expected: Counter[str] = Counter()
         for feeder in range(self.shape.feeders):
@@ -114,7 +114,7 @@ class PatternApp:
         """Make the operator."""
         return FrequentPatterns(THRESHOLD)
 
-    def batch(self, feeder: int, number: int) -> Any:
+    def batch(self, feeder: int, number: int) -> pa.RecordBatch:
         """Have texts come, and those of an earlier batch leave."""
         rules = PatternRules(size_max=3)
         parts = [generate(pa.array(self._texts(feeder, number)), rules).changes(1)]
@@ -131,7 +131,7 @@ class PatternApp:
             for _ in range(self.shape.rows)
         ]
 
-    def compare(self, state: Any) -> Difference:
+    def compare(self, state: pa.Table) -> Difference:
         """Compare counts, and which patterns are reported: one that is wrong counts as lost."""
         expected: Counter[str] = Counter()
         for feeder in range(self.shape.feeders):
@@ -161,7 +161,7 @@ def _maximal(counts: Counter[str]) -> set[str]:
     return {p for p, words in sets.items() if not any(words < other for other in sets.values())}
 
 
-def _pairs(state: Any, key: str, value: str) -> Iterator[tuple[Any, Any]]:
+def _pairs(state: pa.Table, key: str, value: str) -> Iterator[tuple[Any, Any]]:
     return zip(state[key].to_pylist(), state[value].to_pylist(), strict=True)
 
 

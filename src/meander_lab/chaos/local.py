@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from meander.runtime.driver.driver import Driver
-from meander.runtime.driver.launch import LocalLauncher
+from meander.runtime.driver.elastic import ElasticOperator
+from meander.runtime.driver.local import deploy_local
 from meander.runtime.process.spec import Reason, live_settings
 from meander_lab.chaos.havoc import Disk
 from meander_lab.chaos.load import ChaosApp, ChaosSource
@@ -20,12 +20,12 @@ CHECKPOINT_S = 0.3
 
 
 class LocalGround:
-    """A driver with feeders in processes of their own."""
+    """A deployment with feeders in processes of their own."""
 
     senders = "feeder"
 
-    def __init__(self, driver: Driver, app: ChaosApp) -> None:
-        self.driver, self.app, self.restarts = driver, app, 0
+    def __init__(self, op: ElasticOperator, app: ChaosApp) -> None:
+        self.op, self.app, self.restarts = op, app, 0
         self._launched: dict[str, int] = {}
         """By feeder: how often it was started."""
         self._ended = 0
@@ -41,7 +41,7 @@ class LocalGround:
 
     def tend(self) -> int:
         """Start feeders again that have died."""
-        exits = self.driver.exits
+        exits = self.op.driver.exits
         while self._ended < len(exits):
             ended = exits[self._ended]
             self._ended += 1
@@ -56,16 +56,17 @@ class LocalGround:
     def _start(self, name: str) -> None:
         self._launched[name] = self._launched.get(name, 0) + 1
         source = ChaosSource(self.app, int(name[1:]), self._start_s)
-        spec = self.driver.spec("feeder", name, self._launched[name], source=pickle.dumps(source))
-        self.driver.staff.start(spec)
+        payload = pickle.dumps((source, {}))
+        spec = self.op.driver.spec("feeder", name, self._launched[name], source=payload)
+        self.op.driver.staff.start(spec)
 
 
 @contextmanager
 def local_ground(app: ChaosApp, disk: Disk, nodes: int) -> Iterator[LocalGround]:
     """Deploy on this machine, with checkpoints on a disk."""
     settings = live_settings(TASKS, checkpoint_s=CHECKPOINT_S)
-    with Driver(
-        app.operator(), tasks=TASKS, nodes=nodes, launcher=LocalLauncher(), settings=settings,
-        checkpoints=str(disk.path / "checkpoints"),
-    ) as driver:  # fmt: skip
-        yield LocalGround(driver, app)
+    with deploy_local(
+        app.operator(), tasks=TASKS, nodes=nodes, settings=settings,
+        checkpoint=str(disk.path / "checkpoints"),
+    ) as op:  # fmt: skip
+        yield LocalGround(op, app)

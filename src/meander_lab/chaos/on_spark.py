@@ -13,9 +13,9 @@ from meander_lab.chaos.load import ChaosApp, ChaosSource
 from meander_lab.chaos.local import CHECKPOINT_S, START_S, TASKS
 
 if TYPE_CHECKING:
+    from meander.runtime.driver.source_task import SourceTask
     from meander.spark.cluster.session import Session
-    from meander.spark.deploy.deploy import ElasticOperator
-    from meander.spark.deploy.launch import SourceTask
+    from meander.spark.deploy.deploy import SparkOperator
 
 STANDALONE = "standalone"
 """As a master: a Standalone cluster of our own, on this machine."""
@@ -29,9 +29,8 @@ class SparkGround:
 
     senders = "feeder"
 
-    def __init__(self, operator: ElasticOperator, app: ChaosApp) -> None:
-        self.driver, self.app, self.restarts = operator.driver, app, 0
-        self._operator = operator
+    def __init__(self, operator: SparkOperator, app: ChaosApp) -> None:
+        self.op, self.app, self.restarts = operator, app, 0
         self._feeders: dict[int, SourceTask] = {}
         self._start_s = 0.0
 
@@ -55,7 +54,7 @@ class SparkGround:
 
     def _start(self, number: int) -> None:
         source = ChaosSource(self.app, number, self._start_s)
-        self._feeders[number] = self._operator.source(f"f{number}", source)
+        self._feeders[number] = self.op.source(f"f{number}", source)
 
 
 @contextmanager
@@ -68,7 +67,7 @@ def spark_ground(master: str, app: ChaosApp, disk: Disk, nodes_max: int) -> Iter
 @contextmanager
 def deployed(
     master: str, app: ChaosApp, disk: Disk, nodes_max: int
-) -> Iterator[tuple[Session, ElasticOperator]]:
+) -> Iterator[tuple[Session, SparkOperator]]:
     """Start a session and deploy, with checkpoints on a disk that this machine's executors share."""
     from pyspark import cloudpickle
 

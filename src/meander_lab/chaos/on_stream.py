@@ -12,10 +12,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql.streaming.query import StreamingQuery
 
 from meander.errors import MeanderError
 from meander_lab.chaos.havoc import Disk
@@ -24,7 +25,7 @@ from meander_lab.chaos.on_spark import deployed
 
 if TYPE_CHECKING:
     from meander.spark.cluster.session import Session
-    from meander.spark.deploy.deploy import ElasticOperator
+    from meander.spark.deploy.deploy import SparkOperator
 
 FILE_BATCHES = 20
 """Batches of one feeder in one file: a second's worth."""
@@ -39,11 +40,11 @@ class StreamGround:
     senders = "query"
 
     def __init__(
-        self, spark: Session, operator: ElasticOperator, app: ChaosApp, folder: Path
+        self, spark: Session, operator: SparkOperator, app: ChaosApp, folder: Path
     ) -> None:
-        self.driver, self.app, self.restarts = operator.driver, app, -1
-        self._spark, self._operator, self._folder = spark, operator, folder
-        self._query: Any = None
+        self.op, self.app, self.restarts = operator, app, -1
+        self._spark, self._folder = spark, folder
+        self._query: StreamingQuery | None = None
         self._written, self._done, self._over = (threading.Event() for _ in range(3))
         self._looked_at = 0.0
         self._settling: threading.Thread | None = None
@@ -78,15 +79,14 @@ class StreamGround:
         self.restarts += 1
         if self.restarts > RESTARTS_MAX:
             raise MeanderError(f"the query has failed {RESTARTS_MAX} times")
-        columns = ", ".join(
-            f"{f.name} {_sql(f.type)}" for f in self._operator.driver.operator.schema
-        )
+        columns = ", ".join(f"{f.name} {_sql(f.type)}" for f in self.op.driver.operator.schema)
         rows = self._spark.readStream.schema(columns).parquet(str(self._folder / "in"))
-        writer = rows.writeStream.format("meander").option("operator", self._operator.address)
+        writer = rows.writeStream.format("meander").option("operator", self.op.address)
         self._query = writer.option("checkpointLocation", str(self._folder / "query")).start()
 
     def _settle(self) -> None:
         """Wait until all files are processed; if the query fails meanwhile, somebody else will."""
+        assert self._query is not None, "it is started first"
         try:
             self._query.processAllAvailable()
             self._done.set()
@@ -108,7 +108,7 @@ class StreamGround:
         self._written.set()
 
 
-def _sql(kind: Any) -> str:
+def _sql(kind: pa.DataType) -> str:
     """Name a type as Spark does."""
     return {"string": "string", "int64": "bigint"}[str(kind)]
 

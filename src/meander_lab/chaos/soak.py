@@ -18,10 +18,15 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
+
 from meander.operators import WordCount
+from meander.protocol.master.master import Master
 from meander.protocol.master.membership import Status
 from meander.run.flow import Feeding, Site
 from meander.runtime.driver.driver import Driver
+from meander.runtime.driver.elastic import ElasticOperator
+from meander.runtime.driver.local import deploy_local
 from meander.runtime.process.spec import live_settings
 from meander.sources.pacing import PacedPiece
 from meander_lab.chaos import havoc
@@ -72,7 +77,7 @@ class Sample(NamedTuple):
 def measure(driver: Driver, folder: Path) -> Sample:
     """Take a sample."""
 
-    def find(master: Any) -> list[tuple[str, str]]:
+    def find(master: Master) -> list[tuple[str, str]]:
         peers = (p for p in master.membership.peers.values() if p.status is not Status.GONE)
         return [(p.kind, p.address) for p in peers if p.kind != "feeder" and p.address]
 
@@ -80,30 +85,31 @@ def measure(driver: Driver, folder: Path) -> Sample:
     pids = {(kind, havoc.pid_at(address)) for kind, address in told}
     nodes = [pid for kind, pid in pids if kind == "node" and pid is not None]
     servers = [pid for kind, pid in pids if kind == "server" and pid is not None]
-    every = [os.getpid(), *nodes, *servers]
+    sizes = {pid: _size(pid) for pid in (os.getpid(), *nodes, *servers)}
     return Sample(
-        _resident_mb(os.getpid()),
-        sum(map(_resident_mb, servers)),
-        sum(map(_resident_mb, nodes)),
-        sum(_entries(f"/proc/{pid}/fd") for pid in every),
-        sum(_entries(f"/proc/{pid}/task") for pid in every),
+        sizes[os.getpid()].resident_mb,
+        sum(sizes[pid].resident_mb for pid in servers),
+        sum(sizes[pid].resident_mb for pid in nodes),
+        sum(size.handles for size in sizes.values()),
+        sum(size.threads for size in sizes.values()),
         sum(len(files) for _, _, files in os.walk(folder)),
     )
 
 
-def _resident_mb(pid: int) -> float:
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    except OSError:
-        return 0.0
-    return pages * os.sysconf("SC_PAGE_SIZE") / MIB
+class Size(NamedTuple):
+    """What one process holds."""
+
+    resident_mb: float
+    handles: int
+    threads: int
 
 
-def _entries(path: str) -> int:
+def _size(pid: int) -> Size:
     try:
-        return len(os.listdir(path))
-    except OSError:
-        return 0
+        process = psutil.Process(pid)
+        return Size(process.memory_info().rss / MIB, process.num_fds(), process.num_threads())
+    except psutil.Error:  # it has ended meanwhile
+        return Size(0.0, 0, 0)
 
 
 class Soak:
@@ -119,21 +125,21 @@ class Soak:
 
     def run(self) -> dict[str, Any]:
         """Rescale until the time is over, and tell what has grown."""
-        began, driver = time.monotonic(), self.site.driver
+        began, op = time.monotonic(), self.site.op
         with Feeding(self._pieces(), self._feed, time.time()) as feeding:
             while time.monotonic() - began < self.seconds:
                 for nodes in NODES[::-1]:
-                    driver.rescale(nodes, pause_ms=100.0).wait(120.0)
+                    op.rescale(nodes, pause_ms=100.0).wait(120.0)
                     self.rescales += 1
-                    driver.check()
+                    op.driver.check()
                     feeding.check()
                     time.sleep(self.every_s)
-                self.samples.append(measure(driver, self.folder))
+                self.samples.append(measure(op.driver, self.folder))
                 self.say(_line(self.samples[-1], self.rescales))
             feeding.stop()
         self.site.flush(timeout_s=120.0)
         words = WordApp(self._words.shape._replace(batches=self._fed))
-        found = words.compare(driver.state(60.0))
+        found = words.compare(op.state(60.0))
         return report(self.samples, self.rescales, found, time.monotonic() - began)
 
     def _pieces(self) -> Iterator[PacedPiece]:
@@ -216,10 +222,10 @@ def soak(seconds: float, every_s: float, say: Say) -> dict[str, Any]:
         folder = Path(name)
         settings = live_settings(TASKS, checkpoint_s=1.0, lease_s=LEASE_S)
 
-        def deploy(nodes: int) -> Driver:
-            return Driver(
+        def deploy(nodes: int) -> ElasticOperator:
+            return deploy_local(
                 WordCount(), tasks=TASKS, nodes=nodes, settings=settings,
-                checkpoints=str(folder / "checkpoints"),
+                checkpoint=str(folder / "checkpoints"),
             )  # fmt: skip
 
         with _temporary(folder), Site(deploy, NODES[0]) as site:

@@ -14,7 +14,7 @@ from meander.errors import InputError
 
 if TYPE_CHECKING:
     from meander.operators import WordCount
-    from meander.runtime.driver.driver import Driver
+    from meander.runtime.driver.elastic import ElasticOperator
     from meander_lab.bench.live import Deploy
     from meander_lab.bench.load import LiveSetting
 
@@ -87,12 +87,14 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 def deploying(setting: LiveSetting, *, spark: bool) -> Iterator[Deploy]:
     """Give what starts the nodes: processes of this machine, or tasks of a Spark session."""
     if not spark:
-        from meander.runtime.driver.driver import Driver
         from meander.runtime.driver.launch import WarmLauncher
+        from meander.runtime.driver.local import deploy_local
 
-        def here(operator: WordCount, nodes: int, folder: str | None, every_s: float) -> Driver:
-            return Driver(
-                operator, tasks=setting.tasks, nodes=nodes, launcher=launcher, checkpoints=folder,
+        def here(
+            operator: WordCount, nodes: int, folder: str | None, every_s: float
+        ) -> ElasticOperator:
+            return deploy_local(
+                operator, tasks=setting.tasks, nodes=nodes, launcher=launcher, checkpoint=folder,
                 checkpoint_s=every_s,
             )  # fmt: skip
 
@@ -105,15 +107,13 @@ def deploying(setting: LiveSetting, *, spark: bool) -> Iterator[Deploy]:
     most = max(setting.nodes, setting.to)
     session = local(nodes=most)
 
-    @contextmanager
     def there(
         operator: WordCount, nodes: int, folder: str | None, every_s: float
-    ) -> Iterator[Driver]:
-        with meander.deploy(
+    ) -> ElasticOperator:
+        return meander.deploy(
             session, operator, setting.tasks, nodes, nodes_max=most, checkpoint=folder,
             checkpoint_s=every_s,
-        ) as elastic:  # fmt: skip
-            yield elastic.driver
+        )  # fmt: skip
 
     try:
         yield there

@@ -1,7 +1,7 @@
 """`meander bench throughput`: what elasticity costs, and what the keyed table brings.
 
 Two nodes stand side by side: one of a deployment (`runtime`), one without any migration machinery
-(`runtime.plain`). The same words go to the one, then to the other, in pairs whose order alternates, so
+(`baselines.static_node`). The same words go to one, then the other, in pairs of alternating order, so
 that a noisy moment falls on both alike. Each rate is rows over the time until all are applied. The
 share is the median of the pairs' ratios, with an interval that holds the true median 19 times in 20.
 """
@@ -14,11 +14,15 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from meander.cli.answers import to_line
 from meander.cli.arguments import positive
 from meander.cli.main import INEXACT, OK
+from meander.runtime.clients.feeder import FeederClient
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 PAIRS, QUICK_PAIRS = 12, 3
 ROWS, QUICK_ROWS = 20_000_000, 400_000
@@ -53,7 +57,7 @@ def measure(pairs: int, rows: int, table_s: float) -> dict[str, Any]:
     import pyarrow as pa
 
     from meander.operators import WordCount
-    from meander.runtime.driver.driver import Driver
+    from meander.runtime.driver.local import deploy_local
     from meander_lab.baselines.static_node import StaticNode
     from meander_lab.bench.table import table_over_dict, zipf_words
 
@@ -61,9 +65,9 @@ def measure(pairs: int, rows: int, table_s: float) -> dict[str, Any]:
     words = pa.table({"word": zipf_words(min(rows, 1_000_000), seed=1)})
     once = words.to_batches(max_chunksize=BATCH_ROWS)
     batches = (once * math.ceil(rows / words.num_rows))[: math.ceil(rows / BATCH_ROWS)]
-    driver = Driver(WordCount(), tasks=TASKS, nodes=1)
-    with driver, driver.feeder("bench") as feeder, StaticNode(TASKS) as plain:
-        sides: dict[str, Any] = {"elastic": feeder, "plain": plain}
+    op = deploy_local(WordCount(), tasks=TASKS, nodes=1)
+    with op, op.feeder("bench") as feeder, StaticNode(TASKS) as plain:
+        sides: dict[str, FeederClient | StaticNode] = {"elastic": feeder, "plain": plain}
         rates: dict[str, list[float]] = {name: [] for name in sides}
         for side in sides.values():
             _rate(side.feed, side.flush, batches)  # fills the tables
@@ -71,13 +75,15 @@ def measure(pairs: int, rows: int, table_s: float) -> dict[str, Any]:
             for name in sorted(sides, reverse=bool(pair % 2)):
                 rates[name].append(_rate(sides[name].feed, sides[name].flush, batches))
             print(f"pair {pair + 1} of {pairs}", file=sys.stderr, end="\r", flush=True)
-        exact = _same(driver.state().select(["word", "count"]), plain.counts())
+        exact = _same(op.state().select(["word", "count"]), plain.counts())
     print(file=sys.stderr)
     return {**summary(rates), "table_over_dict": table["table_over_dict"],
             "rows": sum(b.num_rows for b in batches), "exact": exact and table["exact"]}  # fmt: skip
 
 
-def _rate(feed: Callable[[Any], None], flush: Callable[[], None], batches: list[Any]) -> float:
+def _rate(
+    feed: Callable[[pa.RecordBatch], None], flush: Callable[[], None], batches: list[pa.RecordBatch]
+) -> float:
     began = time.perf_counter()
     for batch in batches:
         feed(batch)
@@ -85,7 +91,7 @@ def _rate(feed: Callable[[Any], None], flush: Callable[[], None], batches: list[
     return float(sum(b.num_rows for b in batches)) / (time.perf_counter() - began)
 
 
-def _same(ours: Any, theirs: Any) -> bool:
+def _same(ours: pa.Table, theirs: pa.Table) -> bool:
     order = [("word", "ascending")]
     return bool(ours.sort_by(order).equals(theirs.sort_by(order).cast(ours.schema)))
 

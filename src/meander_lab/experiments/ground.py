@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +23,7 @@ import pyarrow.dataset as ds
 
 from meander.errors import InputError
 from meander.model import Workload
-from meander.operators.hashing import tasks_of
+from meander.operators.hashing import Hashes, Tasks, tasks_of
 from meander.operators.patterns.rules import STOP_WORDS, PatternRules
 from meander.planning.ahead.evaluate import ReplayStep
 from meander.planning.ahead.mtm import Mtm, mtm_from_trace
@@ -229,7 +228,7 @@ class ExperimentGround:
         size = np.bincount(self._tasks(held.hashes), weight, self.wanted.finest)
         return work.astype(np.int64), size.astype(np.int64)
 
-    def _tasks(self, hashes: Any) -> Any:
+    def _tasks(self, hashes: Hashes) -> Tasks:
         return tasks_of(hashes, int(self.wanted.finest))
 
     @cached_property
@@ -257,12 +256,12 @@ class ExperimentGround:
         """When the test begins, and when its last migration is, in microseconds since 1970."""
         return self._us(self.split), self._us(self.test[-1])
 
-    def _texts(self, before_h: int) -> tuple[Longs, Any]:
+    def _texts(self, before_h: int) -> tuple[Longs, pa.Array]:
         """Give times and texts of the test and of some hours before it."""
         begin, end = self.test_us
         return self.texts(begin - before_h * HOUR_US, end)
 
-    def texts(self, begin_us: int, end_us: int) -> tuple[Longs, Any]:
+    def texts(self, begin_us: int, end_us: int) -> tuple[Longs, pa.Array]:
         """Give times and texts of a span, by ascending time."""
         kind = self.tweets.schema.field("ts").type
         low, high = (pa.scalar(us, pa.timestamp("us", kind.tz)) for us in (begin_us, end_us))
@@ -280,7 +279,7 @@ def _once(units: Units) -> Units:
     return Units(units.us[kept], units.hashes[kept], units.bytes[kept])
 
 
-def _microseconds(column: Any) -> Longs:
+def _microseconds(column: pa.Array) -> Longs:
     if not pa.types.is_timestamp(column.type):
         raise InputError(f"the column ts must be a timestamp, not {column.type}")
     return np.asarray(column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_numpy())

@@ -1,6 +1,6 @@
 """One run on the real runtime: nodes as processes, a paced stream, migrations by script.
 
-Rows come open-loop and belong to the moment they were *due* (`runtime.pacing`). Response time is from
+Rows come open-loop and belong to the moment they were *due* (`sources.pacing`). Response time is from
 then until the operator has applied the row. After the run the state is compared with what was fed.
 """
 
@@ -18,8 +18,9 @@ import numpy as np
 from meander.errors import MeanderError
 from meander.planning.ahead.forecast import Forecast
 from meander.run.flow import Intake, Rescaling, Site, Step, flow
-from meander.runtime.driver.driver import Driver
+from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.launch import WarmLauncher
+from meander.runtime.driver.local import deploy_local
 from meander.runtime.driver.monitor import TRACE_CHUNKS_MAX, Samples
 from meander_lab.baselines.restart import RestartSite, site_of
 from meander_lab.bench.load import LiveSetting, fill
@@ -95,11 +96,11 @@ def run(stream: Stream, where: Deployment, script: Sequence[LiveMigration]) -> L
         if where.settle is not None:
             migrate(site, where.settle)
         for step in script[:1]:  # has the planner compiled
-            site.driver.plan(step.to, pause_ms=step.pause_ms, policy=step.policy)
+            site.op.plan(step.to, pause_ms=step.pause_ms, policy=step.policy)
         with site.watched(WATCH_S):
             found = _flow(stream, site, script)
             site.flush(timeout_s=PATIENCE_S)
-        found.exact = stream.exact(site.driver.state(timeout_s=PATIENCE_S), filled)
+        found.exact = stream.exact(site.op.state_table(timeout_s=PATIENCE_S), filled)
         found.state_bytes = site.state_bytes()
     found.samples = site.samples()
     return found
@@ -110,10 +111,10 @@ def _site(stream: Stream, where: Deployment, *, restarts: bool) -> Iterator[Site
     operator = stream.operator()
     operator.trace_chunks_max = TRACE_CHUNKS_MAX
 
-    def deploy(nodes: int, folder: str | None, every_s: float) -> Driver:
-        return Driver(
+    def deploy(nodes: int, folder: str | None, every_s: float) -> ElasticOperator:
+        return deploy_local(
             operator, tasks=where.tasks, nodes=nodes, tau=Fraction(repr(where.tau)),
-            forecast=where.forecast, launcher=launcher, checkpoints=folder, checkpoint_s=every_s,
+            forecast=where.forecast, launcher=launcher, checkpoint=folder, checkpoint_s=every_s,
         )  # fmt: skip
 
     size = int(max(where.fill_mb, STATE_MB) * 2**20)
@@ -150,13 +151,13 @@ def migrate(site: Site, step: LiveMigration) -> Row:
         return {
             "began_s": done.began_s, "ended_s": done.ended_s, "seconds": done.seconds,
             "bytes_moved": done.bytes_moved, "rounds": 1, "pause_ms": None,
-            "moved": list(range(site.driver.tasks)),
+            "moved": list(range(site.op.driver.tasks)),
         }  # fmt: skip
     if step.mode != "live":
         raise MeanderError(f"a migration is live or restart, not {step.mode!r}")
-    moving = Rescaling(site.driver, step.step)
+    moving = Rescaling(site.op, step.step)
     report = moving.end(PATIENCE_S)
-    sizes = {int(task): told[2] for task, told in site.driver.metrics()["tasks"].items()}
+    sizes = {int(task): told[2] for task, told in site.op.metrics()["tasks"].items()}
     return {
         "began_s": moving.began_s, "ended_s": moving.ended_s,
         "seconds": moving.ended_s - moving.began_s,

@@ -132,7 +132,7 @@ def _section(name: str, tables: Tables) -> Iterator[str]:
     yield f"*The paper.* {_flat(words['says'])}"
     yield f"*Here.* {_flat(words['reads'])}"
     yield (
-        f'<picture data-figure="{name}"><source media="(prefers-color-scheme: dark)" '
+        f'<picture><source media="(prefers-color-scheme: dark)" '
         f'srcset="figures/{name}-dark.svg"><img alt="{title}" src="figures/{name}-light.svg"></picture>'
     )
     yield _shown(name, tables[name])

@@ -11,7 +11,8 @@ from fractions import Fraction
 
 from meander.operators import WordCount
 from meander.run.flow import Rescaling, Site, Step
-from meander.runtime.driver.driver import Driver
+from meander.runtime.driver.elastic import ElasticOperator
+from meander.runtime.driver.local import deploy_local
 from meander.testing.scale import STATE_BYTES, TAU
 from meander.testing.scale import measure as simulate
 from meander_lab.bench.load import LiveSetting, fill
@@ -41,13 +42,13 @@ def measure(cell: Cell, wanted: Parameters, ground: ExperimentGround) -> list[Ro
 def _really(nodes: int, tasks: int, target: int) -> Row:
     """Do the same rescale with processes, and states of about the same size."""
 
-    def deploy(n: int) -> Driver:
-        return Driver(WordCount(), tasks=tasks, nodes=n, tau=Fraction(TAU))
+    def deploy(n: int) -> ElasticOperator:
+        return deploy_local(WordCount(), tasks=tasks, nodes=n, tau=Fraction(TAU))
 
     with Site(deploy, nodes) as site:
         fill(site, LiveSetting(state_mb=max(tasks * STATE_BYTES / 2**20, 0.001), tasks=tasks,
                              nodes=nodes, to=target))  # fmt: skip
-        moving = Rescaling(site.driver, Step(0.0, target))
+        moving = Rescaling(site.op, Step(0.0, target))
         report = moving.end(PATIENCE_S)
     return {
         "measured_s": moving.ended_s - moving.began_s,

@@ -39,7 +39,7 @@ class WordStream:
             pa.record_batch({"word": words.slice(k * rows, rows)}) for k in range(count)
         ]
         self.seconds = seconds
-        self.fed: list[Any] = []
+        self.fed: list[pa.RecordBatch] = []
         """Every batch that was fed."""
 
     def operator(self) -> Operator[Any]:
@@ -52,7 +52,7 @@ class WordStream:
             self.fed.append(batch)
             yield PacedPiece(k, batch, k * PIECE_S)
 
-    def exact(self, state: Any, filled: int) -> bool:
+    def exact(self, state: pa.Table, filled: int) -> bool:
         """Whether every count is what was fed, and keys that filled the state have 1."""
         words = pa.chunked_array([batch["word"] for batch in self.fed])
         counted = pc.value_counts(words).flatten()
@@ -96,7 +96,7 @@ class PatternStream:
             if batch.num_rows:
                 yield PacedPiece(offset, batch, at)
 
-    def exact(self, state: Any, filled: int) -> bool:
+    def exact(self, state: pa.Table, filled: int) -> bool:
         """Whether the counts add up to what is in the window, and none is negative."""
         counts = state["count"].to_numpy()
         return int(counts.sum()) == self.rows and bool((counts >= 0).all())
@@ -106,14 +106,14 @@ FREQUENT_SHARE = 50
 """A pattern is frequent if more than one in so many tweets of the window has it."""
 
 
-def sample(ground: ExperimentGround, tweets: int) -> Any:
+def sample(ground: ExperimentGround, tweets: int) -> pa.Array:
     """Give the first texts of the test."""
     begin, end = ground.test_us
     _, texts = ground.texts(begin, end)
     return texts.slice(0, tweets)
 
 
-def _around(texts: Any, start: int, count: int) -> Any:
+def _around(texts: pa.Array, start: int, count: int) -> pa.Array:
     """Take some texts, going round at the end."""
     return texts.take(pa.array((np.arange(start, start + count)) % len(texts)))
 

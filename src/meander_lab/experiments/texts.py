@@ -7,7 +7,7 @@ process: a few hundred thousand tweets take seconds, and experiments need nothin
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,9 @@ from meander.operators import tokenise
 from meander.operators.hashing import Hashes, hash_columns
 from meander.operators.patterns.rules import PatternRules
 from meander.operators.patterns.texts import generate
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ENTRY_BYTES = 16
 """What an entry of a state table weighs beside its key: a counter and a hash."""
@@ -43,7 +46,7 @@ class Units:
         return Units(self.us[a:b], self.hashes[a:b], self.bytes[a:b])
 
 
-def word_units(us: Longs, texts: Any) -> Units:
+def word_units(us: Longs, texts: pa.Array) -> Units:
     """Cut texts into words.
 
     >>> import pyarrow as pa
@@ -55,7 +58,7 @@ def word_units(us: Longs, texts: Any) -> Units:
     return _units(us[found.rows], found.words)
 
 
-def pattern_units(us: Longs, texts: Any, rules: PatternRules) -> Units:
+def pattern_units(us: Longs, texts: pa.Array, rules: PatternRules) -> Units:
     """Cut texts into patterns.
 
     >>> import pyarrow as pa
@@ -72,6 +75,6 @@ def pattern_units(us: Longs, texts: Any, rules: PatternRules) -> Units:
     )
 
 
-def _units(us: Longs, keys: Any) -> Units:
+def _units(us: Longs, keys: pa.Array) -> Units:
     weight = pc.binary_length(keys).to_numpy().astype(np.int64) + ENTRY_BYTES
     return Units(us, hash_columns([keys]), weight)

@@ -6,8 +6,6 @@ for a word that no pattern holds. So sorting words is sorting integers.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
 
@@ -17,7 +15,7 @@ from meander.operators.kernels.memory import copy_bytes, store_u8
 @njit(cache=True, nogil=True)
 def choose(
     rows: np.ndarray, ranks: np.ndarray, words_max: int, kept: np.ndarray, ends: np.ndarray
-) -> Any:
+) -> int:
     """Give each text's words: distinct, ascending, at most `words_max` of them.
 
     Args:
@@ -56,7 +54,7 @@ def choose(
 @njit(cache=True, nogil=True)
 def measure(
     kept: np.ndarray, ends: np.ndarray, lengths: np.ndarray, choices: np.ndarray, size_max: int
-) -> Any:
+) -> tuple[int, int]:
     """Count the patterns of all texts, and their bytes; `choices[n, k]` is n over k."""
     patterns, size = 0, 0
     for text in range(len(ends) - 1):

@@ -47,7 +47,7 @@ def fold_ints(
     values: np.ndarray,
     validity: int,
     bit: int,
-) -> Any:
+) -> int:
     """Fold int64 values by SUM, MIN, MAX or LAST; give the row of an overflow, or -1."""
     for g in range(len(metas)):
         cells = _cells(metas[g], cell)

@@ -8,8 +8,6 @@ up, and then where the next piece of row r goes (encoding) or comes from (decodi
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
 
@@ -94,7 +92,7 @@ def read_words(source: int, cursors: np.ndarray, values: np.ndarray, valid: np.n
 
 
 @njit(cache=True, nogil=True)
-def read_lengths(source: int, cursors: np.ndarray, ends: np.ndarray, valid: np.ndarray) -> Any:
+def read_lengths(source: int, cursors: np.ndarray, ends: np.ndarray, valid: np.ndarray) -> int:
     """Read the lengths of a column of strings into `ends`, added up; give their sum."""
     total = 0
     for r in range(len(cursors)):

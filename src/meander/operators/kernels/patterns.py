@@ -1,12 +1,11 @@
 """The Detector's inner loops: fold changes into two counters per pattern, and see who crossed.
 
 An entry of a pattern's table has two cells: how often it came (COUNT) and how many of its immediate
-super-patterns are frequent (SUPERS). See `table.py` for the memory, `operators/patterns.py` for why.
+super-patterns are frequent (SUPERS). See `table.py` for the memory,
+`operators/patterns/detector.py` for why.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from numba import njit
@@ -111,7 +110,7 @@ def measure(
     reported: np.ndarray,
     news: np.ndarray,
     fed: np.ndarray,
-) -> Any:
+) -> tuple[int, int]:
     """Count what `tell` will write: up to each group the rows, and all bytes, of both kinds."""
     news_size, fed_size = 0, 0
     for g in range(len(metas)):
@@ -131,7 +130,7 @@ def measure(
 
 
 @njit(cache=True, nogil=True)
-def _words(key: int, length: int) -> Any:
+def _words(key: int, length: int) -> int:
     words = 1
     for i in range(length):
         if load_u8(key + i) == SPACE:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
 
@@ -32,7 +30,7 @@ def group(tasks: np.ndarray, ends: np.ndarray, order: np.ndarray) -> None:
 
 
 @njit(cache=True, nogil=True)
-def bad_offsets(offsets: int, wide: bool, size: int, validity: int, bit: int, length: int) -> Any:
+def bad_offsets(offsets: int, wide: bool, size: int, validity: int, bit: int, length: int) -> int:
     """Find the first row whose offsets run backwards or leave the data; -1 if there is none."""
     for row in range(length):
         if validity != 0 and not bit_at(validity, bit + row):

@@ -18,8 +18,6 @@ their slots point to: whoever is in the home slot, which is mostly the right one
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
 
@@ -112,7 +110,7 @@ def locate(
     bit: int,
     identities: np.ndarray,
     where: np.ndarray,
-) -> Any:
+) -> int:
     """Fill `where[row:]` with entry numbers.
 
     Stops at the first row whose new key finds no room; the caller grows that row's table and

@@ -18,7 +18,7 @@ CODE_POINTS = 0x110000
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _decode(at: int, end: int) -> Any:
+def _decode(at: int, end: int) -> tuple[Any, int]:
     """Read a code point of several bytes: the point and its size; point 0 if it is cut off."""
     lead = np.int64(load_u8(at))
     size = 2 if lead < 0xE0 else (3 if lead < 0xF0 else 4)
@@ -31,7 +31,7 @@ def _decode(at: int, end: int) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _encode(at: int, point: int) -> Any:
+def _encode(at: int, point: int) -> int:
     """Write a code point of 128 or more; give its size."""
     if point < 0x800:
         store_u8(at, np.uint8(0xC0 | (point >> 6)))
@@ -62,7 +62,7 @@ def words(
     out: int,
     ends: np.ndarray,
     rows: np.ndarray,
-) -> Any:
+) -> int:
     """Write the words to `out`, where each ends to `ends[1:]`, and its text's row to `rows`.
 
     Returns:

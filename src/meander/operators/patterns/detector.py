@@ -6,7 +6,7 @@
 
 A pattern is *frequent* if it came more than `threshold` times in the window. It is *reported* if it is
 frequent and no super-pattern is: "storm" is not, when "apache storm" is. The Detector is keyed by
-pattern, and a pattern and its super-patterns live in different tasks, so they have to be told:
+pattern, and a pattern and its super-patterns live in different tasks, so rows are fed:
 
     state of a pattern      count    how often it is in the window
                             supers   how many of its immediate super-patterns (by one word) are frequent
@@ -14,7 +14,7 @@ pattern, and a pattern and its super-patterns live in different tasks, so they h
     after each batch        if p crossed the threshold, feed (q, 0, ±1) for each q = p without one word
                             if "frequent and supers = 0" changed, emit (p, reported, count)
 
-Why that is right once the loop is empty ("at quiescence"). Each crossing is told exactly once, in
+Why that is right once the loop is empty ("at quiescence"). Each crossing is fed exactly once, in
 order, so q's `supers` is the number of its immediate super-patterns that are frequent. A frequent
 super-pattern of any size implies an immediate one: whatever lies between the two comes at least as
 often. Counters only add up, so the order in which rows of different feeders arrive does not matter.
@@ -28,9 +28,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from meander.errors import InputError, StateError
@@ -91,7 +91,7 @@ class FrequentPatterns(Operator[PatternTable]):
         """Begin with no pattern."""
         return PatternTable(self.threshold)
 
-    def process(self, state: PatternTable, batch: Any, context: Context) -> None:
+    def process(self, state: PatternTable, batch: pa.RecordBatch, context: Context) -> None:
         """Count, and tell of what changed."""
         self.process_groups([state], np.array([0, batch.num_rows]), batch, [context])
 
@@ -99,7 +99,7 @@ class FrequentPatterns(Operator[PatternTable]):
         self,
         states: Sequence[PatternTable],
         bounds: Ints,
-        batch: Any,
+        batch: pa.RecordBatch,
         contexts: Sequence[Context],
         hashes: Hashes | None = None,
     ) -> None:
@@ -136,7 +136,7 @@ class FrequentPatterns(Operator[PatternTable]):
         where: Where,
         counts: Ints,
         supers: Ints,
-    ) -> tuple[list[Any], list[Any]]:
+    ) -> tuple[list[pa.RecordBatch | None], list[pa.RecordBatch | None]]:
         """Fold the rows; give what each group emits and feeds, None for nothing."""
         rows, groups = len(where), len(states)
         touched, before = np.empty(rows, dtype=np.int64), np.empty((rows, 2), dtype=np.int64)
@@ -152,11 +152,11 @@ class FrequentPatterns(Operator[PatternTable]):
             state.grow(*grown)
         return told
 
-    def dump(self, state: PatternTable) -> list[Any]:
+    def dump(self, state: PatternTable) -> list[pa.RecordBatch]:
         """Write the patterns whose counters are not both zero."""
         return self._marked(state.dump())
 
-    def load(self, batches: Sequence[Any], context: Context) -> PatternTable:
+    def load(self, batches: Sequence[pa.RecordBatch], context: Context) -> PatternTable:
         """Check every row and make the table again."""
         self._check_mark(batches)
         return load(self.threshold, batches, (context.task, context.tasks))
@@ -173,22 +173,22 @@ class FrequentPatterns(Operator[PatternTable]):
         """End a version of the table."""
         return state.table.seal()
 
-    def changes(self, state: PatternTable, since: int) -> list[Any]:
+    def changes(self, state: PatternTable, since: int) -> list[pa.RecordBatch]:
         """Write what was touched after a sealed version."""
         return self._marked(state.changes(since))
 
     def apply_changes(
-        self, state: PatternTable, batches: Sequence[Any], context: Context
+        self, state: PatternTable, batches: Sequence[pa.RecordBatch], context: Context
     ) -> PatternTable:
         """Put changed patterns in the place of the old ones."""
         self._check_mark(batches)
         return state.apply(batches)
 
-    def _marked(self, batches: list[Any]) -> list[Any]:
+    def _marked(self, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         mark = {THRESHOLD: b"%d" % self.threshold}
         return [b.replace_schema_metadata({**(b.schema.metadata or {}), **mark}) for b in batches]
 
-    def _check_mark(self, batches: Sequence[Any]) -> None:
+    def _check_mark(self, batches: Sequence[pa.RecordBatch]) -> None:
         """Refuse a state of another threshold: its patterns were told of other crossings."""
         mine = b"%d" % self.threshold
         for batch in batches:
@@ -200,7 +200,7 @@ class FrequentPatterns(Operator[PatternTable]):
                 )
 
 
-def _numbers(batch: Any, name: str) -> Ints:
+def _numbers(batch: pa.RecordBatch, name: str) -> Ints:
     """Take a column of changes.
 
     Raises:
@@ -215,8 +215,12 @@ def _numbers(batch: Any, name: str) -> Ints:
 
 
 def _told(
-    metas: Ints, ends: Ints, touched: Ints, crossed: Any, reported: Any
-) -> tuple[list[Any], list[Any]]:
+    metas: Ints,
+    ends: Ints,
+    touched: Ints,
+    crossed: npt.NDArray[np.int8],
+    reported: npt.NDArray[np.int8],
+) -> tuple[list[pa.RecordBatch | None], list[pa.RecordBatch | None]]:
     """Write what is reported from now on or no longer, and what sub-patterns must know."""
     groups = len(metas)
     news, fed = np.zeros(groups + 1, dtype=np.int64), np.zeros(groups + 1, dtype=np.int64)
@@ -239,11 +243,11 @@ def _told(
     return _parts(emitted, news), _parts(back, fed)
 
 
-def _strings(ends: Any, letters: Any) -> Any:
+def _strings(ends: npt.NDArray[np.int32], letters: npt.NDArray[np.uint8]) -> pa.Array:
     parts = [None, pa.py_buffer(ends), pa.py_buffer(letters)]
     return pa.Array.from_buffers(pa.string(), len(ends) - 1, parts)
 
 
-def _parts(batch: Any, bounds: Ints) -> list[Any]:
+def _parts(batch: pa.RecordBatch, bounds: Ints) -> list[pa.RecordBatch | None]:
     """Cut a batch by group; None where a group has no row."""
     return [batch.slice(lb, ub - lb) if lb < ub else None for lb, ub in pairwise(bounds.tolist())]

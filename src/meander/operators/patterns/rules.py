@@ -1,7 +1,7 @@
 """Which patterns a text has: their size, the words that count, the words that do not.
 
-Spark's expressions (`spark/patterns.py`) and the runtime's kernels (`operators/pattern_texts.py`)
-read the same rules and give the same patterns.
+Spark's expressions (`spark/pipeline/patterns.py`) and the kernels (`texts`) read the same rules
+and give the same patterns.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ gives everything and says so in the schema (WHOLE); `apply_changes` then begins 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +53,7 @@ class PatternLayout(Layout):
         self.state_schema = pa.schema([("pattern", pa.large_string()), *named])
         self.result_schema = pa.schema(list(RESULT)[:3])
 
-    def results(self, words: Ints) -> list[Any]:
+    def results(self, words: Ints) -> list[pa.Array]:
         """Give the counters as they are."""
         return [pa.array(numbers) for numbers in words]
 
@@ -115,14 +114,14 @@ class PatternTable:
 
     # ------------------------------------------------------------------ reading
 
-    def result(self, rows: npt.NDArray[Any] | None = None) -> Any:
+    def result(self, rows: npt.NDArray[np.int32] | None = None) -> pa.RecordBatch:
         """Give patterns with both counters, and whether they are reported."""
         batch = self.table.result(self._living() if rows is None else rows)
         often = pc.greater(batch.column("count"), self.threshold)
         reported = pc.and_(often, pc.equal(batch.column("supers"), 0))
         return pa.record_batch([*batch.columns, reported], schema=RESULT)
 
-    def report(self) -> Any:
+    def report(self) -> pa.RecordBatch:
         """Give the patterns that are frequent and have no frequent super-pattern."""
         count, above = self.table.values[:, : len(self.table)]
         rows = np.flatnonzero((count > self.threshold) & (above == 0))
@@ -130,7 +129,7 @@ class PatternTable:
 
     # ------------------------------------------------------------------ moving
 
-    def dump(self) -> list[Any]:
+    def dump(self) -> list[pa.RecordBatch]:
         """Write the living."""
         if self.live == len(self.table):
             return self.table.dump()
@@ -138,14 +137,14 @@ class PatternTable:
         parts = pa.Table.from_batches(self.table.dump(), LAYOUT.state_schema).take(rows)
         return [b for b in parts.combine_chunks().to_batches() if b.num_rows]
 
-    def changes(self, since: int) -> list[Any]:
+    def changes(self, since: int) -> list[pa.RecordBatch]:
         """Write what was touched after a sealed version, the dead with zeros; or all, and say so."""
         if since >= self.remade:
             return self.table.changes(since)
         batches = self.dump() or [pa.RecordBatch.from_pylist([], schema=LAYOUT.state_schema)]
         return [batch.replace_schema_metadata({WHOLE: b"1"}) for batch in batches]
 
-    def apply(self, batches: Sequence[Any]) -> PatternTable:
+    def apply(self, batches: Sequence[pa.RecordBatch]) -> PatternTable:
         """Bring an older copy up to date with `changes`; it may be another table that is given."""
         if batches and WHOLE in (batches[0].schema.metadata or {}):
             return PatternTable(self.threshold, dumps.load(LAYOUT, batches))
@@ -154,7 +153,7 @@ class PatternTable:
         return PatternTable(self.threshold, self.table)
 
 
-def load(threshold: int, batches: Sequence[Any], task: tuple[int, int]) -> PatternTable:
+def load(threshold: int, batches: Sequence[pa.RecordBatch], task: tuple[int, int]) -> PatternTable:
     """Make the table that `dump` wrote.
 
     Raises:

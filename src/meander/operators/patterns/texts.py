@@ -4,8 +4,8 @@ A pattern is a set of 1 … `size_max` distinct words of one text, written in as
 their bytes) with one space between them. Words are those of `tokenise`; the rules say which count.
 
 Growth. c words have c + c(c-1)/2 + … patterns, so of a text with more than `words_max` words that
-count only the first ones are taken, in ascending order (as in `spark/patterns.py`); `cut` says how
-many texts that was. All sub-patterns of a pattern are patterns of the same text, cut or not, so a
+count only the first ones are taken, in ascending order (as in `spark/pipeline/patterns.py`); `cut` has
+the number of such texts. All sub-patterns of a pattern are patterns of the same text, cut or not, so a
 pattern never comes more often than any of its sub-patterns.
 
 >>> found = generate(pa.array(["Storm, Apache Storm!"]), PatternRules(size_max=2))
@@ -16,7 +16,7 @@ pattern never comes more often than any of its sub-patterns.
 from __future__ import annotations
 
 from math import comb
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +39,7 @@ SCHEMA = pa.schema({"pattern": pa.string(), "count": pa.int32(), "supers": pa.in
 class Patterns(NamedTuple):
     """The patterns of some texts, text by text."""
 
-    patterns: Any
+    patterns: pa.Array
     """A string array."""
     rows: npt.NDArray[np.int32]
     """For each pattern the row of its text."""
@@ -48,7 +48,7 @@ class Patterns(NamedTuple):
     cut: int
     """How many texts had more words than are taken."""
 
-    def changes(self, count: int) -> Any:
+    def changes(self, count: int) -> pa.RecordBatch:
         """Make rows for the Detector: every pattern comes `count` times more (-1: once less).
 
         >>> generate(pa.array(["apache"]), PatternRules()).changes(-1).to_pylist()
@@ -60,7 +60,7 @@ class Patterns(NamedTuple):
         return pa.record_batch([self.patterns, pa.array(counts), pa.array(zeros)], schema=SCHEMA)
 
 
-def generate(texts: Any, rules: PatternRules) -> Patterns:
+def generate(texts: pa.Array | pa.ChunkedArray, rules: PatternRules) -> Patterns:
     """Give all patterns of a column of texts.
 
     Raises:
@@ -91,7 +91,7 @@ def generate(texts: Any, rules: PatternRules) -> Patterns:
     return Patterns(patterns, rows, len(found.words), int(cut))
 
 
-def _ranked(distinct: Any, rules: PatternRules) -> tuple[Any, npt.NDArray[np.int32]]:
+def _ranked(distinct: pa.Array, rules: PatternRules) -> tuple[pa.Array, npt.NDArray[np.int32]]:
     """Give the words that count in ascending order, and each word's rank there or -1."""
     wanted = np.fromiter(map(rules.takes, distinct.to_pylist()), dtype=bool, count=len(distinct))
     order = np.asarray(pc.sort_indices(distinct))  # by their bytes, as Spark sorts

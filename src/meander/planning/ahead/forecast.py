@@ -22,7 +22,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from meander import __version__
 from meander.errors import InputError, TooLargeError
 from meander.model import Ints, Workload, exact_tau
 from meander.planning.ahead.cvi import CandidateRound, Effort, carry, grow
@@ -41,6 +40,7 @@ from meander.planning.ahead.prices import fit_prices
 from meander.planning.ahead.space import Space
 from meander.planning.exact.partitions import STATES_MAX, Ends, Family, PartitionSet
 from meander.planning.kernels.types import Floats
+from meander.version import __version__
 
 FORMAT = "meander.forecast/1"
 CARRIED_MAX = 1200

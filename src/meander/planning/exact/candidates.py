@@ -1,4 +1,4 @@
-"""Generate partitions that a cheap sequence of migrations might use. See `planning.oms`.
+"""Generate partitions that a cheap sequence of migrations might use. See `oms`.
 
 A layer is a set of partitions (`Cuts`, boundaries from 0 to m) for one step. `improve` walks
 through the layers for the cheapest path, adds partitions around it, and repeats.

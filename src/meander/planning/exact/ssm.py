@@ -9,7 +9,7 @@ Method. `kernels.sweep` computes the best gain of every prefix in one O(m) sweep
 use it, tried in this order; each is exact, and all give the same plan:
 
   1. Without counting intervals. If the best plan of all has at most n′, it is the answer: O(m).
-  2. With a price λ on every interval, such that n′ intervals are best (`planning.lagrange`): some
+  2. With a price λ on every interval, such that n′ intervals are best (`lagrange`): some
      twenty sweeps, whatever n′ is. The answer counts only where it attains its own upper bound.
   3. In n′ layers, layer k for at most k intervals (`kernels.layers`): O(m·n′), in practice
      O(τ·m·n′), since layer k only looks at boundaries that can be the k-th.
@@ -18,7 +18,7 @@ The paper's SSM takes O(m²·n′). Memory is O(m) for 1 and 2; 3 keeps at most 
 
 Tie-break. Of all optimal plans the one whose boundaries, read from the right, are smallest: the
 last interval is as long as possible, then the one before it, and so on. Who gets which interval
-is then settled by `planning.match`.
+is then settled by `match`.
 
 Deviations from the paper: at most n′ non-empty intervals (an idle node is legal), so that its
 Lemma 4.4 holds; the printed Figure 7 is not used at all; see the errata.

@@ -1,4 +1,4 @@
-"""The unlayered pass with a price λ on every interval. See `planning.lagrange`."""
+"""The unlayered pass with a price λ on every interval. See `exact.lagrange`."""
 
 from __future__ import annotations
 

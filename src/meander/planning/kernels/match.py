@@ -1,4 +1,4 @@
-"""The best matching of two partitions of a line, in O(n + n′). See `planning.match`."""
+"""The best matching of two partitions of a line, in O(n + n′). See `exact.match`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The front of cost against the cap, by divide and conquer. See `planning.pareto`."""
+"""The front of cost against the cap, by divide and conquer. See `exact.pareto`."""
 
 from __future__ import annotations
 

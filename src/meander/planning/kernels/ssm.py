@@ -1,4 +1,4 @@
-"""The exact planner on arrays: choose between the passes, then match. See `planning.ssm`."""
+"""The exact planner on arrays: choose between the passes, then match. See `exact.ssm`."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Feeder(Client):
         )
 
     def _joined(self, body: Welcome) -> None:
-        self.incarnation = body.incarnation
+        self.turn.incarnation = body.incarnation
         self.outbox = Outbox(self.me, body.incarnation)
         self.offset = body.offset
 
@@ -110,7 +110,7 @@ class Feeder(Client):
         if self.table is None:
             return
         for ack in body.acks:
-            self.outbox.acknowledge(ack, self._now, self.table.term(ack.task))
+            self.outbox.acknowledge(ack, self.turn.now, self.table.term(ack.task))
         self._flush(ack.task for ack in body.acks)
         self._leave_if_done()
 
@@ -120,7 +120,7 @@ class Feeder(Client):
 
     def _every_tick(self) -> None:
         if self.outbox.active and self.leased:
-            probes = self.outbox.late(self._now, self.settings.retry_s)
+            probes = self.outbox.late(self.turn.now, self.settings.retry_s)
             self._flush(list(self.outbox.active))
             self._dispatch(probes)
         self._leave_if_done()
@@ -135,7 +135,7 @@ class Feeder(Client):
         chunks: list[Chunk] = []
         for task in tasks:
             if task in self.outbox.lanes:
-                chunks += self.outbox.due(task, self.settings.window_chunks, self._now)
+                chunks += self.outbox.due(task, self.settings.window_chunks, self.turn.now)
         self._dispatch(chunks)
 
     def _dispatch(self, chunks: Iterable[Chunk]) -> None:
@@ -145,18 +145,18 @@ class Feeder(Client):
         for chunk in chunks:
             gathered[self.table.owner(chunk.task)].append(chunk)
         for node, found in gathered.items():
-            self._send(node, Chunks(tuple(found)))
+            self.turn.send(node, Chunks(tuple(found)))
 
     def _beat_body(self) -> Beat:
         safe = self.outbox.safe_offset(self.offset)
-        return Beat(self._now, offset=safe, missing=self.behind)
+        return Beat(self.turn.now, offset=safe, missing=self.behind)
 
     def _leave_if_done(self) -> None:
-        if self.done and self._now >= self._bye_at:
-            self._bye_at = self._now + self.settings.retry_s
-            self._send(MASTER, Bye(self.offset))
+        if self.done and self.turn.now >= self._bye_at:
+            self._bye_at = self.turn.now + self.settings.retry_s
+            self.turn.send(MASTER, Bye(self.offset))
 
     def _on_dismiss(self, env: Envelope, body: Dismiss) -> None:
         if env.sender == MASTER and self.done:
             why = "the source is at its end and everything is durable"
-            self._exit(Ending.FINISHED, why)
+            self.turn.exit(Ending.FINISHED, why)

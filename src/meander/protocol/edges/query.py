@@ -6,7 +6,7 @@ answered, more and more rarely: rows may be many, and whoever is slow is not hel
 twice. Every order is idempotent at its task. A batch is done when it is applied *and durable* at every
 task. Where rows were lost before they were applied, the batch has failed and is written again with new
 attempts; tasks that have it skip it. A batch with fewer or more rows than such a task took in, and one
-from before a batch that a task has, is told of: whoever wrote it must know.
+from before a batch that a task has, is reported: whoever wrote it must know.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from meander.protocol.messages import (
     CommitTask,
     Committed,
     Envelope,
+    News,
     PeerId,
     Seal,
     Stage,
@@ -75,7 +76,7 @@ class Query(Client):
         """Query → commit orders that are not durable at their task."""
 
     def _joined(self, body: Welcome) -> None:
-        self.incarnation = body.incarnation
+        self.turn.incarnation = body.incarnation
 
     # ------------------------------------------------------------------ writing
 
@@ -113,13 +114,15 @@ class Query(Client):
         for query, batch, partition, attempt, task, last in body.outdated:
             if self.unheld.pop((query, batch, partition, attempt), None) is not None:
                 about = {"query": query, "batch": batch, "partition": partition}
-                self._tell("outdated", **about, attempt=attempt, task=task, last=last)
+                self.turn.tell(News.OUTDATED, **about, attempt=attempt, task=task, last=last)
 
     def _written(self, key: StageKey) -> None:
         if not self.unheld[key].items:
             del self.unheld[key]
             query, batch, partition, attempt = key
-            self._tell("written", query=query, batch=batch, partition=partition, attempt=attempt)
+            self.turn.tell(
+                News.WRITTEN, query=query, batch=batch, partition=partition, attempt=attempt
+            )
 
     def drop_attempt(self, batch: int, partition: int, attempt: int, query: str = "") -> None:
         """Give an attempt up: its writer was killed or lost the race."""
@@ -141,7 +144,7 @@ class Query(Client):
                 item = query, event.batch, partition, attempt, task
                 found[self.table.owner(task)].append(item)
         for node, items in found.items():
-            self._send(node, Unstage(tuple(items)))
+            self.turn.send(node, Unstage(tuple(items)))
 
     # ------------------------------------------------------------------ committing
 
@@ -183,11 +186,11 @@ class Query(Client):
         items = self.orders[body.query].items
         for outcome in body.outcomes:
             if outcome.missing and outcome.task in items:
-                self._end(body.query, "failed", task=outcome.task)
+                self._end(body.query, News.FAILED, task=outcome.task)
                 return
             if outcome.had >= 0 and outcome.task in items:
                 rows = sum(winner.tally for winner in items[outcome.task].winners)
-                self._end(body.query, "differs", task=outcome.task, had=outcome.had, rows=rows)
+                self._end(body.query, News.DIFFERS, task=outcome.task, had=outcome.had, rows=rows)
                 return
             if outcome.durable:
                 items.pop(outcome.task, None)
@@ -195,11 +198,11 @@ class Query(Client):
 
     def _committed(self, query: str) -> None:
         if not self.orders[query].items:
-            self._end(query, "committed")
+            self._end(query, News.COMMITTED)
 
-    def _end(self, query: str, what: str, **facts: int) -> None:
+    def _end(self, query: str, what: News, **facts: int) -> None:
         del self.orders[query]
-        self._tell(what, query=query, batch=self.sealed.pop(query), **facts)
+        self.turn.tell(what, query=query, batch=self.sealed.pop(query), **facts)
 
     # ------------------------------------------------------------------ sending
 
@@ -208,7 +211,7 @@ class Query(Client):
             waiting
             for found in (self.unheld, self.orders)
             for waiting in found.values()
-            if self._now >= waiting.retry_at
+            if self.turn.now >= waiting.retry_at
         ]
         if due:
             self._send_out(due)
@@ -221,11 +224,11 @@ class Query(Client):
         commits: defaultdict[NodeId, list[CommitTask]] = defaultdict(list)
         for waiting in due:
             wait_s = self.settings.retry_s * 2 ** min(waiting.sent, RETRIES_DOUBLED)
-            waiting.retry_at, waiting.sent = self._now + wait_s, waiting.sent + 1
+            waiting.retry_at, waiting.sent = self.turn.now + wait_s, waiting.sent + 1
             for item in waiting.items.values():
                 where = stages if isinstance(item, Staged) else commits
                 where[self.table.owner(item.task)].append(item)
         for node, found in stages.items():
-            self._send(node, Stage(tuple(found), self.me))
+            self.turn.send(node, Stage(tuple(found), self.me))
         for node, orders in commits.items():
-            self._send(node, Commit(tuple(orders), self.me))
+            self.turn.send(node, Commit(tuple(orders), self.me))

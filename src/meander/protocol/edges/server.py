@@ -1,6 +1,6 @@
 """A state server: holds the states of departing tasks for whoever fetches them. One per host.
 
-It keeps a state until it is told that it was installed (`Drop`), in memory up to a limit, beyond it
+It keeps a state until it receives that it was installed (`Drop`), in memory up to a limit, beyond it
 in a `Spill` if it has one; what fits nowhere is refused, and put again later. It knows nothing of
 owners: a state is named by task and tenure, so several versions of one task can be here at once,
 and a `Drop` for an older destination never frees what was put for a newer one.
@@ -94,7 +94,7 @@ class StateServer(Client):
         """What was here and is not any more, though a chain may name it: who is to put it again."""
 
     def _joined(self, body: Welcome) -> None:
-        self.incarnation = body.incarnation
+        self.turn.incarnation = body.incarnation
 
     def _check_put(self, body: Put) -> str | None:
         if body.task < 0 or not body.tenure < body.target:
@@ -107,12 +107,12 @@ class StateServer(Client):
         key = body.task, body.tenure
         old = self.held.get(key)
         if old is not None and old.target >= body.target:
-            self._send(env.sender, PutDone(*key, body.target, held=True))
+            self.turn.send(env.sender, PutDone(*key, body.target, held=True))
             return
         if body.blob is not None:
             self._supersede(body.task, body.tenure)
         held = self._take(env.sender, body, old)
-        self._send(env.sender, PutDone(*key, body.target, held))
+        self.turn.send(env.sender, PutDone(*key, body.target, held))
         wisher = self._wishes.pop(key, None) if held else None
         if wisher is not None:
             self._give(wisher, key, 0)
@@ -153,7 +153,7 @@ class StateServer(Client):
         """Say that a state is not here; again with every wish for it, since words may be lost."""
         missing = self._forgone.get(key)
         if missing is not None:
-            self._send(missing.source, PutDone(*key, missing.target, held=False))
+            self.turn.send(missing.source, PutDone(*key, missing.target, held=False))
 
     def _supersede(self, task: TaskId, tenure: Epoch) -> None:
         """Free older states of a task: a later owner has installed it since.
@@ -180,9 +180,9 @@ class StateServer(Client):
         if held is None:
             if len(self._wishes) < WISHES_MAX or key in self._wishes:
                 self._wishes[key] = peer  # others will have to ask again
-            self._send(peer, Part(*key, 0, NOT_YET, b"", 0))
+            self.turn.send(peer, Part(*key, 0, NOT_YET, b"", 0))
         elif held.blob is None:
-            self._send(peer, Part(*key, 0, NEVER, b"", 0))
+            self.turn.send(peer, Part(*key, 0, NEVER, b"", 0))
         else:
             data = self._read(held.blob, offset)
             if data is None:
@@ -190,7 +190,7 @@ class StateServer(Client):
                 self._forgo(key)
                 self._give(peer, key, 0)
             else:
-                self._send(peer, Part(*key, offset, len(held.blob), data, held.checksum))
+                self.turn.send(peer, Part(*key, offset, len(held.blob), data, held.checksum))
 
     def _read(self, blob: bytes | SpillSlot, offset: int) -> bytes | None:
         size = self.settings.part_bytes

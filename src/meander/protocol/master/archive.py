@@ -11,7 +11,7 @@ Rules of the file
   3. A file is let go only when neither the last manifests nor the next one name it, and nobody
      restores from it. What crashed writers left without a word is swept: files of past generations
      after the first manifest of this one, those of a lost node after its loss.
-  4. What the store could not do is tried again, less and less often, and told to people meanwhile. That
+  4. What the store could not do is tried again, less and less often, and reported meanwhile. That
      the manifest could not be read never means that there is none.
 """
 
@@ -19,11 +19,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from meander.errors import InputError
 from meander.model import Epoch, TaskId
 from meander.protocol.backoff import Backoff
+from meander.protocol.master.books import Books
 from meander.protocol.master.ledger import Kept
 from meander.protocol.master.manifest import CLAIM_KEY, MANIFEST_KEY, Manifest
 from meander.protocol.messages import (
@@ -34,6 +35,7 @@ from meander.protocol.messages import (
     Envelope,
     Load,
     Loaded,
+    News,
     PeerId,
     RecordNote,
     Store,
@@ -41,9 +43,6 @@ from meander.protocol.messages import (
     Sweep,
 )
 from meander.protocol.records import file_of
-
-if TYPE_CHECKING:
-    from meander.protocol.master.master import Master
 
 MANIFESTS_KEPT = 2
 """The newest, and the one before it: whoever reads it just now shall find its files."""
@@ -54,15 +53,15 @@ ADVICE = "Until it works, nothing becomes durable and nothing is lost: make room
 class Archive:
     """Part of the master."""
 
-    def __init__(self, master: Master, about: Mapping[str, Any], lineage: str = "") -> None:
-        self.master = master
+    def __init__(self, books: Books, about: Mapping[str, Any], lineage: str = "") -> None:
+        self.books, self.turn = books, books.turn
         self.about = dict(about)
         """What the manifest says of the operator."""
         self.lineage = lineage
         """That of the checkpoint; until the manifest is read, and if there is none, our own."""
         self.troubles: dict[PeerId, str] = {}
         """What the store could not do when it was last asked, by who asked: nodes, or the master."""
-        self._again = Backoff(master.settings.retry_s)
+        self._again = Backoff(books.turn.settings.retry_s)
         self.claimed = False
         """Whether the store has granted this generation: then the manifest is being read."""
         self.unsaved = False
@@ -88,13 +87,13 @@ class Archive:
 
     def begin(self) -> None:
         """Make sure that no earlier master can write any more; then ask for what it has left."""
-        if self._writing or not self._again.due(self.master._now):
+        if self._writing or not self._again.due(self.turn.now):
             return
         self._writing = True
         if self.claimed:  # what the manifest says now is final
             self._do(Load(MANIFEST_KEY))
         else:
-            generation = self.master.epoch.generation
+            generation = self.turn.epoch.generation
             self._do(Store(CLAIM_KEY, str(generation).encode(), fence=generation))
 
     def loaded(self, event: Loaded) -> bool:
@@ -119,7 +118,7 @@ class Archive:
         """
         if data is None and fault:
             raise InputError(fault)
-        ledger, found = self.master.ledger, dict[TaskId, Kept]()
+        ledger, found = self.books.ledger, dict[TaskId, Kept]()
         if data is not None:
             manifest = Manifest.load(data)
             if manifest.tasks != ledger.tasks:
@@ -129,22 +128,24 @@ class Archive:
                     f"tasks={manifest.tasks}"
                 )
             found, self.lineage = manifest.records, manifest.lineage or self.lineage
-            self.master.offsets = dict(manifest.offsets)
+            self.books.offsets.clear()
+            self.books.offsets.update(manifest.offsets)
         ledger.record, ledger.durable = dict(found), found
         self._files = set(_files(found))
         self._named.append(frozenset(self._files))
-        self._sweeps.append(Sweep(LOG, (), f"{LOG}{self.master.epoch.generation}/"))
+        self._sweeps.append(Sweep(LOG, (), f"{LOG}{self.turn.epoch.generation}/"))
         self.unsaved = True  # the first manifest of this generation hides all that come too late
 
     # ------------------------------------------------------------------ records
 
-    def checkpointed(self, env: Envelope, body: Checkpointed) -> None:
-        """Take in what a node has stored."""
-        master, again = self.master, list[tuple[TaskId, Epoch, int]]()
+    def checkpointed(self, env: Envelope, body: Checkpointed) -> list[TaskId]:
+        """Take in what a node has stored; name the tasks that must be installed there, then."""
+        ledger, again = self.books.ledger, list[tuple[TaskId, Epoch, int]]()
+        installed = list[TaskId]()
         for item in body.items:
-            if not master._counts(env, item):
+            if not ledger.counts(env.sender, env.incarnation, item):
                 continue
-            known = master.ledger.record.get(item.task)
+            known = ledger.record.get(item.task)
             if known is not None and (item.tenure, item.number) <= known[:2]:
                 if not self._pending(item):
                     again.append((item.task, item.tenure, item.number))
@@ -152,16 +153,16 @@ class Archive:
             chain = self.chain(known, item)
             if not chain:
                 continue
-            if master.ledger.installed(item.task, item.tenure, env.sender):
-                master.settled = True
-                master.conductor.settled(item.task)
+            if ledger.installed(item.task, item.tenure, env.sender):
+                installed.append(item.task)
             self._files.add(file_of(item.key))
-            master.ledger.record[item.task] = Kept(item.tenure, item.number, chain)
+            ledger.record[item.task] = Kept(item.tenure, item.number, chain)
             self._accepting.append((env.sender, env.incarnation, item))
             self.unsaved = True
         if again:
-            master._send(env.sender, Accepted(tuple(again)), env.incarnation)
+            self.turn.send(env.sender, Accepted(tuple(again)), env.incarnation)
         self.save()
+        return installed
 
     @staticmethod
     def chain(known: Kept | None, item: RecordNote) -> tuple[str, ...]:
@@ -178,7 +179,7 @@ class Archive:
     def lost(self, node: PeerId, incarnation: int) -> None:
         """A node is gone: what it wrote and could not report is swept."""
         self.note(node, "")
-        prefix = f"{LOG}{self.master.epoch.generation}/{node}.{incarnation}/"
+        prefix = f"{LOG}{self.turn.epoch.generation}/{node}.{incarnation}/"
         self._sweeps.append(Sweep(prefix, ()))
         self.unsaved = True  # and with the next manifest
 
@@ -186,40 +187,40 @@ class Archive:
 
     def save(self) -> None:
         """Write the manifest if it changed; one write at a time."""
-        master = self.master
-        if self._writing or not self.unsaved or not self._again.due(master._now):
+        books, now, generation = self.books, self.turn.now, self.turn.epoch.generation
+        if self._writing or not self.unsaved or not self._again.due(now):
             return
-        if master._now < self._write_at and not self._accepting:
+        if now < self._write_at and not self._accepting:
             return  # offsets alone are not urgent
         self._writing, self.unsaved = True, False
-        self._write_at = master._now + master.settings.checkpoint_s
+        self._write_at = now + self.turn.settings.checkpoint_s
         self._written, self._accepting = self._accepting, []
-        self._writing_records = dict(master.ledger.record)
+        self._writing_records = dict(books.ledger.record)
         manifest = Manifest(
-            master.epoch.generation,
-            master.ledger.tasks,
-            tuple(master.membership.nodes() or master.first_nodes),
+            generation,
+            books.ledger.tasks,
+            tuple(books.membership.nodes() or books.first_nodes),
             self._writing_records,
-            dict(master.offsets),
+            dict(books.offsets),
             self.about,
             self.lineage,
         )
-        self._do(Store(MANIFEST_KEY, manifest.dump(), fence=master.epoch.generation))
+        self._do(Store(MANIFEST_KEY, manifest.dump(), fence=generation))
 
     def stored(self, event: Stored) -> None:
         """The store answers about the claim or a manifest."""
-        if not self._writing or event.key != (MANIFEST_KEY if self.master.started else CLAIM_KEY):
+        if not self._writing or event.key != (MANIFEST_KEY if self.books.started else CLAIM_KEY):
             return
         self._writing = False
         if event.fenced:
-            self.master._tell("fenced", generation=self.master.epoch.generation)
-            self.master._exit(Ending.REPLACED, "a later generation has taken over")
+            self.turn.tell(News.FENCED, generation=self.turn.epoch.generation)
+            self.turn.exit(Ending.REPLACED, "a later generation has taken over")
             return
         if event.done:
             self._worked()
         else:
             self._failed(event.fault)
-        if not self.master.started:
+        if not self.books.started:
             self.claimed = event.done
             self.begin()
         elif event.done:
@@ -232,11 +233,11 @@ class Archive:
     # ------------------------------------------------------------------ what the store could not do
 
     def _failed(self, why: str) -> None:
-        self.note(self.master.me, why or "it refuses")
-        self._again.failed(self.master._now)
+        self.note(self.turn.me, why or "it refuses")
+        self._again.failed(self.turn.now)
 
     def _worked(self) -> None:
-        self.note(self.master.me, "")
+        self.note(self.turn.me, "")
         self._again.worked()
 
     def note(self, who: PeerId, why: str) -> None:
@@ -247,7 +248,8 @@ class Archive:
         else:
             self.troubles.pop(who, None)
         if before != bool(self.troubles):
-            self.master._tell("store fails" if self.troubles else "store works", who=who, why=why)
+            news = News.STORE_FAILS if self.troubles else News.STORE_WORKS
+            self.turn.tell(news, who=who, why=why)
 
     def told(self) -> str:
         """Say why nothing becomes durable, and what to do; empty: all is well."""
@@ -255,7 +257,7 @@ class Archive:
             who, why = next(iter(self.troubles.items()))
             more = f" and {len(self.troubles) - 1} more" if len(self.troubles) > 1 else ""
             what = f"the durable store fails {who}{more}: {why:.300}"
-        elif self.master.checkpointing and not self.master.started:
+        elif self.books.checkpointing and not self.books.started:
             asked = "the manifest" if self.claimed else "the claim of this driver"
             what = f"the durable store has not answered about {asked}"
         else:
@@ -263,8 +265,8 @@ class Archive:
         return f"{what}. {ADVICE}"
 
     def _accept_written(self) -> None:
-        master, held = self.master, self._writing_records
-        master.ledger.durable = held
+        books, held = self.books, self._writing_records
+        books.ledger.durable = held
         self._named.append(frozenset(_files(held)))
         by_node: dict[tuple[PeerId, int], list[tuple[TaskId, Epoch, int]]] = {}
         for node, incarnation, item in self._written:
@@ -273,14 +275,14 @@ class Archive:
                 told.append((item.task, item.tenure, item.number))
         self._written = []
         for (node, incarnation), items in by_node.items():
-            if master.membership.up(node, incarnation):  # else its tasks went on from older records
-                master._send(node, Accepted(tuple(items)), incarnation)
+            if books.membership.up(node, incarnation):  # else its tasks went on from older records
+                self.turn.send(node, Accepted(tuple(items)), incarnation)
 
     # ------------------------------------------------------------------ letting go
 
     def live(self) -> set[str]:
         """Name the files that somebody may still need."""
-        ledger = self.master.ledger
+        ledger = self.books.ledger
         live = set(_files(ledger.record)).union(*self._named)
         for task, chain in ledger.chain.items():
             if chain[0].key and task in ledger.restoring:  # with all that it builds on
@@ -288,10 +290,10 @@ class Archive:
         return live
 
     def _let_go(self) -> None:
-        master = self.master
-        if master._now < self._clean_at:
+        turn = self.turn
+        if turn.now < self._clean_at:
             return
-        self._clean_at = master._now + master.settings.checkpoint_s
+        self._clean_at = turn.now + turn.settings.checkpoint_s
         live = self.live()
         done = self._files - live
         if done:
@@ -303,7 +305,7 @@ class Archive:
         self._sweeps.clear()
 
     def _do(self, action: Store | Load | Discard | Sweep) -> None:
-        self.master._out.append(action)
+        self.turn.do(action)
 
 
 def _files(records: Mapping[TaskId, Kept]) -> Iterable[str]:

@@ -10,14 +10,11 @@ round goes on without it after `copy_s_max`: its task moves whole.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
 
 from meander.model import Epoch, NodeId, TaskId
-from meander.protocol.master.migration import CarriedRound
+from meander.protocol.master.books import Books
+from meander.protocol.master.round import CarriedRound
 from meander.protocol.messages import Prepare
-
-if TYPE_CHECKING:
-    from meander.protocol.master.master import Master
 
 TURNS = 2
 """The whole state, then what has changed meanwhile."""
@@ -26,9 +23,9 @@ TURNS = 2
 class Ahead:
     """Part of the master: the round that comes next, and its copies."""
 
-    def __init__(self, master: Master, found: CarriedRound) -> None:
-        self.master, self.round = master, found
-        ledger, least = master.ledger, master.settings.copy_bytes_min
+    def __init__(self, books: Books, found: CarriedRound) -> None:
+        self.books, self.turn, self.round = books, books.turn, found
+        ledger, least = books.ledger, books.turn.settings.copy_bytes_min
         self.tenures: dict[TaskId, Epoch] = {t: ledger.tenure[t] for t, _ in found.moves}
         """Of all tasks of the round: if one changes, the round is cut anew."""
         self.wanted: dict[TaskId, NodeId] = {
@@ -38,21 +35,21 @@ class Ahead:
         }
         self.done: dict[TaskId, int] = dict.fromkeys(self.wanted, 0)
         """Turns that are done, of every task that is copied."""
-        self.began = self.moved_on = master._now
+        self.began = self.moved_on = self.turn.now
         self._asked: dict[TaskId, float] = {}
         """When a turn was asked for that is not done."""
 
     @property
     def stale(self) -> bool:
         """Whether a task has moved since, or a next owner is gone."""
-        ledger, up = self.master.ledger, self.master.membership.up
+        ledger, up = self.books.ledger, self.books.membership.up
         return any(ledger.tenure[t] != tenure for t, tenure in self.tenures.items()) or any(
             not up(to) for _, to in self.round.moves
         )
 
     def ready(self) -> bool:
         """Ask for what is missing; say whether the round need not wait any longer."""
-        now, settings = self.master._now, self.master.settings
+        now, settings = self.turn.now, self.turn.settings
         turn = min(self.done.values(), default=TURNS) + 1
         if turn > TURNS or now - self.moved_on > settings.copy_s_max:
             return True
@@ -67,7 +64,7 @@ class Ahead:
 
     def _few(self, tasks: list[TaskId], most: int) -> list[TaskId]:
         """Choose so many of every host (a state server is one): its nodes share what it can do."""
-        peers, owner = self.master.membership.peers, self.master.ledger.owner
+        peers, owner = self.books.membership.peers, self.books.ledger.owner
         chosen: defaultdict[str, list[TaskId]] = defaultdict(list)
         for task in tasks:
             host = chosen[peers[owner[task]].server]
@@ -76,17 +73,17 @@ class Ahead:
         return [task for host in chosen.values() for task in host]
 
     def _ask(self, tasks: list[TaskId], turn: int) -> None:
-        ledger = self.master.ledger
+        ledger = self.books.ledger
         by_owner: defaultdict[NodeId, list[tuple[TaskId, Epoch, NodeId, int]]] = defaultdict(list)
         for task in tasks:
             item = task, self.tenures[task], self.wanted[task], turn
             by_owner[ledger.owner[task]].append(item)
         for owner, items in by_owner.items():
-            self.master._send(owner, Prepare(tuple(items)))
+            self.turn.send(owner, Prepare(tuple(items)))
 
     def prepared(self, task: TaskId, tenure: Epoch, turn: int) -> None:
         """A copy is up to date, or cannot be made."""
         if task in self.done and self.tenures[task] == tenure and turn > self.done[task]:
             self.done[task] = turn
-            self.moved_on = self.master._now
+            self.moved_on = self.turn.now
             self._asked.pop(task, None)

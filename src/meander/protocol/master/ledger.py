@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from meander.model import Assignment, Epoch, NodeId, Run, TaskId
-from meander.protocol.messages import STORE, Incoming, TenureLink
+from meander.protocol.messages import STORE, Incoming, RecordNote, TenureLink
 
 
 class Kept(NamedTuple):
@@ -109,6 +109,13 @@ class Ledger:
         return False
 
     # ------------------------------------------------------------------ views
+
+    def counts(self, node: NodeId, incarnation: int, item: RecordNote) -> bool:
+        """Whether a record was made by the owner, or by the oldest link of the chain."""
+        if self.owner[item.task] == node and self.tenure[item.task] == item.tenure:
+            return True
+        chain = self.chain.get(item.task)
+        return chain is not None and (node, incarnation, item.tenure) == chain[0][:3]
 
     def assignment(self, nodes: Iterable[NodeId], epoch: Epoch) -> Assignment:
         """Give the owners as runs."""

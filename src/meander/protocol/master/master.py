@@ -2,8 +2,8 @@
 
 Rules of the file
   1. The master alone issues incarnations, epochs and the manifest.
-  2. Every change ends in one newly published table; `_after` publishes once per event.
-  3. What others have been told is never taken back, only followed by a newer epoch.
+  2. Every change ends in one newly published table; `settle` publishes once per event.
+  3. What others have been sent is never taken back, only followed by a newer epoch.
 
 How a migration goes on and what a loss leads to is in `conductor`, what is durable in `archive`; the
 books are `ledger` (tasks) and `membership` (processes).
@@ -12,18 +12,21 @@ books are `ledger` (tasks) and `membership` (processes).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
 
 from meander.errors import InputError
-from meander.model import TOTAL_MAX, Epoch, NodeId, TaskId
+from meander.model import TOTAL_MAX, Epoch, NodeId
 from meander.protocol.machine import Machine
 from meander.protocol.master.archive import Archive
+from meander.protocol.master.books import Books
 from meander.protocol.master.conductor import Conductor
 from meander.protocol.master.ledger import Ledger
 from meander.protocol.master.manifest import MANIFEST_KEY
 from meander.protocol.master.membership import Change, Membership, Peer, Status
-from meander.protocol.master.migration import Carrier, PlanFunction
+from meander.protocol.master.round import Carrier, PlanFunction
+from meander.protocol.master.targets import Targets
 from meander.protocol.messages import (
     MASTER,
     STORE,
@@ -43,9 +46,9 @@ from meander.protocol.messages import (
     Installed,
     Launch,
     Loaded,
+    News,
     PeerLost,
     Prepared,
-    RecordNote,
     Rescale,
     Resume,
     RollBack,
@@ -59,8 +62,20 @@ from meander.protocol.table import Table
 KINDS = ("node", "server", "feeder", "query")
 
 
+@dataclass(frozen=True)
+class MasterParts:
+    """What a master is made of; tests put broken parts here."""
+
+    ledger: type[Ledger] = Ledger
+    membership: type[Membership] = Membership
+    archive: type[Archive] = Archive
+    conductor: type[Conductor] = Conductor
+
+
 class Master(Machine):
     """The master of one operator."""
+
+    parts: ClassVar[MasterParts] = MasterParts()
 
     accepts: ClassVar[tuple[type, ...]] = (
         Tick, PeerLost, Stored, Loaded, Rescale, Abort, Resume, RollBack, Hello, Beat, Installed,
@@ -81,25 +96,23 @@ class Master(Machine):
         lineage: str = "",
     ) -> None:
         super().__init__(MASTER, 1, settings)
-        self.epoch = Epoch(generation, 0)
-        self.ledger = Ledger(tasks, [nodes[task * len(nodes) // tasks] for task in range(tasks)])
-        self.membership = Membership(self.epoch.generation)
-        self.conductor = Conductor(self, planner, carrier, tau)
-        self.archive = Archive(self, about or {}, lineage)
+        self.turn.epoch = Epoch(generation, 0)
+        owners = [nodes[task * len(nodes) // tasks] for task in range(tasks)]
+        self.ledger = self.parts.ledger(tasks, owners)
+        self.membership = self.parts.membership(generation)
+        self.books = Books(self.turn, self.ledger, self.membership, nodes)
+        self.archive = self.parts.archive(self.books, about or {}, lineage)
+        self.targets = Targets(self.books, planner, tau)
+        self.conductor = self.parts.conductor(self.books, self.archive, self.targets, carrier)
         self.table: Table | None = None
-        self.checkpointing = settings.checkpoint_s > 0
-        self.first_nodes = nodes
-        self.offsets: dict[FeederId, int] = {}
         self.closed: dict[FeederId, tuple[int, float]] = {}
         """Feeders that left for good: under which incarnation, and until when that is remembered."""
-        self.changed = False
-        """Whether the event has changed what is published."""
-        self.settled = False
-        """Whether tasks were installed since the last table."""
-        self.joined = False
-        """Whether processes have registered since the last table."""
         self.published_at = 0.0
-        self.started = False
+
+    @property
+    def started(self) -> bool:
+        """Whether it is known what the master before has left."""
+        return self.books.started
 
     # ------------------------------------------------------------------ the door
 
@@ -107,7 +120,7 @@ class Master(Machine):
         """Take one event; whatever it changed is published at its end."""
         actions = super().handle(event, now)
         if self.started and not self.ended:
-            self._after()
+            self.settle()
         return actions
 
     def _check_envelope(self, env: Envelope, *, known: bool) -> None:
@@ -122,15 +135,16 @@ class Master(Machine):
         if env.sender in ("", MASTER, STORE) or (peer and peer.kind != env.body.kind):
             raise self._malformed(f"{env.sender!r} cannot be a {env.body.kind}")
 
-    def _after(self) -> None:
+    def settle(self) -> None:
+        """End an event: go on with what it has made possible, and publish what it has changed."""
         self.conductor.advance()
-        if self.joined or self.settled:
-            age_s, pause_s = self._now - self.published_at, self._pause_s()
-            if self.settled and (not self.ledger.chain or age_s > max(1.0, pause_s)):
-                self.changed = True
-            if self.joined and age_s > pause_s:
-                self.changed = True
-        if self.changed:
+        if self.books.joined or self.books.settled:
+            age_s, pause_s = self.turn.now - self.published_at, self._pause_s()
+            if self.books.settled and (not self.ledger.chain or age_s > max(1.0, pause_s)):
+                self.books.changed = True
+            if self.books.joined and age_s > pause_s:
+                self.books.changed = True
+        if self.books.changed:
             self._publish()
 
     def _pause_s(self) -> float:
@@ -139,18 +153,14 @@ class Master(Machine):
         sent_s = size * len(self.membership.peers) / self.settings.publish_bytes_s
         return max(self.settings.gather_s, sent_s)
 
-    @property
-    def upcoming(self) -> Epoch:
-        """The epoch that this event's changes will have."""
-        return self.epoch.next()
-
     def _publish(self) -> None:
-        self.epoch, self.changed, self.settled = self.upcoming, False, False
-        self.joined = False
-        self.published_at = self._now
+        books = self.books
+        self.turn.epoch = books.upcoming
+        books.changed = books.settled = books.joined = False
+        self.published_at = self.turn.now
         members = self.membership
         self.table = Table(
-            self.ledger.assignment(members.nodes(), self.epoch),
+            books.current(),
             self.ledger.incoming(),
             self.ledger.terms(),
             members.members(),
@@ -161,7 +171,7 @@ class Master(Machine):
         news = Grant(-1.0, 0.0, self.table)
         for peer in members.peers.values():
             if peer.status in (Status.UP, Status.LEAVING):
-                self._send(peer.id, news, peer.incarnation)
+                self.turn.send(peer.id, news, peer.incarnation)
 
     # ------------------------------------------------------------------ start and time
 
@@ -172,46 +182,46 @@ class Master(Machine):
             if self.archive.loaded(event):
                 self._start()
         except InputError as error:
-            self._tell("refused", why=str(error))
+            self.turn.tell(News.REFUSED, why=str(error))
             why = f"the checkpoint cannot be used: {error}"
-            self._exit(Ending.CHECKPOINT_UNUSABLE, why)
+            self.turn.exit(Ending.CHECKPOINT_UNUSABLE, why)
 
     def _start(self) -> None:
-        self.started = True
-        for node in self.first_nodes:
-            peer = self.membership.add(node, "node", self._now)
-            self._out.append(Launch(node, peer.incarnation))
+        self.books.started = True
+        for node in self.books.first_nodes:
+            peer = self.membership.add(node, "node", self.turn.now)
+            self.turn.do(Launch(node, peer.incarnation))
         for task in range(self.ledger.tasks):
-            self.ledger.restore(task, self.ledger.owner[task], self.upcoming)
-        self.changed = True
+            self.ledger.restore(task, self.ledger.owner[task], self.books.upcoming)
+        self.books.changed = True
 
     def _on_tick(self, _: Tick) -> None:
         if not self.started:
-            if self.checkpointing:
+            if self.books.checkpointing:
                 self.archive.begin()
             else:
                 self._start()
             return
         for feeder, (_incarnation, until) in list(self.closed.items()):
-            if until < self._now:
+            if until < self.turn.now:
                 del self.closed[feeder]
-                self.changed = True
+                self.books.changed = True
         self._watch()
-        if self.checkpointing:
+        if self.books.checkpointing:
             self.archive.save()
 
     def _watch(self) -> None:
         """Look for processes that are silent."""
         for peer in list(self.membership.peers.values()):
-            silent = peer.lease_until < self._now
+            silent = peer.lease_until < self.turn.now
             if peer.status is Status.GONE:
                 # Whoever bore that name has ended: workers, nodes and feeders come and go, each under
                 # a name of its own, and the book must not grow with them.
-                if self._now > max(peer.since, peer.lease_until) + 4 * self._lease():
+                if self.turn.now > max(peer.since, peer.lease_until) + 4 * self._lease():
                     self.membership.forget(peer)
             elif peer.kind == "node":
                 if peer.status is Status.STARTING:
-                    if self._now - peer.since > self.settings.launch_s_max:
+                    if self.turn.now - peer.since > self.settings.launch_s_max:
                         self.conductor.never_came(peer)
                 elif silent:
                     self.conductor.lost(peer)
@@ -219,7 +229,7 @@ class Master(Machine):
                 peer.go(Change.LOST)  # if it comes again, then as another
                 peer.past.add(peer.instance)
                 if peer.kind == "server":
-                    self.changed = True
+                    self.books.changed = True
 
     def _on_peer_lost(self, event: PeerLost) -> None:
         peer = self.membership.peers.get(event.peer)
@@ -245,36 +255,36 @@ class Master(Machine):
         peer = self.membership.peers.get(env.sender)
         stale = peer is None or peer.status is Status.GONE or env.incarnation < peer.incarnation
         if stale or peer is None:
-            self._send(env.sender, Fence(), env.incarnation)
+            self.turn.send(env.sender, Fence(), env.incarnation)
             return
         if peer.status is Status.STARTING:
             peer.go(Change.HELLO)
             peer.instance, peer.server, peer.address = body.instance, body.server, body.address
-            self.joined = True
+            self.books.joined = True
         self._welcome(peer)
 
     def _other_hello(self, env: Envelope, body: Hello) -> None:
         peer = self.membership.peers.get(env.sender)
         if peer is not None and body.instance in peer.past:
-            self._send(env.sender, Fence(body.instance))
+            self.turn.send(env.sender, Fence(body.instance))
             return
         if peer is None or peer.instance != body.instance:
             if peer is not None and peer.kind == "feeder" and peer.status is Status.UP:
-                self._send(peer.id, Fence(peer.instance), peer.incarnation)  # two of one name?
-            peer = self.membership.add(env.sender, body.kind, self._now)
+                self.turn.send(peer.id, Fence(peer.instance), peer.incarnation)  # two of one name?
+            peer = self.membership.add(env.sender, body.kind, self.turn.now)
             peer.instance, peer.address = body.instance, body.address
             peer.go(Change.HELLO)
             if body.kind == "server" or body.address:
-                self.joined = True
+                self.books.joined = True
         self._welcome(peer)
 
     def _welcome(self, peer: Peer) -> None:
-        peer.lease_until = max(peer.lease_until, self._now + self._lease())
+        peer.lease_until = max(peer.lease_until, self.turn.now + self._lease())
         if self.table is not None:
-            offset = self.offsets.get(peer.id, -1)
+            offset = self.books.offsets.get(peer.id, -1)
             grant = Grant(-1.0, 0.0, self.table)
             to = peer.incarnation if peer.kind == "node" else 0
-            self._send(peer.id, Welcome(peer.incarnation, offset, grant, peer.instance), to)
+            self.turn.send(peer.id, Welcome(peer.incarnation, offset, grant, peer.instance), to)
 
     def _lease(self) -> float:
         return self.settings.lease_s * self.settings.lease_margin
@@ -289,23 +299,23 @@ class Master(Machine):
     def _on_beat(self, env: Envelope, body: Beat) -> None:
         peer = self.membership.peers.get(env.sender)
         if peer is None or peer.status is Status.GONE or env.incarnation != peer.incarnation:
-            self._send(env.sender, Fence(), env.incarnation)
+            self.turn.send(env.sender, Fence(), env.incarnation)
             return
         if peer.status is Status.STARTING:
             return
         peer.acked = max(peer.acked, env.epoch)
-        peer.lease_until = self._now + self._lease()
+        peer.lease_until = self.turn.now + self._lease()
         for task, work, size in body.stats:
             self.ledger.work[task] = work
             self.ledger.size[task] = size
-        if peer.kind == "feeder" and body.offset > self.offsets.get(peer.id, -1):
-            self.offsets[peer.id] = body.offset
+        if peer.kind == "feeder" and body.offset > self.books.offsets.get(peer.id, -1):
+            self.books.offsets[peer.id] = body.offset
             self.archive.unsaved = True
         self.archive.note(peer.id, body.trouble)
         lacks = env.epoch < self.epoch or body.missing
         table = self.table if lacks else None
         grant = Grant(body.sent, self.settings.lease_s, table, self.archive.told())
-        self._send(peer.id, grant, peer.incarnation)
+        self.turn.send(peer.id, grant, peer.incarnation)
 
     def _on_bye(self, env: Envelope, body: Bye) -> None:
         peer = self.membership.peers.get(env.sender)
@@ -315,19 +325,18 @@ class Master(Machine):
             if peer.status is not Status.GONE:
                 peer.go(Change.LOST)
                 peer.past.add(peer.instance)
-                self.closed[peer.id] = peer.incarnation, self._now + self.settings.closed_s
-                self.offsets[peer.id] = max(body.offset, self.offsets.get(peer.id, -1))
-                self.archive.unsaved = self.changed = True
-            self._send(peer.id, Dismiss(), peer.incarnation)
+                self.closed[peer.id] = peer.incarnation, self.turn.now + self.settings.closed_s
+                self.books.offsets[peer.id] = max(body.offset, self.books.offsets.get(peer.id, -1))
+                self.archive.unsaved = self.books.changed = True
+            self.turn.send(peer.id, Dismiss(), peer.incarnation)
         elif peer.kind == "node" and body.failure:
-            self._tell(
-                "operator failed", node=peer.id, why=body.failure, trace="\n".join(body.trace)
-            )
+            trace = "\n".join(body.trace)
+            self.turn.tell(News.OPERATOR_FAILED, node=peer.id, why=body.failure, trace=trace)
             if peer.status is not Status.GONE:
                 self.conductor.lost(peer)
         elif peer.kind == "node" and peer.dismissing and peer.status is Status.LEAVING:
             peer.go(Change.DISMISSED)
-            self.changed = True
+            self.books.changed = True
 
     # ------------------------------------------------------------------ installs and commands
 
@@ -346,7 +355,7 @@ class Master(Machine):
         if self.membership.up(env.sender, env.incarnation):
             for item in body.items:
                 if self.ledger.installed(item.task, item.tenure, env.sender):
-                    self.settled = True
+                    self.books.settled = True
                     self.conductor.installed(item)
 
     def _check_prepared(self, body: Prepared) -> str | None:
@@ -391,17 +400,9 @@ class Master(Machine):
 
     def _on_checkpointed(self, env: Envelope, body: Checkpointed) -> None:
         if self.membership.up(env.sender, env.incarnation):
-            self.archive.checkpointed(env, body)
-
-    def _counts(self, env: Envelope, item: RecordNote) -> bool:
-        """Whether a record was made by the owner, or by the oldest link of the chain."""
-        task: TaskId = item.task
-        if self.ledger.owner[task] == env.sender and self.ledger.tenure[task] == item.tenure:
-            return True
-        chain = self.ledger.chain.get(task)
-        if not chain:
-            return False
-        return (env.sender, env.incarnation, item.tenure) == chain[0][:3]
+            for task in self.archive.checkpointed(env, body):
+                self.books.settled = True
+                self.conductor.settled(task)
 
     def _on_stored(self, event: Stored) -> None:
         self.archive.stored(event)
@@ -415,6 +416,6 @@ class Master(Machine):
             "epoch": str(self.epoch),
             "nodes": {p.id: p.status.value for p in self.membership.peers.values()},
             "under way": len(self.ledger.chain),
-            "migration": None if migration is None else migration.report(self._now),
+            "migration": None if migration is None else migration.report(self.turn.now),
             "store": self.archive.told() or None,
         }

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Any, Final
 
 from meander.errors import BrokenRuleError, ProtocolError
-from meander.model import Assignment, Plan, Problem, TaskId
-from meander.protocol.master.pacer import PaceLimits, RoundReport
-
-if TYPE_CHECKING:
-    from meander.protocol.master.copies_ahead import Ahead
+from meander.model import Assignment, TaskId
+from meander.protocol.master.copies_ahead import Ahead
+from meander.protocol.master.pacer import RoundReport
 
 
 class MigrationStage(Enum):
@@ -61,32 +59,6 @@ STAGES: Final[Mapping[tuple[MigrationStage, MigrationStep], MigrationStage]] = {
 }
 
 ENDED: Final = frozenset({MigrationStage.COMPLETED, MigrationStage.ROLLED_BACK})
-
-
-class CarriedRound(NamedTuple):
-    """The next round: which tasks go where, and in which order their states travel."""
-
-    moves: tuple[tuple[TaskId, str], ...]
-    """(task, new owner)."""
-    ranks: Mapping[TaskId, int]
-    busiest_bytes: int
-    """Of the busiest link: the length of the phase schedule."""
-
-
-class PlanFunction(Protocol):
-    """Decides what to move. Pure."""
-
-    def __call__(self, problem: Problem) -> Plan:
-        """Find a target; the master never asks for more than can be (τ is relaxed if need be)."""
-
-
-class Carrier(Protocol):
-    """Cuts the next round from what is left to move. Pure."""
-
-    def __call__(
-        self, current: Assignment, target: Assignment, sizes: list[int], limits: PaceLimits
-    ) -> CarriedRound | None:
-        """Give the next round; None when nothing is left."""
 
 
 class Migration:

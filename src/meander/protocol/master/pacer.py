@@ -1,10 +1,10 @@
-"""The pause budget: how much may move at once so that no tuple waits longer than the caller said.
+"""The pause budget: how much may move at once so that no tuple waits longer than the caller allows.
 
 A node installs states one after another, so the last tuple of a round waits for all of them:
 
     pause = overhead + Σ over the tasks of the busiest link (task_s + share · bytes / bandwidth)
 
-The share is what is left of a state when it was copied ahead (`ahead`); 1 if it was not. It is
+The share is what is left of a state when it was copied ahead (`copies_ahead`); 1 if it was not. It is
 learned from what was moved, the cost of a task and the bandwidth are fitted to every fetch, the
 overhead (hearing of the round, freezing) to what a whole round took beyond that. A task weighs
 `share · bytes + toll`, the toll being its cost in bytes of the link; rounds are sized and predicted in

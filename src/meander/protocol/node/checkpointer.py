@@ -20,7 +20,8 @@ When is what written?
 from __future__ import annotations
 
 from collections import Counter, deque
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from meander.protocol import records
 from meander.protocol.backoff import Backoff
@@ -33,12 +34,12 @@ from meander.protocol.messages import (
     Store,
     Stored,
 )
+from meander.protocol.node.book import Book
+from meander.protocol.node.gauge import Stopwatch
 from meander.protocol.node.slot import Slot
 from meander.protocol.records import Base, Part, Ref
-from meander.protocol.state import Position
-
-if TYPE_CHECKING:
-    from meander.protocol.node.node import Node
+from meander.protocol.state import OperatorPort, Position
+from meander.protocol.turn import LeasedTurn
 
 SMALL_BYTES = 4096
 """Changes that weigh less in all are never too heavy."""
@@ -61,8 +62,17 @@ class Record(NamedTuple):
 class Checkpointer:
     """Part of a node."""
 
-    def __init__(self, node: Node) -> None:
-        self.node = node
+    def __init__(
+        self,
+        turn: LeasedTurn,
+        book: Book,
+        operator: OperatorPort,
+        durable: Callable[[Slot], None],
+        watch: Stopwatch,
+    ) -> None:
+        self.turn, self.book, self.operator, self.watch = turn, book, operator, watch
+        self.durable = durable
+        """To be called when what a task has taken is durable."""
         self._write_at = 0.0
         self._report_at = 0.0
         self._queue: deque[Slot] = deque()
@@ -75,9 +85,8 @@ class Checkpointer:
         """Files that the store has not answered for."""
         self._open: dict[str, tuple[Slot, Record]] = {}
         """Stored records that are not accepted, by their name."""
-        self._urgent: list[Slot] = []
         self._count = 0
-        self._again = Backoff(node.settings.retry_s)
+        self._again = Backoff(turn.settings.retry_s)
         self.trouble = ""
         """Why the store could not take the last file; empty: it took it."""
         self.counts: Counter[str] = Counter()
@@ -87,12 +96,12 @@ class Checkpointer:
 
     def tick(self) -> None:
         """Write what changed when it is time; say again what was not accepted."""
-        settings, now = self.node.settings, self.node._now
+        settings, now = self.turn.settings, self.turn.now
         if not settings.checkpoint_s:
             return
         if now >= self._write_at and not self._queue:
             self._write_at = now + settings.checkpoint_s
-            self._queue.extend(s for s in self.node.slots.values() if self._due(s))
+            self._queue.extend(s for s in self.book.slots.values() if self._due(s))
             self._cuts = -(-len(self._queue) // COMPACTED_SHARE)
         if self._queue:
             self._go_on()
@@ -105,39 +114,42 @@ class Checkpointer:
 
     def _go_on(self) -> None:
         """Encode some more of the round; hand it over when it is complete."""
-        seen = 0
-        while self._queue and seen < self.node.settings.record_bytes_turn:
+        seen, before = 0, self._encoded
+        self.watch.begin()
+        while self._queue and seen < self.turn.settings.record_bytes_turn:
             slot = self._queue.popleft()
             if self._due(slot) and slot.state is not None:
-                seen += self.node.operator.size(slot.state.app)
+                seen += self.operator.size(slot.state.app)
                 self._encode(slot)
         if not self._queue:
             self._hand_over()
+        self.watch.end(self._encoded - before)
 
-    def want(self, slot: Slot) -> None:
-        """Somebody waits until what was just applied is durable."""
-        if not slot.urgent:
-            slot.urgent = True
-            self._urgent.append(slot)
+    @property
+    def _encoded(self) -> int:
+        """How many records so far."""
+        return self.counts["snapshots"] + self.counts["deltas"]
 
     def flush(self) -> None:
         """Write what somebody waits for, at the end of an event."""
-        if not self._urgent or not self.node.leased:
+        if not self.book.urgent or not self.turn.leased:
             return
-        waiting = list[Slot]()
-        self._cuts = max(self._cuts, -(-len(self._urgent) // COMPACTED_SHARE))
-        for slot in self._urgent:
+        waiting, before = list[Slot](), self._encoded
+        self.watch.begin()
+        self._cuts = max(self._cuts, -(-len(self.book.urgent) // COMPACTED_SHARE))
+        for slot in self.book.urgent:
             if slot.state is None or not slot.dirty or not slot.urgent:
                 slot.urgent = False
             elif slot.record is not None:
                 waiting.append(slot)  # one at a time: the next follows when this one is accepted
             else:
                 self._encode(slot)
-        self._urgent = waiting
+        self.book.urgent = waiting
         self._hand_over()
+        self.watch.end(self._encoded - before)
 
     def _encode(self, slot: Slot) -> None:
-        state, operator = slot.state, self.node.operator
+        state, operator = slot.state, self.operator
         assert state is not None
         base = slot.base if self._builds_on(slot) else None
         part = records.write(slot.task, state, operator, base)
@@ -154,13 +166,14 @@ class Checkpointer:
         )
         self.counts["snapshots" if base is None else "deltas"] += 1
         self._gathered.append((slot, slot.record, part))
+        self.watch.encoded(slot.task)
 
     def _builds_on(self, slot: Slot) -> bool:
         """Whether the next record is a change of the last one."""
         base: Base | None = slot.base
         if base is None or not base.mark:
             return False
-        most = self.node.settings.chain_records_max
+        most = self.turn.settings.chain_records_max
         sizes = [records.length_of(name) for name in base.chain]
         if len(sizes) < most and sum(sizes[1:]) <= max(sizes[0], SMALL_BYTES):
             return True
@@ -171,11 +184,11 @@ class Checkpointer:
         if not self._gathered:
             return
         self._count += 1
-        node, gathered, self._gathered = self.node, self._gathered, []
-        file = f"log/{node.epoch.generation}/{node.me}.{node.incarnation}/{self._count}"
+        turn, gathered, self._gathered = self.turn, self._gathered, []
+        file = f"log/{turn.epoch.generation}/{turn.me}.{turn.incarnation}/{self._count}"
         self._files[file] = [(slot, record) for slot, record, _ in gathered]
         self.counts["files"] += 1
-        node._out.append(Store(file, tuple(part for _, _, part in gathered)))
+        turn.do(Store(file, tuple(part for _, _, part in gathered)))
 
     # ------------------------------------------------------------------ what became of it
 
@@ -207,10 +220,10 @@ class Checkpointer:
             self._report()
         else:
             self.trouble = event.fault or "it refuses"
-            self._write_at = max(self._write_at, self._again.failed(self.node._now))
+            self._write_at = max(self._write_at, self._again.failed(self.turn.now))
 
     def _report(self) -> None:
-        self._report_at = self.node._now + self.node.settings.retry_s
+        self._report_at = self.turn.now + self.turn.settings.retry_s
         items = []
         for name, (slot, record) in list(self._open.items()):
             if slot.record is not record:
@@ -220,12 +233,12 @@ class Checkpointer:
                 parent = chain[-2] if len(chain) > 1 else ""
                 items.append(RecordNote(slot.task, slot.tenure, record.number, name, parent))
         if items:
-            self.node._send(MASTER, Checkpointed(tuple(items)))
+            self.turn.send(MASTER, Checkpointed(tuple(items)))
 
     def accepted(self, body: Accepted) -> None:
         """The manifest has these records."""
         for task, tenure, number in body.items:
-            slot = self.node.slots.get(task)
+            slot = self.book.slots.get(task)
             if slot is None or slot.state is None or slot.tenure != tenure:
                 continue
             record: Record | None = slot.record
@@ -246,9 +259,10 @@ class Checkpointer:
                 if lane is not None:
                     lane.released = max(lane.released, last)
                     slot.state.outbox.active.add(target)
-                    self.node._loops.add(task)
+                    self.book.loops.add(task)
             del self._open[record.key]
             slot.record, slot.base = None, record.base
-            records.accepted(self.node.operator, slot.state.app, record.base.mark)
-            self.node.acknowledge(slot)
-            self.node.staging.durable(slot)
+            records.accepted(self.operator, slot.state.app, record.base.mark)
+            self.book.acknowledge(slot)
+            self.durable(slot)
+            self.watch.durable(task)

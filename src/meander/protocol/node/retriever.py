@@ -11,7 +11,7 @@ could not read is asked for again, less and less often. It is asked for `LOADS_M
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from meander.errors import MalformedMessage
 from meander.model import TaskId
@@ -26,16 +26,18 @@ from meander.protocol.messages import (
     Fetch,
     Load,
     Loaded,
+    News,
     Part,
 )
+from meander.protocol.node.arrivals import Arrivals
+from meander.protocol.node.book import Book
+from meander.protocol.node.handover import Handover
+from meander.protocol.node.installs import Installs
 from meander.protocol.node.slot import Cause, Slot, TaskPhase
 from meander.protocol.outbox import restored
 from meander.protocol.records import Base
-from meander.protocol.state import Loader, TaskState, checksum, decode
-
-if TYPE_CHECKING:
-    from meander.protocol.node.node import Node
-
+from meander.protocol.state import Loader, OperatorPort, TaskState, checksum, decode
+from meander.protocol.turn import LeasedTurn
 
 ASKS_MAX = 4
 """A server that is silent that often has to wait until the others have been asked."""
@@ -47,12 +49,25 @@ what waits behind them can still be overtaken by a task that tuples wait for."""
 class Retriever:
     """Part of a node."""
 
-    def __init__(self, node: Node) -> None:
-        self.node = node
+    def __init__(
+        self,
+        turn: LeasedTurn,
+        book: Book,
+        operator: OperatorPort,
+        *,
+        installs: Installs,
+        handover: Handover,
+        arrivals: Arrivals,
+        serve: Callable[[Slot], None],
+    ) -> None:
+        self.turn, self.book, self.operator = turn, book, operator
+        self.installs, self.handover, self.arrivals = installs, handover, arrivals
+        self.serve = serve
+        """To be called when a task is installed: it takes what has waited for it."""
         self.awaited: dict[TaskId, Slot] = {}
         self._loading: dict[str, TaskId] = {}
         """What the durable store was asked for and has not answered; at most `LOADS_MAX`."""
-        self._again = Backoff(node.settings.retry_s)
+        self._again = Backoff(turn.settings.retry_s)
         self.trouble = ""
         """Why the store could not read what it was last asked for; empty: it could."""
         self.current: Slot | None = None
@@ -87,11 +102,11 @@ class Retriever:
 
     def pump(self) -> None:
         """Ask for the next state, or again for the one that does not come."""
-        now, node = self.node._now, self.node
-        if not node.leased:  # the answer would not be taken; the next tick under a lease asks
+        turn, now = self.turn, self.turn.now
+        if not turn.leased:  # the answer would not be taken; the next tick under a lease asks
             return
         if self.current is not None:
-            if now - self._asked_at <= node.settings.retry_s:
+            if now - self._asked_at <= turn.settings.retry_s:
                 return
             if self._asks < ASKS_MAX:
                 self._ask()
@@ -102,7 +117,7 @@ class Retriever:
             link = slot.chain[slot.link]
             if link.node == STORE:
                 self._from_store(slot)
-            elif link.node == node.me and link.incarnation == node.incarnation:
+            elif link.node == turn.me and link.incarnation == turn.incarnation:
                 self._from_own_copy(slot)
             else:
                 self.current, self._parts, self._got, self._began = slot, [], 0, now
@@ -112,19 +127,19 @@ class Retriever:
 
     def _from_copies(self) -> None:
         """Install what was copied ahead and is whole; give the rest of others time to come."""
-        copies = self.node.copies
-        if not copies.arriving:
+        arrivals = self.arrivals
+        if not arrivals.arriving:
             return
         for slot in list(self.awaited.values()):
-            found = copies.rest_for(slot)
+            found = arrivals.rest_for(slot)
             if found is None:
                 continue
             if found.rest is None:
-                slot.retry_at = max(slot.retry_at, slot.since + 2 * self.node.settings.retry_s)
+                slot.retry_at = max(slot.retry_at, slot.since + 2 * self.turn.settings.retry_s)
                 continue
-            copies.forget(slot.task)
-            self._install_blob(slot, found.rest.data, 0.0, load=copies.loader(found))
-            copies.completed += slot.phase is TaskPhase.SERVING
+            arrivals.forget(slot.task)
+            self._install_blob(slot, found.rest.data, 0.0, load=arrivals.loader(found))
+            arrivals.completed += slot.phase is TaskPhase.SERVING
 
     def _queue(self, now: float) -> list[Slot]:
         ready = [s for s in self.awaited.values() if s.retry_at <= now]
@@ -132,20 +147,20 @@ class Retriever:
         return ready
 
     def _ask(self) -> None:
-        slot, table = self.current, self.node.table
+        slot, table = self.current, self.turn.table
         assert slot is not None
         assert table is not None
         link = slot.chain[slot.link]
         member = table.members.get(link.node)
-        self._asked_at = self.node._now
+        self._asked_at = self.turn.now
         self._asks += 1
         if member is None:  # it is gone; the master will say where the state is to come from
             self._later(slot)
             return
-        self.node._send(member.server, Fetch(slot.task, link.tenure, self._got))
+        self.turn.send(member.server, Fetch(slot.task, link.tenure, self._got))
 
     def _later(self, slot: Slot) -> None:
-        slot.retry_at = self.node._now + self.node.settings.retry_s
+        slot.retry_at = self.turn.now + self.turn.settings.retry_s
         if self.current is slot:
             self.current = None
 
@@ -153,17 +168,17 @@ class Retriever:
 
     def _from_store(self, slot: Slot) -> None:
         if not slot.chain[slot.link].key:
-            app = self.node.operator.empty(slot.task)
+            app = self.operator.empty(slot.task)
             self._install(slot, TaskState(slot.task, app, gated=True), 0, 0.0)
-        elif len(self._loading) < LOADS_MAX and self._again.due(self.node._now):
-            slot.retry_at = self.node._now + 4 * self.node.settings.retry_s
+        elif len(self._loading) < LOADS_MAX and self._again.due(self.turn.now):
+            slot.retry_at = self.turn.now + 4 * self.turn.settings.retry_s
             for name in self._lacking(slot):
                 if len(self._loading) >= LOADS_MAX:
                     slot.retry_at = 0.0
                     return
                 if name not in self._loading:
                     self._loading[name] = slot.task
-                    self.node._out.append(Load(name))
+                    self.turn.do(Load(name))
 
     def _chain(self, slot: Slot) -> tuple[str, ...]:
         """Name what a task is restored from; its last record, when it is here, tells of the others."""
@@ -179,20 +194,20 @@ class Retriever:
         slot = self.awaited.get(self._loading.pop(event.key, -1))
         if event.again:
             self.trouble = event.fault or "it cannot read"
-            self._again.failed(self.node._now)
+            self._again.failed(self.turn.now)
         else:
             self.trouble = ""
             self._again.worked()
         if slot is None:
             return
-        if event.again or not self.node.leased:
+        if event.again or not self.turn.leased:
             slot.retry_at = self._again.until
             return
         try:
             self._take_record(slot, event)
         except MalformedMessage as error:
             self._unusable(slot, str(error.args[0]))
-        if len(self._loading) <= LOADS_MAX // 2 and not self.node.ended:
+        if len(self._loading) <= LOADS_MAX // 2 and not self.turn.ended:
             self.pump()
 
     def _take_record(self, slot: Slot, event: Loaded) -> None:
@@ -209,21 +224,21 @@ class Retriever:
                 self._from_store(slot)
 
     def _from_records(self, slot: Slot, chain: tuple[str, ...]) -> None:
-        node, blobs = self.node, [slot.records[name] for name in chain]
-        state = records.restore(slot.task, blobs, node.operator)
+        operator, blobs = self.operator, [slot.records[name] for name in chain]
+        state = records.restore(slot.task, blobs, operator)
         self.deltas += len(blobs) - 1
-        mark = records.seal(node.operator, state.app)
-        records.accepted(node.operator, state.app, mark)
-        size, transfer_s = sum(map(len, blobs)), node._now - slot.since
+        mark = records.seal(operator, state.app)
+        records.accepted(operator, state.app, mark)
+        size, transfer_s = sum(map(len, blobs)), self.turn.now - slot.since
         self._install(slot, state, size, transfer_s, Base(chain, mark, records.lanes_of(state)))
 
     def _unusable(self, slot: Slot, why: str) -> None:
         """End: there is nothing to go on from, and nothing may take its place unsaid."""
         said = f"the checkpoint cannot be used: task {slot.task}: {why}"
-        self.node._exit(Ending.CHECKPOINT_UNUSABLE, said)
+        self.turn.exit(Ending.CHECKPOINT_UNUSABLE, said)
 
     def _from_own_copy(self, slot: Slot) -> None:
-        frozen = self.node.manager.copies.get((slot.task, slot.chain[slot.link].tenure))
+        frozen = self.handover.frozen.get((slot.task, slot.chain[slot.link].tenure))
         if frozen is None:
             self._never(slot)
         else:
@@ -261,7 +276,7 @@ class Retriever:
             blob = b"".join(self._parts)
             self.current = None
             if checksum(blob) == body.checksum:
-                self._install_blob(slot, blob, self.node._now - self._began)
+                self._install_blob(slot, blob, self.turn.now - self._began)
             else:
                 self.bad_blobs += 1
                 self._later(slot)
@@ -285,43 +300,39 @@ class Retriever:
         self, slot: Slot, blob: bytes, transfer_s: float, *, load: Loader | None = None
     ) -> None:
         try:
-            state = decode(slot.task, blob, self.node.operator, gated=True, load=load)
+            state = decode(slot.task, blob, self.operator, gated=True, load=load)
         except MalformedMessage as error:
             self.bad_blobs += 1
-            self.node._tell("state refused", task=slot.task, why=str(error))
+            self.turn.tell(News.STATE_REFUSED, task=slot.task, why=str(error))
             self._later(slot)
             return
         self._install(slot, state, len(blob), transfer_s)
 
     def _release(self, slot: Slot) -> None:
         """Let the state server make room; the frozen copy stays until the master knows."""
-        assert self.node.table is not None
+        assert self.turn.table is not None
         link = slot.chain[slot.link]
-        member = self.node.table.members.get(link.node)
-        if member is not None and link.node != self.node.me:
-            self.node._send(member.server, Drop(((slot.task, link.tenure, slot.tenure),)))
+        member = self.turn.table.members.get(link.node)
+        if member is not None and link.node != self.turn.me:
+            self.turn.send(member.server, Drop(((slot.task, link.tenure, slot.tenure),)))
 
     def _install(
         self, slot: Slot, state: TaskState, size: int, transfer_s: float, base: Base | None = None
     ) -> None:
         """Serve: first what waited, in order, then what comes. `base`: the records it came from."""
-        node = self.node
+        table = self.turn.table
+        assert table is not None
         self.forget(slot)
-        node.copies.forget(slot.task)
+        self.arrivals.forget(slot.task)
         slot.go(Cause.WHOLE)
         assert slot.phase is TaskPhase.SERVING
         slot.state, slot.dirty, slot.record, slot.record_number = state, base is None, None, 0
         slot.base, slot.urgent, slot.records = base, False, {}
-        node.manager.installed(slot, size, transfer_s)
+        self.installs.add(slot, size, transfer_s)
         self._release(slot)
         slot.waiting_since = None
-        assert node.table is not None
-        state.retire(node.table.closed)
-        restored(state.outbox, None, node.table)
+        state.retire(table.closed)
+        restored(state.outbox, None, table)
         if state.outbox.active:
-            node._loops.add(slot.task)
-        node.drain_all(slot)
-        orders, slot.orders = slot.orders, []
-        for item, reply_to in orders:
-            node.staging.take_again(item, node.epoch, reply_to)
-        node.acknowledge(slot)
+            self.book.loops.add(slot.task)
+        self.serve(slot)

@@ -79,7 +79,7 @@ class Slot:
     __slots__ = (
         "base", "chain", "dirty", "link", "orders", "pending", "pending_chunks", "phase", "rank",
         "record", "record_number", "records", "retry_at", "since", "state", "task", "tenure", "term",
-        "urgent", "waiting_since",
+        "urgent", "waiting_since", "work",
     )  # fmt: skip
 
     def __init__(self, task: TaskId) -> None:
@@ -117,6 +117,9 @@ class Slot:
         """The newest record that is durable and holds what this node has installed; None: none."""
         self.urgent = False
         """Whether somebody waits for the next record."""
+        # --- for the gauge
+        self.work = 0
+        """How often the state has changed since that was last told."""
 
     def go(self, cause: Cause) -> None:
         """Change the phase as the table says.

@@ -5,10 +5,10 @@ chunk numbers here: a task keeps one number per query, the last batch applied, a
 whole or not at all. Staged rows are part of the task's state and move with it.
 
 A write that was given no query is one of its own, with one batch (`ONCE`). Its number is asked for
-until its writer has heard that it is durable. So only the newest of those are remembered, and all
+until its writer has received that it is durable. So only the newest of those are remembered, and all
 that are not durable.
 A query that starts again writes its last batch once more, and no earlier one: whoever does has gone
-back in time, and is told so before anything is applied. And it writes the same rows: a task that has
+back in time, and is refused before anything is applied. And it writes the same rows: a task that has
 the batch compares their number with what it took in.
 
 They go when their query commits that batch, writes a later one, or gives the attempt up. An attempt
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from meander.model import Epoch
 from meander.protocol.messages import (
@@ -35,11 +35,13 @@ from meander.protocol.messages import (
     StageHeld,
     Unstage,
 )
+from meander.protocol.node.book import Book
+from meander.protocol.node.installs import Installs
+from meander.protocol.node.rerouter import Rerouter
 from meander.protocol.node.slot import Slot, TaskPhase
-from meander.protocol.state import Emission, StageKey, TaskState, lay_by, take_up
-
-if TYPE_CHECKING:
-    from meander.protocol.node.node import Node
+from meander.protocol.state import Emission, OperatorPort, StageKey, TaskState, lay_by, take_up
+from meander.protocol.timed import Timed, as_timed
+from meander.protocol.turn import LeasedTurn
 
 ONCE_MAX = 128
 """Writes without a query that a task remembers: so many may follow one before its writer has an answer.
@@ -49,8 +51,18 @@ Each is in every record, with 30 bytes."""
 class Staging:
     """Part of a node."""
 
-    def __init__(self, node: Node) -> None:
-        self.node = node
+    def __init__(
+        self,
+        turn: LeasedTurn,
+        book: Book,
+        operator: OperatorPort,
+        installs: Installs,
+        rerouter: Rerouter,
+    ) -> None:
+        self.turn, self.book, self.operator = turn, book, operator
+        self.installs, self.rerouter = installs, rerouter
+        self._timed: Timed | None = as_timed(operator)
+        """The operator, if it hears of time."""
         self._held: defaultdict[PeerId, list[tuple[str, int, int, int, int]]] = defaultdict(list)
         self._outdated: defaultdict[PeerId, list[tuple[str, int, int, int, int, int]]] = (
             defaultdict(list)
@@ -98,7 +110,7 @@ class Staging:
         return None
 
     def _unknown(self, task: int) -> bool:
-        table = self.node.table
+        table = self.turn.table
         return table is not None and task >= table.assignment.tasks
 
     # ------------------------------------------------------------------ orders
@@ -115,7 +127,7 @@ class Staging:
 
     def take_again(self, item: Any, epoch: Epoch, reply_to: PeerId) -> None:
         """Take one order, now or after it was parked or waited."""
-        slot = self.node.slots.get(item.task)
+        slot = self.book.slots.get(item.task)
         phase = TaskPhase.ABSENT if slot is None else slot.phase
         if phase is TaskPhase.SERVING:
             assert slot is not None
@@ -125,14 +137,14 @@ class Staging:
                 self._commit(slot, item, reply_to)
         elif phase is TaskPhase.AWAITING:
             assert slot is not None
-            if len(slot.orders) < self.node.settings.waiting_chunks_max:
+            if len(slot.orders) < self.turn.settings.waiting_chunks_max:
                 slot.orders.append((item, reply_to))
                 if slot.waiting_since is None:
-                    slot.waiting_since = self.node._now
-        elif epoch > self.node.epoch:
-            self.node.rerouter.park(item, epoch, reply_to)
+                    slot.waiting_since = self.turn.now
+        elif epoch > self.turn.epoch:
+            self.rerouter.park(item, epoch, reply_to)
         else:
-            self.node.rerouter.add_order(item, reply_to)
+            self.rerouter.add_order(item, reply_to)
 
     def _stage(self, slot: Slot, item: Staged, reply_to: PeerId) -> None:
         state = slot.state
@@ -145,7 +157,7 @@ class Staging:
         # A query writes a batch when the one before it is committed everywhere.
         self._drop(slot, [k for k in state.staged if k[0] == item.query and k[1] < item.batch])
         if item.batch > last and key not in state.staged:
-            rows = lay_by(self.node.operator, item.rows)
+            rows = lay_by(self.operator, item.rows)
             if rows is None:
                 self.refused += item.tally
                 return  # there is no room: it is sent again, or given up
@@ -168,13 +180,13 @@ class Staging:
         if item.batch < state.batches[item.query] or had == tally:
             had = -1
         known = state.durable_batches.get(item.query, -1) >= item.batch
-        durable = known or self.node.settled(slot)
+        durable = known or self.installs.settled(slot)
         outcome = CommitOutcome(item.task, slot.term, True, durable, missing=False, had=had)
         self._outcomes[reply_to, item.query, item.batch].append(outcome)
         if not durable:
             self.askers[item.task, item.query] = item.batch, reply_to
-            if slot.dirty and self.node.gated:
-                self.node.checkpointer.want(slot)
+            if slot.dirty and self.book.gated:
+                self.book.want(slot)
 
     def _winners(self, state: TaskState, item: CommitTask) -> list[Any] | None:
         """Give the rows that a commit names; None if any are missing."""
@@ -184,7 +196,7 @@ class Staging:
             if staged is None or staged.tally != tally:
                 return None
             found.append(staged.rows)
-        rows = [take_up(self.node.operator, laid) for laid in found]
+        rows = [take_up(self.operator, laid) for laid in found]
         return None if any(part is None for part in rows) else rows
 
     def _apply(self, slot: Slot, item: CommitTask, rows: list[Any]) -> None:
@@ -200,43 +212,42 @@ class Staging:
             state.taken = {query: n for query, n in state.taken.items() if query in state.batches}
         for key in [k for k in state.staged if k[0] == item.query and k[1] <= item.batch]:
             del state.staged[key]
-        self.node.touched(slot, state)
+        self.book.touched(slot, state)
 
     def _forget(self, state: TaskState) -> None:
         """Of writes without a query, forget those that nobody asks for any more."""
         once = [query for query in state.batches if query.startswith(ONCE)]
         for query in once[:-ONCE_MAX]:
-            if not self.node.gated or query in state.durable_batches:
+            if not self.book.gated or query in state.durable_batches:
                 del state.batches[query]
                 state.durable_batches.pop(query, None)
 
     def _emissions(self, slot: Slot, app: Any, query: str, parts: list[Any]) -> Iterator[Emission]:
         """Give a batch to the operator: to one that hears of time as a whole, else part by part."""
-        node = self.node
-        if node.timed is not None:
-            yield from node.timed.apply_batch(slot.task, app, query, parts) if parts else ()
+        if self._timed is not None:
+            yield from self._timed.apply_batch(slot.task, app, query, parts) if parts else ()
         else:
             for rows in parts:
-                yield from node.operator.apply(slot.task, app, query, rows, -1)
+                yield from self.operator.apply(slot.task, app, query, rows, -1)
 
     # ------------------------------------------------------------------ rows that nobody wants
 
     def unstage(self, body: Unstage) -> None:
         """Forget attempts that were given up."""
         for *key, task in body.items:
-            slot = self.node.slots.get(task)
+            slot = self.book.slots.get(task)
             if slot is not None and slot.state is not None and slot.phase is TaskPhase.SERVING:
                 self._drop(slot, [tuple(key)])
 
     def tick(self) -> None:
         """From time to time, drop what the last sweep saw of queries that did nothing since."""
         if self._sweep_at is None:
-            self._sweep_at = self.node._now + self.node.settings.staged_s_max
-        if self.node._now < self._sweep_at:
+            self._sweep_at = self.turn.now + self.turn.settings.staged_s_max
+        if self.turn.now < self._sweep_at:
             return
-        self._sweep_at = self.node._now + self.node.settings.staged_s_max
+        self._sweep_at = self.turn.now + self.turn.settings.staged_s_max
         seen = set()
-        for slot in self.node.slots.values():
+        for slot in self.book.slots.values():
             if slot.state is not None and slot.phase is TaskPhase.SERVING:
                 here = [(slot.task, key) for key in slot.state.staged]
                 old = [k for t, k in here if (t, k) in self._seen and k[0] not in self._active]
@@ -270,10 +281,10 @@ class Staging:
         if self._held or self._outdated:
             for peer in {**self._held, **self._outdated}:
                 held, outdated = self._held.get(peer, ()), self._outdated.get(peer, ())
-                self.node._send(peer, StageHeld(tuple(held), tuple(outdated)))
+                self.turn.send(peer, StageHeld(tuple(held), tuple(outdated)))
             self._held.clear()
             self._outdated.clear()
         if self._outcomes:
             for (peer, query, batch), outcomes in self._outcomes.items():
-                self.node._send(peer, Committed(query, batch, tuple(outcomes)))
+                self.turn.send(peer, Committed(query, batch, tuple(outcomes)))
             self._outcomes.clear()

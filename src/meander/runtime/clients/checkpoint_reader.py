@@ -114,7 +114,7 @@ class CheckpointReader:
 
     # ------------------------------------------------------------------ show
 
-    def show(self, task: TaskId) -> tuple[dict[str, Any], Any]:
+    def show(self, task: TaskId) -> tuple[dict[str, Any], pa.Table | None]:
         """Give a task: what it has taken in, and its rows as a table (None: no rows).
 
         A row that a change has replaced is not shown where that can be told. Where it cannot, because
@@ -143,7 +143,7 @@ class CheckpointReader:
         return facts, _rows(parts)
 
 
-def _state(blob: bytes) -> list[Any]:
+def _state(blob: bytes) -> list[pa.RecordBatch]:
     """Read the state's batches in a record, without their operator."""
     head = head_of(blob)
     at = 4 + int.from_bytes(blob[:4], "little")
@@ -153,9 +153,9 @@ def _state(blob: bytes) -> list[Any]:
     return read_streams(pa.py_buffer(app[start : start + length]))
 
 
-def _rows(parts: list[list[Any]]) -> Any:
+def _rows(parts: list[list[pa.RecordBatch]]) -> pa.Table | None:
     """Put snapshot and changes together."""
-    table: Any = None
+    table: pa.Table | None = None
     for number, batches in enumerate(parts):
         for batch in batches:
             found = pa.Table.from_batches([batch]).replace_schema_metadata(None)
@@ -167,7 +167,7 @@ def _rows(parts: list[list[Any]]) -> Any:
     return table
 
 
-def _changed(table: Any, changes: Any, number: int) -> Any:
+def _changed(table: pa.Table, changes: pa.Table, number: int) -> pa.Table:
     """Put changed cells in the place of the old ones, by the number of their entry."""
     rows = changes[ENTRY].to_numpy()
     for name in (*changes.column_names[1:], "record"):

@@ -1,11 +1,11 @@
-"""What a deployment tells those who come with nothing but its address: readers, writers of queries.
+"""What a deployment answers to whoever has its address and token: readers, writers of queries.
 
-    desk = Desk("127.0.0.1:40112", credentials)
+    desk = DriverClient("127.0.0.1:40112", credentials)
     desk.about()                      # operator, columns, tasks: all that a writer must know
     desk.ask("owners")                # which node has which task, now
 
 Everything here is cheap to import: Spark plans every query in Python processes of its own, which
-start cold. What is asked is answered by the driver (`reception`).
+start cold. The driver's side is `runtime.driver.service`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import flight
 
@@ -47,13 +48,13 @@ class DeploymentInfo:
     generation: int
     tasks: int
     keys: tuple[str, ...]
-    schema: Any
+    schema: pa.Schema
     """Of the rows that come in."""
     event_time: str | None
     """The column that says when a row happened; None: the operator has no event time."""
-    output_schema: Any
+    output_schema: pa.Schema | None
     """Of what it emits; None: it does not say."""
-    state_schema: Any
+    state_schema: pa.Schema | None
     """Of what `show` gives; None: it is known when there is a state."""
     settings: Settings
     durable: bool
@@ -89,12 +90,12 @@ class DeploymentInfo:
         return cls(**{**fields, **schemas, "keys": tuple(fields["keys"]), "settings": settings})
 
 
-def pack_schema(schema: Any) -> str | None:
+def pack_schema(schema: pa.Schema | None) -> str | None:
     """Write a schema as text."""
     return None if schema is None else base64.b64encode(schema.serialize().to_pybytes()).decode()
 
 
-def unpack_schema(text: str | None) -> Any:
+def unpack_schema(text: str | None) -> pa.Schema | None:
     """Read what `pack_schema` wrote.
 
     >>> unpack_schema(pack_schema(pa.schema({"word": pa.string()}))).names
@@ -135,7 +136,7 @@ def pack(parts: Sequence[Part]) -> str:
     return text
 
 
-def _bytes(numbers: Any) -> bytes:
+def _bytes(numbers: npt.NDArray[np.int64]) -> bytes:
     """Lay numbers out byte by byte: the high ones are zeros, and vanish when compressed."""
     return bytes(numbers.astype("<i8").view(np.uint8).reshape(-1, 8).T.tobytes())
 
@@ -186,7 +187,7 @@ class DriverClient:
                 f"{address!r} is no address of an operator: give op.address, host:port"
             )
         self.address, self.credentials = address, Credentials.of(credentials)
-        self._client: Any = None
+        self._client: flight.FlightClient | None = None
         self._about: DeploymentInfo | None = None
         self._lock = threading.Lock()
 
@@ -204,7 +205,7 @@ class DriverClient:
             (answer,) = self._connection().do_action(action, self.credentials.call(timeout_s))
         return json.loads(answer.body.to_pybytes())
 
-    def fetch(self, fields: Mapping[str, Any], timeout_s: float = 60.0) -> Any:
+    def fetch(self, fields: Mapping[str, Any], timeout_s: float = 60.0) -> pa.Table:
         """Ask for rows, as a table; errors as for `ask`."""
         ticket = flight.Ticket(json.dumps(fields).encode())
         with self._explained():
@@ -225,7 +226,7 @@ class DriverClient:
         if client is not None:
             client.close()
 
-    def _connection(self) -> Any:
+    def _connection(self) -> flight.FlightClient:
         with self._lock:
             if self._client is None:
                 self._client = self.credentials.connect(self.address)
@@ -244,7 +245,7 @@ class _Explained:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         if not isinstance(error, pa.ArrowException):
             return
         self.desk.close()
@@ -264,7 +265,7 @@ _DESKS: dict[tuple[int, str, str], DriverClient] = {}
 
 
 def desk_of(address: str, credentials: Credentials | str) -> DriverClient:
-    """Give the desk at an address, the same one in every call of this process."""
+    """Give the client of an address, the same one in every call of this process."""
     key = os.getpid(), address, Credentials.of(credentials).token
     if key not in _DESKS:
         _DESKS[key] = DriverClient(address, credentials)

@@ -19,6 +19,7 @@ from math import inf
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from meander.errors import FeederError, InputError
@@ -110,7 +111,7 @@ class FeederClient:
         self._gather_rows = self._gather = gather_rows
         """The least that fills a message, and what fills it now."""
         self._linger_s = linger_ms / 1000
-        self._open: list[tuple[int, int, Any]] = []
+        self._open: list[tuple[int, int, pa.RecordBatch]] = []
         """Batches not yet cut: (offset, due, batch)."""
         self._open_rows, self._open_bytes, self._open_since = 0, 0, 0.0
         self._offset: int | None = None
@@ -153,7 +154,7 @@ class FeederClient:
     def __enter__(self) -> FeederClient:
         return self
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         if kind is None:
             self.close()
         else:
@@ -374,7 +375,9 @@ class FeederClient:
         if not self.shell.ended.is_set():
             self.shell.nudge()
 
-    def _offered(self, gathered: list[tuple[int, int, Any]], *, say: bool) -> list[Offer]:
+    def _offered(
+        self, gathered: list[tuple[int, int, pa.RecordBatch]], *, say: bool
+    ) -> list[Offer]:
         """Make offers of what was gathered, and of a watermark that is owed."""
         offers = []
         if gathered:
@@ -412,14 +415,14 @@ class FeederClient:
                 self._lock.notify_all()
 
 
-def watermark_of(schema: Any, offset: int, tasks: int, watermark: int) -> Offer:
+def watermark_of(schema: pa.Schema, offset: int, tasks: int, watermark: int) -> Offer:
     """Make an offer of a watermark alone, about what was offered last."""
     rows = Rows(pa.RecordBatch.from_pylist([], schema=schema), 0, 0, (Mark(offset, 0, watermark),))
     return Offer(tuple((task, rows, offset, offset, 0) for task in range(tasks)), offset)
 
 
 def offer_of(
-    gathered: list[tuple[int, int, Any]],
+    gathered: list[tuple[int, int, pa.RecordBatch]],
     keys: tuple[str, ...],
     tasks: int,
     herald: WatermarkEmitter | None = None,
@@ -452,7 +455,7 @@ def offer_of(
     return Offer(tuple(groups), last)
 
 
-def _counts(owners: Any, lengths: list[int], tasks: int) -> list[list[int]]:
+def _counts(owners: npt.NDArray[np.int32], lengths: list[int], tasks: int) -> list[list[int]]:
     """Count the rows of each task, source batch by source batch."""
     ends = np.cumsum(lengths)[:-1]
     parts = [np.bincount(part, minlength=tasks) for part in np.split(owners, ends)]

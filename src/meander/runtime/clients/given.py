@@ -14,7 +14,7 @@ NULL_KEYS: Final = ("refuse", "keep", "drop")
 """What becomes of rows without a key: an error, a key of its own (as in GROUP BY), nothing."""
 
 
-def conform(rows: Any, schema: Any) -> Any:
+def conform(rows: Any, schema: pa.Schema) -> pa.RecordBatch:
     """Bring rows to an operator's schema: one batch with its columns, in its order, of its types.
 
     Raises:
@@ -37,7 +37,7 @@ def conform(rows: Any, schema: Any) -> Any:
     return pa.record_batch(columns, schema=schema)
 
 
-def _batch(rows: Any, schema: Any) -> Any:
+def _batch(rows: Any, schema: pa.Schema) -> pa.RecordBatch:
     """Make one record batch of whatever was given."""
     if isinstance(rows, list):
         rows = _of_dicts(rows, schema)
@@ -56,7 +56,7 @@ def _batch(rows: Any, schema: Any) -> Any:
     return parts[0] if parts else pa.RecordBatch.from_pylist([], schema=rows.schema)
 
 
-def _of_dicts(rows: list[Any], schema: Any) -> Any:
+def _of_dicts(rows: list[Any], schema: pa.Schema) -> pa.RecordBatch:
     for row in rows:
         if not isinstance(row, Mapping):
             raise _unknown(f"a list with {type(row).__name__}")
@@ -90,7 +90,7 @@ def check_null_keys(mode: str) -> None:
         raise InputError(f"null_keys is one of {', '.join(NULL_KEYS)}, not {mode!r}")
 
 
-def keyed(batch: Any, keys: tuple[str, ...], mode: str) -> Any:
+def keyed(batch: pa.RecordBatch, keys: tuple[str, ...], mode: str) -> pa.RecordBatch:
     """Treat rows whose key is null as the user wants.
 
     >>> keyed(pa.record_batch({"word": ["a", None]}), ("word",), "drop")["word"].to_pylist()
@@ -112,7 +112,7 @@ def keyed(batch: Any, keys: tuple[str, ...], mode: str) -> Any:
     )
 
 
-def valid_keys(batch: Any, keys: tuple[str, ...]) -> Any:
+def valid_keys(batch: pa.RecordBatch, keys: tuple[str, ...]) -> pa.BooleanArray:
     """Tell for each row whether all its keys have values."""
     result = batch.column(keys[0]).is_valid()
     for key in keys[1:]:

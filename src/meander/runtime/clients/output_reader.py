@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from meander.errors import (
     OperatorGoneError,
@@ -23,6 +23,9 @@ from meander.errors import (
 )
 from meander.model import NodeId, TaskId
 from meander.runtime.clients.driver_client import DriverClient, desk_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Offset: TypeAlias = dict[str, Any]
 TASKS_ONCE = 64
@@ -176,7 +179,9 @@ class OutputReader:
 
     # ------------------------------------------------------------------ rows
 
-    def read(self, spans: Sequence[OutputSpan], timeout_s: float = PATIENCE_S) -> Iterator[Any]:
+    def read(
+        self, spans: Sequence[OutputSpan], timeout_s: float = PATIENCE_S
+    ) -> Iterator[pa.Table]:
         """Give rows as tables with `task` and `number`; ask again for tasks on the move.
 
         Raises:
@@ -201,7 +206,7 @@ class OutputReader:
 
     def _fetch(
         self, node: DriverClient, spans: Mapping[TaskId, OutputSpan]
-    ) -> tuple[Any, list[TaskId]]:
+    ) -> tuple[pa.Table | None, list[TaskId]]:
         asked = {str(span.task): [span.after, span.upto] for span in spans.values()}
         try:
             table = node.fetch({"kind": "emitted", "spans": asked})

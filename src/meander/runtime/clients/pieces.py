@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +15,9 @@ from meander.runtime.process.watermarks import latest_us
 from meander.runtime.wire.rows import Mark, Rows
 
 
-def pieces(batches: Iterable[Any], schema: Any, rows_max: int, bytes_max: int) -> Iterator[Any]:
+def pieces(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows_max: int, bytes_max: int
+) -> Iterator[pa.RecordBatch]:
     """Gather batches until there are enough rows or bytes; give them in one batch each.
 
     >>> schema = pa.schema({"word": pa.string()})
@@ -26,7 +27,7 @@ def pieces(batches: Iterable[Any], schema: Any, rows_max: int, bytes_max: int) -
     >>> [piece.num_rows for piece in pieces(rows, schema, 2, 2**20)]
     [2, 1]
     """
-    gathered: list[Any] = []
+    gathered: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
         if batch.num_rows == 0:
@@ -41,16 +42,16 @@ def pieces(batches: Iterable[Any], schema: Any, rows_max: int, bytes_max: int) -
         yield _joined(gathered)
 
 
-def _joined(batches: list[Any]) -> Any:
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def groups_of(
-    batch: Any, keys: tuple[str, ...], tasks: int, event_time: str | None = None
+    batch: pa.RecordBatch, keys: tuple[str, ...], tasks: int, event_time: str | None = None
 ) -> tuple[tuple[TaskId, Rows, int, int], ...]:
     """Sort rows by task: (task, rows, count, bytes), as slices of one batch.
 
-    With an event time every task gets the watermark (`times`) of the batch, also without rows:
+    With an event time every task gets the watermark (`watermarks`) of the batch, also without rows:
     so all of them know the watermark when the micro-batch is applied.
 
     >>> words = pa.record_batch({"word": ["a", "b", "a"]})

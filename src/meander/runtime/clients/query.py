@@ -20,7 +20,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from meander.errors import (
     OperatorGoneError,
@@ -32,12 +32,15 @@ from meander.errors import (
 )
 from meander.model import TaskId
 from meander.protocol.edges.query import Query
-from meander.protocol.messages import Abandon, Seal, Tell, Write
+from meander.protocol.messages import Abandon, News, Seal, Tell, Write
 from meander.runtime.clients.driver_client import DeploymentInfo, Part, desk_of
 from meander.runtime.process.shell import Shell
 from meander.runtime.wire.credentials import Credentials
 from meander.runtime.wire.publisher import board
 from meander.runtime.wire.transport import Transport
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 PIECE_ROWS = 131_072
 PIECE_BYTES = 16 * 2**20
@@ -139,7 +142,7 @@ class QueryClient:
         batch: int,
         partition: int,
         attempt: int,
-        batches: Iterable[Any],
+        batches: Iterable[pa.RecordBatch],
         *,
         timeout_s: float = WRITE_S,
     ) -> tuple[Part, ...]:
@@ -257,19 +260,19 @@ class QueryClient:
         """Take what the machine tells, on its thread."""
         facts = tell.facts
         with self._changed:
-            if tell.what == "written":
+            if tell.what is News.WRITTEN:
                 key = facts["query"], facts["batch"], facts["partition"], facts["attempt"]
                 self._open.discard(key)
-            elif tell.what == "outdated":
+            elif tell.what is News.OUTDATED:
                 query, batch = facts["query"], facts["batch"]
                 self._open.discard((query, batch, facts["partition"], facts["attempt"]))
                 self._outdated[query] = batch, facts["task"], facts["last"]
-            elif tell.what in ("committed", "failed", "differs"):
+            elif tell.what in (News.COMMITTED, News.FAILED, News.DIFFERS):
                 query, batch = facts["query"], facts["batch"]
                 self._sealed.pop(query, None)
-                if tell.what == "failed":
+                if tell.what is News.FAILED:
                     self._failed[query] = batch, facts["task"]
-                elif tell.what == "differs":
+                elif tell.what is News.DIFFERS:
                     self._differs[query] = batch, facts["task"], facts["had"], facts["rows"]
             self._changed.notify_all()
 
@@ -332,7 +335,7 @@ class QueryClient:
                 f"the connection to the operator at {self._master} has ended: {self.shell.reason}"
             ) from self.shell.error
 
-    def _stop(self, _: Any) -> str:
+    def _stop(self, _: object) -> str:
         threading.Thread(target=self.close, daemon=True).start()
         return "stopping"
 

@@ -46,7 +46,9 @@ class Reader:
         except (pa.ArrowException, ValueError):
             return None
 
-    def fetch(self, address: str, fields: Mapping[str, Any], timeout_s: float = 60.0) -> Any:
+    def fetch(
+        self, address: str, fields: Mapping[str, Any], timeout_s: float = 60.0
+    ) -> pa.Table | None:
         """Ask for rows; None if there is no answer."""
         ticket = flight.Ticket(json.dumps(fields).encode())
         try:
@@ -63,13 +65,13 @@ class Reader:
         self,
         owners: Callable[[], tuple[list[NodeId], dict[NodeId, str]]],
         timeout_s: float,
-    ) -> Any:
+    ) -> pa.Table:
         """Read all tasks' state; ask again for those that were on the move.
 
         Raises:
             UnreadError: naming tasks that could not be read in time.
         """
-        end, parts, seen = time.monotonic() + timeout_s, list[Any](), set[TaskId]()
+        end, parts, seen = time.monotonic() + timeout_s, list[pa.Table](), set[TaskId]()
         while True:
             names, nodes = owners()
             for node, address in nodes.items():
@@ -84,7 +86,7 @@ class Reader:
             time.sleep(0.05)
 
     def _read_node(
-        self, address: str, wanted: list[TaskId], parts: list[Any], seen: set[TaskId]
+        self, address: str, wanted: list[TaskId], parts: list[pa.Table], seen: set[TaskId]
     ) -> None:
         table = self.fetch(address, {"kind": "state", "tasks": wanted})
         if table is None:
@@ -97,7 +99,7 @@ class Reader:
 
     # ------------------------------------------------------------------ outputs and metrics
 
-    def outputs(self, nodes: Mapping[NodeId, str], have: dict[TaskId, int]) -> list[Any]:
+    def outputs(self, nodes: Mapping[NodeId, str], have: dict[TaskId, int]) -> list[pa.Table]:
         """Fetch outputs that are new; `have` (the last number of each task) is brought up to date.
 
         Every batch comes once, in order within its task, also across moves and recoveries, as long

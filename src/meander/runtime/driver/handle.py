@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
-from numbers import Integral, Real
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from meander.errors import InputError, MigrationError
 from meander.model import Move, Plan, Problem, TaskId, Workload
 from meander.protocol.master.master import Master
-from meander.protocol.master.migration import PlanFunction
 from meander.protocol.master.pacer import PaceLimits, Pacer
-from meander.protocol.messages import Abort, Rescale, Resume, RollBack
+from meander.protocol.master.round import PlanFunction
+from meander.protocol.messages import Abort, News, Rescale, Resume, RollBack
+from meander.runtime.driver.options import check_whole
+from meander.runtime.driver.totals import measured
 from meander.runtime.process.metrics import MigrationReport
 from meander.wiring import carrier
 
 if TYPE_CHECKING:
     from meander.runtime.driver.driver import Driver
 
-ENDS = frozenset({"completed", "rolled back", "superseded"})
+ENDS = frozenset({News.COMPLETED, News.ROLLED_BACK, News.SUPERSEDED})
 
 
 def wish(
@@ -64,31 +68,25 @@ def _check_pause(ms: Any) -> None:
         )
 
 
-def check_whole(name: str, value: Any, most: int | None = None) -> None:
-    """Refuse what is no whole number from 1 to a limit.
-
-    Raises:
-        InputError: saying what would be right.
-    """
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if not whole or value < 1 or (most is not None and value > most):
-        span = "from 1 on" if most is None else f"from 1 to {most}"
-        raise InputError(f"{name} is a whole number {span}, not {value!r}")
-
-
 class RescaleHandle:
     """A migration under way."""
 
-    def __init__(self, driver: Driver, nodes: int, before: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        nodes: int,
+        watch: Callable[[RescaleHandle], AbstractContextManager[Any]] = nullcontext,
+    ) -> None:
+        """Made by `rescale`; `watch` is entered while somebody waits."""
         self.number = 0
         self.nodes = nodes
         self.ended = threading.Event()
         self.stage = "launching"
-        self._driver, self._before = driver, before
+        self._driver, self._before, self._watch = driver, driver.totals.total(), watch
         self._facts: Mapping[str, Any] | None = None
         self._error: Exception | None = None
 
-    def tell(self, what: str, facts: Mapping[str, Any]) -> None:
+    def tell(self, what: News, facts: Mapping[str, Any]) -> None:
         """Hear what the master tells of this migration."""
         self.stage, self._facts = what, facts
         if what in ENDS:
@@ -128,11 +126,13 @@ class RescaleHandle:
         Raises:
             MigrationError: if it was superseded or rolled back, or the time is over.
         """
-        if not self.ended.wait(timeout_s):
+        with self._watch(self):
+            over = self.ended.wait(timeout_s)
+        if not over:
             raise MigrationError(f"the migration is not done: {self.progress()}")
         if self._error is not None:
             raise self._error
-        if self.stage != "completed":
+        if self.stage != News.COMPLETED:
             raise MigrationError(f"migration {self.number} was {self.stage}")
         return self.report()
 
@@ -140,7 +140,7 @@ class RescaleHandle:
         """Tell what happened, predicted and measured."""
         if self._facts is None:
             raise MigrationError("there is nothing to report yet")
-        now = self._driver.measured()
+        now = measured(self._driver)
         more = {name: max(0, now[name] - self._before[name]) for name in ("waits", "reroutes")}
         return MigrationReport.of(self._facts, **more)
 
@@ -155,6 +155,40 @@ class RescaleHandle:
     def roll_back(self) -> None:
         """Go back to where it began."""
         self._driver.command(RollBack())
+
+
+class Rescales:
+    """The rescales of one deployment, by the number of their migration."""
+
+    def __init__(self) -> None:
+        self._handles: dict[int, RescaleHandle] = {}
+
+    def begin(self, handle: RescaleHandle, command: Rescale, master: Master) -> list[Any]:
+        """Give the master the command; on its thread."""
+        handle.number = master.conductor.migrations + 1
+        actions = master.handle(command, time.monotonic())
+        self._handles[handle.number] = handle  # before anything of it is told
+        return actions
+
+    def hear(self, what: News, facts: Mapping[str, Any]) -> None:
+        """Pass on what the master tells; on its thread."""
+        number = facts.get("migration")
+        if what is News.RESCALING:
+            self._adopt(int(number or 0))
+        elif number in self._handles:
+            self._handles[number].tell(what, facts)
+
+    def _adopt(self, number: int) -> None:
+        """A migration that nobody asked for carries on the one before it."""
+        before = self._handles.get(number - 1)
+        if number not in self._handles and before is not None and not before.ended.is_set():
+            before.number = number
+            self._handles[number] = before
+
+    def fail(self, error: Exception) -> None:
+        """Tell all that nothing can go on."""
+        for handle in list(self._handles.values()):
+            handle.fail(error)
 
 
 @dataclass(frozen=True)
@@ -205,7 +239,7 @@ def _moved(current: Any, target: Any, moves: Mapping[TaskId, str]) -> Any:
 def snapshot(master: Master, nodes: int, tau: Fraction) -> tuple[Problem, Pacer]:
     """Take what a preview needs from the master's books: the pacer is a copy."""
     ledger, conductor = master.ledger, master.conductor
-    current = conductor._current()
+    current = master.books.current()
     workload = Workload([w + 1 for w in ledger.work], list(ledger.size))
     fresh = [f"new{i}" for i in range(1, nodes + 1)]
     return Problem(workload, current, nodes, tau, new_nodes=fresh), copy(conductor.pacer)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol
 
-from meander.errors import LaunchError
+from meander.errors import InputError, LaunchError
 from meander.runtime.process.memory import KEEP
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 
@@ -25,6 +25,13 @@ READY_S_MAX = 120.0
 
 class Launcher(Protocol):
     """Starts processes and tells when they end. Nothing here waits for a process to do something."""
+
+    def pickle(self, value: object, what: str) -> bytes:
+        """Write what a process shall have, by value where it cannot be imported there.
+
+        Raises:
+            InputError: naming `what` cannot be written, and the cause.
+        """
 
     def start(self, ended: Callable[[ProcessExit], None]) -> None:
         """Prepare. Every process that was launched is reported to `ended`, once, from any thread."""
@@ -40,7 +47,7 @@ class Launcher(Protocol):
 
 
 class LocalLauncher:
-    """Children of a nursery on this machine (see `main`)."""
+    """Children of a nursery on this machine (see `roles.nursery`)."""
 
     def __init__(self) -> None:
         self.pids: dict[tuple[str, int], int] = {}
@@ -52,6 +59,19 @@ class LocalLauncher:
         self._ended: Callable[[ProcessExit], None] = lambda _: None
         self._thread: threading.Thread | None = None
         self._closing = False
+
+    def pickle(self, value: object, what: str) -> bytes:
+        """Write it so that what a script or a notebook defines goes along whole."""
+        import cloudpickle
+
+        try:
+            return bytes(cloudpickle.dumps(value))
+        except Exception as error:  # whatever the object's own code raises
+            first = (str(error).splitlines() or [""])[0]
+            raise InputError(
+                f"{what} cannot be sent to nodes: {type(error).__name__}: {first}. Keep open files, "
+                "connections, locks and sessions out of it and make them where it runs (`open`)"
+            ) from error
 
     def start(self, ended: Callable[[ProcessExit], None]) -> None:
         """Start the nursery; it warms up while the caller goes on."""

@@ -1,7 +1,7 @@
-"""Watches a deployment from the driver: every chunk's latency, who owns what, what was told.
+"""Watches a deployment from the driver: every chunk's latency, who owns what, what was reported.
 
-Nodes remember chunks (`trace`); the monitor fetches them twice a second, and takes what is left from
-the last words of nodes that end, so that a node's leaving loses nothing. Latencies are looked at by
+Nodes remember chunks (`chunk_trace`); the monitor fetches them twice a second, and takes the rest from
+the last report of nodes that end, so that a node's leaving loses nothing. Latencies are looked at by
 when rows were *due*, never by when they happened to be applied: a row due before a pause that comes
 out after it belongs to the time before.
 """
@@ -22,6 +22,8 @@ from meander.runtime.clients.reader import Reader
 from meander.runtime.process.chunk_trace import WIDTH, as_table
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from meander.runtime.driver.driver import Driver
 
 POLL_S = 0.5
@@ -89,7 +91,7 @@ class Samples:
         return float(self.latency_us[order][min(at, len(order) - 1)]) / 1000
 
     @classmethod
-    def of(cls, tables: list[Any]) -> Samples:
+    def of(cls, tables: list[pa.Table]) -> Samples:
         """Make them of what nodes gave."""
 
         def column(name: str) -> npt.NDArray[Any]:
@@ -126,7 +128,7 @@ class Monitor:
         """Chunks that were given up, the oldest first."""
         self._driver, self._poll_s = driver, poll_s
         self._reader = Reader(driver.credentials)
-        self._tables: list[Any] = []
+        self._tables: list[pa.Table] = []
         self._kept = 0
         self._fetched: dict[NodeId, int] = {}
         """Chunks that we have of each node that runs."""
@@ -175,7 +177,7 @@ class Monitor:
                 self._take(node, table)
         self._hear_exits()
 
-    def _take(self, node: NodeId, table: Any) -> None:
+    def _take(self, node: NodeId, table: pa.Table) -> None:
         upto = int(table.schema.metadata[b"next"])
         fresh = upto - self._fetched.get(node, 0)
         self._fetched[node] = max(upto, self._fetched.get(node, 0))

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from pyarrow import flight
 
 from meander.errors import MeanderError, ReplayError, RowsLostError
-from meander.model import NodeId
 from meander.runtime.clients.driver_client import DeploymentInfo, unpack
 from meander.runtime.clients.query import PEERS, QueryClient
 from meander.runtime.wire.version import versions
@@ -30,20 +29,9 @@ PATIENCE_S = 1.0
 class DriverService:
     """Part of a driver."""
 
-    def __init__(
-        self,
-        driver: Driver,
-        owners: Callable[[], tuple[list[NodeId], dict[NodeId, str]]],
-        zookeeper: str,
-    ) -> None:
-        """Answer from now on.
-
-        Args:
-            driver: has started its transport.
-            owners: names the owner of every task, and where the nodes are.
-            zookeeper: where tables are put up.
-        """
-        self._driver, self._who, self._zookeeper = driver, owners, zookeeper
+    def __init__(self, driver: Driver) -> None:
+        """Answer from now on: the driver has started its transport."""
+        self._driver = driver
         self._committer: QueryClient | None = None
         self._lock = threading.Lock()
         self.troubles: list[Callable[[], str | None]] = []
@@ -67,7 +55,7 @@ class DriverService:
         return DeploymentInfo(
             operator.name, driver.run, self.lineage, driver.generation, driver.tasks, operator.keys,
             operator.schema, operator.event_time, operator.output_schema, operator.state_schema,
-            driver.settings, driver.settings.checkpoint_s > 0, self._zookeeper, versions(),
+            driver.settings, driver.settings.checkpoint_s > 0, driver.zookeeper, versions(),
         )  # fmt: skip
 
     def _about(self, _: Mapping[str, Any]) -> Any:
@@ -78,7 +66,7 @@ class DriverService:
     def _owners(self, _: Mapping[str, Any]) -> dict[str, Any]:
         """Tell which node has which task, as runs, and where the nodes are."""
         try:
-            owners, nodes = self._who()
+            owners, nodes = self._driver.places()
         except MeanderError as error:
             raise flight.FlightServerError(f"the deployment has failed: {error}") from None
         runs: list[list[Any]] = []

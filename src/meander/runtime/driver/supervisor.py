@@ -42,6 +42,8 @@ class Supervisor:
         """(name, incarnation) of what was launched and has not ended."""
         self._servers: dict[str, tuple[int, float]] = {}
         """State servers: how often launched, and when last."""
+        self._feeders = 0
+        """How many were launched."""
         self._changed = threading.Condition()
         self._failed_starts = self._failed_restores = 0
         self._crash = ("", 0, 0.0)
@@ -89,6 +91,12 @@ class Supervisor:
     def number(self, server: str) -> int:
         """Tell how often a state server was launched."""
         return self._servers[server][0]
+
+    def feeder_number(self) -> int:
+        """Give the number of the next feeder that is launched."""
+        with self._changed:
+            self._feeders += 1
+            return self._feeders
 
     # ------------------------------------------------------------------ what an end means
 

@@ -1,6 +1,6 @@
 """What nodes have counted since the deployment began, those included that have left or were lost.
 
-A node tells its counts with its beats, once a second, and all that it has measured when it is asked
+A node sends its counts with its beats, once a second, and all that it has measured when it is asked
 and when it ends. The newest of that counts. So a total never falls when a node goes; of one that was
 killed, what it did after its last beat is missing, and the latencies that nobody had asked for.
 """
@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from meander.model import NodeId
 from meander.runtime.process.metrics import Histogram
 from meander.runtime.process.stopwatch import unused
+
+if TYPE_CHECKING:
+    from meander.runtime.driver.driver import Driver
 
 COUNTS: Final = (
     "rows", "busy_s", "chunks", "waits", "reroutes", "dropped", "malformed", "refused", "stale",
@@ -62,6 +65,21 @@ class Totals:
             for told in self._heard.values():
                 found = add(found, told)
         return found
+
+
+def measured(driver: Driver) -> dict[str, Any]:
+    """Ask the nodes of a deployment; give the metrics with whole histograms, as these are written."""
+    told = driver.reader().metrics(driver.nodes())
+    for facts in told:
+        driver.totals.hear(facts["node"], facts["incarnation"], facts)
+    shown = (*COUNTS, "staged_rows", "staged_disk_bytes")
+    return {
+        **driver.totals.total(),
+        "staged_rows": sum(facts["staged_rows"] for facts in told),
+        "staged_disk_bytes": sum(facts["staged_disk_bytes"] for facts in told),
+        "tasks": {int(t): load for facts in told for t, load in facts["tasks"].items()},
+        "nodes": {facts["node"]: {name: facts[name] for name in shown} for facts in told},
+    }
 
 
 def add(one: Any, other: Any) -> Any:

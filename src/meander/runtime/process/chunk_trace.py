@@ -61,7 +61,7 @@ class ChunkTrace:
             self.lost += drop
             self._forget(drop)
 
-    def take(self, after: int) -> Any:
+    def take(self, after: int) -> pa.Table:
         """Give what follows the first `after` chunks, and forget those. Metadata: `next`."""
         self._forget(max(0, min(after, self._end) - self.forgotten))
         return as_table(self._numbers, self._end)
@@ -80,7 +80,7 @@ class ChunkTrace:
         self.forgotten += chunks
 
 
-def as_table(numbers: Sequence[int], end: int) -> Any:
+def as_table(numbers: Sequence[int], end: int) -> pa.Table:
     """Make a table of a trace's numbers; `end` counts all chunks up to its last."""
     flat = np.array(numbers, dtype=np.int64).reshape(-1, WIDTH)
     columns = [flat[:, 0], flat[:, 1], flat[:, 2] // 2, (flat[:, 2] % 2).astype(bool), flat[:, 3]]

@@ -86,7 +86,7 @@ class Copier:
         return found
 
 
-def _pieces(batches: list[Any], size: int) -> Iterator[bytes]:
+def _pieces(batches: list[pa.RecordBatch], size: int) -> Iterator[bytes]:
     """Cut batches by rows into pieces of about so many bytes, each written when it is asked for."""
     for batch in batches:
         if batch.num_rows:

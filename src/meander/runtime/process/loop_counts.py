@@ -1,4 +1,4 @@
-"""What a node tells of its tasks' loop; `driver.loop_drain` makes of it whether the loop is empty."""
+"""What a node reports of its tasks' loop; `driver.loop_drain` makes of it whether the loop is empty."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Outputs:
     __slots__ = ("_batches", "bytes", "durable", "last", "lost_rows", "rows")
 
     def __init__(self) -> None:
-        self._batches: deque[tuple[int, Any]] = deque()
+        self._batches: deque[tuple[int, pa.RecordBatch]] = deque()
         self.last = 0
         """The number of the newest batch."""
         self.durable = 0
@@ -45,7 +45,7 @@ class Outputs:
         self.bytes = 0
         self.lost_rows = 0
 
-    def add(self, batch: Any) -> None:
+    def add(self, batch: pa.RecordBatch) -> None:
         """Take a batch."""
         if batch.num_rows == 0:
             return
@@ -59,7 +59,7 @@ class Outputs:
         while self.rows > rows_max and self.first <= upto:
             self.lost_rows += self._drop()
 
-    def after(self, number: int, upto: int | None = None) -> list[tuple[int, Any]]:
+    def after(self, number: int, upto: int | None = None) -> list[tuple[int, pa.RecordBatch]]:
         """Give the batches after a number, and up to one if given."""
         return [
             (n, batch) for n, batch in self._batches if n > number and (upto is None or n <= upto)
@@ -70,7 +70,9 @@ class Outputs:
         """The number of the oldest batch that is kept; after the last if there is none."""
         return self._batches[0][0] if self._batches else self.last + 1
 
-    def revise(self, last: int, lost_rows: int, first: int, new: list[tuple[int, Any]]) -> None:
+    def revise(
+        self, last: int, lost_rows: int, first: int, new: list[tuple[int, pa.RecordBatch]]
+    ) -> None:
         """Take over what a record says: batches before `first` are gone, new ones have come."""
         self.release(first - 1)
         for number, batch in new:
@@ -100,7 +102,9 @@ class Outputs:
         return payloads, [self.last, self.lost_rows, self.durable, sizes]
 
     @classmethod
-    def load(cls, facts: Any, blob: bytes, read: Callable[[bytes], list[Any]]) -> Outputs:
+    def load(
+        cls, facts: Any, blob: bytes, read: Callable[[bytes], list[pa.RecordBatch]]
+    ) -> Outputs:
         """Read what `dump` wrote."""
         result = cls()
         last, result.lost_rows, result.durable, sizes = facts
@@ -117,7 +121,7 @@ class Outputs:
         return result
 
 
-def _write(batch: Any) -> bytes:
+def _write(batch: pa.RecordBatch) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -125,7 +129,7 @@ def _write(batch: Any) -> bytes:
     return data
 
 
-def with_place(batch: Any, task: int, number: int) -> Any:
+def with_place(batch: pa.RecordBatch, task: int, number: int) -> pa.Table:
     """Give a batch as a table that says whose it is: with `task`, and `number` within the task."""
     rows = batch.num_rows
     return (
@@ -135,7 +139,7 @@ def with_place(batch: Any, task: int, number: int) -> Any:
     )
 
 
-def nothing(schema: Any = None) -> Any:
+def nothing(schema: pa.Schema | None = None) -> pa.Table:
     """Give outputs without a row, with the columns that an operator says it emits, if it does.
 
     >>> nothing(pa.schema({"word": pa.string()})).schema.names

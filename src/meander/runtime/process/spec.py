@@ -1,4 +1,4 @@
-"""What a launched process is told, and what it tells when it ends: small values, no behaviour.
+"""What a launched process receives, and what it reports when it ends: small values, no behaviour.
 
 A spec travels on a channel that the launcher trusts (a pipe to a child, Spark's closure), never on
 the wire between processes: it holds the credentials, and the operator in pickled form.
@@ -64,7 +64,8 @@ class ProcessSpec:
     operator: bytes = field(default=b"", repr=False)
     """Pickled, by whatever pickler the launcher trusts."""
     source: bytes = field(default=b"", repr=False)
-    """What a feeder reads, pickled likewise: takes an offset, gives the batches after it."""
+    """What a feeder reads (it takes an offset, and gives the batches after it) and the feeder's
+    options, pickled likewise."""
 
     def json(self) -> str:
         """Write it on one line."""

@@ -1,74 +1,62 @@
-"""The checkpointer with a stop-watch: how long rows wait for records, and records for the master."""
+"""The stop-watch of a checkpointer: how long rows wait for records, and records for the master."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
-from meander.protocol.messages import Accepted
-from meander.protocol.node.checkpointer import Checkpointer
-from meander.protocol.node.node import Node
-from meander.protocol.node.slot import Slot
+from meander.model import TaskId
+from meander.protocol.node.gauge import Stopwatch
 from meander.runtime.process.metrics import Histogram
 
 COUNTS = ("snapshots", "deltas", "files", "bytes")
 
 
-class TimedCheckpointer(Checkpointer):
-    """Measures itself."""
+class CheckpointWatch(Stopwatch):
+    """Looks at this process's clock."""
 
-    def __init__(self, node: Node) -> None:
-        super().__init__(node)
+    def __init__(self) -> None:
         self.pause = Histogram()
         """What one turn of encoding took of the node's thread."""
-        self.durable = Histogram()
+        self.accepted = Histogram()
         """From when a record was encoded until the master accepted it."""
-        self._since: dict[int, float] = {}
+        self._began = 0.0
+        self._since: dict[TaskId, float] = {}
         """When the record of a task that is under way was encoded."""
 
-    def _go_on(self) -> None:
-        began, before = time.perf_counter(), self._encoded
-        super()._go_on()
-        self._took(began, before)
+    def begin(self) -> None:
+        """A turn of encoding begins."""
+        self._began = time.perf_counter()
 
-    def flush(self) -> None:
-        """Write what somebody waits for."""
-        if self._urgent:
-            began, before = time.perf_counter(), self._encoded
-            super().flush()
-            self._took(began, before)
+    def end(self, records: int) -> None:
+        """It has ended; one without a record does not count."""
+        if records:
+            self.pause.record(_micros(self._began))
 
-    @property
-    def _encoded(self) -> int:
-        return self.counts["snapshots"] + self.counts["deltas"]
+    def encoded(self, task: TaskId) -> None:
+        """A record of a task is on its way."""
+        self._since[task] = time.perf_counter()
 
-    def _took(self, began: float, before: int) -> None:
-        if self._encoded > before:
-            self.pause.record(round((time.perf_counter() - began) * 1e6))
+    def durable(self, task: TaskId) -> None:
+        """The master has accepted it."""
+        since = self._since.pop(task, None)
+        if since is not None:
+            self.accepted.record(_micros(since))
 
-    def _encode(self, slot: Slot) -> None:
-        super()._encode(slot)
-        self._since[slot.task] = time.perf_counter()
-
-    def accepted(self, body: Accepted) -> None:
-        """The manifest has these records."""
-        super().accepted(body)
-        for task, _, _ in body.items:
-            slot, since = self.node.slots.get(task), self._since.get(task)
-            if slot is not None and slot.record is None and since is not None:
-                self.durable.record(round((time.perf_counter() - since) * 1e6))
-                del self._since[task]
-
-    def told(self) -> dict[str, Any]:
-        """Tell it as a metric."""
+    def told(self, counts: Mapping[str, int]) -> dict[str, Any]:
+        """Tell it as a metric, with what the checkpointer has counted."""
         return {
-            **{name: self.counts[name] for name in COUNTS},
+            **{name: counts.get(name, 0) for name in COUNTS},
             "pause": self.pause.dump(),
-            "durable": self.durable.dump(),
+            "durable": self.accepted.dump(),
         }
+
+
+def _micros(since: float) -> int:
+    return round((time.perf_counter() - since) * 1e6)
 
 
 def unused() -> dict[str, Any]:
     """Tell what a checkpointer tells that has done nothing."""
-    nothing = Histogram().dump()
-    return {**dict.fromkeys(COUNTS, 0), "pause": nothing, "durable": nothing}
+    return CheckpointWatch().told({})

@@ -1,10 +1,10 @@
 """Event time between feeders and tasks: feeders' watermarks, and that of a task which follows.
 
-A feeder says how far it is *in its own stream*: a **watermark** is a mark without rows in a chunk
+A feeder sends how far it is *in its own stream*: a **watermark** is a mark without rows in a chunk
 (`rows.Mark`), numbered and delivered exactly once like all else, in order with the rows, across moves
 and crashes. No message of the protocol knows of it.
 
-    feeder   Herald: the latest event time of what was sent, in steps, and which task knows of it
+    feeder   WatermarkEmitter: the latest event time that was sent, in steps, and which task knows it
     task     TaskTime: per feeder its last watermark; its own is the least of them, less the delay
 
 **What a task knows when it gets rows is a function of the rows before them**, not of the clock. A
@@ -14,14 +14,14 @@ rose since its last ones. So fast or slow, a task's timers and rows come in one 
 a say only in when tasks *without* new rows hear of a watermark: soon, and before their next rows.
 
 A feeder's last watermark is `END`, and takes it out of the minimum; one that is silent for `idle_s` is
-left out until it speaks again. The watermark never goes back. All of it is part of the task's state,
+left out until it sends again. The watermark never goes back. All of it is part of the task's state,
 but for when a feeder was last heard: a task that has just arrived gives each feeder its full time anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.compute as pc
 
@@ -31,6 +31,9 @@ from meander.operators.timers import Timers
 from meander.protocol.messages import FeederId
 from meander.protocol.settings import Settings
 from meander.runtime.wire.rows import Mark, Marks
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 END: Final = 2**62
 """The watermark of a feeder that leaves: later than every time."""
@@ -130,7 +133,7 @@ class TaskTime:
 
     # ------------------------------------------------------------------ dumps
 
-    def dump(self, fields: list[Any]) -> tuple[list[Any], list[Any]]:
+    def dump(self, fields: list[pa.Field]) -> tuple[list[pa.RecordBatch], list[Any]]:
         """Write the timers as batches, and the facts; `fields` are the key's."""
         both = [self.timers, self.event_timers]
         batches = [timers.dump(fields) for timers in both] if any(both) else []
@@ -138,7 +141,7 @@ class TaskTime:
 
     @classmethod
     def load(
-        cls, operator: Operator[Any], batches: list[Any], facts: list[Any], now_us: int
+        cls, operator: Operator[Any], batches: list[pa.RecordBatch], facts: list[Any], now_us: int
     ) -> TaskTime:
         """Read what `dump` wrote.
 
@@ -181,7 +184,7 @@ class WatermarkEmitter:
         kept_s = settings.checkpoint_s / WATERMARKS_PER_CHECKPOINT
         return cls(operator.event_time, max(ANNOUNCE_S, tasks / WATERMARKS_PER_S, kept_s))
 
-    def see(self, batch: Any) -> int:
+    def see(self, batch: pa.RecordBatch) -> int:
         """Look at a source batch that is being sent; give the watermark before it, -1 if there is none.
 
         >>> import pyarrow as pa
@@ -250,7 +253,7 @@ class WatermarkEmitter:
             self._latest_us, self.owed = END, True
 
 
-def latest_us(column: Any) -> int | None:
+def latest_us(column: pa.Array | pa.ChunkedArray) -> int | None:
     """Give the latest of a column of timestamps, in microseconds since 1970; None if all are null.
 
     >>> import pyarrow as pa

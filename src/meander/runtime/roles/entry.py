@@ -6,7 +6,7 @@ failure of the machine room from one of the program. In order:
 
   1. warm up: imports and kernels, so that no tuple pays for them;
   2. find the own address (that of a connection to the master), listen, keep the socket;
-  3. register, serve, until the machine ends, the driver is gone, or somebody says stop.
+  3. register, serve, until the machine ends, the driver is gone, or somebody sends stop.
 """
 
 from __future__ import annotations
@@ -17,20 +17,18 @@ import pickle
 import socket
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from meander.errors import EndedError, ModuleMissingError, OperatorError
 from meander.operators.base import Operator, check_operator
 from meander.protocol.edges.server import StateServer
-from meander.protocol.messages import Beat
 from meander.protocol.node.node import Node
-from meander.protocol.node.slot import TaskPhase
 from meander.runtime.clients.feeder import FeederClient
 from meander.runtime.process.adapter import OperatorAdapter
-from meander.runtime.process.source import SourceBatch
+from meander.runtime.process.gauge import RateGauge
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
-from meander.runtime.process.stopwatch import TimedCheckpointer
+from meander.runtime.process.stopwatch import CheckpointWatch
 from meander.runtime.process.warm import settle_heap, warm_up
 from meander.runtime.roles.host import ProcessHost
 from meander.runtime.roles.node_service import NodeService
@@ -41,38 +39,9 @@ from meander.runtime.wire.credentials import LOOPBACK
 
 log = logging.getLogger(__name__)
 
-STATS_S = 1.0
-"""How often a node tells its tasks' load."""
 SERVER_IDLE_S = 10.0
 """How long a state server stays that nobody needs."""
 TRACE_CHARS_MAX = 8000
-
-
-class LiveNode(Node):
-    """A node that tells the master its load in rows per second, once a second."""
-
-    _told_at: float | None = None
-    counted: Callable[[], Mapping[str, float]] = staticmethod(dict)
-    """Gives what beats tell for people."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.checkpointer: TimedCheckpointer = TimedCheckpointer(self)
-
-    def _beat_body(self) -> Beat:
-        self._work.clear()
-        since = STATS_S if self._told_at is None else self._now - self._told_at
-        if since < STATS_S:
-            return Beat(self._now, missing=self.behind)
-        self._told_at = self._now
-        adapter, stats = self.operator, []
-        assert isinstance(adapter, OperatorAdapter)
-        for task, slot in self.slots.items():
-            if slot.phase is TaskPhase.SERVING and slot.state is not None:
-                work = adapter.work.rate(task, since)
-                stats.append((task, work, adapter.size(slot.state.app)))
-        counts = tuple(self.counted().items())
-        return Beat(self._now, tuple(stats), missing=self.behind, counts=counts)
 
 
 # --------------------------------------------------------------------------- entry points
@@ -92,13 +61,15 @@ def run_node(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> Pro
             gated=spec.settings.checkpoint_s > 0,
             output_rows_max=spec.output_rows_max,
         )
-        node = LiveNode(
-            spec.name, spec.incarnation, spec.settings, spec.generation, server, adapter
-        )
+        gauge, watch = RateGauge(adapter), CheckpointWatch()
+        node = Node(
+            spec.name, spec.incarnation, spec.settings, spec.generation, server, adapter,
+            gauge=gauge, watch=watch,
+        )  # fmt: skip
         place = ProcessHost(spec, node, host, operator.schema, adapter)
         place.open(StoreWorker(_store(spec)))
-        desk = NodeService(place, node, adapter)
-        node.counted = desk.counts
+        desk = NodeService(place, node, adapter, watch)
+        gauge.counted = desk.counts
         try:
             return place.serve(gone)
         finally:
@@ -135,15 +106,11 @@ def run_server(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> P
     return _guarded(spec, body)
 
 
-def run_feeder(
-    spec: ProcessSpec,
-    source: Callable[[int], Iterable[SourceBatch]],
-    gone: Callable[[], bool] = lambda: False,
-    **options: Any,
-) -> ProcessExit:
+def run_feeder(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> ProcessExit:
     """Feed a source to its end. `source(offset)` gives the batches after an offset, -1: all."""
 
     def body() -> tuple[Reason, str]:
+        source, options = pickle.loads(spec.source)
         operator = load_operator(spec.operator)
         feeder = FeederClient.from_spec(spec, operator, host=local_host(spec), **options)
         try:

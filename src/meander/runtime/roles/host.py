@@ -1,4 +1,4 @@
-"""A machine's place in a run: its shell, its socket, and what watches over them until the end."""
+"""The host of a machine: its shell, its socket, and what watches over them until the process ends."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from meander.errors import EndedError, OperatorError
 from meander.protocol.client import Client
@@ -17,6 +17,9 @@ from meander.runtime.process.spec import ProcessSpec, Reason
 from meander.runtime.store.durable import StoreWorker
 from meander.runtime.wire.publisher import board
 from meander.runtime.wire.transport import Transport
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +45,7 @@ class ProcessHost:
         spec: ProcessSpec,
         machine: Client,
         host: str,
-        schema: Any = None,
+        schema: pa.Schema | None = None,
         adapter: OperatorAdapter | None = None,
     ) -> None:
         self.spec, self.machine, self.host = spec, machine, host

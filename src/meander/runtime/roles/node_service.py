@@ -23,7 +23,7 @@ from meander.runtime.process.adapter import OperatorAdapter
 from meander.runtime.process.loop_counts import Counts, counts
 from meander.runtime.process.outputs import nothing, with_place
 from meander.runtime.process.shell import Shell
-from meander.runtime.process.stopwatch import TimedCheckpointer
+from meander.runtime.process.stopwatch import CheckpointWatch
 from meander.runtime.roles.host import ProcessHost
 from meander.runtime.roles.output_service import OutputService
 from meander.runtime.wire.transport import Transport
@@ -45,8 +45,10 @@ CALL_S_MAX = 30.0
 class NodeService:
     """Answers questions from outside the protocol: state, outputs, metrics."""
 
-    def __init__(self, place: ProcessHost, node: Node, adapter: OperatorAdapter) -> None:
-        self.node, self.adapter = node, adapter
+    def __init__(
+        self, place: ProcessHost, node: Node, adapter: OperatorAdapter, watch: CheckpointWatch
+    ) -> None:
+        self.node, self.adapter, self.watch = node, adapter, watch
         assert place.shell is not None
         assert place.transport is not None
         self.shell: Shell = place.shell
@@ -64,7 +66,7 @@ class NodeService:
 
         return self.shell.call(find).result(CALL_S_MAX)
 
-    def state(self, fields: Mapping[str, Any]) -> Any:
+    def state(self, fields: Mapping[str, Any]) -> flight.RecordBatchStream:
         """Give the state of tasks served here, task by task, so that none waits for all."""
         wanted = {int(task) for task in fields["tasks"]} if "tasks" in fields else None
         only_columns = bool(fields.get("columns"))
@@ -81,10 +83,10 @@ class NodeService:
         marked = found.replace_schema_metadata({b"tasks": json.dumps(told).encode()})
         return flight.RecordBatchStream(marked)
 
-    def _show(self, task: TaskId) -> tuple[bool, Any]:
+    def _show(self, task: TaskId) -> tuple[bool, pa.Table | None]:
         """Say whether a task is served here, and give its rows if it has any."""
 
-        def show(node: Node) -> tuple[bool, Any, str]:
+        def show(node: Node) -> tuple[bool, pa.Table | None, str]:
             slot = node.slots.get(task)
             if slot is None or slot.state is None or slot.phase is not TaskPhase.SERVING:
                 return False, None, ""
@@ -106,11 +108,11 @@ class NodeService:
         """Tell how much each task has put into its loop and taken out of it."""
         return self.shell.call(counts).result(CALL_S_MAX)
 
-    def outputs(self, fields: Mapping[str, Any]) -> Any:
+    def outputs(self, fields: Mapping[str, Any]) -> flight.RecordBatchStream:
         """Give outputs not yet fetched; `release` says what the caller has: {task: number}."""
         given = {int(t): int(n) for t, n in dict(fields.get("release", {})).items()}
 
-        def collect(node: Node) -> list[tuple[int, int, Any]]:
+        def collect(node: Node) -> list[tuple[int, int, pa.RecordBatch]]:
             found = []
             for task, slot in node.slots.items():
                 if slot.state is not None:
@@ -124,7 +126,7 @@ class NodeService:
         tables = [with_place(batch, task, number) for task, number, batch in found]
         return flight.RecordBatchStream(pa.concat_tables(tables) if tables else nothing())
 
-    def trace(self, fields: Mapping[str, Any]) -> Any:
+    def trace(self, fields: Mapping[str, Any]) -> flight.RecordBatchStream:
         """Give the chunks that follow the first `after`, which are forgotten."""
         after = int(fields.get("after", 0))
         found = self.shell.call(lambda _: self.adapter.work.trace.take(after)).result(CALL_S_MAX)
@@ -133,11 +135,6 @@ class NodeService:
     def metrics(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Tell what this node has measured."""
         return self.shell.call(self._metrics).result(CALL_S_MAX)
-
-    @staticmethod
-    def _checkpoint(node: Node) -> dict[str, Any]:
-        found = node.checkpointer
-        return found.told() if isinstance(found, TimedCheckpointer) else {}
 
     def _metrics(self, node: Node) -> dict[str, Any]:
         adapter, tasks, staged = self.adapter, dict[int, Any](), 0
@@ -162,7 +159,7 @@ class NodeService:
             **self.counts(),
             "latency": self.adapter.work.latency.dump(),
             "waited": self.adapter.work.waited.dump(),
-            "checkpoint": self._checkpoint(self.node),
+            "checkpoint": self.watch.told(self.node.checkpointer.counts),
         }
 
     def counts(self) -> dict[str, float]:
@@ -171,8 +168,8 @@ class NodeService:
         return {
             "rows": adapter.work.rows,
             "busy_s": adapter.work.busy_s,
-            "chunks": node.applied_chunks,
-            "waits": node.waits,
+            "chunks": node.intake.applied_chunks,
+            "waits": node.intake.waits,
             "reroutes": node.rerouter.rerouted,
             "dropped": self.transport.dropped,
             "malformed": self.transport.malformed,

@@ -9,7 +9,7 @@ and answers on its standard output:
 
 At the end of its input, which is also what the death of its parent looks like, it kills its children
 and ends. A child holds the reading end of a pipe whose writing end only the nursery has: when the
-nursery dies, for any reason, the child hears it and ends. So no process outlives the driver.
+nursery dies, for any reason, the child notices and ends. So no process outlives the driver.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import pickle
 import selectors
 import signal
 import sys
@@ -133,9 +132,7 @@ def run(spec: ProcessSpec) -> ProcessExit:
     """Be what a spec says."""
     from meander.runtime.roles.entry import run_feeder, run_node, run_server
 
-    if spec.kind == "feeder":
-        return run_feeder(spec, pickle.loads(spec.source))
-    return (run_node if spec.kind == "node" else run_server)(spec)
+    return {"node": run_node, "server": run_server, "feeder": run_feeder}[spec.kind](spec)
 
 
 def _silent(child: Child, status: int) -> ProcessExit:

@@ -2,7 +2,7 @@
 
 Outputs are numbered per task (`outputs`). A reader remembers a number per task, asks whoever serves the
 task now, and comes back elsewhere when it has moved. Nothing is forgotten because it was read: only
-because a reader says so (`release`), or because there is more than is kept.
+because a reader asks for it (`release`), or because there is more than is kept.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ class OutputService:
         self._shell.call(drop).result(CALL_S_MAX)
         return {}
 
-    def emitted(self, fields: Mapping[str, Any]) -> Any:
+    def emitted(self, fields: Mapping[str, Any]) -> flight.RecordBatchStream:
         """Give rows of `{"spans": {task: [after, upto]}}`, with task and number.
 
         The metadata say, for each task that is served here, the oldest batch that is kept.
         """
         spans = {int(t): (int(a), int(b)) for t, (a, b) in dict(fields["spans"]).items()}
 
-        def collect(node: Node) -> tuple[dict[str, int], list[tuple[int, int, Any]]]:
+        def collect(node: Node) -> tuple[dict[str, int], list[tuple[int, int, pa.RecordBatch]]]:
             here = {t: found for t, found in served(node).items() if t in spans}
             firsts = {str(t): found.first for t, found in here.items()}
             rows = [(t, n, b) for t, f in here.items() for n, b in f.after(*spans[t])]

@@ -11,7 +11,7 @@ Files are never changed. The master's writes are fenced without a lock, a condit
     own, then looks: whoever sees another claim as high or higher has lost. (Two that begin in the same
     moment may both lose; they may not both win.)
   * A manifest counts if no higher claim is there *after* it is written. Either the old driver sees the
-    new claim, and tells nobody that its manifest counts; or the claim came after, and the new driver,
+    new claim, and acknowledges nothing by its manifest; or the claim came after, and the new driver,
     which looks for manifests after its claim, finds that manifest.
   * The newest manifest is the last by name. A manifest that an old driver has written too late lies
     before those of the new one, which writes its own before it lets any file go.
@@ -29,7 +29,7 @@ import secrets
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, TypeAlias
 
 from meander.protocol.master.archive import MANIFESTS_KEPT
 from meander.protocol.master.manifest import CLAIM_KEY, MANIFEST_KEY
@@ -229,6 +229,9 @@ def _path(key: str) -> str:
     return key
 
 
+StoreAction: TypeAlias = Store | Load | Discard | Sweep
+
+
 class StoreWorker:
     """Carries out store actions on threads of its own, and answers with events.
 
@@ -238,8 +241,8 @@ class StoreWorker:
 
     def __init__(self, store: DurableStore) -> None:
         self.store = store
-        self._writes: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._reads: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._writes: queue.SimpleQueue[StoreAction | None] = queue.SimpleQueue()
+        self._reads: queue.SimpleQueue[StoreAction | None] = queue.SimpleQueue()
         """Not longer than what a node may have asked for (`retriever.LOADS_MAX`)."""
         self._threads: list[threading.Thread] = []
         kinds: dict[type, str] = {Store: "write", Load: "read", Discard: "delete", Sweep: "sweep"}
@@ -247,7 +250,7 @@ class StoreWorker:
             kind: Complaint(f"the durable store cannot {what}") for kind, what in kinds.items()
         }
 
-    def start(self, deliver: Callable[[Any], None]) -> None:
+    def start(self, deliver: Callable[[Stored | Loaded], None]) -> None:
         """Begin; answers go to `deliver`."""
         work = [("store", self._writes)] + [("store reads", self._reads)] * READERS
         for name, actions in work:
@@ -257,7 +260,7 @@ class StoreWorker:
             self._threads.append(thread)
             thread.start()
 
-    def give(self, action: Store | Load | Discard | Sweep) -> None:
+    def give(self, action: StoreAction) -> None:
         """Hand in an action."""
         (self._reads if isinstance(action, Load) else self._writes).put(action)
 
@@ -268,7 +271,11 @@ class StoreWorker:
         for thread in self._threads:
             thread.join(5.0)
 
-    def _run(self, work: queue.SimpleQueue[Any], deliver: Callable[[Any], None]) -> None:
+    def _run(
+        self,
+        work: queue.SimpleQueue[StoreAction | None],
+        deliver: Callable[[Stored | Loaded], None],
+    ) -> None:
         while (action := work.get()) is not None:
             complaint = self._complaints[type(action)]
             try:
@@ -282,7 +289,7 @@ class StoreWorker:
             if answer is not None:
                 deliver(answer)
 
-    def _do(self, action: Any) -> Stored | Loaded | None:
+    def _do(self, action: StoreAction) -> Stored | Loaded | None:
         if isinstance(action, Store):
             return self.store.write(action)
         if isinstance(action, Load):
@@ -304,7 +311,7 @@ def _told(error: Exception) -> str:
     return why[:WHY_CHARS_MAX].encode(errors="replace").decode()
 
 
-def _failed(action: Any, why: str) -> Stored | Loaded | None:
+def _failed(action: StoreAction, why: str) -> Stored | Loaded | None:
     if isinstance(action, Store):
         return Stored(action.key, done=False, fault=why)
     return Loaded(action.key, None, why, again=True) if isinstance(action, Load) else None

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -49,7 +49,7 @@ class Files(Protocol):
 
     uri: str
 
-    def write(self, path: str, pieces: Iterable[Any]) -> None:
+    def write(self, path: str, pieces: Iterable[bytes | pa.Buffer]) -> None:
         """Write a file; after it has failed, the name is not used again."""
 
     def publish(self, path: str, data: bytes) -> None:
@@ -101,7 +101,7 @@ class LocalFiles:
         except OSError as error:
             raise InputError(f"{self.root} cannot be a folder for checkpoints: {error}") from None
 
-    def write(self, path: str, pieces: Iterable[Any]) -> None:
+    def write(self, path: str, pieces: Iterable[bytes | pa.Buffer]) -> None:
         """Write and sync."""
         file = self.root / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -169,7 +169,7 @@ class LocalFiles:
             with suppress(OSError):
                 folder.rmdir()
 
-    def _fill(self, file: Path, pieces: Iterable[Any]) -> None:
+    def _fill(self, file: Path, pieces: Iterable[bytes | pa.Buffer]) -> None:
         with open(file, "wb") as out:
             for piece in pieces:
                 out.write(piece)
@@ -210,7 +210,7 @@ def _unless_gone(error: OSError) -> None:
 class ArrowFiles:
     """A folder or bucket on a file system of Arrow's."""
 
-    def __init__(self, system: Any, root: str, uri: str = "") -> None:
+    def __init__(self, system: fs.FileSystem, root: str, uri: str = "") -> None:
         self.system, self.root = system, root.rstrip("/")
         self.uri = uri or f"{system.type_name}:{root}"
         base = system
@@ -227,7 +227,7 @@ class ArrowFiles:
             self.system.create_dir(full.rpartition("/")[0], recursive=True)
         return full
 
-    def write(self, path: str, pieces: Iterable[Any]) -> None:
+    def write(self, path: str, pieces: Iterable[bytes | pa.Buffer]) -> None:
         """Write; closing a stream keeps what came so far, so what has failed is deleted."""
         full = self._make_room(path)
         try:
@@ -274,7 +274,7 @@ class ArrowFiles:
                 found.append(FileEntry(path, info.size, written))
         return sorted(found)
 
-    def _infos(self, folder: str) -> Sequence[Any]:
+    def _infos(self, folder: str) -> Sequence[fs.FileInfo]:
         """Look twice, since a folder below may go meanwhile; what is not there then has no files.
 
         Arrow is not asked to excuse a folder that is not there: on HDFS it excuses one that cannot be
@@ -283,7 +283,7 @@ class ArrowFiles:
         selector = fs.FileSelector(self._at(folder), recursive=True)
         for _ in range(2):
             try:
-                infos: Sequence[Any] = self.system.get_file_info(selector)
+                infos: Sequence[fs.FileInfo] = self.system.get_file_info(selector)
                 return infos
             except FileNotFoundError:
                 continue

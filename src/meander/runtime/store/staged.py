@@ -3,7 +3,7 @@
 Rows are laid by message by message, and a message's rows are slices of one batch. While there is room
 they stay as they came. Beyond that, what comes is written at once, task by task, so that a commit reads
 each task's rows once; what came before stays where it is. When the disk has no room either, rows are
-refused: nobody says that they are held, their writer sends them again, and gives up in time.
+refused: no `StageHeld` is sent, their writer sends them again, and gives up in time.
 
 Files have no names (as in `spill`), and every piece has a checksum: what a disk does not give back as
 it was counts as lost, and its micro-batch is written again.
@@ -15,10 +15,13 @@ import os
 import tempfile
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from zlib import crc32
 
 from meander.runtime.wire.rows import Rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MEMORY_BYTES_MAX = 256 * 2**20
 DISK_BYTES_MAX = 16 * 2**30
@@ -31,7 +34,7 @@ class Message:
 
     __slots__ = ("__weakref__", "_room", "batch", "bytes")
 
-    def __init__(self, room: LaidRows, batch: Any) -> None:
+    def __init__(self, room: LaidRows, batch: pa.RecordBatch) -> None:
         self._room, self.batch, self.bytes = room, batch, int(batch.nbytes)
         room.memory_bytes += self.bytes
 

@@ -1,4 +1,4 @@
-"""Who is let in, and what is said of those who are not.
+"""Who is let in, and how refusals are counted and logged.
 
 Every call shows a pass, which only who knows the token can have made for this server (`credentials`).
 It is compared before anything of the call is looked at; the handler then refuses, because only there
@@ -91,7 +91,7 @@ class Passes(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         self.wanted = b""
         """Empty before the port is known: then nobody is let in."""
 
-    def start_call(self, info: Any, headers: Mapping[str, list[str]]) -> Shown:
+    def start_call(self, info: flight.CallInfo, headers: Mapping[str, list[str]]) -> Shown:
         """Compare; a call that no handler of ours will see is refused here."""
         given = headers.get(PASS_HEADER) or [""]
         shown = given[0].encode("utf-8", "surrogateescape")
@@ -125,7 +125,7 @@ class Door:
         self._port = port
         self._passes.wanted = self._credentials.pass_to(self._nonce, port).encode()
 
-    def challenged(self, context: Any, action: Any) -> bytes | None:
+    def challenged(self, context: flight.ServerCallContext, action: flight.Action) -> bytes | None:
         """Prove who we are to whoever asks that; None: it is another action, for who is let in.
 
         Raises:
@@ -139,7 +139,7 @@ class Door:
             raise flight.FlightUnauthenticatedError(f"a nonce has {NONCE_BYTES} bytes")
         return self._nonce + self._credentials.prove(theirs, self._nonce, self._port)
 
-    def admit(self, context: Any) -> str:
+    def admit(self, context: flight.ServerCallContext) -> str:
         """Let a call in, and give the host it comes from.
 
         Raises:
@@ -151,7 +151,7 @@ class Door:
             raise flight.FlightUnauthenticatedError(WRONG_TOKEN)
         return caller
 
-    def check_order(self, context: Any, kind: str) -> None:
+    def check_order(self, context: flight.ServerCallContext, kind: str) -> None:
         """Take orders from the master alone; questions from everybody.
 
         Raises:
@@ -164,7 +164,7 @@ class Door:
                 self.refusals.note(host_of(context.peer()), str(error))
                 raise
 
-    def check_name(self, context: Any, peer: str) -> None:
+    def check_name(self, context: flight.ServerCallContext, peer: str) -> None:
         """Let a peer bear no name but its certificate's.
 
         Raises:

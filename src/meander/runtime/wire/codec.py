@@ -60,7 +60,7 @@ class Wire(NamedTuple):
     """A message as it is written: `batch` is None for a control message."""
 
     header: bytes
-    batch: Any
+    batch: pa.RecordBatch | None
 
     @property
     def size(self) -> int:
@@ -163,7 +163,7 @@ def _plain(value: Any) -> Any:
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=_plain)
 
 
-def _write_chunks(body: Chunks) -> tuple[Any, Any]:
+def _write_chunks(body: Chunks) -> tuple[object, pa.RecordBatch | None]:
     if not body.chunks:
         return (body.rerouted, (), ()), None
     batch, starts = joined([c.rows for c in body.chunks])
@@ -181,7 +181,7 @@ def _write_chunks(body: Chunks) -> tuple[Any, Any]:
     return (body.rerouted, items, [sources for _, sources in books.values()]), batch
 
 
-def _write_stage(body: Stage) -> tuple[Any, Any]:
+def _write_stage(body: Stage) -> tuple[object, pa.RecordBatch | None]:
     if not body.items:
         return _Stage(body.reply_to, ()), None
     batch, starts = joined([item.rows for item in body.items])
@@ -192,7 +192,7 @@ def _write_stage(body: Stage) -> tuple[Any, Any]:
     return _Stage(body.reply_to, tuple(items)), batch
 
 
-def _blob(data: bytes) -> Any:
+def _blob(data: bytes) -> pa.RecordBatch:
     """Wrap bytes as a batch of one row, without a copy."""
     if len(data) > BLOB_BYTES_MAX:
         raise InputError(f"a state of {len(data)} bytes cannot travel in one: use more tasks")
@@ -204,7 +204,9 @@ def _blob(data: bytes) -> Any:
 # --------------------------------------------------------------------------- reading
 
 
-def decode(header: Any, batch: Any, schema: Any = None) -> Envelope:
+def decode(
+    header: bytes | pa.Buffer, batch: pa.RecordBatch | None, schema: pa.Schema | None = None
+) -> Envelope:
     """Read what `encode` wrote.
 
     Args:
@@ -225,7 +227,7 @@ def decode(header: Any, batch: Any, schema: Any = None) -> Envelope:
         raise MalformedMessage(f"a message cannot be read: {error!r}"[:500]) from None
 
 
-def _decode(header: bytes, batch: Any, schema: Any) -> Envelope:
+def _decode(header: bytes, batch: pa.RecordBatch | None, schema: pa.Schema | None) -> Envelope:
     if len(header) > HEADER_BYTES_MAX:
         raise ValueError(f"a header of {len(header)} bytes")
     head = _HEAD.decode(header)
@@ -253,7 +255,7 @@ def _with_table(grant: Grant) -> Grant:
     return grant._replace(table=table)
 
 
-def _checked(batch: Any, schema: Any) -> Any:
+def _checked(batch: pa.RecordBatch | None, schema: pa.Schema | None) -> pa.RecordBatch | None:
     if batch is None:
         return None
     if schema is None:
@@ -264,7 +266,7 @@ def _checked(batch: Any, schema: Any) -> Any:
     return batch
 
 
-def _read_chunks(body: _Chunks, batch: Any) -> Chunks:
+def _read_chunks(body: _Chunks, batch: pa.RecordBatch | None) -> Chunks:
     for sources in body.books:
         if any(a[0] >= b[0] for a, b in pairwise(sources)):
             raise ValueError("the offsets of source batches do not ascend")
@@ -314,7 +316,7 @@ def _check_marks(marks: tuple[Mark, ...], first: int, last: int) -> None:
         raise ValueError("the offsets of a chunk are not those of its marks")
 
 
-def _read_stage(body: _Stage, batch: Any) -> Stage:
+def _read_stage(body: _Stage, batch: pa.RecordBatch | None) -> Stage:
     found = []
     for item in body.items:
         start, length = item.start, item.length
@@ -326,7 +328,7 @@ def _read_stage(body: _Stage, batch: Any) -> Stage:
     return Stage(tuple(found), body.reply_to)
 
 
-def _with_blob(body: Any, field: str, batch: Any) -> Any:
+def _with_blob(body: Any, field: str, batch: pa.RecordBatch | None) -> Any:
     """Put the bytes beside the header into the place that it keeps for them."""
     kept = getattr(body, field)
     if kept or (kept is None) != (batch is None):
@@ -334,7 +336,7 @@ def _with_blob(body: Any, field: str, batch: Any) -> Any:
     return body if batch is None else body._replace(**{field: _unblob(batch)})
 
 
-def _unblob(batch: Any) -> bytes:
+def _unblob(batch: pa.RecordBatch | None) -> bytes:
     if batch is None or not batch.schema.equals(BLOB) or batch.num_rows != 1:
         raise ValueError("a state comes as one binary value")
     validate(batch)

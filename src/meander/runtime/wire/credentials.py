@@ -1,4 +1,4 @@
-"""What a process shows at every door: that it knows the deployment's token, and a certificate with TLS.
+"""What a process shows at every port: that it knows the deployment's token, and a certificate with TLS.
 
 The token itself crosses no connection. Whoever dials sends a nonce; whoever listens answers with one
 of its own and a proof that it knows the token. Only then every call shows a pass, which is good at
@@ -14,7 +14,7 @@ call costs one comparison and no book of sessions is kept.
 
 Without certificates connections are plain TCP: for one machine, where only its own users could listen.
 With them every connection is TLS, both sides show a certificate that the deployment's own authority
-has signed (`authority`), and a process can speak in no other name than its certificate's.
+has signed (`authority`), and a process can send under no other name than its certificate's.
 
 Certificates are not bound to addresses: Spark decides where a process runs. All of a deployment bear
 one server name, which clients insist on, and no other authority is trusted.
@@ -90,7 +90,9 @@ class Credentials:
         """
         return f"{'grpc+tls' if self.secure else 'grpc'}://{address}"
 
-    def connect(self, address: str, *, greet_s: float = GREET_S_MAX, **options: Any) -> Any:
+    def connect(
+        self, address: str, *, greet_s: float = GREET_S_MAX, **options: Any
+    ) -> flight.FlightClient:
         """Dial, have the other side prove that it is ours, and give a Flight client for its calls.
 
         Raises:
@@ -112,7 +114,7 @@ class Credentials:
             raise
         return client
 
-    def _greet(self, client: Any, address: str, greet_s: float) -> str:
+    def _greet(self, client: flight.FlightClient, address: str, greet_s: float) -> str:
         """Challenge whoever listens there; give the pass for its calls."""
         mine, port = secrets.token_bytes(NONCE_BYTES), int(address.rpartition(":")[2])
         action = flight.Action(CHALLENGE, mine)
@@ -135,7 +137,7 @@ class Credentials:
         text = b"".join([what, first, second, port.to_bytes(4, "big")])
         return hmac.digest(self.token.encode(), text, "sha256")
 
-    def call(self, timeout_s: float | None = None) -> Any:
+    def call(self, timeout_s: float | None = None) -> flight.FlightCallOptions:
         """Give the options of a call: how long it may take."""
         return flight.FlightCallOptions(timeout=timeout_s)
 
@@ -185,7 +187,7 @@ class _Shows(flight.ClientMiddlewareFactory):  # type: ignore[misc]
         super().__init__()
         self.headers: dict[str, str] = {}
 
-    def start_call(self, info: Any) -> _Pass:
+    def start_call(self, info: flight.CallInfo) -> _Pass:
         """A call begins."""
         return _Pass(self.headers)
 

@@ -36,8 +36,10 @@ class PeerLink:
         self._bytes = 0
         self._wake = threading.Condition()
         self._leaving = False
-        self._client: Any = None
-        self._streams: dict[Any, Any] = {}
+        self._client: flight.FlightClient | None = None
+        self._streams: dict[
+            pa.Schema, tuple[flight.FlightStreamWriter, flight.FlightMetadataReader]
+        ] = {}
         """By schema: (writer, reader)."""
         self.thread = threading.Thread(target=self._run, name=f"to {address}", daemon=True)
         self.thread.start()
@@ -106,7 +108,7 @@ class PeerLink:
         except pa.ArrowException as error:
             self._failed(error)
 
-    def _open(self, schema: Any) -> Any:
+    def _open(self, schema: pa.Schema) -> flight.FlightStreamWriter | None:
         """Give the writer of a schema; dial if need be. None: the peer cannot be reached."""
         found = self._streams.get(schema)
         if found is not None:

@@ -1,6 +1,6 @@
 """Whether a process lives whose last stream to us has ended.
 
-A stream ends when its process dies, when the process has nothing more to say, or because a connection
+A stream ends when its process dies, when the process has nothing more to send, or because a connection
 broke. Only the first is a loss, and without checkpoints a false alarm would cost the state of a healthy
 node. So it is asked at the address that it listens at:
 

@@ -6,9 +6,9 @@ when they were due. **A source offset names one batch of the source**, not one r
 share it, and a source that is read again must give the same batches under the same offsets.
 Hence a chunk needs one mark per source batch in it (most have one), not one number per row.
 
-A mark without rows is a **watermark**: how far its feeder is in event time (`times`). It takes effect
-behind the rows before it, and before the rows behind it. Only feeders of operators that have an
-event time say any.
+A mark without rows is a **watermark**: how far its feeder is in event time (`watermarks`). It takes
+effect behind the rows before it, and before the rows behind it. Only feeders of operators that have an
+event time send any.
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ class Rows:
 
     __slots__ = ("batch", "count", "marks", "start")
 
-    def __init__(self, batch: Any, start: int, count: int, marks: Sequence[Mark] = ()) -> None:
+    def __init__(
+        self, batch: pa.RecordBatch, start: int, count: int, marks: Sequence[Mark] = ()
+    ) -> None:
         self.batch = batch
         self.start = start
         self.count = count
@@ -141,12 +143,12 @@ class Rows:
         count = sum(mark.rows for mark in kept)
         return Rows(self.batch, self.start + self.count - count, count, kept)
 
-    def table(self) -> Any:
+    def table(self) -> pa.RecordBatch:
         """Give the rows as a batch of their own, without a copy."""
         return self.batch.slice(self.start, self.count)
 
 
-def joined(parts: Sequence[Rows]) -> tuple[Any, list[int]]:
+def joined(parts: Sequence[Rows]) -> tuple[pa.RecordBatch, list[int]]:
     """Bring rows into one batch, in order; tell where each part starts.
 
     Slices that follow one another in one batch are not copied.

@@ -1,18 +1,18 @@
-"""Arrow Flight between processes: everybody listens once, and dials whoever it has to speak to.
+"""Arrow Flight between processes: everybody listens once, and dials whoever it has to send to.
 
     machine ──post──► queue ──writer thread──► DoPut stream ──reader thread──► inbox ──► machine
           (never waits)  one per peer     one per peer and schema    (of the peer's server)
 
 Rules of the file
   1. A stream begins with who opens it: run, process, incarnation, address, versions. Before anything
-     else is read, the call has shown that its sender knows the token (`doors`); with TLS the name
+     else is read, the call has shown that its sender knows the token (`auth`); with TLS the name
      must be that of the certificate.
   2. A queue is bounded by bytes and messages; what does not fit is dropped and counted. So is what
      was under way on a stream that broke. The protocol asks again for all that matters.
   3. The death of a process that had opened streams to us is an event, `PeerLost`. Its kernel closes
      its sockets, so the last stream ends within milliseconds; but streams of the living break, too.
      So whoever was at the other end is asked at its address: it is lost if nobody answers there in
-     its name (`pulse`). One that lives dials again when it has something to say.
+     its name (`pulse`). One that lives dials again when it has something to send.
   4. The reader of a stream waits while the inbox is full; Flight's flow control then holds the writer,
      and no other stream.
 """
@@ -76,17 +76,25 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
             **credentials.server_options(),
         )
 
-    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+    def do_put(
+        self,
+        context: flight.ServerCallContext,
+        descriptor: flight.FlightDescriptor,
+        reader: flight.MetadataRecordBatchReader,
+        writer: flight.FlightMetadataWriter,
+    ) -> None:
         """Take a peer's stream until it ends."""
         self._transport.door.admit(context)
         self._transport.receive(context, descriptor.command, reader, writer)
 
-    def do_get(self, context: Any, ticket: Any) -> Any:
+    def do_get(
+        self, context: flight.ServerCallContext, ticket: flight.Ticket
+    ) -> flight.FlightDataStream:
         """Answer a request for rows."""
         self._transport.door.admit(context)
         return self._transport.answer(ticket.ticket)
 
-    def do_action(self, context: Any, action: Any) -> Any:
+    def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         """Answer a request for facts, as JSON."""
         proof = self._transport.door.challenged(context, action)
         if proof is not None:
@@ -108,7 +116,7 @@ class Transport:
         credentials: Credentials | str,
         incarnation: int = 0,
         host: str = LOOPBACK,
-        schema: Any = None,
+        schema: pa.Schema | None = None,
         full: Callable[[], bool] = lambda: False,
         board: TablePublisher | None = None,
     ) -> None:
@@ -207,7 +215,13 @@ class Transport:
 
     # ------------------------------------------------------------------ receiving
 
-    def receive(self, context: Any, hello: bytes, reader: Any, writer: Any) -> None:
+    def receive(
+        self,
+        context: flight.ServerCallContext,
+        hello: bytes,
+        reader: flight.MetadataRecordBatchReader,
+        writer: flight.FlightMetadataWriter,
+    ) -> None:
         """Take what comes on one stream, until it ends."""
         try:
             peer, incarnation, address = self._greet(hello)
@@ -248,7 +262,7 @@ class Transport:
             raise flight.FlightUnavailableError(f"{self.identity.peer} hangs up")
         return {"peer": self.identity.peer, "incarnation": self.identity.incarnation}
 
-    def _take(self, peer: PeerId, chunk: Any) -> None:
+    def _take(self, peer: PeerId, chunk: flight.FlightStreamChunk) -> None:
         header = chunk.app_metadata or b""
         try:
             envelope = decode(header, chunk.data, self._schema)
@@ -307,7 +321,7 @@ class Transport:
 
     # ------------------------------------------------------------------ requests
 
-    def answer(self, ticket: bytes) -> Any:
+    def answer(self, ticket: bytes) -> flight.FlightDataStream:
         """Serve a DoGet."""
         fields = _fields(ticket)
         serve = self.answers.get(str(fields.get("kind")))
@@ -315,7 +329,7 @@ class Transport:
             raise flight.FlightServerError(f"{self.identity.peer} has no {fields.get('kind')!r}")
         return serve(fields)
 
-    def facts(self, kind: str, body: Any) -> Any:
+    def facts(self, kind: str, body: pa.Buffer | None) -> Any:
         """Serve a DoAction."""
         serve = self.actions.get(kind)
         if serve is None:

@@ -13,7 +13,7 @@ All else goes Arrow's way: other types, columns with nulls, text beyond ASCII, s
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ ROWS_MIN: Final = 2048
 """Below it Arrow's way costs less than the passes here."""
 
 
-def validate(batch: Any) -> None:
+def validate(batch: pa.RecordBatch) -> None:
     """Believe a batch.
 
     Raises:
@@ -44,7 +44,7 @@ def validate(batch: Any) -> None:
             column.validate(full=True)
 
 
-def _is_sound(column: Any) -> bool:
+def _is_sound(column: pa.Array) -> bool:
     """Tell whether a column is surely valid, given that Arrow's plain validation has passed."""
     kind = column.type
     if len(column) < ROWS_MIN or column.buffers()[0] is not None or column.null_count:

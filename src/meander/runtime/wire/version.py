@@ -6,7 +6,7 @@ import platform
 from functools import cache
 from importlib.metadata import version
 
-from meander import __version__
+from meander.version import __version__
 
 WIRE = 2
 """Raised with every change of the wire format."""

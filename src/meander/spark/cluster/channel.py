@@ -1,4 +1,4 @@
-"""Spark's own channel: what processes are told on it, credentials included, is as safe as it is."""
+"""Spark's own channel: what is sent to processes on it, credentials included, is as safe as it is."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,10 +87,7 @@ def local(
         builder = builder.config(key, value)
     # Spark says every wrong query in the log as well: the exception is enough.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-    with warnings.catch_warnings():
-        # Spark warns of pandas 3, which nothing here uses.
-        warnings.simplefilter("ignore", FutureWarning)
-        return classic(builder.getOrCreate())
+    return classic(builder.getOrCreate())
 
 
 def classic(spark: SparkSession) -> SparkSession:

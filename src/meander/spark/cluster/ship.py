@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import meander
+from meander import version
 from meander.errors import InputError
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _looker() -> Callable[[], dict[str, str]]:
             except importlib.metadata.PackageNotFoundError:
                 found[package] = ""
         try:
-            module: Any = importlib.import_module("meander")
+            module: Any = importlib.import_module("meander.version")
             found["meander"] = module.__version__
         except ImportError:
             found["meander"] = ""
@@ -87,10 +87,10 @@ def _looker() -> Callable[[], dict[str, str]]:
 
 def zip_package() -> Path:
     """Write the package's files to a zip that Python can import from; it lasts as long as we do."""
-    source = Path(meander.__file__).parent
+    source = Path(version.__file__).parent
     folder = tempfile.mkdtemp(prefix="meander-package-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    target = Path(folder) / f"meander-{meander.__version__}.zip"
+    target = Path(folder) / f"meander-{version.__version__}.zip"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(source.rglob("*")):
             if path.is_file() and path.suffix not in {".pyc", ".nbi", ".nbc"}:

@@ -61,7 +61,7 @@ class MeanderSource(DataSource):
 
     @property
     def credentials(self) -> Credentials:
-        """What to show at the operator's door.
+        """What to show at the operator's port.
 
         Raises:
             InputError: if nothing is known of the operator.

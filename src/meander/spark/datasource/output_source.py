@@ -1,8 +1,9 @@
 """What an operator emits, as a streaming DataFrame.
 
-An offset is the last output of each task (`runtime.emitted`). It means the same wherever a task lives,
-so a rescale changes nothing, and a query that starts again from its checkpoint goes on behind what it
-has committed. What a query has committed is released at the nodes.
+An offset is the last output of each task (`runtime.clients.output_reader`). It means the same
+wherever a task lives, so a rescale changes nothing, and a query that starts again from its
+checkpoint goes on behind what it has committed. What a query has committed is released at the
+nodes.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from meander.spark.datasource.options import OUTPUTS, check_options
 from meander.spark.datasource.rows import as_spark, spark_schema
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from meander.spark.datasource.format import MeanderSource
@@ -104,7 +106,7 @@ class OutputSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Cut a micro-batch into one partition per node."""
         return [OutputPartition(spans) for spans in self._reader().spans(start, end)]
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Fetch a partition from whoever has its tasks now."""
         assert isinstance(partition, OutputPartition)
         for table in self._reader().read(partition.spans):

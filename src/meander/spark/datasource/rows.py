@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from meander.errors import InputError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.types import StructType
 
 
-def spark_schema(schema: Any) -> StructType:
+def spark_schema(schema: pa.Schema) -> StructType:
     """Give the Spark types of Arrow columns.
 
     Raises:
@@ -26,7 +27,7 @@ def spark_schema(schema: Any) -> StructType:
         raise InputError(f"Spark has no such column: {error}") from error
 
 
-def as_spark(table: Any, schema: StructType) -> Iterator[Any]:
+def as_spark(table: pa.Table, schema: StructType) -> Iterator[pa.RecordBatch]:
     """Give the batches of a table with the columns and types of a Spark schema, in its order."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema

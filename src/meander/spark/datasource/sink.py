@@ -34,6 +34,7 @@ from meander.spark.datasource.options import BATCH_SINK, STREAM_SINK, check_opti
 from meander.spark.datasource.sink_rows import CUTS, check_words, with_keys, words_of
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from meander.spark.datasource.format import MeanderSource
@@ -96,7 +97,7 @@ class Sink:
         """Give the connection to the operator's driver."""
         return desk_of(self.address, self.credentials)
 
-    def stage(self, query: str, batch: int, rows: Iterator[Any]) -> StagedRows:
+    def stage(self, query: str, batch: int, rows: Iterator[pa.RecordBatch]) -> StagedRows:
         """Stage the rows of one task, in an executor."""
         from meander.runtime.clients.query import client_of, new_attempt
 
@@ -110,7 +111,9 @@ class Sink:
         settle_worker()
         return StagedRows(query, batch, parts)
 
-    def apply(self, messages: Sequence[Any], batch: int | None = None) -> None:
+    def apply(
+        self, messages: Sequence[WriterCommitMessage | None], batch: int | None = None
+    ) -> None:
         """Commit what was staged; wait until it is durable.
 
         Raises:
@@ -135,7 +138,7 @@ class Sink:
             "be; started again, the query writes it again, and it counts once"
         )
 
-    def give_up(self, messages: Sequence[Any]) -> None:
+    def give_up(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Have what was staged forgotten; where that fails it is forgotten in time."""
         query, batch, parts = gathered(messages)
         if parts:
@@ -157,7 +160,7 @@ class StreamWriter(Sink, DataSourceStreamArrowWriter):
                 "an operator cannot be overwritten: use outputMode('append') or outputMode('update')"
             )
 
-    def write(self, iterator: Iterator[Any]) -> StagedRows:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRows:
         """Stage the rows of one partition."""
         context = TaskContext.get()
         query = None if context is None else context.getLocalProperty(QUERY)
@@ -169,11 +172,11 @@ class StreamWriter(Sink, DataSourceStreamArrowWriter):
             )
         return self.stage(query, int(batch), iterator)
 
-    def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Apply a micro-batch."""
         self.apply(messages, batchId)
 
-    def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Give a micro-batch up: Spark will write it again."""
         self.give_up(messages)
 
@@ -198,20 +201,20 @@ class BatchWriter(Sink, DataSourceArrowWriter):
             )
         self.query, self.batch = query or f"{ONCE}{token_hex(8)}", int(batch or 0)
 
-    def write(self, iterator: Iterator[Any]) -> StagedRows:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRows:
         """Stage the rows of one partition."""
         return self.stage(self.query, self.batch, iterator)
 
-    def commit(self, messages: list[Any]) -> None:
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Apply all that was staged."""
         self.apply(messages)
 
-    def abort(self, messages: list[Any]) -> None:
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Give it up."""
         self.give_up(messages)
 
 
-def gathered(messages: Sequence[Any]) -> tuple[str, int, list[Part]]:
+def gathered(messages: Sequence[WriterCommitMessage | None]) -> tuple[str, int, list[Part]]:
     """Put together what all tasks have staged; those that failed say nothing."""
     told = [message for message in messages if isinstance(message, StagedRows)]
     if not told:

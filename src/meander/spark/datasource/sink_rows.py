@@ -7,12 +7,13 @@ over texts, not words, and handing rows to Python is what costs most (`docs/benc
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from meander.errors import InputError
 from meander.runtime.clients.given import valid_keys
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from meander.runtime.clients.driver_client import DeploymentInfo
@@ -44,7 +45,9 @@ def check_words(column: str, cut: str, schema: StructType, about: DeploymentInfo
         )
 
 
-def words_of(batches: Iterable[Any], column: str, name: str, cut: str) -> Iterator[Any]:
+def words_of(
+    batches: Iterable[pa.RecordBatch], column: str, name: str, cut: str
+) -> Iterator[pa.RecordBatch]:
     """Cut a column of texts into words, which are all that goes on.
 
     >>> import pyarrow as pa
@@ -68,7 +71,9 @@ def words_of(batches: Iterable[Any], column: str, name: str, cut: str) -> Iterat
         yield pa.record_batch([words], names=[name])
 
 
-def with_keys(batches: Iterable[Any], keys: tuple[str, ...], mode: str) -> Iterator[Any]:
+def with_keys(
+    batches: Iterable[pa.RecordBatch], keys: tuple[str, ...], mode: str
+) -> Iterator[pa.RecordBatch]:
     """Treat rows whose key is null as the user wants.
 
     >>> import pyarrow as pa

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import IntegerType, StringType, StructType
@@ -23,6 +23,8 @@ from meander.spark.datasource.rows import as_spark, spark_schema
 from meander.spark.datasource.sink import seconds
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from meander.spark.datasource.format import MeanderSource
 
 TASKS_ONCE = 8
@@ -43,7 +45,7 @@ def state_columns(about: DeploymentInfo, desk: DriverClient) -> StructType:
     return found
 
 
-def _first_schema(desk: DriverClient) -> Any:
+def _first_schema(desk: DriverClient) -> pa.Schema | None:
     """Look for a task that has a state, and take its columns; None if there is none yet."""
     owners = OutputOwners.ask(desk)
     for address in owners.nodes.values():
@@ -78,7 +80,7 @@ class StateSource(DataSourceReader):
             groups.setdefault(node, []).append(task)
         return [Tasks(tasks) for tasks in groups.values()]
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read tasks from whoever has them now; ask again for those on the move.
 
         Raises:
@@ -101,7 +103,9 @@ class StateSource(DataSourceReader):
             if missing:
                 time.sleep(AGAIN_S)
 
-    def _fetch(self, node: DriverClient, tasks: list[TaskId]) -> tuple[Any, set[TaskId]]:
+    def _fetch(
+        self, node: DriverClient, tasks: list[TaskId]
+    ) -> tuple[pa.Table | None, set[TaskId]]:
         try:
             table = node.fetch({"kind": "state", "tasks": tasks})
         except (OperatorGoneError, OperatorRefusedError):

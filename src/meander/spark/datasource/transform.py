@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Transforms:
     """Starts such queries, watches them, and ends them with their operator."""
 
-    def __init__(self, spark: SparkSession, driver: Driver, checkpoint: str | None) -> None:
-        self._spark, self._driver, self._checkpoint = spark, driver, checkpoint
+    def __init__(self, spark: SparkSession, driver: Driver) -> None:
+        self._spark, self._driver = spark, driver
         self._queries: dict[str, Any] = {}
         self._scratch: str | None = None
 
@@ -47,8 +47,9 @@ class Transforms:
 
     def _place(self, name: str) -> str:
         """Say where a query's checkpoint is: with the operator's own, or in a scratch directory."""
-        if self._checkpoint is not None:
-            return f"{self._checkpoint.rstrip('/')}/queries/{name}"
+        folder = self._driver.deployment.folder
+        if folder is not None:
+            return f"{folder.rstrip('/')}/queries/{name}"
         if not str(self._spark.sparkContext.master).startswith("local"):
             raise InputError("say where the query keeps its checkpoint: transform(…, checkpoint=…)")
         if self._scratch is None:

@@ -15,11 +15,12 @@ import logging
 from collections.abc import Iterator, Sequence
 from functools import cache
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
@@ -86,6 +87,6 @@ class NoRows(DataSourceReader):
 
         return [state_source.Tasks([])]
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give nothing."""
         return iter(())

@@ -10,7 +10,7 @@ Rules
   4. A second attempt (Spark's retry after it lost an executor) leaves at once and quietly: whoever
      started the function decides whether it is started again, under a new name.
   5. Nothing is raised out of a task for what the function did: what it returned, or the end of its
-     traceback, comes back as the one row of the job. Row or exception, the caller is told once.
+     traceback, comes back as the one row of the job. Row or exception, the caller is notified once.
   6. Stopping is the function's own affair (a task cannot learn that it is being cancelled).
      Cancelling is the backstop: Spark kills the process after 2 to 4 s by default.
 

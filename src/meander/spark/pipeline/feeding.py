@@ -8,10 +8,9 @@ aggregate.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from meander.errors import InputError
 from meander.runtime.process.source import SourceBatch
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, Row, SparkSession
 
-    from meander.spark.deploy.deploy import ElasticOperator
-    from meander.spark.deploy.launch import SourceTask
+    from meander.runtime.driver.elastic import ElasticOperator
+    from meander.runtime.driver.source_task import SourceTask
 
 GENERATED_PARTITIONS = 4
 """Spark tasks that make generated batches again."""
@@ -162,7 +161,7 @@ def _texts(spark: SparkSession, source: TextSource) -> DataFrame:
 def _again(spark: SparkSession, tweets: Tweets) -> DataFrame:
     """Have generated batches made once more, by Spark's tasks."""
 
-    def make(numbers: Iterable[pa.RecordBatch]) -> Iterator[Any]:
+    def make(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for k in batch.column("id").to_pylist():
                 yield tweets.batch(k)
@@ -170,7 +169,4 @@ def _again(spark: SparkSession, tweets: Tweets) -> DataFrame:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     parts = min(GENERATED_PARTITIONS, tweets.count)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # of pandas 3, which nothing here uses
-        kind = from_arrow_schema(SCHEMA)
-        return spark.range(0, tweets.count, 1, parts).mapInArrow(make, kind)
+    return spark.range(0, tweets.count, 1, parts).mapInArrow(make, from_arrow_schema(SCHEMA))

@@ -32,12 +32,12 @@ import numpy.typing as npt
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from meander import __version__
 from meander.errors import InputError
 from meander.spark.cluster.session import classic, explained
 from meander.spark.pipeline.files import check_output, write_json
 from meander.spark.pipeline.progress import progress
 from meander.spark.pipeline.slots import iso, microseconds
+from meander.version import __version__
 
 VOCABULARY = (
     0.04408, 0.08186, 0.12435, 0.18159, 0.25508, 0.32519, 0.39740, 0.47763, 0.56396,

@@ -8,7 +8,7 @@ frequent pattern that is some frequent pattern without one word is not maximal.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -56,7 +56,7 @@ def _without_one(pattern: Column) -> Column:
 def compare(
     spark: SparkSession,
     state: str,
-    texts: Iterable[Any],
+    texts: Iterable[pa.Array],
     rules: PatternRules,
     threshold: int,
 ) -> CountVerdict:

@@ -26,7 +26,6 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from meander import __version__
 from meander.errors import InputError
 from meander.spark.cluster.session import classic, explained, settings
 from meander.spark.pipeline import skew
@@ -45,6 +44,7 @@ from meander.spark.pipeline.profile import CELLS_MAX, FORMAT, METADATA, Profile,
 from meander.spark.pipeline.progress import progress
 from meander.spark.pipeline.slots import iso, slot_starts
 from meander.spark.pipeline.words import ENTRY_BYTES, HASH, check_tasks, entry_bytes, task_of, words
+from meander.version import __version__
 
 APPLICATIONS = ("word-count", "frequent-patterns", "key")
 CELLS_PER_FILE = 4_000_000

@@ -20,8 +20,9 @@ from pyspark.sql.streaming.stateful_processor import (
 from pyspark.sql.types import Row, StructType
 
 from meander.errors import InputError
-from meander.operators.timers import Timers
+from meander.operators.timers import Key, Timers
 from meander.spark.processor.state import ProcessorState, Variable, alive, items
+from meander.spark.processor.values import Values
 
 Schema = StructType | str
 
@@ -31,9 +32,7 @@ class Moment:
 
     __slots__ = ("key", "now_ms", "state", "timers")
 
-    def __init__(
-        self, state: ProcessorState, key: tuple[Any, ...], now_ms: int, timers: Timers | None
-    ) -> None:
+    def __init__(self, state: ProcessorState, key: Key, now_ms: int, timers: Timers | None) -> None:
         self.state, self.key, self.now_ms = state, key, now_ms
         self.timers = timers
         """Of the mode's kind of time; None: it has none."""
@@ -136,12 +135,12 @@ class StateVariable:
     def _shown(self, value: Any) -> Any:
         return deepcopy(value) if self._variable.nested else value
 
-    def _fit(self, value: Any) -> tuple[tuple[Any, ...], int]:
+    def _fit(self, value: Any) -> tuple[Values, int]:
         """Check a value; give it with the time that it lives until."""
         variable = self._variable
         return self._checked(variable.fit, value), variable.expires(self._handle.here.now_ms)
 
-    def _checked(self, fit: Callable[[Any], tuple[Any, ...]], value: Any) -> tuple[Any, ...]:
+    def _checked(self, fit: Callable[[Any], Values], value: Any) -> Values:
         try:
             return fit(value)
         except (TypeError, ValueError) as error:
@@ -159,12 +158,12 @@ class StateVariable:
 class ValueVariable(StateVariable, ValueState):
     """A value."""
 
-    def get(self) -> tuple[Any, ...] | None:
+    def get(self) -> Values | None:
         """Give the value, or None."""
         content = self._content()
         return None if content is None else self._shown(content[0])
 
-    def update(self, newValue: tuple[Any, ...]) -> None:
+    def update(self, newValue: Values) -> None:
         """Put a value."""
         self._write(self._fit(newValue))
 
@@ -172,24 +171,24 @@ class ValueVariable(StateVariable, ValueState):
 class ListVariable(StateVariable, ListState):
     """A list."""
 
-    def get(self) -> Iterator[tuple[Any, ...]]:
+    def get(self) -> Iterator[Values]:
         """Give the values in their order."""
         return iter([self._shown(value) for value, _ in self._content() or ()])
 
-    def put(self, newState: list[tuple[Any, ...]]) -> None:
+    def put(self, newState: list[Values]) -> None:
         """Put other values in their place."""
         self._write([self._fit(value) for value in self._some(newState)])
 
-    def appendValue(self, newState: tuple[Any, ...]) -> None:
+    def appendValue(self, newState: Values) -> None:
         """Add a value."""
         self.appendList([newState])
 
-    def appendList(self, newState: list[tuple[Any, ...]]) -> None:
+    def appendList(self, newState: list[Values]) -> None:
         """Add values."""
         added = [self._fit(value) for value in self._some(newState)]
         self._write([*(self._content() or ()), *added])
 
-    def _some(self, values: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    def _some(self, values: list[Values]) -> list[Values]:
         if not values:
             raise ValueError(f"state {self._variable.name!r}: an empty list; use clear()")
         return values
@@ -198,42 +197,42 @@ class ListVariable(StateVariable, ListState):
 class MapVariable(StateVariable, MapState):
     """A map."""
 
-    def _key(self, key: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _key(self, key: Values) -> Values:
         return self._checked(self._variable.fit_key, key)
 
-    def getValue(self, key: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    def getValue(self, key: Values) -> Values | None:
         """Give the value under a key, or None; as a Row, as Spark does."""
         pair = (self._content() or {}).get(self._key(key))
         if pair is None:
             return None
         return Row(*self._variable.schema.names)(*self._shown(pair[0]))
 
-    def containsKey(self, key: tuple[Any, ...]) -> bool:
+    def containsKey(self, key: Values) -> bool:
         """Tell whether there is a value under a key."""
         return self._key(key) in (self._content() or ())
 
-    def updateValue(self, key: tuple[Any, ...], value: tuple[Any, ...]) -> None:
+    def updateValue(self, key: Values, value: Values) -> None:
         """Put a value under a key."""
         found = self._content() or {}
         found[self._key(key)] = self._fit(value)
         self._write(found)
 
-    def removeKey(self, key: tuple[Any, ...]) -> None:
+    def removeKey(self, key: Values) -> None:
         """Remove what is under a key."""
         found = self._content() or {}
         if found.pop(self._key(key), None) is not None:
             self._write(found)
 
-    def iterator(self) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+    def iterator(self) -> Iterator[tuple[Values, Values]]:
         """Give all pairs."""
         now_ms = self._handle.here.now_ms
         return ((k, self._shown(v)) for k, v in items(self._content(), now_ms))
 
-    def keys(self) -> Iterator[tuple[Any, ...]]:
+    def keys(self) -> Iterator[Values]:
         """Give the keys."""
         return iter([key for key, _ in self.iterator()])
 
-    def values(self) -> Iterator[tuple[Any, ...]]:
+    def values(self) -> Iterator[Values]:
         """Give the values."""
         return iter([value for _, value in self.iterator()])
 

@@ -30,7 +30,7 @@ from pyspark.sql.types import Row, StructType
 from meander.errors import InputError, MeanderError
 from meander.operators.base import Context, Operator, check_operator
 from meander.operators.hashing import hash_columns, tasks_of
-from meander.operators.timers import Timer
+from meander.operators.timers import Key, Timer
 from meander.runtime.clients.given import conform
 from meander.spark.cluster.pickling import dumps
 from meander.spark.processor.handle import DeclaringHandle, Handle, Moment
@@ -48,17 +48,17 @@ INITIAL_BYTES_MAX = 64 * 2**20
 
 def processor(
     processor: StatefulProcessor,
-    output: StructType | str | Any,
+    output: StructType | str | pa.Schema,
     *,
     keys: Sequence[str],
-    schema: StructType | str | Any,
+    schema: StructType | str | pa.Schema,
     form: str = "pandas",
     time_mode: str = "None",
     event_time: str | None = None,
     delay_s: float = 0.0,
     idle_s: float = 60.0,
     feeders_min: int = 1,
-    initial: DataFrame | Any = None,
+    initial: DataFrame | pa.Table | None = None,
     output_mode: str = "Append",
 ) -> ProcessorOperator:
     """Make an operator of a processor, ready for `meander.deploy`.
@@ -109,7 +109,7 @@ def processor(
     return found
 
 
-def _initial(given: Any, keys: tuple[str, ...], rows: Any) -> Any:
+def _initial(given: DataFrame | pa.Table, keys: tuple[str, ...], rows: pa.Schema) -> pa.RecordBatch:
     table = given if isinstance(given, pa.Table) else given.toArrow()
     missing = [key for key in keys if key not in table.schema.names]
     if missing:
@@ -129,15 +129,15 @@ class ProcessorOperator(Operator[ProcessorState]):
     def __init__(
         self,
         processor: StatefulProcessor,
-        schema: Any,
+        schema: pa.Schema,
         keys: tuple[str, ...],
-        output: Any,
+        output: pa.Schema,
         form: str,
         mode: str,
     ) -> None:
         self.schema, self.keys, self.output_schema = schema, keys, output
         self.form, self.mode = form, mode
-        self.initial: Any = None
+        self.initial: pa.RecordBatch | None = None
         """Rows for `handleInitialState`; None: there are none."""
         self.timezone = session_timezone()
         self._pickled = dumps(processor, f"the processor {type(processor).__name__}")
@@ -206,7 +206,7 @@ class ProcessorOperator(Operator[ProcessorState]):
             self._leave()
         return state
 
-    def process(self, state: ProcessorState, batch: Any, context: Context) -> None:
+    def process(self, state: ProcessorState, batch: pa.RecordBatch, context: Context) -> None:
         """Give every key's rows to the processor."""
         batch = self._in_time(batch, context)
         values, yielded = self._values(context), list[Any]()
@@ -217,7 +217,7 @@ class ProcessorOperator(Operator[ProcessorState]):
         self._emit(yielded, context)
         self._sweep(state, context)
 
-    def _in_time(self, batch: Any, context: Context) -> Any:
+    def _in_time(self, batch: pa.RecordBatch, context: Context) -> pa.RecordBatch:
         """Leave out rows that are no later than the watermark, as Spark does."""
         if self.event_time is None or not context.watermark_us:
             return batch
@@ -246,7 +246,7 @@ class ProcessorOperator(Operator[ProcessorState]):
         self._leave()
         self._emit(yielded, context)
 
-    def _enter(self, state: ProcessorState, key: tuple[Any, ...], context: Context) -> None:
+    def _enter(self, state: ProcessorState, key: Key, context: Context) -> None:
         assert self._handle is not None, "open() comes first"
         timers = {"EventTime": context.event_timers, "ProcessingTime": context.timers}
         self._handle.moment = Moment(state, key, context.now_us // 1000, timers.get(self.mode))
@@ -277,11 +277,11 @@ class ProcessorOperator(Operator[ProcessorState]):
 
     # ------------------------------------------------------------------ states
 
-    def dump(self, state: ProcessorState) -> list[Any]:
+    def dump(self, state: ProcessorState) -> list[pa.RecordBatch]:
         """Write a row per key."""
         return state.dump()
 
-    def load(self, batches: Sequence[Any], context: Context) -> ProcessorState:
+    def load(self, batches: Sequence[pa.RecordBatch], context: Context) -> ProcessorState:
         """Read rows of keys."""
         state = ProcessorState(self.layout)
         for batch in batches:
@@ -296,12 +296,12 @@ class ProcessorOperator(Operator[ProcessorState]):
         """End a version."""
         return state.seal()
 
-    def changes(self, state: ProcessorState, since: int) -> list[Any]:
+    def changes(self, state: ProcessorState, since: int) -> list[pa.RecordBatch]:
         """Write what was touched after a version."""
         return state.changes(since)
 
     def apply_changes(
-        self, state: ProcessorState, batches: Sequence[Any], context: Context
+        self, state: ProcessorState, batches: Sequence[pa.RecordBatch], context: Context
     ) -> ProcessorState:
         """Take over what was touched."""
         state.revise(batches)

@@ -9,20 +9,22 @@ own conversion makes of them. What a processor yields becomes one batch of the o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 from pyspark.sql.types import Row
 
 from meander.errors import InputError
+from meander.operators.timers import Key
 
-Key = tuple[Any, ...]
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Form(Protocol):
     """One of the two forms."""
 
-    def groups(self, batch: Any, keys: Iterable[str]) -> Iterator[tuple[Key, Any]]:
+    def groups(self, batch: pa.RecordBatch, keys: Iterable[str]) -> Iterator[tuple[Key, Any]]:
         """Give the rows of each key."""
 
     def given(self, rows: Any) -> Iterator[Any]:
@@ -31,11 +33,11 @@ class Form(Protocol):
     def initial(self, rows: Any) -> Iterator[Any]:
         """Give a key's rows as `handleInitialState` takes them, call by call."""
 
-    def batch(self, yielded: list[Any]) -> Any:
+    def batch(self, yielded: list[Any]) -> pa.RecordBatch:
         """Make a batch of what a processor has yielded."""
 
 
-def keyed(batch: Any, keys: Iterable[str]) -> dict[Key, list[int]]:
+def keyed(batch: pa.RecordBatch, keys: Iterable[str]) -> dict[Key, list[int]]:
     """Give the rows of each key, by number.
 
     >>> keyed(pa.record_batch({"k": ["b", "a", "b"], "n": [1, 2, 3]}), ["k"])
@@ -51,25 +53,25 @@ def keyed(batch: Any, keys: Iterable[str]) -> dict[Key, list[int]]:
 class RowForm:
     """Rows, as for `transformWithState`."""
 
-    def __init__(self, output: Any, timezone: str) -> None:
+    def __init__(self, output: pa.Schema, timezone: str) -> None:
         self.output = output
 
-    def groups(self, batch: Any, keys: Iterable[str]) -> Iterator[tuple[Key, Any]]:
+    def groups(self, batch: pa.RecordBatch, keys: Iterable[str]) -> Iterator[tuple[Key, list[Row]]]:
         """Give the rows of each key."""
         make = Row(*batch.schema.names)
         columns = [column.to_pylist() for column in batch.columns]
         for key, numbers in keyed(batch, keys).items():
             yield key, [make(*(column[i] for column in columns)) for i in numbers]
 
-    def given(self, rows: Any) -> Iterator[Any]:
+    def given(self, rows: list[Row]) -> Iterator[Row]:
         """Give Row after Row."""
         return iter(rows)
 
-    def initial(self, rows: Any) -> Iterator[Any]:
+    def initial(self, rows: list[Row]) -> Iterator[Row]:
         """One call for each Row."""
         return iter(rows)
 
-    def batch(self, yielded: list[Any]) -> Any:
+    def batch(self, yielded: list[Row]) -> pa.RecordBatch:
         """Take the fields by name, as Spark does."""
         for row in yielded:
             if not isinstance(row, Row):
@@ -81,10 +83,12 @@ class RowForm:
 class PandasForm:
     """DataFrames, as for `transformWithStateInPandas`."""
 
-    def __init__(self, output: Any, timezone: str) -> None:
+    def __init__(self, output: pa.Schema, timezone: str) -> None:
         self.output, self.timezone = output, timezone
 
-    def groups(self, batch: Any, keys: Iterable[str]) -> Iterator[tuple[Key, Any]]:
+    def groups(
+        self, batch: pa.RecordBatch, keys: Iterable[str]
+    ) -> Iterator[tuple[Key, pd.DataFrame]]:
         """Give the rows of each key."""
         import pandas as pd
 
@@ -94,7 +98,7 @@ class PandasForm:
             rows.index = pd.RangeIndex(len(numbers))
             yield key, rows
 
-    def _frame(self, batch: Any) -> Any:
+    def _frame(self, batch: pa.RecordBatch) -> pd.DataFrame:
         """Make a frame with the types that Spark's workers make."""
         import pandas as pd
 
@@ -113,20 +117,20 @@ class PandasForm:
         frame.columns = pd.Index(batch.schema.names)
         return frame
 
-    def given(self, rows: Any) -> Iterator[Any]:
+    def given(self, rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
         """Give one frame."""
         return iter([rows])
 
-    def initial(self, rows: Any) -> Iterator[Any]:
+    def initial(self, rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
         """One call with one frame."""
         return iter([rows])
 
-    def batch(self, yielded: list[Any]) -> Any:
+    def batch(self, yielded: list[pd.DataFrame]) -> pa.RecordBatch:
         """Take the columns by name, or by place where they have none."""
         parts = [self._part(frame) for frame in yielded]
         return pa.concat_batches(parts) if parts else _none(self.output)
 
-    def _part(self, frame: Any) -> Any:
+    def _part(self, frame: pd.DataFrame) -> pa.RecordBatch:
         import pandas as pd
 
         if not isinstance(frame, pd.DataFrame):
@@ -140,7 +144,7 @@ class PandasForm:
             columns.append(self._column(column, field))
         return pa.record_batch(columns, schema=self.output)
 
-    def _column(self, column: Any, field: Any) -> Any:
+    def _column(self, column: pd.Series, field: pa.Field) -> pa.Array:
         aware = pa.types.is_timestamp(field.type) and field.type.tz is not None
         if aware and column.dtype.kind == "M" and column.dt.tz is None:
             column = column.dt.tz_localize(
@@ -152,8 +156,8 @@ class PandasForm:
             return pa.Array.from_pandas(column).cast(field.type)  # text and numbers, as Spark casts
 
 
-def _none(schema: Any) -> Any:
+def _none(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([], schema=schema)
 
 
-FORMS: dict[str, Callable[[Any, str], Form]] = {"row": RowForm, "pandas": PandasForm}
+FORMS: dict[str, Callable[[pa.Schema, str], Form]] = {"row": RowForm, "pandas": PandasForm}

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from typing import Any
-
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -30,7 +27,7 @@ def parse(text: str) -> StructType:
     return found
 
 
-def arrow_schema(given: Any, what: str) -> Any:
+def arrow_schema(given: StructType | str | pa.Schema, what: str) -> pa.Schema:
     """Give the Arrow schema of whatever a schema is written in.
 
     Raises:
@@ -42,9 +39,7 @@ def arrow_schema(given: Any, what: str) -> Any:
     if not isinstance(schema, StructType):
         raise InputError(f"{what} is a StructType, DDL text or an Arrow schema, not {given!r:.60}")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # of pandas 3, which this does not use
-            found = to_arrow_schema(schema, timezone="UTC")
+        found = to_arrow_schema(schema, timezone="UTC")
     except Exception as error:
         raise InputError(f"{what}: Arrow cannot hold {schema.simpleString()}: {error}") from None
     return pa.schema([pa.field(f.name, f.type) for f in found])

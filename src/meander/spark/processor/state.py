@@ -22,6 +22,7 @@ import pyarrow as pa
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from meander.errors import StateError
+from meander.operators.timers import Key
 from meander.spark.processor.values import arrow_type, internal, row_fitter, row_reader
 
 NEVER: Final = 2**63 - 1
@@ -65,7 +66,7 @@ class Variable:
 
     # ------------------------------------------------------------------ Arrow
 
-    def fields(self) -> list[Any]:
+    def fields(self) -> list[pa.Field]:
         """Give the columns of a dump."""
         found = [pa.field(self.name, self.type)]
         if self.ttl_ms is not None:
@@ -73,7 +74,7 @@ class Variable:
             found.append(pa.field(self.name + EXPIRES, times))
         return found
 
-    def dump(self, contents: list[Any]) -> list[Any]:
+    def dump(self, contents: list[Any]) -> list[pa.Array]:
         """Write the contents of many keys as columns."""
         shown = [pa.array([self._plain(c) for c in contents], self.type)]
         if self.ttl_ms is not None:
@@ -97,7 +98,7 @@ class Variable:
             return content[1]
         return [at for _, at in (content if self.kind == "list" else content.values())]
 
-    def load(self, batch: Any) -> list[Any]:
+    def load(self, batch: pa.RecordBatch) -> list[Any]:
         """Read what `dump` wrote, key by key."""
         shown = batch.column(self.name).to_pylist()
         times: list[Any] = [None] * len(shown)
@@ -135,18 +136,18 @@ def alive(content: Any, now_ms: int) -> Any:
 class ProcessorLayout(NamedTuple):
     """What a dump looks like: the key's columns and the variables."""
 
-    key: tuple[Any, ...]
+    key: tuple[pa.Field, ...]
     """Arrow fields."""
     variables: tuple[Variable, ...]
     deleted: frozenset[str] = frozenset()
     """Variables that `init` deletes if they exist."""
 
     @property
-    def schema(self) -> Any:
+    def schema(self) -> pa.Schema:
         """The Arrow schema of a dump."""
         return pa.schema([*self.key, *(f for v in self.variables for f in v.fields())])
 
-    def check(self, schema: Any) -> None:
+    def check(self, schema: pa.Schema) -> None:
         """Refuse state of other keys, or of a variable that is declared in another way.
 
         Raises:
@@ -184,9 +185,9 @@ class ProcessorState:
 
     def __init__(self, layout: ProcessorLayout) -> None:
         self.layout = layout
-        self.entries: dict[tuple[Any, ...], Entry] = {}
+        self.entries: dict[Key, Entry] = {}
         self.version = 1
-        self.stamps: dict[tuple[Any, ...], int] = {}
+        self.stamps: dict[Key, int] = {}
         """By which version a key was touched last; also of keys that are gone."""
         self.forgotten = 0
         """Of keys that were removed in or before this version nothing is known any more."""
@@ -194,11 +195,11 @@ class ProcessorState:
         self.sweep_ms = 0
         """When to look for what has outlived its time; 0: nobody has looked yet."""
 
-    def touch(self, key: tuple[Any, ...]) -> None:
+    def touch(self, key: Key) -> None:
         """Note that a key has changed."""
         self.stamps[key] = self.version
 
-    def remove(self, key: tuple[Any, ...]) -> None:
+    def remove(self, key: Key) -> None:
         """Forget a key whose variables are all empty."""
         if self.entries.pop(key, None) is not None:
             self.stamps[key] = self.version
@@ -228,18 +229,18 @@ class ProcessorState:
 
     # ------------------------------------------------------------------ dumps
 
-    def dump(self) -> list[Any]:
+    def dump(self) -> list[pa.RecordBatch]:
         """Write all entries."""
         return [self._batch(list(self.entries))] if self.entries else []
 
-    def _batch(self, keys: Sequence[tuple[Any, ...]]) -> Any:
+    def _batch(self, keys: Sequence[Key]) -> pa.RecordBatch:
         layout = self.layout
         columns = [pa.array([k[i] for k in keys], f.type) for i, f in enumerate(layout.key)]
         for i, variable in enumerate(layout.variables):
             columns += variable.dump([self.entries[key][i] for key in keys])
         return pa.record_batch(columns, schema=layout.schema)
 
-    def put(self, batch: Any) -> None:
+    def put(self, batch: pa.RecordBatch) -> None:
         """Take over entries that were dumped.
 
         Raises:
@@ -262,7 +263,7 @@ class ProcessorState:
         self.version += 1
         return self.version - 1
 
-    def changes(self, since: int) -> list[Any]:
+    def changes(self, since: int) -> list[pa.RecordBatch]:
         """Write entries touched after a version, then keys that are gone; or all, and say so."""
         if since < self.forgotten:
             return [self._batch(list(self.entries)).replace_schema_metadata({WHOLE: b"1"})]
@@ -277,7 +278,7 @@ class ProcessorState:
             batches.append(pa.record_batch(columns, schema=pa.schema(self.layout.key)))
         return batches
 
-    def revise(self, batches: Sequence[Any]) -> None:
+    def revise(self, batches: Sequence[pa.RecordBatch]) -> None:
         """Take over what `changes` wrote."""
         width = len(self.layout.key)
         if batches and WHOLE in (batches[0].schema.metadata or {}):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
@@ -50,6 +50,8 @@ PLAIN: Final[dict[type, tuple[type, ...]]] = {
 }
 NESTED: Final = (ArrayType, MapType, StructType)
 
+Values: TypeAlias = tuple[Any, ...]
+"""A row of a state variable: a value to each field of its schema."""
 Fit = Callable[[Any], Any]
 
 
@@ -88,11 +90,11 @@ def converts(schema: StructType) -> bool:
     return any(field.needConversion() for field in schema.fields)
 
 
-def row_fitter(schema: StructType) -> Callable[[Any], tuple[Any, ...]]:
+def row_fitter(schema: StructType) -> Callable[[Any], Values]:
     """Make the function that checks a tuple against a schema and gives a copy of it."""
     fits = [(field.name, fitter(field.dataType)) for field in schema.fields]
 
-    def fit(row: Any) -> tuple[Any, ...]:
+    def fit(row: Any) -> Values:
         values = tuple(_of(row, tuple, list))
         if len(values) != len(fits):
             raise ValueError(f"it has {len(values)} fields, and {len(fits)} are declared")
@@ -147,7 +149,7 @@ def _bytes(value: Any) -> bytes:
 # --------------------------------------------------------------------------- Arrow
 
 
-def arrow_type(schema: StructType) -> Any:
+def arrow_type(schema: StructType) -> pa.DataType:
     """Give the Arrow type of a schema's rows.
 
     Raises:
@@ -185,12 +187,12 @@ def plain_reader(kind: DataType) -> Fit:
     return lambda value: value
 
 
-def row_reader(schema: StructType) -> Callable[[Any], tuple[Any, ...]]:
+def row_reader(schema: StructType) -> Callable[[Any], Values]:
     """Make the function that reads a row of Arrow's struct type."""
     read, turns = plain_reader(schema), converts(schema)
 
-    def row(value: Any) -> tuple[Any, ...]:
-        found: tuple[Any, ...] = read(value)
+    def row(value: Any) -> Values:
+        found: Values = read(value)
         return tuple(schema.fromInternal(schema.toInternal(found))) if turns else found
 
     return row

@@ -31,7 +31,11 @@ class Plain:
     """An operator, its rows, and what a plain run of them shows."""
 
     def __init__(
-        self, operator: Operator[Any], batches: Iterable[Any], tasks: int, same_outputs: bool
+        self,
+        operator: Operator[Any],
+        batches: Iterable[pa.RecordBatch | pa.Table],
+        tasks: int,
+        same_outputs: bool,
     ) -> None:
         check_operator(operator)
         if tasks < 1:
@@ -41,7 +45,7 @@ class Plain:
         self.script: list[ScriptStep] = []
         self.plain: list[dict[TaskId, Seen]] = []
         """Per step of the script: what each task shows."""
-        self.schema: Any = None
+        self.schema: pa.Schema | None = None
         """Of dumps; None before there was one with rows."""
 
     def copy(self) -> Operator[Any]:
@@ -71,8 +75,8 @@ class Plain:
 
     def _plain_step(
         self, run: ScriptRun, step: ScriptStep, sizes: list[tuple[int, int, TaskId]]
-    ) -> list[Any]:
-        calls, shown, fed = run.take(step), dict[TaskId, Seen](), list[Any]()
+    ) -> list[pa.RecordBatch]:
+        calls, shown, fed = run.take(step), dict[TaskId, Seen](), list[pa.RecordBatch]()
         for number, contexts in calls.items():
             self._check_calls(step, contexts)
             fed += [b for context in contexts for b in context.fed if b.num_rows]
@@ -103,7 +107,7 @@ class Plain:
                 for batch in context.fed:
                     _fits("feed", batch.select(schema.names).schema, schema)
 
-    def _check_dump(self, step: ScriptStep, task: TaskId, dumped: Any) -> None:
+    def _check_dump(self, step: ScriptStep, task: TaskId, dumped: list[pa.RecordBatch]) -> None:
         with self.rule("types", step, task):
             record_batches("dump", dumped)
             named = getattr(self.operator, "dump_schema", None)
@@ -194,7 +198,7 @@ class Plain:
         )
 
 
-def record_batches(what: str, batches: Any) -> None:
+def record_batches(what: str, batches: object) -> None:
     """Refuse what is no list of record batches."""
     if not isinstance(batches, list):
         raise TypeError(f"{what} gives a {type(batches).__name__}, not a list of record batches")
@@ -203,7 +207,7 @@ def record_batches(what: str, batches: Any) -> None:
             raise TypeError(f"{what} gives a {type(batch).__name__}, not a record batch")
 
 
-def _fits(what: str, schema: Any, wanted: Any) -> None:
+def _fits(what: str, schema: pa.Schema, wanted: pa.Schema) -> None:
     given, named = ([f"{f.name} {f.type}" for f in s] for s in (schema, wanted))
     if given != named:
         raise TypeError(f"{what} gives the columns {', '.join(given)}, not {', '.join(named)}")

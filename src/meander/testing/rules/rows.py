@@ -21,7 +21,7 @@ SHOWN_ROWS, SHOWN_LETTERS = 3, 200
 """Rows of each side that an error shows, and letters of each."""
 
 
-def rows_of(batches: Iterable[Any]) -> list[Row]:
+def rows_of(batches: Iterable[pa.RecordBatch | pa.Table]) -> list[Row]:
     """Give the rows of some batches."""
     return [row for batch in batches for row in batch.to_pylist()]
 
@@ -42,7 +42,7 @@ def in_order(rows: list[Row]) -> list[Row]:
     return sorted(rows, key=_place)
 
 
-def _place(value: Any) -> str:
+def _place(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, dict):
@@ -50,7 +50,7 @@ def _place(value: Any) -> str:
     return repr(value)
 
 
-def alike(one: Any, other: Any) -> bool:
+def alike(one: object, other: object) -> bool:
     """Tell whether two values are the same, up to the rounding of floats.
 
     >>> alike({"n": [1, 0.1 + 0.2]}, {"n": [1, 0.3]}), alike([1, 2], [2, 1])
@@ -67,7 +67,7 @@ def alike(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
-def short(rows: list[Any], others: list[Any]) -> str:
+def short(rows: list[Row], others: list[Row]) -> str:
     """Show how many rows there are, and the first of those that the other side has not.
 
     >>> short([{"w": "a"}, {"w": "b"}], [{"w": "b"}])
@@ -90,19 +90,19 @@ def short(rows: list[Any], others: list[Any]) -> str:
     return f"{count}, {len(own)} of them only here: {shown}{', …' * (len(own) > SHOWN_ROWS)}"
 
 
-def over_the_wire(batches: Sequence[Any]) -> list[Any]:
+def over_the_wire(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
     """Write batches and read them again, as a move does."""
     return [batch for written in map(_written, batches) for batch in _read(written)]
 
 
-def _written(batch: Any) -> Any:
+def _written(batch: pa.RecordBatch) -> pa.Buffer:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
     return sink.getvalue()
 
 
-def _read(data: Any) -> list[Any]:
+def _read(data: pa.Buffer) -> list[pa.RecordBatch]:
     with pa.ipc.open_stream(data) as reader:
         return list(reader)
 
@@ -110,7 +110,7 @@ def _read(data: Any) -> list[Any]:
 class KeptRows:
     """Batches that somebody gave, with what they showed then."""
 
-    def __init__(self, batches: Sequence[Any]) -> None:
+    def __init__(self, batches: Sequence[pa.RecordBatch]) -> None:
         self.batches = list(batches)
         self.before = over_the_wire(batches)
 

@@ -21,7 +21,7 @@ from meander.errors import InputError
 from meander.model import TaskId
 from meander.operators.base import Context, Operator
 from meander.operators.split import split
-from meander.operators.timers import Timer, Timers
+from meander.operators.timers import Key, Timer, Timers
 from meander.testing.rules.rows import KeptRows, Row, by_key, in_order, over_the_wire, rows_of
 
 START_US = 1_700_000_000_000_000
@@ -29,7 +29,7 @@ START_US = 1_700_000_000_000_000
 AHEAD_US = (60_000_000, 3_600_000_000, 86_400_000_000, 31_536_000_000_000)
 """Steps of time behind the last batch, so that timers are heard: a minute, an hour, a day, a year."""
 
-Cut = Callable[[Any], Iterable[Any]]
+Cut = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]]
 """Gives the pieces of a batch."""
 
 
@@ -39,7 +39,7 @@ class ScriptStep:
 
     batch: int
     """Which of the given batches it belongs to; their number behind the last."""
-    rows: Any
+    rows: pa.RecordBatch
     now_us: int
     watermark_us: int
 
@@ -50,7 +50,7 @@ class Seen:
 
     emitted: list[Row] = field(default_factory=list)
     fed: list[Row] = field(default_factory=list)
-    timers: list[tuple[Any, int, bool]] = field(default_factory=list)
+    timers: list[tuple[Key, int, bool]] = field(default_factory=list)
     state: list[Row] = field(default_factory=list)
     """Its dump, and what people are shown of it."""
 
@@ -116,7 +116,7 @@ class ScriptRun:
                     calls[task.number].append(context)
         return calls
 
-    def _process(self, step: ScriptStep, rows: Any) -> list[Context]:
+    def _process(self, step: ScriptStep, rows: pa.RecordBatch) -> list[Context]:
         parts = split(rows, self.operator.keys, self.tasks)
         if self.only is not None:
             return [self._process_alone(part) for task, part in parts if task == self.only]
@@ -130,7 +130,7 @@ class ScriptRun:
             raise self.operator.failure(contexts[0], (0, rows.num_rows), error) from error
         return contexts
 
-    def _process_alone(self, rows: Any) -> Context:
+    def _process_alone(self, rows: pa.RecordBatch) -> Context:
         (task,) = self.here.values()
         context = self.context(task)
         process: Callable[..., object] = self.operator.process
@@ -176,7 +176,7 @@ class ScriptRun:
         task.state = to.load(dumped, self.context(task))
 
 
-def steps_of(operator: Operator[Any], batches: Sequence[Any]) -> Iterator[ScriptStep]:
+def steps_of(operator: Operator[Any], batches: Sequence[pa.RecordBatch]) -> Iterator[ScriptStep]:
     """Give a step per batch, and some behind them in which only time passes."""
     now_us, watermark_us = START_US, 0
     for number, rows in enumerate(batches):
@@ -188,7 +188,7 @@ def steps_of(operator: Operator[Any], batches: Sequence[Any]) -> Iterator[Script
         yield ScriptStep(len(batches), batches[-1].slice(0, 0), now_us + ahead_us, mark_us)
 
 
-def _latest_us(operator: Operator[Any], rows: Any) -> int:
+def _latest_us(operator: Operator[Any], rows: pa.RecordBatch) -> int:
     if operator.event_time is None or not rows.num_rows:
         return 0
     column = rows.column(operator.event_time)
@@ -197,7 +197,9 @@ def _latest_us(operator: Operator[Any], rows: Any) -> int:
     return 0 if latest is None else int(latest - operator.delay_s * 1e6)
 
 
-def conform(operator: Operator[Any], batches: Iterable[Any]) -> list[Any]:
+def conform(
+    operator: Operator[Any], batches: Iterable[pa.RecordBatch | pa.Table]
+) -> list[pa.RecordBatch]:
     """Give the batches with the columns and types that the operator's schema names.
 
     Raises:
@@ -218,7 +220,7 @@ def conform(operator: Operator[Any], batches: Iterable[Any]) -> list[Any]:
     return found
 
 
-def _whole(table: Any, schema: Any) -> Any:
+def _whole(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
     parts = table.to_batches()
     return pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], schema=schema)
 
@@ -226,11 +228,11 @@ def _whole(table: Any, schema: Any) -> Any:
 class _Pickler(pickle.Pickler):
     """Takes classes and functions as they are: Spark sends code along, wherever it was defined."""
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
-        self.code: list[Any] = []
+        self.code: list[type | FunctionType] = []
 
-    def persistent_id(self, obj: Any) -> int | None:
+    def persistent_id(self, obj: object) -> int | None:
         if not isinstance(obj, type | FunctionType):
             return None
         self.code.append(obj)
@@ -238,11 +240,11 @@ class _Pickler(pickle.Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: Any, code: list[Any]) -> None:
+    def __init__(self, file: io.BytesIO, code: list[type | FunctionType]) -> None:
         super().__init__(file)
         self.code = code
 
-    def persistent_load(self, pid: Any) -> Any:
+    def persistent_load(self, pid: int) -> type | FunctionType:
         return self.code[pid]
 
 
@@ -260,7 +262,7 @@ def copy_of(operator: Operator[Any]) -> Operator[Any]:
 def cut_by(rows_max: int) -> Cut:
     """Cut batches into pieces of so many rows."""
 
-    def cut(rows: Any) -> Iterator[Any]:
+    def cut(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         for at in range(0, rows.num_rows, rows_max):
             yield rows.slice(at, rows_max)
 

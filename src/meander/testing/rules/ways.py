@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from meander.model import TaskId
 from meander.operators.base import Context, Operator
@@ -11,6 +11,9 @@ from meander.testing.rules.listed import Checked
 from meander.testing.rules.plain import ASPECTS, Plain, record_batches
 from meander.testing.rules.rows import by_key, over_the_wire
 from meander.testing.rules.script import ScriptRun, ScriptStep, Seen, cut_by, joined
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MOMENTS_MAX = 6
 """So many moments, spread over the rows, are tried as the only one at which tasks move."""
@@ -161,7 +164,11 @@ class Check(Plain):
 
 
 def _caught_up(
-    operator: Operator[Any], copy: Any, batches: list[Any], context: Context, pieces: bool
+    operator: Operator[Any],
+    copy: Any,
+    batches: list[pa.RecordBatch],
+    context: Context,
+    pieces: bool,
 ) -> Any:
     """Bring a copy (None: there is none) up to date, in pieces if so wanted."""
     batches = over_the_wire(batches)

@@ -1,0 +1,58 @@
+"""What is measured at a node comes from outside: a machine has no clock but that of its events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+from meander.model import TaskId
+from meander.protocol.node.slot import Slot
+from meander.protocol.state import OperatorPort
+
+
+class Loads(NamedTuple):
+    """What a beat tells the master of a node's tasks."""
+
+    tasks: tuple[tuple[TaskId, int, int], ...] = ()
+    """(task, work, bytes)."""
+    counts: tuple[tuple[str, float], ...] = ()
+    """For people."""
+
+
+class Gauge(Protocol):
+    """Measures what the tasks of a node have to do."""
+
+    def read(self, now: float, slots: Iterable[Slot]) -> Loads:
+        """Tell it for the next beat."""
+
+
+class ChangeGauge:
+    """Counts how often the state of a task has changed since it was last told."""
+
+    def __init__(self, operator: OperatorPort) -> None:
+        self._operator = operator
+
+    def read(self, now: float, slots: Iterable[Slot]) -> Loads:
+        """Tell it of those that did."""
+        told = []
+        for slot in slots:
+            if slot.work and slot.state is not None:
+                told.append((slot.task, slot.work, self._operator.size(slot.state.app)))
+            slot.work = 0
+        return Loads(tuple(told))
+
+
+class Stopwatch:
+    """Stops the time that checkpoints take; this one does not look at any clock."""
+
+    def begin(self) -> None:
+        """A turn of encoding begins."""
+
+    def end(self, records: int) -> None:
+        """It has ended, with so many records."""
+
+    def encoded(self, task: TaskId) -> None:
+        """A record of a task is on its way."""
+
+    def durable(self, task: TaskId) -> None:
+        """The master has accepted it."""

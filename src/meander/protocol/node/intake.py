@@ -1,0 +1,305 @@
+"""The intake: takes chunks into the tasks that are served, and acknowledges how far they are.
+
+1. What can be done with a chunk follows from the phase of its task here: SERVING applies it, in
+order, once; AWAITING keeps it in the wait buffer; anything else passes it to the rerouter,
+unless its sender knew a newer epoch than we do: then it is parked until we know it too.
+2. Only the owner acknowledges. *Applied* when it is in the state, *durable* when the state is.
+3. What a task sends through its loop to a task of this node is taken in the same event.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
+
+from meander.model import Epoch, NodeId, TaskId
+from meander.protocol.messages import Ack, Acks, Chunk, Chunks, FeederId, loop_task
+from meander.protocol.node.book import Book
+from meander.protocol.node.installs import Installs
+from meander.protocol.node.rerouter import Rerouter
+from meander.protocol.node.slot import Slot, TaskPhase
+from meander.protocol.state import OperatorPort, Position, TaskState, as_gathering
+from meander.protocol.timed import Timed
+from meander.protocol.turn import LeasedTurn
+
+LOCAL_CHUNKS_MAX = 10_000
+"""Most chunks of its own loops that a node takes in one event: an endless loop shall not hang it."""
+
+
+class Intake:
+    """Part of a node."""
+
+    def __init__(
+        self,
+        turn: LeasedTurn,
+        book: Book,
+        operator: OperatorPort,
+        installs: Installs,
+        rerouter: Rerouter,
+        wanted: Callable[[Slot], None],
+    ) -> None:
+        self.turn, self.book, self.operator = turn, book, operator
+        self.installs, self.rerouter = installs, rerouter
+        self.settings = turn.settings
+        self.wanted = wanted
+        """To be called when the first chunk waits for a task."""
+        self.applied_chunks = 0
+        self.loop_chunks = 0
+        """Of those applied, how many came through the loop."""
+        self.waits = 0
+        """How many had to wait for their task's state."""
+        self._slots, self._acks, self._loops = book.slots, book.acks, book.loops
+        self._local: deque[Chunk] = deque()
+        """Loop chunks from this node to itself."""
+        self._gathering = as_gathering(operator)
+
+    # ------------------------------------------------------------------ chunks
+
+    def check_chunks(self, body: Chunks) -> str | None:
+        """Find what is wrong with chunks as such."""
+        tasks = self.turn.table.assignment.tasks if self.turn.table is not None else None
+        for c in body.chunks:
+            if c.task < 0 or (tasks is not None and c.task >= tasks):
+                return f"there is no task {c.task}"
+            if c.number < 1 or c.incarnation < 1 or not 0 <= c.first <= c.last or c.size < 0:
+                return f"chunk {c.number} of {c.feeder!r} is impossible"
+            if c.feeder.startswith("loop/") and self.no_loop(c.feeder):
+                return f"{c.feeder} is no loop of this operator"
+        return None
+
+    def no_loop(self, feeder: FeederId) -> bool:
+        """Whether a feeder that calls itself a loop is none."""
+        number = feeder[5:]
+        if not (number.isascii() and number.isdecimal() and len(number) <= 10):
+            return True
+        return self.turn.table is not None and int(number) >= self.turn.table.assignment.tasks
+
+    def take_all(self, chunks: Iterable[Chunk], epoch: Epoch) -> None:
+        """Take chunks; an operator that gathers does its work at the end, before anything else."""
+        if self._gathering is None:
+            for chunk in chunks:
+                self.take(chunk, epoch)
+            return
+        self._gathering.gather()
+        for chunk in chunks:
+            self.take(chunk, epoch)
+        for task, emission in self._gathering.collect():
+            state = self._slots[task].state
+            assert state is not None
+            state.emit(emission)
+            self._loops.add(task)
+
+    def keep(self, body: Chunks) -> None:
+        """Without a lease, put into wait buffers what belongs there.
+
+        A node that has just joined is sent to before its first lease comes. The rest is dropped, and
+        its feeder sends it again.
+        """
+        for chunk in body.chunks:
+            slot = self._slots.get(chunk.task)
+            if slot is not None and slot.phase is TaskPhase.AWAITING:
+                self._wait(slot, chunk)
+
+    def take(self, chunk: Chunk, epoch: Epoch) -> None:
+        """Do with a chunk what the phase of its task says."""
+        table = self.turn.table
+        assert table is not None
+        if table.is_closed(chunk.feeder, chunk.incarnation):
+            return  # all it ever sent is durable; this is a late copy
+        slot = self._slots.get(chunk.task)
+        phase = TaskPhase.ABSENT if slot is None else slot.phase
+        if phase is TaskPhase.SERVING:
+            assert slot is not None
+            self._accept(slot, chunk)
+        elif phase is TaskPhase.AWAITING:
+            assert slot is not None
+            self._wait(slot, chunk)
+        elif epoch > self.turn.epoch:
+            self.rerouter.park(chunk, epoch)
+        else:
+            self.rerouter.add(chunk)
+
+    def _wait(self, slot: Slot, chunk: Chunk) -> None:
+        """Put a chunk into the wait buffer; what does not fit is sent again by its feeder."""
+        self.waits += 1
+        if slot.hold(chunk, self.settings.waiting_chunks_max) and slot.waiting_since is None:
+            slot.waiting_since = self.turn.now
+            self.wanted(slot)
+
+    def _accept(self, slot: Slot, chunk: Chunk) -> None:
+        """Apply a chunk if it is the next of its feeder, keep it if it is early, else drop it."""
+        state, feeder = slot.state, chunk.feeder
+        assert state is not None
+        position = state.positions.get(feeder)
+        if position is None or chunk.incarnation > position.incarnation:
+            expected = 1
+        elif chunk.incarnation < position.incarnation:
+            return  # the feeder has been replaced and replays
+        else:
+            expected = position.number + 1
+        if chunk.number < expected:
+            self._acks.setdefault(feeder, set()).add(slot.task)
+        elif chunk.number > expected or self._throttled(state, feeder):
+            slot.hold(chunk, self.settings.waiting_chunks_max)
+            self._acks.setdefault(feeder, set()).add(slot.task)
+        else:
+            self._apply(slot, state, chunk, position)
+            if slot.pending_chunks:
+                self._drain(slot, feeder)
+
+    def _throttled(self, state: TaskState, feeder: FeederId) -> bool:
+        """Whether the loop must drain before this external feeder goes on."""
+        return state.outbox.retained >= self.settings.loop_chunks_max and loop_task(feeder) is None
+
+    def _apply(self, slot: Slot, state: TaskState, chunk: Chunk, position: Position | None) -> None:
+        after = -1 if position is None else position.offset
+        if chunk.last >= after:  # equal: no new rows, but a watermark may stand behind them
+            emissions = self.operator.apply(slot.task, state.app, chunk.feeder, chunk.rows, after)
+            for emission in emissions:
+                state.emit(emission)
+        state.positions[chunk.feeder] = Position(
+            chunk.incarnation, chunk.number, max(after, chunk.last)
+        )
+        self.book.touched(slot, state)
+        self._acks.setdefault(chunk.feeder, set()).add(slot.task)
+        self.applied_chunks += 1
+        if loop_task(chunk.feeder) is not None:
+            self.loop_chunks += 1
+
+    def _drain(self, slot: Slot, feeder: FeederId) -> None:
+        """Apply the kept chunks of a feeder that are next."""
+        state, lane = slot.state, slot.pending.get(feeder)
+        assert state is not None
+        while lane:
+            position = state.positions.get(feeder)
+            kept = next(iter(lane.values())).incarnation
+            if position is not None and kept < position.incarnation:
+                slot.pending_chunks -= len(lane)
+                lane.clear()
+                return
+            new = position is None or kept > position.incarnation
+            expected = 1 if new or position is None else position.number + 1
+            for number in [n for n in lane if n < expected]:
+                del lane[number]
+                slot.pending_chunks -= 1
+            if expected not in lane or self._throttled(state, feeder):
+                return
+            slot.pending_chunks -= 1
+            self._apply(slot, state, lane.pop(expected), position)
+
+    def drain_all(self, slot: Slot) -> None:
+        """Apply whatever kept chunks are next, of all feeders."""
+        for feeder in list(slot.pending):
+            self._drain(slot, feeder)
+
+    # ------------------------------------------------------------------ acknowledgements and loops
+
+    def take_acks(self, feeder: FeederId, acks: tuple[Ack, ...]) -> None:
+        """Hear how far others are with what a task here has sent through its loop."""
+        task = loop_task(feeder)
+        slot = None if task is None else self._slots.get(task)
+        if slot is None or slot.state is None:
+            return  # the task has moved on; it sends again and is told again
+        assert self.turn.table is not None
+        for ack in acks:
+            if slot.state.outbox.acknowledge(ack, self.turn.now, self.turn.table.term(ack.task)):
+                slot.dirty = True
+        if slot.state.outbox.active:
+            self._loops.add(slot.task)
+        if slot.pending_chunks:
+            self.drain_all(slot)
+
+    def _ack(self, feeder: FeederId, task: TaskId) -> Ack | None:
+        slot = self._slots.get(task)
+        if slot is None or slot.state is None:
+            return None
+        position = slot.state.positions.get(feeder)
+        if position is None:
+            return None
+        durable = position.number
+        if not self.installs.settled(slot):
+            known = slot.state.durable.get(feeder)
+            same = known is not None and known.incarnation == position.incarnation
+            durable = known.number if same and known is not None else 0
+        return Ack(task, slot.term, position.incarnation, position.number, durable)
+
+    def flush(self) -> None:
+        """Send what this event has caused: loop chunks and acknowledgements."""
+        assert self.turn.table is not None
+        gathered: defaultdict[NodeId, list[Chunk]] = defaultdict(list)
+        budget = LOCAL_CHUNKS_MAX
+        while self._loops or (self._local and budget) or self._acks:
+            for task in list(self._loops):
+                self._gather_loop(task, gathered)
+            self._loops.clear()
+            if self._local and budget:
+                taken = [self._local.popleft() for _ in range(min(budget, len(self._local)))]
+                budget -= len(taken)
+                self.take_all(taken, self.turn.epoch)
+            acks = list(self._acks.items())
+            self._acks.clear()
+            for feeder, tasks in acks:
+                self._send_acks(feeder, tasks)
+        for node, chunks in gathered.items():
+            self.turn.send(node, Chunks(tuple(chunks)))
+
+    def _send_loop(self, chunk: Chunk) -> None:
+        """Send a loop chunk again, to make its task's owner say how far it is."""
+        assert self.turn.table is not None
+        owner = self.turn.table.owner(chunk.task)
+        if owner == self.turn.me:
+            self._local.append(chunk)
+        else:
+            self.turn.send(owner, Chunks((chunk,)))
+
+    def _gather_loop(self, task: TaskId, gathered: defaultdict[NodeId, list[Chunk]]) -> None:
+        slot = self._slots[task]
+        if slot.state is None:
+            return
+        assert self.turn.table is not None
+        outbox = slot.state.outbox
+        for target in list(outbox.active):
+            chunks = outbox.due(target, self.settings.window_chunks, self.turn.now)
+            if chunks:
+                owner = self.turn.table.owner(target)
+                where = self._local if owner == self.turn.me else gathered[owner]
+                where.extend(chunks)
+
+    def _send_acks(self, feeder: FeederId, tasks: set[TaskId]) -> None:
+        acks = tuple(a for a in (self._ack(feeder, t) for t in sorted(tasks)) if a is not None)
+        if not acks:
+            return
+        emitter = loop_task(feeder)
+        if emitter is None:
+            self.turn.send(feeder, Acks(feeder, acks))
+            return
+        assert self.turn.table is not None
+        owner = self.turn.table.owner(emitter)
+        if owner == self.turn.me:
+            self.take_acks(feeder, acks)
+        else:
+            self.turn.send(owner, Acks(feeder, acks))
+
+    def tick(self) -> None:
+        """Send again what of the loops was not heard."""
+        for slot in self._slots.values():
+            if slot.state is not None and slot.state.outbox.active:
+                for chunk in slot.state.outbox.late(self.turn.now, self.settings.retry_s):
+                    self._send_loop(chunk)
+                self._loops.add(slot.task)
+
+    def elapse(self, operator: Timed) -> None:
+        """Tell the tasks that are served here, and only them, that time has passed.
+
+        Whatever that changes is in the state like the effect of a row: a timer fires once, where its
+        task is, and again only where an older state of the task goes on.
+        """
+        for slot in self._slots.values():
+            state = slot.state
+            if state is None or state.outbox.retained >= self.settings.loop_chunks_max:
+                continue  # not served, or its loop must drain first
+            emissions = operator.elapse(slot.task, state.app, self.turn.now)
+            if emissions is not None:
+                for emission in emissions:
+                    state.emit(emission)
+                self.book.touched(slot, state)

@@ -1,0 +1,35 @@
+"""What a node's beats tell of its load: rows per second of every task, once a second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from meander.protocol.node.gauge import Loads
+from meander.protocol.node.slot import Slot, TaskPhase
+from meander.runtime.process.adapter import OperatorAdapter
+
+STATS_S = 1.0
+"""How often a node tells its tasks' load."""
+
+
+class RateGauge:
+    """Reads it off the adapter, which has measured it."""
+
+    def __init__(self, adapter: OperatorAdapter) -> None:
+        self._adapter = adapter
+        self._told_at: float | None = None
+        self.counted: Callable[[], Mapping[str, float]] = dict
+        """Gives what beats tell for people."""
+
+    def read(self, now: float, slots: Iterable[Slot]) -> Loads:
+        """Tell the load of all tasks that are served; nothing if that was told just now."""
+        since = STATS_S if self._told_at is None else now - self._told_at
+        if since < STATS_S:
+            return Loads()
+        self._told_at = now
+        adapter, told = self._adapter, []
+        for slot in slots:
+            if slot.phase is TaskPhase.SERVING and slot.state is not None:
+                size = adapter.size(slot.state.app)
+                told.append((slot.task, adapter.work.rate(slot.task, since), size))
+        return Loads(tuple(told), tuple(self.counted().items()))
