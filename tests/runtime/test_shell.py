@@ -155,8 +155,8 @@ class Holder(Client):
         """Prepare to lose the lease in a turn, as if so long ago when it ends."""
         self.lost_s = lost_s
         super().__init__("n1", 1, Settings(beat_s=0.05, lease_s=5.0), 1, "n1/1/1")
-        self.table = SimpleNamespace(addresses={}, epoch=self.epoch)  # type: ignore[assignment]
-        self.lease_until = float("inf")
+        self.turn.table = SimpleNamespace(addresses={}, epoch=self.epoch)  # type: ignore[assignment]
+        self.turn.lease_until = float("inf")
         self.rows = 0
         self.begun, self.release = threading.Event(), threading.Event()
 
@@ -170,7 +170,7 @@ class Holder(Client):
     def work(self) -> None:
         """Be slow once there is something to do, and lose the lease meanwhile."""
         if self.rows and not self.begun.is_set():
-            self.lease_until = time.monotonic() - self.lost_s
+            self.turn.lease_until = time.monotonic() - self.lost_s
             self.begun.set()
             self.release.wait(10.0)
 

@@ -10,7 +10,7 @@ import pytest
 
 from meander.operators import Context, WordCount
 from meander.runtime.process.app_state import AppState, Sealed
-from meander.runtime.process.copying import Copier
+from meander.runtime.process.copying import CopyMaker
 from meander.runtime.process.dumping import Dumper, dump_rows, load_rows
 from meander.runtime.process.keeping import OutputKeeper
 from meander.runtime.process.outputs import Outputs
@@ -28,7 +28,7 @@ def empty(task: int = 0) -> AppState:
     return AppState(task, WORDS.create(Context(task, 1)), Outputs())
 
 
-COPIER = Copier(RECORDER, empty)
+COPIES = CopyMaker(RECORDER, empty)
 
 
 def feed(app: AppState, *words: str) -> None:
@@ -67,13 +67,13 @@ def test_a_record_of_changes_builds_on_the_one_before() -> None:
 def test_a_copy_is_whole_with_its_rest_and_outputs_are_as_durable_as_they_were() -> None:
     app, copy = empty(), None
     feed(app, "a", "b")
-    ahead = COPIER.ahead(app, None, 2**20)
+    ahead = COPIES.ahead(app, None, 2**20)
     assert ahead is not None
     mark, pieces = ahead
     for piece in pieces:
-        copy = COPIER.catch_up(0, copy, piece)
+        copy = COPIES.catch_up(0, copy, piece)
     feed(app, "a", "c")
-    found = COPIER.complete(0, copy, COPIER.rest(app, mark))
+    found = COPIES.complete(0, copy, COPIES.rest(app, mark))
     assert counts(found) == {"a": 2, "b": 1, "c": 1}
     assert (found.outputs.last, found.outputs.durable) == (2, 0)
 
@@ -86,7 +86,7 @@ def test_a_copy_is_whole_with_its_rest_and_outputs_are_as_durable_as_they_were()
             lambda app: b"".join(RECORDER.record(app, None)()),
             lambda blob: RECORDER.revise(0, None, blob),
         ),
-        (lambda app: COPIER.rest(app, Sealed(0, 0)), lambda blob: COPIER.complete(0, None, blob)),
+        (lambda app: COPIES.rest(app, Sealed(0, 0)), lambda blob: COPIES.complete(0, None, blob)),
     ],
     ids=["dump", "record", "rest"],
 )

@@ -9,7 +9,7 @@ import pytest
 
 from meander.errors import OperatorError, ProtocolError, StaleMessage
 from meander.protocol.machine import Machine
-from meander.protocol.messages import MASTER, Bye, Ending, Exit, PeerLost, Send, Tell, Tick
+from meander.protocol.messages import MASTER, Bye, Ending, Exit, News, PeerLost, Send, Tell, Tick
 from meander.protocol.settings import Settings
 from meander.runtime.process.turns import Request, Turns
 
@@ -34,8 +34,8 @@ class Echo(Machine):
             raise StaleMessage("it is of the past")
         if event.peer == "wrong":
             raise ProtocolError("it is of nobody")
-        self._send(event.peer, Bye(event.incarnation))
-        self._send(MASTER, Bye(event.incarnation))
+        self.turn.send(event.peer, Bye(event.incarnation))
+        self.turn.send(MASTER, Bye(event.incarnation))
 
 
 def receivers(actions: list[Any]) -> list[str]:
@@ -87,7 +87,7 @@ def test_the_first_end_counts() -> None:
 
 def test_what_is_told_is_counted_when_it_leaves() -> None:
     turns = Turns(Echo(), lambda: 1.0)
-    turns.act([Tell("lost", {"node": "n2"})])
+    turns.act([Tell(News.LOST, {"node": "n2"})])
     assert turns.counts["told lost"] == 0
     assert [action.what for action in turns.leaving()] == ["lost"]
     assert turns.counts["told lost"] == 1

@@ -50,13 +50,13 @@ def test_a_master_that_never_answers_is_given_up() -> None:
     place = placed()
     place._began = time.monotonic() - place.spec.settings.launch_s_max - 1.0
     assert ending(place) is Reason.DRIVER_LOST
-    place.machine.table = SimpleNamespace()
+    place.machine.turn.table = SimpleNamespace()
     assert ending(place) is None
 
 
 def test_a_master_that_is_lost_may_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     place = placed()
-    place.machine.table = SimpleNamespace()
+    place.machine.turn.table = SimpleNamespace()
     monkeypatch.setattr(host, "MASTER_GONE_S", -1.0)
     place._see(PeerLost("n2", 1))
     assert ending(place) is None
