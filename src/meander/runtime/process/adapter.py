@@ -35,10 +35,10 @@ from meander.operators.base import Context, Operator
 from meander.protocol.messages import FeederId
 from meander.protocol.state import Emission
 from meander.runtime.process.app_state import AppState, Sealed
-from meander.runtime.process.copying import Copier
+from meander.runtime.process.copying import CopyMaker
 from meander.runtime.process.dumping import Dumper, dump_rows, load_rows
 from meander.runtime.process.feeding import spread
-from meander.runtime.process.grouping import Noted, Waiting, grouped
+from meander.runtime.process.grouping import Noted, NotedRows, grouped
 from meander.runtime.process.keeping import OutputKeeper
 from meander.runtime.process.outputs import ROWS_MAX, Outputs
 from meander.runtime.process.recording import Recorder
@@ -81,7 +81,7 @@ class OperatorAdapter:
         self.work = Work(operator.trace_chunks_max)
         self.laid = laid or LaidRows()
         self._recorder = Recorder(operator, tasks, self.timing)
-        self._copier = Copier(self._recorder, self.empty)
+        self._copies = CopyMaker(self._recorder, self.empty)
         self._dumper = Dumper(operator, tasks, self.timing)
         own = type(operator).process_groups is not Operator.process_groups
         self.timed = operator.timed
@@ -91,7 +91,7 @@ class OperatorAdapter:
         self.gathers = own and not self.defers and not self.timed
         """Whether rows that come together are given to it together, though it feeds."""
         self._gathering = False
-        self._waiting = Waiting()
+        self._noted = NotedRows()
         self._read_bytes = 0
         """How much of the rows that were laid by was read from disk and may still wait for `settle`."""
         self._fresh: Any = None
@@ -136,12 +136,12 @@ class OperatorAdapter:
         app, found = noted.app, list[Emission]()
         if noted.rows.count:
             if self.defers or self._gathering:
-                self._waiting.note(noted)
+                self._noted.note(noted)
             else:
                 found += self._fed(self._process([noted]))
         if watermark is not None:
             if self.defers:
-                self._waiting.hear(app, noted.feeder, watermark)
+                self._noted.hear(app, noted.feeder, watermark)
             else:
                 said = {app.task: (app, [(noted.feeder, watermark)])}
                 found += self._fed(self.timing.hear(said))
@@ -160,7 +160,7 @@ class OperatorAdapter:
         if not self._gathering:
             return ()
         self._gathering = False
-        (layer,) = self._waiting.take()  # it is not timed: there is one
+        (layer,) = self._noted.take()  # it is not timed: there is one
         groups = grouped(layer.noted)
         return [fed for group in groups for fed in self._spread(self._process(group))]
 
@@ -176,9 +176,9 @@ class OperatorAdapter:
         Raises:
             OperatorError: naming task, rows and where they came from. The states are spoilt.
         """
-        if not self._waiting:
+        if not self._noted:
             return
-        for layer in self._waiting.take():
+        for layer in self._noted.take():
             for group in grouped(layer.noted) if layer.noted else ():
                 self._refuse_fed(self._process(group))
             self._refuse_fed(self.timing.hear(layer.watermarks))
@@ -296,20 +296,20 @@ class OperatorAdapter:
     ) -> tuple[Any, Iterator[bytes]] | None:
         """Write what has changed in a state after a mark (None: everything), in pieces."""
         self.settle()
-        return self._copier.ahead(app, since, size)
+        return self._copies.ahead(app, since, size)
 
     def catch_up(self, task: TaskId, app: AppState | None, piece: bytes) -> AppState:
         """Bring a copy up to date with a piece; ValueError if that is not what it is."""
-        return self._copier.catch_up(task, app, piece)
+        return self._copies.catch_up(task, app, piece)
 
     def rest(self, app: AppState, since: Sealed) -> bytes:
         """Write all that a copy of this version lacks."""
         self.settle()
-        return self._copier.rest(app, since)
+        return self._copies.rest(app, since)
 
     def complete(self, task: TaskId, app: AppState | None, blob: bytes) -> AppState:
         """Make a state of a copy and what `rest` wrote; ValueError if that is not what it is."""
-        return self._copier.complete(task, app, blob)
+        return self._copies.complete(task, app, blob)
 
     # ------------------------------------------------------------------ rows that wait
 

@@ -25,7 +25,7 @@ DURABLE_BYTES = 8
 """How the rest begins: with the number of the newest output that is durable."""
 
 
-class Copier:
+class CopyMaker:
     """Makes pieces of tasks, and tasks of pieces. All rows that were noted have been applied."""
 
     def __init__(self, recorder: Recorder, empty: Callable[[TaskId], AppState]) -> None:

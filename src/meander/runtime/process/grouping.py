@@ -36,7 +36,7 @@ class Layer:
         self.watermarks: Watermarks = {}
 
 
-class Waiting:
+class NotedRows:
     """All that waits, layer by layer."""
 
     def __init__(self) -> None:

@@ -1,0 +1,65 @@
+"""A source whose process is lost reads on in another, and not for ever."""
+
+from __future__ import annotations
+
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from meander.errors import DeployError
+from meander.protocol.settings import Settings
+from meander.runtime.driver.source_task import RESTARTS_MAX, SourceTask
+from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
+from meander.runtime.wire.credentials import Credentials
+
+
+class Place:
+    """A driver that notes what it starts and cancels."""
+
+    def __init__(self) -> None:
+        self.started: list[int] = []
+        self.cancelled: list[int] = []
+        numbers = count(2)
+        staff = SimpleNamespace(
+            start=lambda spec: self.started.append(spec.incarnation),
+            feeder_number=lambda: next(numbers),
+        )
+        launcher = SimpleNamespace(cancel=lambda name, number: self.cancelled.append(number))
+        driver: Any = SimpleNamespace(staff=staff, launcher=launcher, stopping=False)
+        keys = Credentials("t")
+        spec = ProcessSpec("feeder", "r", "words", 1, 1, "there:1", keys, 4, Settings())
+        self.task = SourceTask(driver, spec)
+        self.task.start()
+
+    def end(self, reason: Reason) -> None:
+        """End the newest process."""
+        self.task.tell(ProcessExit("feeder", "words", self.started[-1], reason, "why"))
+
+
+def test_a_lost_process_is_replaced_so_many_times() -> None:
+    place = Place()
+    for _ in range(RESTARTS_MAX):
+        place.end(Reason.KILLED)
+    assert place.started == list(range(1, RESTARTS_MAX + 2))
+    assert place.task.running
+    place.end(Reason.KILLED)
+    with pytest.raises(DeployError, match="the source words ended: why"):
+        place.task.wait(0.0)
+
+
+def test_one_that_ended_by_itself_or_was_cancelled_is_not() -> None:
+    done, told = Place(), Place()
+    done.end(Reason.FINISHED)
+    assert done.task.wait(0.0).reason is Reason.FINISHED
+    told.task.cancel()
+    told.end(Reason.KILLED)
+    assert (told.started, told.cancelled, told.task.running) == ([1], [1], False)
+
+
+def test_the_end_of_a_former_process_is_heard_late_and_changes_nothing() -> None:
+    place = Place()
+    place.end(Reason.KILLED)
+    place.task.tell(ProcessExit("feeder", "words", 1, Reason.CRASHED, "late"))
+    assert place.task.running

@@ -1,0 +1,54 @@
+"""What was done, by task, and how long rows took."""
+
+from __future__ import annotations
+
+import time
+
+import pyarrow as pa
+
+from meander.runtime.process.app_state import AppState
+from meander.runtime.process.grouping import Noted
+from meander.runtime.process.outputs import Outputs
+from meander.runtime.process.work import SMOOTHING, Work
+from meander.runtime.wire.rows import Mark, Rows
+
+BATCH = pa.record_batch({"word": ["a"] * 10})
+
+
+def chunk(task: int, rows: int, *, waited: bool = False, late_s: float = 1.0) -> Noted:
+    due_us = round((time.time() - late_s) * 1e6)
+    app = AppState(task, None, Outputs())
+    return Noted(app, "f", Rows(BATCH, 0, rows, (Mark(1, rows, due_us),)), waited)
+
+
+def test_rows_and_time_are_shared_out_by_rows() -> None:
+    work = Work()
+    work.count([chunk(1, 6), chunk(2, 4)], 10, 1.0)
+    assert (work.rows, work.busy_s) == (10, 1.0)
+    assert [(work.loads[t].rows, round(work.loads[t].busy_s, 6)) for t in (1, 2)] == [
+        (6, 0.6),
+        (4, 0.4),
+    ]
+
+
+def test_rows_that_were_kept_back_count_twice_and_the_clock_runs_from_when_they_were_due() -> None:
+    work = Work()
+    work.count([chunk(1, 6), chunk(2, 4, waited=True)], 10, 0.1)
+    assert (work.latency.count, work.waited.count) == (10, 4)
+    assert work.waited.percentile(0.5) >= 0.9e6
+
+
+def test_a_rate_is_smoothed_and_falls_when_nothing_comes() -> None:
+    work = Work()
+    assert work.rate(1, 1.0) == 0
+    work.count([chunk(1, 8)], 8, 0.1)
+    assert work.rate(1, 1.0) == 8
+    assert work.rate(1, 1.0) == round(8 * (1 - SMOOTHING))
+
+
+def test_single_chunks_are_remembered_if_wanted() -> None:
+    work = Work(trace_chunks_max=10)
+    work.count([chunk(3, 5, waited=True)], 5, 0.1)
+    (row,) = work.trace.take(0).to_pylist()
+    assert (row["task"], row["rows"], row["waited"]) == (3, 5, True)
+    assert Work().trace.take(0).num_rows == 0

@@ -1,0 +1,73 @@
+"""The way to one peer: bounded, in order, and over when it is left."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from meander.model import Epoch
+from meander.protocol.messages import Bye, Envelope, Put
+from meander.runtime.wire import link
+from meander.runtime.wire.link import PeerLink, weight
+
+
+class Nowhere:
+    """A transport whose peers cannot be reached until they are looked for; holds links in the dial."""
+
+    def __init__(self) -> None:
+        self.dropped = 0
+        self.refusals: dict[str, str] = {}
+        self.forgotten = threading.Event()
+        self.dial = threading.Event()
+        self.identity = SimpleNamespace(hello=lambda: b"{}")
+        self.credentials = SimpleNamespace(connect=self._connect)
+
+    def _connect(self, *_: Any, **__: Any) -> Any:
+        self.dial.wait(10.0)
+        from pyarrow import flight
+
+        raise flight.FlightUnavailableError("nobody is there")
+
+    def forget(self, _: PeerLink) -> None:
+        self.forgotten.set()
+
+
+def letter(body: Any) -> Envelope:
+    return Envelope("a", 1, "b", 0, Epoch(1, 0), body)
+
+
+@pytest.fixture
+def nowhere() -> Any:
+    return Nowhere()
+
+
+def test_there_is_room_for_so_many_and_no_more(
+    nowhere: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "QUEUE_MESSAGES_MAX", 3)
+    way = PeerLink(nowhere, "there:1")
+    assert [way.put(letter(Bye(1))) for _ in range(5)] == [True, True, True, False, False]
+    way.cut()
+    nowhere.dial.set()
+    assert nowhere.forgotten.wait(10.0)
+
+
+def test_a_peer_that_cannot_be_reached_costs_the_messages_and_is_left(nowhere: Any) -> None:
+    nowhere.dial.set()
+    way = PeerLink(nowhere, "there:1")
+    assert way.put(letter(Bye(1)))
+    way.leave()
+    assert nowhere.forgotten.wait(10.0)
+    assert nowhere.dropped >= 1
+    assert way.failures >= 1
+    assert nowhere.refusals == {}
+
+
+def test_a_message_weighs_what_it_carries() -> None:
+    assert weight(letter(Bye(1))) < 1000
+    body: Any = SimpleNamespace(blob=b"x" * 5000)
+    assert 5000 <= weight(letter(body)) < 6000
+    assert "blob" in Put._fields
