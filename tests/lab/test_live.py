@@ -8,7 +8,7 @@ import pytest
 
 from meander.runtime.driver.monitor import Samples
 from meander_lab.experiments.ground import ExperimentGround
-from meander_lab.experiments.live import Deployment, LiveMigration, distribution, response, run
+from meander_lab.experiments.live import LiveDeployment, LiveMigration, distribution, response, run
 from meander_lab.experiments.registry import experiment
 from meander_lab.experiments.runner import run as run_all
 from meander_lab.experiments.stream import PatternStream, WordStream
@@ -17,7 +17,7 @@ from meander_lab.experiments.tables import ResultTable
 
 def test_words_flow_through_a_migration(ground: ExperimentGround) -> None:
     stream = WordStream(ground, words_s=2000.0, seconds=1.5)
-    where = Deployment(nodes=3, tasks=8, fill_mb=0.1)
+    where = LiveDeployment(nodes=3, tasks=8, fill_mb=0.1)
     found = run(stream, where, [LiveMigration(0.5, to=2)])
     assert found.exact
     assert int(found.between(0.0, float("inf")).rows.sum()) == sum(b.num_rows for b in stream.fed)

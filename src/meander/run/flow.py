@@ -31,7 +31,7 @@ Deploy = Callable[[int], AbstractContextManager[ElasticOperator]]
 """Starts a deployment with so many nodes."""
 
 
-class Intake(Protocol):
+class TakesRows(Protocol):
     """What takes rows: a feeder, or a site."""
 
     def feed(self, batch: Any, *, due_s: float | None = None) -> None:

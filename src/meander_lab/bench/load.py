@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from meander.errors import InputError
-from meander.run.flow import Intake
+from meander.run.flow import TakesRows
 
 DIGITS = 12
 ENTRY_BYTES = 12
@@ -84,7 +84,7 @@ class OpenLoad:
     def __iter__(self) -> Iterator[Any]:
         return cycle(self._batches)
 
-    def feed(self, feeder: Intake, k: int, due_s: float | None = None) -> None:
+    def feed(self, feeder: TakesRows, k: int, due_s: float | None = None) -> None:
         """Feed the k-th batch, and count it."""
         feeder.feed(self._batches[k % POOL_BATCHES], due_s=due_s)
         self._fed[k % POOL_BATCHES] += 1
@@ -101,14 +101,14 @@ class OpenLoad:
         return found.astype(np.int64)
 
 
-def fill(feeder: Intake, setting: LiveSetting) -> None:
+def fill(feeder: TakesRows, setting: LiveSetting) -> None:
     """Load the state: every key once."""
     for first in range(0, setting.keys, FILL_ROWS):
         feeder.feed(setting.batch(np.arange(first, min(first + FILL_ROWS, setting.keys))))
     feeder.flush(timeout_s=FILL_S_MAX)
 
 
-def saturation(feeder: Intake, load: OpenLoad, seconds: float) -> float:
+def saturation(feeder: TakesRows, load: OpenLoad, seconds: float) -> float:
     """Feed as fast as there is room, and give rows a second."""
     feeder.flush()
     began, rows = time.perf_counter(), load.rows

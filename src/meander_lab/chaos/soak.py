@@ -96,7 +96,7 @@ def measure(driver: Driver, folder: Path) -> Sample:
     )
 
 
-class Size(NamedTuple):
+class Footprint(NamedTuple):
     """What one process holds."""
 
     resident_mb: float
@@ -104,12 +104,12 @@ class Size(NamedTuple):
     threads: int
 
 
-def _size(pid: int) -> Size:
+def _size(pid: int) -> Footprint:
     try:
         process = psutil.Process(pid)
-        return Size(process.memory_info().rss / MIB, process.num_fds(), process.num_threads())
+        return Footprint(process.memory_info().rss / MIB, process.num_fds(), process.num_threads())
     except psutil.Error:  # it has ended meanwhile
-        return Size(0.0, 0, 0)
+        return Footprint(0.0, 0, 0)
 
 
 class Soak:

@@ -9,7 +9,7 @@ storm-live    Storm's plan, carried out live: tells mechanism and plan apart
 from __future__ import annotations
 
 from meander_lab.experiments.ground import ExperimentGround
-from meander_lab.experiments.live import Deployment, LiveMigration, response, run
+from meander_lab.experiments.live import LiveDeployment, LiveMigration, response, run
 from meander_lab.experiments.parameters import Parameters
 from meander_lab.experiments.stream import stream_of
 from meander_lab.experiments.tables import Cell, Row
@@ -33,7 +33,7 @@ def measure(cell: Cell, wanted: Parameters, ground: ExperimentGround) -> list[Ro
         tweets_s=wanted.rate_tweets_s, window_s=wanted.window_s,
     )  # fmt: skip
     words = cell["application"] == "word-count"
-    where = Deployment(wanted.nodes, wanted.tasks, fill_mb=wanted.state_mb if words else 0.0)
+    where = LiveDeployment(wanted.nodes, wanted.tasks, fill_mb=wanted.state_mb if words else 0.0)
     at_s = (wanted.migrate_in - 1) * wanted.interval_s
     found = run(stream, where, [migration(cell["mode"], at_s, wanted)])
     (facts,) = found.migrations

@@ -8,7 +8,7 @@ start counts.
 from __future__ import annotations
 
 from meander_lab.experiments.ground import ExperimentGround
-from meander_lab.experiments.live import Deployment, LiveMigration, distribution, response, run
+from meander_lab.experiments.live import LiveDeployment, LiveMigration, distribution, response, run
 from meander_lab.experiments.parameters import Parameters
 from meander_lab.experiments.policies import forecast_of
 from meander_lab.experiments.stream import PatternStream
@@ -47,7 +47,7 @@ def measure(cell: Cell, wanted: Parameters, ground: ExperimentGround) -> list[Ro
     ]
     seconds = begin + len(nodes) * wanted.after_s
     settle = None if mode == "restart" else LiveMigration(0.0, before, policy=policy)
-    where = Deployment(before, wanted.tasks, wanted.tau, forecast, settle=settle)
+    where = LiveDeployment(before, wanted.tasks, wanted.tau, forecast, settle=settle)
     found = run(PatternStream(ground, wanted.tweets_s, seconds, window), where, script)
     rows = []
     for number, facts in enumerate(found.migrations):

@@ -17,7 +17,7 @@ import numpy as np
 
 from meander.errors import MeanderError
 from meander.planning.ahead.forecast import Forecast
-from meander.run.flow import Intake, Rescaling, Site, Step, flow
+from meander.run.flow import Rescaling, Site, Step, TakesRows, flow
 from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.launch import WarmLauncher
 from meander.runtime.driver.local import deploy_local
@@ -58,7 +58,7 @@ class LiveMigration:
 
 
 @dataclass(frozen=True)
-class Deployment:
+class LiveDeployment:
     """Where the stream flows to."""
 
     nodes: int
@@ -88,7 +88,7 @@ class LiveRun:
         return self.samples.due(self.start_s + begin_s, self.start_s + end_s)
 
 
-def run(stream: Stream, where: Deployment, script: Sequence[LiveMigration]) -> LiveRun:
+def run(stream: Stream, where: LiveDeployment, script: Sequence[LiveMigration]) -> LiveRun:
     """Let the stream flow, and do what the script says."""
     restarts = any(step.mode == "restart" for step in script)
     with _site(stream, where, restarts=restarts) as site:
@@ -107,7 +107,7 @@ def run(stream: Stream, where: Deployment, script: Sequence[LiveMigration]) -> L
 
 
 @contextmanager
-def _site(stream: Stream, where: Deployment, *, restarts: bool) -> Iterator[Site]:
+def _site(stream: Stream, where: LiveDeployment, *, restarts: bool) -> Iterator[Site]:
     operator = stream.operator()
     operator.trace_chunks_max = TRACE_CHUNKS_MAX
 
@@ -125,7 +125,7 @@ def _site(stream: Stream, where: Deployment, *, restarts: bool) -> Iterator[Site
         yield site
 
 
-def _fill(site: Intake, size_mb: float) -> int:
+def _fill(site: TakesRows, size_mb: float) -> int:
     """Load keys that come no more; give how many."""
     if not size_mb:
         return 0

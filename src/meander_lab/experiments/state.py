@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meander_lab.experiments.fig11 import migration
 from meander_lab.experiments.ground import ExperimentGround
-from meander_lab.experiments.live import Deployment, LiveMigration, LiveRun, response, run
+from meander_lab.experiments.live import LiveDeployment, LiveMigration, LiveRun, response, run
 from meander_lab.experiments.parameters import Parameters
 from meander_lab.experiments.stream import WordStream
 from meander_lab.experiments.tables import Cell, Row
@@ -34,7 +34,7 @@ def one_migration(
 ) -> Row:
     """Let words flow, migrate once, and sum up what the rows saw."""
     stream = WordStream(ground, wanted.rate_words_s, wanted.seconds)
-    where = Deployment(wanted.nodes, wanted.tasks, fill_mb=state_mb)
+    where = LiveDeployment(wanted.nodes, wanted.tasks, fill_mb=state_mb)
     found = run(stream, where, [step])
     return migration_row(found)
 
