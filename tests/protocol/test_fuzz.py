@@ -323,11 +323,12 @@ def test_not_even_the_good_part_of_a_bad_message_is_taken(body):
 @given(st.binary(max_size=40))
 @example(b"")
 def test_a_record_that_is_damaged_in_the_store_is_not_installed(data):
-    """1. a task is restored  2. what the store has is no state  3. the task waits, and people are
-    told."""
+    """1. a task is restored  2. what the store has is no record  3. the node ends and says so: there is
+    nothing to go on from."""
     books = Books("aab")
     books.ledger.durable[0] = Kept(Epoch(1, 1), 1, ("key",))
     books.ledger.restore(0, "b", books.epoch.next())
     books.publish()
     books.give("b", Loaded("key", data))
-    assert (books.phase("b", 0), books.words()) == ("awaiting", ["state refused"])
+    assert books.phase("b", 0) == "awaiting"
+    assert "cannot be used: task 0" in books.ended["b"]
