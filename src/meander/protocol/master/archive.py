@@ -207,6 +207,15 @@ class Archive:
         )
         self._do(Store(MANIFEST_KEY, manifest.dump(), fence=generation))
 
+    @property
+    def saved(self) -> bool:
+        """Whether the manifest says all there is to say, or cannot be written now."""
+        return bool(self.troubles) or not (self.unsaved or self._writing)
+
+    def hurry(self) -> None:
+        """Write what is unsaved at the next tick, however little it is."""
+        self._write_at = self.turn.now
+
     def stored(self, event: Stored) -> None:
         """The store answers about the claim or a manifest."""
         if not self._writing or event.key != (MANIFEST_KEY if self.books.started else CLAIM_KEY):

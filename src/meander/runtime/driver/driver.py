@@ -13,6 +13,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from meander.errors import CheckpointError, DeployError, OperatorFailedError
@@ -178,6 +179,7 @@ class Driver:
         if self.lost_tasks:
             log.warning("%s", self._lost())
         asked, reader = self._addresses(), self.reader()
+        self._save()
         self.shell.stop("stopped")  # before the nodes: what ends from here on is no loss
         for address in asked.values():
             reader.ask(address, "stop", timeout_s=STOP_S)
@@ -188,6 +190,18 @@ class Driver:
         self.launcher.close(drain_s_max)
         self.transport.close()
         self.guard.close()
+
+    def _save(self) -> None:
+        """Have the manifest written once more: how far feeders are that have just closed is in it."""
+        end = time.monotonic() + STOP_S
+
+        def saved(master: Master) -> bool:
+            master.archive.hurry()
+            return not master.books.checkpointing or master.archive.saved
+
+        with suppress(RuntimeError, TimeoutError):  # the master has ended, or hangs
+            while not self.shell.call(saved).result(STOP_S) and time.monotonic() < end:
+                time.sleep(0.01)
 
     def lost(self) -> DeployError | None:
         """Tell that the states of tasks are gone, if they are."""
