@@ -18,8 +18,10 @@ import meander
 
 ROOT = Path(__file__).parents[1]
 LAB = ROOT / "packaging" / "lab"
-BROUGHT = {"pandas": "pyspark", "py4j": "pyspark", "llvmlite": "numba"}
-"""What comes with another: with `pyspark[sql]`, with Numba."""
+BROUGHT = {
+    "py4j": "pyspark", "llvmlite": "numba", "markupsafe": "jinja2", "markdown_it": "markdown-it-py",
+}  # fmt: skip
+"""What comes with another, or under another name."""
 
 
 def wheel(project: Path, where: Path) -> ZipFile:

@@ -11,6 +11,7 @@ import pytest
 from meander.operators import WordCount
 from meander.runtime.driver import driver
 from meander.runtime.driver.launch import LocalLauncher
+from meander.runtime.driver.local import deploy_local
 from meander.runtime.process.memory import KEEP
 from meander.runtime.process.warm import Settled
 
@@ -70,7 +71,7 @@ def test_a_finaliser_may_end_a_deployment_while_another_begins() -> None:
 
 def test_a_deployment_settles_the_heap_of_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "HEAP", Settled())
-    with driver.Driver(WordCount(), tasks=2, nodes=1):
+    with deploy_local(WordCount(), tasks=2, nodes=1):
         assert gc.get_freeze_count() > 0
     assert gc.get_freeze_count() == 0
 
