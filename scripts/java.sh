@@ -6,7 +6,7 @@ set -eu
 python=${1:-python3}
 
 found() {
-    "$python" -c 'from meander.spark.java import java_home; java_home()' 2>/dev/null
+    "$python" -c 'from meander.spark.cluster.java import java_home; java_home()' 2>/dev/null
 }
 
 found && exit 0
@@ -27,7 +27,7 @@ fi
 "$python" -c '
 import sys
 from meander.errors import InputError
-from meander.spark.java import java_home
+from meander.spark.cluster.java import java_home
 try:
     java_home()
 except InputError as error:

@@ -74,3 +74,29 @@ def test_a_module_that_only_the_driver_has_is_named_with_what_to_do() -> None:
     failure = Supervisor(cast(Any, None)).failure(ended, master(up=False))
     assert isinstance(failure, ModuleMissingError)
     assert "addPyFile" in str(failure)
+
+
+def test_crashes_at_one_place_are_one_bug_whatever_they_say() -> None:
+    """A broken rule tells its story, with times: no two of them read alike."""
+    staff = Supervisor(cast(Any, None))
+    up = master(up=True, n1=SimpleNamespace(incarnation=1, status=Status.UP))
+    trace = 'Traceback\n  File "slot.py", line 121, in go\n    raise'
+    said = [
+        staff.failure(ProcessExit("node", "n1", 1, Reason.CRASHED, f"at {second} s", trace), up)
+        for second in range(CRASHES_MAX)
+    ]
+    assert said[:-1] == [None] * (CRASHES_MAX - 1)
+    assert isinstance(said[-1], DeployError)
+
+
+def test_whoever_looks_now_and_then_sees_every_end() -> None:
+    staff = Supervisor(cast(Any, None))
+    seen, names = 0, list[str]()
+    for i in range(EXITS_MAX + 500):
+        staff.note(ProcessExit("node", f"n{i}", 1, Reason.DRAINED))
+        if i % 100 == 99:
+            fresh, seen = staff.exits_after(seen)
+            names += [ended.name for ended in fresh]
+    assert names == [f"n{i}" for i in range(EXITS_MAX + 500)]
+    assert staff.exits_after(seen) == ([], EXITS_MAX + 500)
+    assert len(staff.exits_after(0)[0]) == EXITS_MAX

@@ -41,10 +41,8 @@ class LocalGround:
 
     def tend(self) -> int:
         """Start feeders again that have died."""
-        exits = self.op.driver.exits
-        while self._ended < len(exits):
-            ended = exits[self._ended]
-            self._ended += 1
+        exits, self._ended = self.op.driver.staff.exits_after(self._ended)
+        for ended in exits:
             if ended.kind == "feeder" and ended.incarnation == self._launched[ended.name]:
                 if ended.reason is Reason.FINISHED:
                     self._finished.add(ended.name)

@@ -173,6 +173,7 @@ class Driver:
         for feeder in self.feeders:
             feeder.fail(DeployError(STOPPED))
             feeder.abandon()
+        self.rescales.fail(DeployError(STOPPED))
         if self.transport is None:
             return
         self.reception.close()

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from meander.errors import InputError
+from meander.errors import InputError, MeanderError
 from meander.model import TaskId
 from meander.runtime.clients.feeder import FeederClient
 from meander.runtime.clients.query import PEERS
@@ -106,6 +106,12 @@ class ElasticOperator:
             generation=driver.generation, host=driver.host, zookeeper=driver.zookeeper, **options,
         )  # fmt: skip
         driver.feeders = [f for f in driver.feeders if f.open] + [feeder]
+        try:
+            driver.check()
+        except MeanderError as error:  # it has just failed or been stopped, and missed this one
+            feeder.fail(error)
+            feeder.abandon()
+            raise
         return feeder
 
     def source(self, name: str, source: Source, **options: Any) -> SourceTask:

@@ -93,7 +93,9 @@ class RescaleHandle:
             self.ended.set()
 
     def fail(self, error: Exception) -> None:
-        """The deployment has failed."""
+        """The deployment has failed; what is over stays as it was."""
+        if self.ended.is_set():
+            return
         self._error = error
         self.ended.set()
 

@@ -191,8 +191,7 @@ class Monitor:
                     self.forgotten += oldest
 
     def _hear_exits(self) -> None:
-        exits = self._driver.exits[self._exits :]
-        self._exits += len(exits)
+        exits, self._exits = self._driver.staff.exits_after(self._exits)
         for ended in exits:
             if ended.facts.get("trace"):
                 numbers = ended.facts["trace"]

@@ -111,6 +111,7 @@ class DriverService:
 
     def _abandon(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         try:
+            self._driver.check()
             parts = unpack(str(fields["parts"]))
             self.committer().abandon(str(fields["query"]), int(fields["batch"]), parts)
         except (MeanderError, KeyError, TypeError, ValueError) as error:

@@ -37,6 +37,8 @@ class Supervisor:
 
     def __init__(self, launcher: Launcher) -> None:
         self._exits: deque[ProcessExit] = deque(maxlen=EXITS_MAX)
+        self._noted = 0
+        """How many have ended, also those that are not remembered."""
         self._launcher = launcher
         self._running: set[tuple[str, int]] = set()
         """(name, incarnation) of what was launched and has not ended."""
@@ -60,6 +62,7 @@ class Supervisor:
         log.info("%s %s/%d: %s", ended.reason.value, ended.name, ended.incarnation, ended.detail)
         with self._changed:
             self._exits.append(ended)
+            self._noted += 1
             self._running.discard((ended.name, ended.incarnation))
             self._changed.notify_all()
 
@@ -68,6 +71,12 @@ class Supervisor:
         """The processes that have ended, in order; the newest of them."""
         with self._changed:
             return list(self._exits)
+
+    def exits_after(self, seen: int) -> tuple[list[ProcessExit], int]:
+        """Give the ends after so many, and how many there are now."""
+        with self._changed:
+            fresh = min(self._noted - seen, len(self._exits))
+            return list(self._exits)[len(self._exits) - fresh :], self._noted
 
     def wait_until(self, true: Callable[[set[tuple[str, int]]], bool], timeout_s: float) -> bool:
         """Wait until something holds of the processes that run."""
@@ -113,7 +122,7 @@ class Supervisor:
         if ended.clean:
             self._failed_restores = 0
             return None
-        if ended.reason is Reason.CRASHED and self._crashes(ended.detail) >= CRASHES_MAX:
+        if ended.reason is Reason.CRASHED and self._crashes(ended) >= CRASHES_MAX:
             return DeployError(
                 f"{ended.name} crashes again and again: {ended.detail}\n{ended.trace}"
             )
@@ -130,8 +139,10 @@ class Supervisor:
             return None
         return DeployError(f"processes end before they register: {ended.detail}\n{ended.trace}")
 
-    def _crashes(self, words: str) -> int:
-        """Count crashes in a row that say the same."""
+    def _crashes(self, ended: ProcessExit) -> int:
+        """Count crashes in a row at the same place: what they say may have times and numbers in it."""
+        places = [line for line in ended.trace.splitlines() if line.lstrip().startswith("File ")]
+        words = places[-1] if places else ended.detail
         said, count, at = self._crash
         now = time.monotonic()
         self._crash = words, count + 1 if said == words and now - at < CRASH_S else 1, now

@@ -125,7 +125,7 @@ class Nursery:
         os.close(child.words)
         del self.children[child.words]
         _, status = os.waitpid(child.pid, 0)
-        self.say({"ended": child.heard.decode() or _silent(child, status).json()})
+        self.say({"ended": _last_words(child) or _silent(child, status).json()})
 
 
 def run(spec: ProcessSpec) -> ProcessExit:
@@ -133,6 +133,14 @@ def run(spec: ProcessSpec) -> ProcessExit:
     from meander.runtime.roles.entry import run_feeder, run_node, run_server
 
     return {"node": run_node, "server": run_server, "feeder": run_feeder}[spec.kind](spec)
+
+
+def _last_words(child: Child) -> str:
+    """Give what a child said of its end; nothing if it was killed before it was done saying it."""
+    try:
+        return ProcessExit.parse(child.heard.decode()).json()
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def _silent(child: Child, status: int) -> ProcessExit:

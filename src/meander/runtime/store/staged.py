@@ -53,6 +53,7 @@ class File:
     """A file without a name: written at its end, emptied when nothing in it is wanted."""
 
     def __init__(self, room: LaidRows) -> None:
+        self.descriptor = -1
         with tempfile.TemporaryFile(buffering=0) as file:
             self.descriptor = os.dup(file.fileno())
         self._room = room
@@ -81,8 +82,9 @@ class File:
                 os.ftruncate(self.descriptor, 0)
 
     def __del__(self) -> None:
-        os.close(self.descriptor)
-        self.descriptor = -1
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
 
 
 class OnDisk:

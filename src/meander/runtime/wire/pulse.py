@@ -12,6 +12,7 @@ node. So it is asked at the address that it listens at:
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from enum import Enum
@@ -69,8 +70,20 @@ def _look(credentials: Credentials, address: str, peer: PeerId, incarnation: int
             told = json.loads(answer.body.to_pybytes())
     except flight.FlightTimedOutError:
         return Pulse.UNKNOWN
-    except (pa.ArrowException, ValueError):  # refused, reset, or a stranger
+    except (pa.ArrowException, ValueError):  # refused, reset, a stranger, or no way there
         late = time.monotonic() - began > LOOK_S_MAX
-        return Pulse.UNKNOWN if late else Pulse.DEAD
+        return Pulse.UNKNOWN if late or _out_of_reach(address) else Pulse.DEAD
     same = told == {"peer": peer, "incarnation": incarnation}
     return Pulse.ALIVE if same else Pulse.DEAD
+
+
+def _out_of_reach(address: str) -> bool:
+    """Whether nobody can know: neither does something listen there, nor does the host refuse."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=LOOK_S_MAX):
+            return False
+    except ConnectionError:  # refused or reset: the host is there, the process is not
+        return False
+    except OSError:  # no route, a cut network, no descriptors left on this side
+        return True
