@@ -37,9 +37,5 @@ class OutputKeeper:
 
     def accepted(self, app: AppState, mark: Sealed) -> None:
         """Show outputs that are durable now; of those shown before, let go what is too much."""
-        if (
-            mark.outputs == app.outputs.durable
-        ):  # nothing new; or just restored, and nobody could read
-            return
         app.outputs.retain(self.rows_max, app.outputs.durable)
         app.outputs.durable = mark.outputs
