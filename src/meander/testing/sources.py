@@ -184,3 +184,4 @@ class QueryDriver:
         self.replays += 1
         if self.batch > 0 and self.random.random() < 0.5 and not self._begun:
             self.batch -= 1
+            self._begun = True  # in its former life: it goes back no further
