@@ -30,6 +30,7 @@ from meander.protocol.edges.feeder import Feeder
 from meander.protocol.messages import Ending, Finish, Offer
 from meander.protocol.settings import Settings
 from meander.runtime.clients.given import NULL_KEYS, check_null_keys, conform, keyed
+from meander.runtime.process.process import Process
 from meander.runtime.process.shell import Shell
 from meander.runtime.process.spec import ProcessSpec
 from meander.runtime.process.warm import warm_up
@@ -132,11 +133,12 @@ class FeederClient:
         self._herald = WatermarkEmitter.of(operator, tasks, settings)
         instance = f"{name}/{os.getpid()}/{time.time_ns()}"
         self.machine = Feeder(name, settings, generation, instance)
-        self.shell = Shell(self.machine, after=self._pump, master_address=master)
+        self.process = Process(self.machine, after=self._pump, master_address=master)
+        self.shell = Shell(self.process)
         credentials = Credentials.of(credentials)
         self.transport = Transport(
-            self.shell.give, run=run, peer=name, credentials=credentials, host=host,
-            full=self.shell.full, board=board(zookeeper, run, credentials.token),
+            self.process.give, run=run, peer=name, credentials=credentials, host=host,
+            full=self.process.full, board=board(zookeeper, run, credentials.token),
         )  # fmt: skip
         self.shell.start(self.transport)
         self._lingerer = threading.Thread(target=self._linger, name=f"{name} linger", daemon=True)
@@ -240,7 +242,7 @@ class FeederClient:
         self._check()
         self._cut(say=True)
         end = time.monotonic() + timeout_s
-        while not self.shell.call(lambda _: self._settled(durable)).result(timeout_s):
+        while not self.process.call(lambda _: self._settled(durable)).result(timeout_s):
             self._check()
             if time.monotonic() > end:
                 refused = "".join(f"; {a}: {why}" for a, why in self.transport.refusals.items())
@@ -272,7 +274,7 @@ class FeederClient:
         if self._herald is not None:
             self._herald.end()
         self.flush(durable=True, timeout_s=timeout_s)
-        self.shell.command(Finish()).result(timeout_s)
+        self.process.command(Finish()).result(timeout_s)
         if not self.shell.ended.wait(timeout_s):
             raise FeederError(
                 f"{self.name}: not everything is durable after {timeout_s:.0f} s; {self._why()}"
@@ -305,10 +307,10 @@ class FeederClient:
         if self.failure is not None:
             raise self.failure
         if self.shell.ended.is_set() or self._closed:
-            why = self.shell.reason or "it was closed"
-            if self.shell.ending is Ending.REPLACED:
+            why = self.process.reason or "it was closed"
+            if self.process.ending is Ending.REPLACED:
                 why = f"another feeder {self.name!r} took its place; give each a name of its own"
-            raise FeederError(f"{self.name} has ended: {why}") from self.shell.error
+            raise FeederError(f"{self.name} has ended: {why}") from self.process.error
         if (refusal := self.transport.refusals.get(self._master)) is not None:
             raise FeederError(f"{self.name}: {refusal}")
 
@@ -373,7 +375,7 @@ class FeederClient:
             with self._lock:
                 self._offers.extend(offers)
         if not self.shell.ended.is_set():
-            self.shell.nudge()
+            self.process.nudge()
 
     def _offered(
         self, gathered: list[tuple[int, int, pa.RecordBatch]], *, say: bool
@@ -409,7 +411,7 @@ class FeederClient:
                 self._lock.notify_all()
         if self._offers and self.machine.room:
             while self._offers and self.machine.room:
-                self.shell.offer(self._offers[0])
+                self.process.offer(self._offers[0])
                 self._offers.popleft()
             with self._lock:
                 self._lock.notify_all()

@@ -34,6 +34,7 @@ from meander.model import TaskId
 from meander.protocol.edges.query import Query
 from meander.protocol.messages import Abandon, News, Seal, Tell, Write
 from meander.runtime.clients.driver_client import DeploymentInfo, Part, desk_of
+from meander.runtime.process.process import Process
 from meander.runtime.process.shell import Shell
 from meander.runtime.wire.credentials import Credentials
 from meander.runtime.wire.publisher import board
@@ -88,7 +89,8 @@ class QueryClient:
         credentials = Credentials.of(credentials)
         self.about, self.name = about, f"{PEERS}/{os.getpid()}.{secrets.token_hex(4)}"
         self.machine = Query(self.name, "", about.settings, about.generation, self.name)
-        self.shell = Shell(self.machine, tell=self._hear, master_address=master)
+        self.process = Process(self.machine, tell=self._hear, master_address=master)
+        self.shell = Shell(self.process)
         self._master = master
         self._changed = threading.Condition()
         self._open: set[tuple[str, int, int, int]] = set()
@@ -102,8 +104,8 @@ class QueryClient:
         self._differs: dict[str, tuple[int, TaskId, int, int]] = {}
         """Query → a batch that was replayed otherwise, a task, the rows it had, and has now."""
         self.transport = Transport(
-            self.shell.give, run=about.run, peer=self.name, credentials=credentials,
-            host=host or local_address(master), full=self.shell.full,
+            self.process.give, run=about.run, peer=self.name, credentials=credentials,
+            host=host or local_address(master), full=self.process.full,
             board=board(about.zookeeper, about.run, credentials.token),
         )  # fmt: skip
         self.transport.actions["stop"] = self._stop
@@ -278,7 +280,7 @@ class QueryClient:
 
     def _give(self, event: Any) -> None:
         try:
-            self.shell.command(event).result(READY_S)
+            self.process.command(event).result(READY_S)
         except (RuntimeError, TimeoutError) as error:
             self._check()
             raise QueryError(f"{self.name} cannot go on: {error}") from error
@@ -318,7 +320,7 @@ class QueryClient:
             return [f"{task} (node {owner(task)})" for task in tasks[:5]]
 
         try:
-            tasks = ", ".join(self.shell.call(look).result(1.0)) or "none"
+            tasks = ", ".join(self.process.call(look).result(1.0)) or "none"
         except (RuntimeError, TimeoutError):
             tasks = "unknown"
         return (
@@ -332,8 +334,8 @@ class QueryClient:
             raise QueryError(f"the operator at {self._master} refused this process: {refusal}")
         if self.shell.ended.is_set():
             raise QueryError(
-                f"the connection to the operator at {self._master} has ended: {self.shell.reason}"
-            ) from self.shell.error
+                f"the connection to the operator at {self._master} has ended: {self.process.reason}"
+            ) from self.process.error
 
     def _stop(self, _: object) -> str:
         threading.Thread(target=self.close, daemon=True).start()

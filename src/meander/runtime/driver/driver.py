@@ -1,7 +1,7 @@
 """The driver: the master on a thread of this process, and the processes of one deployment.
 
 It starts, watches and stops them. Everything that concerns the master's books runs on the master's own
-thread (`shell.call`). How processes are started is the launcher's business; what users call is in
+thread (`process.call`). How processes are started is the launcher's business; what users call is in
 `elastic`.
 """
 
@@ -41,6 +41,7 @@ from meander.runtime.driver.options import Deployment
 from meander.runtime.driver.service import DriverService
 from meander.runtime.driver.supervisor import Supervisor
 from meander.runtime.driver.totals import Totals
+from meander.runtime.process.process import Process
 from meander.runtime.process.shell import Shell
 from meander.runtime.process.spec import ProcessExit, ProcessSpec
 from meander.runtime.process.warm import HEAP
@@ -104,7 +105,7 @@ class Driver:
             generation=self.generation, about=describe(self.operator), lineage=self.run,
         )  # fmt: skip
         self.totals, self.rescales = Totals(), Rescales()
-        self.shell = Shell(
+        self.process = Process(
             self.master,
             before=self._see,
             store=StoreWorker(store or NoStore()),
@@ -113,6 +114,7 @@ class Driver:
             failed=self._master_failed,
             after=self._after,
         )
+        self.shell = Shell(self.process)
         self.transport: Transport | None = None
         self.feeders: list[FeederClient] = []
         """Those of this process: they are told of a failure, and cut off at the end."""
@@ -142,13 +144,13 @@ class Driver:
         self.guard.watch()
         atexit.register(self.stop)  # a program that forgets to stop leaves nothing behind
         self.transport = Transport(
-            self.shell.give,
+            self.process.give,
             run=self.run,
             peer="master",
             credentials=self.credentials,
             incarnation=1,
             host=self.host,
-            full=self.shell.full,
+            full=self.process.full,
             board=tables,
         )
         self.reception = DriverService(self)
@@ -201,7 +203,7 @@ class Driver:
             return not master.books.checkpointing or master.archive.saved
 
         with suppress(RuntimeError, TimeoutError):  # the master has ended, or hangs
-            while not self.shell.call(saved).result(STOP_S) and time.monotonic() < end:
+            while not self.process.call(saved).result(STOP_S) and time.monotonic() < end:
                 time.sleep(0.01)
 
     def lost(self) -> DeployError | None:
@@ -258,9 +260,11 @@ class Driver:
         if self.stopping:
             raise DeployError(STOPPED)
         if self.shell.ended.is_set():
-            if self.shell.ending is Ending.CHECKPOINT_UNUSABLE:
-                raise CheckpointError(str(self.shell.reason))
-            raise DeployError(f"the master has ended: {self.shell.reason}") from self.shell.error
+            if self.process.ending is Ending.CHECKPOINT_UNUSABLE:
+                raise CheckpointError(str(self.process.reason))
+            raise DeployError(
+                f"the master has ended: {self.process.reason}"
+            ) from self.process.error
 
     def _explain(self, what: str, timeout_s: float) -> str:
         """Say why something did not come about."""
@@ -331,8 +335,8 @@ class Driver:
         if failure is not None:
             self._fail(failure)
         if ended.kind == "node":
-            self.shell.give(PeerLost(ended.name, ended.incarnation))
-        self.shell.nudge()
+            self.process.give(PeerLost(ended.name, ended.incarnation))
+        self.process.nudge()
 
     def _master_failed(self, error: BaseException) -> None:
         """Hear that the master has ended by a bug; on its thread."""
@@ -377,11 +381,11 @@ class Driver:
 
     def ask(self, question: Callable[[Master], T]) -> T:
         """Have the master's thread answer."""
-        return self.shell.call(question).result(ASK_S)
+        return self.process.call(question).result(ASK_S)
 
     def command(self, event: Abort | Resume | RollBack) -> None:
         """Give the master a command; a refusal is raised."""
-        self.shell.command(event).result(ASK_S)
+        self.process.command(event).result(ASK_S)
 
     def issue(self, name: str) -> Credentials:
         """Make the credentials of a feeder: it may call itself so, or anything below `<name>/`."""

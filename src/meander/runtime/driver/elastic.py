@@ -202,7 +202,7 @@ class ElasticOperator:
             driver.deployment.planners.check(policy)
             driver.policy = policy
         handle = RescaleHandle(driver, command.nodes, self._watch)
-        driver.shell.do(partial(driver.rescales.begin, handle, command)).result(ASK_S)
+        driver.process.do(partial(driver.rescales.begin, handle, command)).result(ASK_S)
         if driver.failure is not None:  # just now
             handle.fail(driver.failure)
         return handle

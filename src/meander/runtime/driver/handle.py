@@ -120,7 +120,7 @@ class RescaleHandle:
                 "rounds": len(migration.reports),
             }
 
-        return self._driver.shell.call(look).result(10.0)
+        return self._driver.process.call(look).result(10.0)
 
     def wait(self, timeout_s: float | None = None) -> MigrationReport:
         """Wait for the end, and report.

@@ -19,14 +19,11 @@ from meander.protocol.node.node import Node
 from meander.protocol.node.slot import Slot, TaskPhase
 from meander.runtime.clients.driver_client import free
 from meander.runtime.clients.reader import NOTHING
-from meander.runtime.process.adapter import OperatorAdapter
 from meander.runtime.process.loop_counts import Counts, counts
 from meander.runtime.process.outputs import nothing, with_place
-from meander.runtime.process.shell import Shell
-from meander.runtime.process.stopwatch import CheckpointWatch
+from meander.runtime.roles.assembly import NodeParts
 from meander.runtime.roles.host import ProcessHost
 from meander.runtime.roles.output_service import OutputService
-from meander.runtime.wire.transport import Transport
 
 
 def moment(slot: Slot) -> str:
@@ -45,15 +42,11 @@ CALL_S_MAX = 30.0
 class NodeService:
     """Answers questions from outside the protocol: state, outputs, metrics."""
 
-    def __init__(
-        self, place: ProcessHost, node: Node, adapter: OperatorAdapter, watch: CheckpointWatch
-    ) -> None:
-        self.node, self.adapter, self.watch = node, adapter, watch
-        assert place.shell is not None
-        assert place.transport is not None
-        self.shell: Shell = place.shell
-        self.transport: Transport = place.transport
-        OutputService(self.shell, self.transport)
+    def __init__(self, place: ProcessHost, parts: NodeParts) -> None:
+        _, self.node, self.adapter, gauge, self.watch = parts
+        self.process, self.transport = place.process, place.transport
+        gauge.counted = self.counts
+        OutputService(self.process, self.transport)
         self.transport.answers["state"] = self.state
         self.transport.answers["outputs"] = self.outputs
         self.transport.answers["trace"] = self.trace
@@ -64,7 +57,7 @@ class NodeService:
         def find(node: Node) -> list[TaskId]:
             return [t for t, s in node.slots.items() if s.state is not None]
 
-        return self.shell.call(find).result(CALL_S_MAX)
+        return self.process.call(find).result(CALL_S_MAX)
 
     def state(self, fields: Mapping[str, Any]) -> flight.RecordBatchStream:
         """Give the state of tasks served here, task by task, so that none waits for all."""
@@ -92,7 +85,7 @@ class NodeService:
                 return False, None, ""
             return True, self.adapter.show(slot.state.app), moment(slot)
 
-        served, table, when = self.shell.call(show).result(CALL_S_MAX)
+        served, table, when = self.process.call(show).result(CALL_S_MAX)
         if table is None:
             return served, None
         rows, taken = table.num_rows, table.schema.names
@@ -106,7 +99,7 @@ class NodeService:
 
     def loop(self, fields: Mapping[str, Any]) -> Counts:
         """Tell how much each task has put into its loop and taken out of it."""
-        return self.shell.call(counts).result(CALL_S_MAX)
+        return self.process.call(counts).result(CALL_S_MAX)
 
     def outputs(self, fields: Mapping[str, Any]) -> flight.RecordBatchStream:
         """Give outputs not yet fetched; `release` says what the caller has: {task: number}."""
@@ -122,19 +115,19 @@ class NodeService:
                     found += [(task, n, b) for n, b in outputs.after(given.get(task, 0), upto)]
             return found
 
-        found = self.shell.call(collect).result(CALL_S_MAX)
+        found = self.process.call(collect).result(CALL_S_MAX)
         tables = [with_place(batch, task, number) for task, number, batch in found]
         return flight.RecordBatchStream(pa.concat_tables(tables) if tables else nothing())
 
     def trace(self, fields: Mapping[str, Any]) -> flight.RecordBatchStream:
         """Give the chunks that follow the first `after`, which are forgotten."""
         after = int(fields.get("after", 0))
-        found = self.shell.call(lambda _: self.adapter.work.trace.take(after)).result(CALL_S_MAX)
+        found = self.process.call(lambda _: self.adapter.work.trace.take(after)).result(CALL_S_MAX)
         return flight.RecordBatchStream(found)
 
     def metrics(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Tell what this node has measured."""
-        return self.shell.call(self._metrics).result(CALL_S_MAX)
+        return self.process.call(self._metrics).result(CALL_S_MAX)
 
     def _metrics(self, node: Node) -> dict[str, Any]:
         adapter, tasks, staged = self.adapter, dict[int, Any](), 0
@@ -173,8 +166,8 @@ class NodeService:
             "reroutes": node.rerouter.rerouted,
             "dropped": self.transport.dropped,
             "malformed": self.transport.malformed,
-            "refused": self.shell.counts["refused"],
-            "stale": self.shell.counts["stale"],
+            "refused": self.process.counts["refused"],
+            "stale": self.process.counts["stale"],
             "staged_refused": node.staging.refused,
             "late_rows": adapter.operator.late_rows,
         }

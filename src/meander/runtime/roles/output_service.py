@@ -17,7 +17,7 @@ from pyarrow import flight
 from meander.protocol.node.node import Node
 from meander.protocol.node.slot import TaskPhase
 from meander.runtime.process.outputs import Outputs, nothing, with_place
-from meander.runtime.process.shell import Shell
+from meander.runtime.process.process import Process
 from meander.runtime.wire.transport import Transport
 
 CALL_S_MAX = 30.0
@@ -27,8 +27,8 @@ CALL_S_MAX = 30.0
 class OutputService:
     """Answers for the tasks that this node serves."""
 
-    def __init__(self, shell: Shell, transport: Transport) -> None:
-        self._shell = shell
+    def __init__(self, process: Process, transport: Transport) -> None:
+        self._process = process
         transport.actions["ends"] = self.ends
         transport.actions["release"] = self.release
         transport.answers["emitted"] = self.emitted
@@ -42,7 +42,7 @@ class OutputService:
                 for task, found in served(node).items()
             }
 
-        return self._shell.call(look).result(CALL_S_MAX)
+        return self._process.call(look).result(CALL_S_MAX)
 
     def release(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Forget outputs up to a number per task: `{"upto": {task: number}}`."""
@@ -52,7 +52,7 @@ class OutputService:
             for task, found in served(node).items():
                 found.release(min(upto.get(task, 0), newest(node, found)))
 
-        self._shell.call(drop).result(CALL_S_MAX)
+        self._process.call(drop).result(CALL_S_MAX)
         return {}
 
     def emitted(self, fields: Mapping[str, Any]) -> flight.RecordBatchStream:
@@ -68,7 +68,7 @@ class OutputService:
             rows = [(t, n, b) for t, f in here.items() for n, b in f.after(*spans[t])]
             return firsts, rows
 
-        firsts, rows = self._shell.call(collect).result(CALL_S_MAX)
+        firsts, rows = self._process.call(collect).result(CALL_S_MAX)
         marks = {b"firsts": json.dumps(firsts).encode()}
         tables = [with_place(batch, task, number) for task, number, batch in rows]
         found = pa.concat_tables(tables) if tables else nothing()
