@@ -20,12 +20,13 @@ from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
+    from meander.protocol.messages import Event
     from meander.runtime.process.process import Process
 
 T = TypeVar("T")
 
 CALL_S_MAX = 30.0
-"""How long a `Call` waits for the machine."""
+"""How long a `Call` or a `Command` waits for the machine."""
 
 
 class Call(NamedTuple):
@@ -33,6 +34,13 @@ class Call(NamedTuple):
 
     process: Process
     function: Callable[[Any], Any]
+
+
+class Command(NamedTuple):
+    """Hand a machine of this process an event; raises ProtocolError if it refuses."""
+
+    process: Process
+    event: Event
 
 
 class Ask(NamedTuple):
@@ -71,7 +79,7 @@ class Found(NamedTuple):
     part: Any
 
 
-Step: TypeAlias = Call | Ask | Fetch | Sleep | Until | Found
+Step: TypeAlias = Call | Command | Ask | Fetch | Sleep | Until | Found
 Script: TypeAlias = Generator[Step, Any, T]
 
 
@@ -90,7 +98,7 @@ def run(script: Script[T], carry_out: Callable[[Any], Any]) -> T:
         while True:
             try:
                 answer = carry_out(step)
-            except Exception as error:
+            except BaseException as error:
                 step = script.throw(error)
             else:
                 step = script.send(answer)
