@@ -43,7 +43,7 @@ class Actor:
         self._offset_s, self._rate = skew
         self.jump_us = 0
         """How far its calendar is off."""
-        self.clock = Clock(self._monotonic, self._wall_us)
+        self.time = Clock(self._monotonic, self._wall_us)
         self.killed = self.paused = False
         self.slow_s = 0.0
         """Up to so long it takes before it turns to what has come."""
@@ -63,8 +63,12 @@ class Actor:
         self.looked: Callable[[Actor], None] = lambda _: None
         """Sees the process after each turn."""
 
+    def clock(self, now: float) -> float:
+        """Read its clock at a time."""
+        return self._offset_s + self._rate * now
+
     def _monotonic(self) -> float:
-        return self._offset_s + self._rate * self.timeline.now
+        return self.clock(self.timeline.now)
 
     def _wall_us(self) -> int:
         return EPOCH_US + self.jump_us + round(1e6 * self._rate * self.timeline.now)
