@@ -52,7 +52,12 @@ class Inbox:
     @property
     def full(self) -> bool:
         """Whether readers of streams should wait."""
-        return self._queue.qsize() > self.events_max or self.bytes > self.bytes_max
+        return self.waiting > self.events_max or self.bytes > self.bytes_max
+
+    @property
+    def waiting(self) -> int:
+        """How many events wait, about."""
+        return self._queue.qsize()
 
     @property
     def bytes(self) -> int:
