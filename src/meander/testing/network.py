@@ -90,9 +90,7 @@ class Traffic:
 class Network:
     """Carries envelopes between processes."""
 
-    def __init__(
-        self, timeline: Timeline, random: Random, deliver: Callable[[Any], None]
-    ) -> None:
+    def __init__(self, timeline: Timeline, random: Random, deliver: Callable[[Any], None]) -> None:
         self.timeline = timeline
         self.random = random
         self.deliver = deliver
@@ -182,8 +180,8 @@ class Network:
         """Draw how long a few bytes take now, beside all else that is under way."""
         pair = source, to
         held = self.clogged.get(pair, 0.0) - self.timeline.now
-        return self.delay_s + self.random.random() * self.jitter_s + max(
-            held, self.lag.get(pair, 0.0)
+        return (
+            self.delay_s + self.random.random() * self.jitter_s + max(held, self.lag.get(pair, 0.0))
         )
 
     def _corrupt(self, envelope: Envelope) -> Envelope:

@@ -9,7 +9,7 @@ import pytest
 
 from meander.runtime.wire import pulse
 from meander.runtime.wire.credentials import Credentials
-from meander.runtime.wire.presence import Pulse, Stream
+from meander.runtime.wire.presence import Caller, Pulse
 from meander.runtime.wire.transport import Transport
 
 KEYS = Credentials("t")
@@ -23,7 +23,7 @@ def there() -> Iterator[str]:
 
 
 def look(address: str, peer: str = "n1", incarnation: int = 2) -> Pulse:
-    return pulse.look(KEYS, Stream(peer, incarnation, address))
+    return pulse.look(KEYS, Caller(peer, incarnation, address))
 
 
 def test_who_answers_in_its_name_lives(there: str) -> None:

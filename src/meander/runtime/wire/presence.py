@@ -42,8 +42,8 @@ class Pulse(Enum):
     """No answer (the network is cut, the host is gone or busy): nobody can know. Its lease decides."""
 
 
-class Stream(NamedTuple):
-    """What the beginning of a stream tells of who opens it."""
+class Caller(NamedTuple):
+    """Who opens a stream, as its beginning tells."""
 
     peer: PeerId
     incarnation: int
@@ -55,7 +55,7 @@ class Stream(NamedTuple):
 class Question(NamedTuple):
     """Whether a process lives: to be asked at its address."""
 
-    whom: Stream
+    whom: Caller
     wait_s: float = 0.0
     """How long to wait before."""
     number: int = 1
@@ -66,15 +66,15 @@ class Presence:
     """What one process knows of those who dial it.
 
     >>> presence = Presence()
-    >>> stream = Stream("n1", 1, "h1:7")
-    >>> presence.opened(stream); question = presence.ended(stream)
+    >>> caller = Caller("n1", 1, "h1:7")
+    >>> presence.opened(caller); question = presence.ended(caller)
     >>> presence.heard(question, Pulse.ALIVE) is None
     True
     """
 
     def __init__(self, peers_max: int = PEERS_MAX) -> None:
         self._peers_max = peers_max
-        self._met: dict[PeerId, Stream] = {}
+        self._met: dict[PeerId, Caller] = {}
         """Whoever dialled us, the newest of each id."""
         self._streams: Counter[tuple[PeerId, int]] = Counter()
         """How many streams each peer, under each incarnation, has open to us."""
@@ -89,31 +89,33 @@ class Presence:
         met = self._met.get(peer)
         return None if met is None else met.address
 
-    def opened(self, stream: Stream) -> None:
-        """Take a stream, and remember where its peer listens.
+    def opened(self, caller: Caller) -> None:
+        """Take a stream, and remember where its caller listens.
 
         Raises:
             StaleMessage: if the peer was replaced: one that was does not come back.
         """
-        peer, incarnation, _ = stream
+        peer, incarnation, _ = caller
         met = self._met.get(peer)
         if met is not None and incarnation < met.incarnation:
             raise StaleMessage(
                 f"stale: {peer} incarnation {incarnation} was replaced by {met.incarnation}"
             )
-        self._met[peer] = stream
-        while len(self._met) > self._peers_max:  # the oldest go: sinks come under new names for ever
+        self._met[peer] = caller
+        while (
+            len(self._met) > self._peers_max
+        ):  # the oldest go: sinks come under new names for ever
             del self._met[next(iter(self._met))]
         self._streams[peer, incarnation] += 1
 
-    def ended(self, stream: Stream) -> Question | None:
-        """Let a stream go; if it was its peer's last, ask whether that still lives."""
-        key = stream.peer, stream.incarnation
+    def ended(self, caller: Caller) -> Question | None:
+        """Let a stream go; if it was its caller's last, ask whether that still lives."""
+        key = caller.peer, caller.incarnation
         self._streams[key] -= 1
         if self._streams[key] > 0:
             return None
         del self._streams[key]
-        return Question(stream)
+        return Question(caller)
 
     def heard(self, question: Question, found: Pulse) -> PeerLost | Question | None:
         """Take what was found: its peer is lost, or must be looked for again, or nothing follows."""

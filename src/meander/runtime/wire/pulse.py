@@ -1,8 +1,6 @@
 """Whether a process lives whose last stream to us has ended: one look at its address (`presence`).
 
-  * nobody listens there, or somebody else: it is dead. That is known within milliseconds;
-  * it answers in its name: it lives;
-  * no answer comes (the network is cut, the host is gone or busy): nobody can know. Its lease decides.
+Where nobody listens, or somebody else, it is dead; that is known within milliseconds.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from meander.runtime.wire.credentials import Credentials
-from meander.runtime.wire.presence import Pulse, Stream
+from meander.runtime.wire.presence import Caller, Pulse
 
 WHO: Final = "who"
 """The action that tells who listens."""
@@ -24,7 +22,7 @@ LOOK_S_MAX: Final = 5.0
 """How long one may take."""
 
 
-def look(credentials: Credentials, whom: Stream) -> Pulse:
+def look(credentials: Credentials, whom: Caller) -> Pulse:
     """Tell whether a process listens at its address."""
     peer, incarnation, address = whom
     began = time.monotonic()

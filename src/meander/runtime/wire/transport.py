@@ -35,7 +35,7 @@ from meander.runtime.wire.codec import HEADER_BYTES_MAX, decode_from
 from meander.runtime.wire.credentials import LOOPBACK, Credentials
 from meander.runtime.wire.link import PeerLink
 from meander.runtime.wire.outgoing import others
-from meander.runtime.wire.presence import Presence, Question, Stream
+from meander.runtime.wire.presence import Caller, Presence, Question
 from meander.runtime.wire.publisher import TablePublisher
 from meander.runtime.wire.pulse import WHO, look
 from meander.runtime.wire.version import REQUEST_BYTES_MAX, versions
@@ -219,13 +219,13 @@ class Transport:
     ) -> None:
         """Take what comes on one stream, until it ends."""
         try:
-            stream = self._greet(hello)
-            self.door.check_name(context, stream.peer)
-            self._open(stream)
+            caller = self._greet(hello)
+            self.door.check_name(context, caller.peer)
+            self._open(caller)
         except flight.FlightError as error:
             self.door.refusals.note(host_of(context.peer()), str(error))
             raise
-        peer = stream.peer
+        peer = caller.peer
         try:
             writer.write(WELCOME)
             while not self._stopping.is_set():
@@ -237,21 +237,21 @@ class Transport:
         except (StopIteration, pa.ArrowException):
             pass
         finally:
-            self._ended(stream)
+            self._ended(caller)
 
-    def _open(self, stream: Stream) -> None:
+    def _open(self, caller: Caller) -> None:
         try:
             with self._lock:
-                self._presence.opened(stream)
+                self._presence.opened(caller)
         except StaleMessage as error:
             # Not final to the dialler: it hears from the master that it was replaced.
             raise flight.FlightServerError(str(error)) from None
 
-    def _ended(self, stream: Stream) -> None:
+    def _ended(self, caller: Caller) -> None:
         """Look whether a peer without a stream still lives, and tell its death."""
         presence, stopping = self._presence, self._stopping
         with self._lock:
-            told: PeerLost | Question | None = presence.ended(stream)
+            told: PeerLost | Question | None = presence.ended(caller)
         while type(told) is Question and not stopping.wait(told.wait_s):
             told = presence.heard(told, look(self.credentials, told.whom))
         if type(told) is PeerLost and not stopping.is_set():
@@ -271,7 +271,7 @@ class Transport:
             self.malformed += 1
             self.door.refusals.note(peer, f"a message: {error.args[0]}")
 
-    def _greet(self, hello: bytes) -> Stream:
+    def _greet(self, hello: bytes) -> Caller:
         try:
             if len(hello) > HEADER_BYTES_MAX // 64:
                 raise ValueError("it is too long")
@@ -302,7 +302,7 @@ class Transport:
                 f"({'; '.join(wrong)}): install the same ones on all hosts",
                 FINAL,
             )
-        return Stream(peer, incarnation, address)
+        return Caller(peer, incarnation, address)
 
     # ------------------------------------------------------------------ requests
 
