@@ -13,12 +13,13 @@ from meander.errors import OperatorGoneError, OperatorRefusedError
 from meander.model import Epoch
 from meander.protocol.messages import MASTER, Bye, Chunk, Chunks, Envelope, Part, PeerLost
 from meander.protocol.state import checksum
+from meander.runtime.process.hands import Post
 from meander.runtime.process.script import Ask, Fetch, Script, Sleep
 from meander.runtime.wire.presence import Presence, Question
 from meander.runtime.wire.rows import Mark, Rows
 from meander.testing.network import Network
 from meander.testing.timeline import Timeline
-from meander.testing.world.wires import SimPost, Wires
+from meander.testing.world.wires import Wires
 
 WORDS = pa.schema({"word": pa.string()})
 AT = Epoch(1, 1)
@@ -29,15 +30,16 @@ class End:
 
     def __init__(self, world: World, peer: str, incarnation: int = 1, host: str = "h1") -> None:
         self.world, self.came, self.holds = world, list[Any](), False
-        self.post: SimPost = world.wires.open(
+        self.post = world.wires.open(
             peer, incarnation, host, self.came.append, lambda: self.holds, WORDS
         )
         self.post.begin = world.begin
+        self.sends: Post = self.post
 
     def send(self, to: End, body: Any) -> None:
         me = self.post.identity
         envelope = Envelope(me.peer, me.incarnation, to.post.peer, 0, AT, body)
-        self.post.post(to.post.address, envelope)
+        self.sends.post(to.post.address, envelope)
 
     @property
     def numbers(self) -> list[int]:
@@ -148,6 +150,42 @@ def test_a_host_that_is_lost_says_nothing(world: World, ends: tuple[End, End]) -
     world.run(10.0)
     assert b.losses == []
     assert world.wires.counts["pulse_unknown"] == 1
+
+
+def test_a_host_that_comes_back_knows_nothing_of_its_processes(
+    world: World, ends: tuple[End, End]
+) -> None:
+    world.wires.window_bytes = 100
+    a, b = ends
+    b.send(a, Bye(1))
+    world.run()
+    world.wires.lose_host("h1")
+    for number in range(2, 10):
+        b.send(a, Bye(number))
+    world.run(60.0)
+    assert b.post.dropped == 0  # what waits may wait for long
+    End(world, "a", 2)
+    b.send(a, Bye(10))
+    world.run()
+    assert b.post.dropped > 0
+
+
+def test_a_world_repeats_itself(world: World) -> None:
+    def story(world: World) -> list[Any]:
+        network, ends = world.network, [End(world, f"n{n}", host=f"h{n}") for n in range(4)]
+        network.loss, network.duplication, network.reorder = 0.1, 0.2, 0.1
+        for number in range(200):
+            one, other = ends[number % 4], ends[(number * 7 + 1) % 4]
+            one.send(other, (Bye(number), rows(number), part(bytes(number)))[number % 3])
+            if number % 20 == 0:
+                world.wires.reset(one.post, other.post)
+                one.sends.keep({end.post.address for end in ends})
+            world.run(0.01)
+        world.wires.kill(ends[0].post)
+        world.run()
+        return [[type(e).__name__, getattr(e, "sender", e)] for end in ends for e in end.came]
+
+    assert story(world) == story(World())
 
 
 def test_a_stream_that_breaks_is_no_death(world: World, ends: tuple[End, End]) -> None:

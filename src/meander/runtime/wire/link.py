@@ -89,6 +89,7 @@ class PeerLink:
             else:
                 writer.write_with_metadata(wire.batch, wire.header)
         except pa.ArrowException as error:
+            self._transport.dropped += 1
             self._failed(error)
 
     def _open(self, schema: pa.Schema) -> flight.FlightStreamWriter | None:
@@ -113,7 +114,6 @@ class PeerLink:
             return None
 
     def _failed(self, error: Exception) -> None:
-        self._transport.dropped += 1
         self.failures += 1
         final = getattr(error, "extra_info", b"") == FINAL
         if final or isinstance(error, flight.FlightUnauthenticatedError):

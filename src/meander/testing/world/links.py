@@ -1,149 +1,33 @@
-"""One process's way to another: what waits for it, its streams, and what is under way on them.
+"""One process's way to another: what waits for it, and its streams.
 
     post ──► Outgoing ──pump──► stream ──network──► buffer ──read──► deliver
              (bounded)          (a window)          (of the receiver)
 
 A link does what a thread of `PeerLink` does: it dials, takes one message after the other, writes it
-into the stream of its schema, and waits while that has no room. The reader of a stream waits while its
-process has too much to do already; so a slow process holds up those who send to it, and their queues
-fill. Everything here happens on the timeline of its world.
+into the stream of its schema, and waits while that has no room. Everything happens on the timeline of
+its world.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from meander.errors import StaleMessage
-from meander.protocol.messages import MASTER, Envelope
+from meander.protocol.messages import Envelope
 from meander.runtime.wire.codec import BLOB, Wire
 from meander.runtime.wire.outgoing import RETRY_S, Outgoing, weight, written
+from meander.testing.world.streams import Parcel, Stream, packed
 
 if TYPE_CHECKING:
-    from meander.testing.world.wires import SimPost, Wires
+    from meander.testing.world.posts import SimPost
+    from meander.testing.world.wires import Wires
 
 SOCKET_S: Final = 0.002
 """As much as its link carries in so long, a process may have handed to the network ahead."""
-HELD_S: Final = 0.002
-"""How often a reader looks whether its process has room again."""
-END_S: Final = 0.01
-"""A peer sees the end of a stream about so long after its process was killed."""
 DIAL_S: Final = 0.3
 """After so long an attempt fails to which nobody answers."""
-
-
-class Parcel(NamedTuple):
-    """A message under way, as bytes."""
-
-    stream: Stream
-    header: bytes
-    rows: bytes | None
-    """As Arrow's IPC has them."""
-
-    @property
-    def size(self) -> int:
-        """Bytes on the wire."""
-        return len(self.header) + (0 if self.rows is None else len(self.rows))
-
-
-class Stream:
-    """One stream of a link, and its reader at the other end."""
-
-    def __init__(self, link: SimLink, target: SimPost, schema: pa.Schema, number: int) -> None:
-        self.link, self.target, self.schema, self.number = link, target, schema, number
-        self.caller = link.post.identity
-        self.under_way = 0
-        """Bytes that were written and not yet read."""
-        self.broken = False
-        """Whether the next write fails."""
-        self.torn = False
-        """Whether what is under way is lost."""
-        self.ended = False
-        """Whether the other end has seen its end."""
-        self.held_until = 0.0
-        """What is under way arrives then, or later."""
-        self._ending = self._due = False
-        self._buffer: deque[Parcel] = deque()
-
-    def has_room(self, size: int) -> bool:
-        """Whether a message may be written: a single larger one when nothing else is under way."""
-        return not self.under_way or self.under_way + size <= self.link.wires.window_bytes
-
-    def arrive(self, parcel: Parcel) -> None:
-        """Take what the network brings."""
-        if self.target.gone or self.torn:
-            return
-        if self.ended:  # a copy from a connection that has ended
-            self.link.wires.take(self, parcel)
-            return
-        self._buffer.append(parcel)
-        self.read()
-
-    def read(self, _: object = None) -> None:
-        """Hand on what has come, while there is room for it."""
-        post, wires = self.target, self.link.wires
-        while self._buffer and not self._due and not (post.gone or post.paused or self.torn):
-            now = wires.timeline.now
-            if now < self.held_until:
-                self._again(self.held_until - now)
-                return
-            # The master is read at any time: its leases must not wait behind rows.
-            if self.caller.peer != MASTER and post.full():
-                wires.counts["readers_waited"] += 1
-                self._again(HELD_S)
-                return
-            parcel = self._buffer.popleft()
-            self.under_way = max(0, self.under_way - parcel.size)
-            wires.take(self, parcel)
-            if post.slow_s:
-                self._again(post.slow_s)
-            self.link.pump()
-        if self._ending and not self._buffer and not self._due:
-            self._end()
-
-    def _again(self, seconds: float) -> None:
-        self._due = True
-        self.link.wires.timeline.after(seconds, self._look)
-
-    def _look(self, _: object) -> None:
-        self._due = False
-        self.read()
-
-    def close(self, seconds: float) -> None:
-        """End it from the sender's side: the other end sees that after all that is under way."""
-        self.cut_off()
-        wires = self.link.wires
-        seen = max(wires.timeline.now + seconds, self.link.arrivals.get(self.number, 0.0))
-        wires.timeline.at(seen, self._closed)
-
-    def tear(self, seconds: float) -> None:
-        """Break it: what is under way is lost."""
-        self.cut_off()
-        self.torn = True
-        self._buffer.clear()
-        self.link.wires.timeline.after(seconds, self._closed)
-
-    def cut_off(self) -> None:
-        """Have its writer fail, now if it waits for room, or with the next message."""
-        self.broken = True
-        self.link.wires.timeline.after(0.0, self.link.pump)
-
-    def _closed(self, _: object) -> None:
-        """The last bytes arrive, once there is a way for them."""
-        wires = self.link.wires
-        if not wires.network.reaches(self.caller.peer, self.target.peer):
-            wires.timeline.after(RETRY_S, self._closed)
-            return
-        self._ending = True
-        if not self._buffer:
-            self._end()
-
-    def _end(self) -> None:
-        if not self.ended and not self.target.gone:
-            self.ended = True
-            self.link.wires.stream_ended(self)
 
 
 class SimLink:
@@ -193,7 +77,7 @@ class SimLink:
                 self._dial(schema)
                 return
             parcel = Parcel(stream, wire.header, rows)
-            if stream.broken:
+            if stream.fails:
                 self._failed()
             elif stream.has_room(parcel.size):
                 self._hand = None
@@ -282,17 +166,3 @@ class SimLink:
             if not stream.broken:
                 trip_s = self.wires.network.trip_s(self.post.peer, stream.target.peer)
                 stream.close(trip_s if seconds is None else seconds)
-
-
-def packed(batch: pa.RecordBatch) -> bytes:
-    """Write a batch as a stream of Arrow IPC, which has its dictionaries, too."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    written_bytes: bytes = sink.getvalue().to_pybytes()
-    return written_bytes
-
-
-def unpacked(rows: bytes | None) -> Any:
-    """Read what `packed` wrote; it is not validated."""
-    return None if rows is None else pa.ipc.open_stream(rows).read_next_batch()

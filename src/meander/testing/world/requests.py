@@ -18,13 +18,14 @@ from meander.errors import OperatorGoneError, OperatorRefusedError
 from meander.runtime.process.script import Ask, Fetch
 
 if TYPE_CHECKING:
-    from meander.testing.world.wires import SimPost, Wires
+    from meander.testing.world.posts import SimPost
+    from meander.testing.world.wires import Wires
 
 Done: TypeAlias = Callable[[Any, BaseException | None], None]
 """Takes an answer, or the error there is instead."""
 
 END_S: Final = 0.01
-"""An asker hears about so long after it that whom it asked was killed."""
+"""Who is connected to a process sees about so long after it that it was killed."""
 AWAKE_S: Final = 0.05
 """How often a request looks whether a process that was paused goes on."""
 
