@@ -158,8 +158,8 @@ def test_to_stop_does_not_wait_for_a_node_that_is_starting(launcher: SharedLaunc
     with deploy_local(WordCount(), tasks=8, nodes=1, launcher=launcher) as op:
         op.driver.staff._running.add(("n9", 1))  # launched, and never heard of
         asked: list[float] = []
-        wait = op.driver.staff.wait_until
-        op.driver.staff.wait_until = lambda true, s: asked.append(wait(true, s)) or asked[-1]
+        wait = op.driver._until
+        op.driver._until = lambda true, s: asked.append(wait(true, s)) or asked[-1]  # type: ignore[method-assign]
     assert asked == [True], "whoever was asked to stop has stopped"
 
 

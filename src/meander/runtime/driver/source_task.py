@@ -51,8 +51,8 @@ class SourceTask:
             self.restarts += 1
             log.warning("the source %s is started again: %s", self._spec.name, ended.detail)
             self._spec = replace(self._spec, incarnation=self._driver.staff.feeder_number())
-            # Not on this thread: it may be the one that hears of ends, and a launch can wait for it.
-            threading.Thread(target=self.start, name=f"start {self.name}", daemon=True).start()
+            # Not here: this may be where ends are heard of, and a launch can wait for one.
+            self._driver.aside(self.start)
             return
         self._exit = ended
         self._over.set()
