@@ -32,7 +32,6 @@ SAMPLES: list[BaseException] = [
     errors.CheckpointError("broken", 3, "0003.json"),
     errors.SumOverflowError("the count", 5),
     errors.DeployError("no slots: free some"),
-    errors.StartingError("it is starting: ask again"),
     errors.LaunchError("no fork"),
     errors.EndedError("crashed", "KeyError: 3", "Traceback"),
     errors.LostStateError(("n1",), (3, 4)),

@@ -13,7 +13,6 @@
     ├── CheckpointError         a checkpoint that cannot be used: broken, or of something else
     ├── SumOverflowError        a sum of integers left 64 bits
     ├── DeployError             a deployment cannot start, or cannot go on
-    │   └── StartingError       it cannot tell yet: ask again
     ├── LaunchError             processes cannot be started at all
     ├── EndedError              a process ended otherwise than it should
     ├── LostStateError          nodes died with the state of their tasks, and nothing was kept
@@ -237,10 +236,6 @@ class SumOverflowError(MeanderError, OverflowError):
 
 class DeployError(MeanderError):
     """A deployment cannot start, or cannot go on. The message says what the processes said."""
-
-
-class StartingError(DeployError):
-    """A deployment cannot tell yet what it is asked for, since it is starting: ask again."""
 
 
 class LaunchError(MeanderError):

@@ -6,9 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pyarrow import flight
-
-from meander.errors import MeanderError, StartingError
 from meander.runtime.clients.driver_client import DeploymentInfo, Part
 from meander.runtime.clients.query import PEERS, QueryClient
 from meander.runtime.driver.service import DriverService, Request
@@ -28,12 +25,7 @@ def open_desk(driver: Driver) -> DriverService:
 
 
 def _answer(request: Request, step: Callable[[Any], Any], fields: Mapping[str, Any]) -> Any:
-    try:
-        return run(request(fields), step)
-    except StartingError as error:
-        raise flight.FlightUnavailableError(str(error)) from None
-    except MeanderError as error:
-        raise flight.FlightServerError(str(error)) from None
+    return run(request(fields), step)
 
 
 class QueryCommitter:

@@ -41,8 +41,8 @@ log = logging.getLogger(__name__)
 
 ASK_S = 10.0
 """How long the master's thread may take for a question."""
-LOOK_S = 0.05
-"""How often something is looked at that is waited for, and that no end of a process brings about."""
+LOOK_S = 0.01
+"""How often something is looked at that is waited for."""
 
 T = TypeVar("T")
 
@@ -84,8 +84,6 @@ class Driver:
         self.transport: Transport | None = None
         self.feeders: list[FeederClient] = []
         """Those of this process: they are told of a failure, and cut off at the end."""
-        self._ended = threading.Condition()
-        """Notified when a process has ended."""
 
     # ------------------------------------------------------------------ start and stop
 
@@ -119,7 +117,7 @@ class Driver:
         self.core.open(self.transport)
         self.reception = open_desk(self)
         try:
-            self.launcher.start(self._process_ended)
+            self.launcher.start(self.core.process_ended)
             self.shell.start(self.transport)
             self.wait_for(self.serving, self.deployment.registration_s_max, "the first nodes")
             HEAP.hold(self)
@@ -161,7 +159,7 @@ class Driver:
             self.check()
             if time.monotonic() > end:
                 raise DeployError(self._explain(what, timeout_s))
-            time.sleep(0.01)
+            time.sleep(LOOK_S)
 
     def _explain(self, what: str, timeout_s: float) -> str:
         """Say why something did not come about."""
@@ -204,11 +202,6 @@ class Driver:
         """The processes that have ended, in order; the newest of them."""
         return self.staff.exits
 
-    def _process_ended(self, ended: ProcessExit) -> None:
-        self.core.process_ended(ended)
-        with self._ended:
-            self._ended.notify_all()
-
     def _failed(self, error: Exception) -> None:
         for feeder in list(self.feeders):
             feeder.fail(error)
@@ -236,17 +229,10 @@ class Driver:
         if isinstance(step, Sleep):
             return time.sleep(step.seconds)
         assert isinstance(step, Until)
-        return self._until(step.true, step.timeout_s)
-
-    def _until(self, true: Callable[[], bool], timeout_s: float) -> bool:
-        end = time.monotonic() + timeout_s
-        with self._ended:
-            while not true():
-                left_s = end - time.monotonic()
-                if left_s <= 0:
-                    return False
-                self._ended.wait(min(left_s, LOOK_S))
-        return True
+        end = time.monotonic() + step.timeout_s
+        while not (holds := step.true()) and time.monotonic() < end:
+            time.sleep(LOOK_S)
+        return holds
 
     def aside(self, function: Callable[[], None]) -> None:
         """Do something that may wait, on a thread of its own."""

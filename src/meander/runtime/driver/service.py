@@ -14,14 +14,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from meander.errors import (
-    DeployError,
-    MeanderError,
-    QueryError,
-    ReplayError,
-    RowsLostError,
-    StartingError,
-)
+from pyarrow import flight
+
+from meander.errors import MeanderError, ReplayError, RowsLostError
 from meander.runtime.clients.driver_client import DeploymentInfo, Part, unpack
 from meander.runtime.driver import books
 from meander.runtime.driver.core import DriverCore
@@ -32,7 +27,7 @@ PATIENCE_S = 1.0
 """How long one request waits for a commit: the next one hears of a failure."""
 
 Request: TypeAlias = Callable[[Mapping[str, Any]], Script[Any]]
-"""Answers a request by its fields, in what JSON has; what it raises says why there is no answer."""
+"""Answers a request by its fields, in what JSON has; a refusal is a Flight error, wherever it runs."""
 
 
 class Committer(Protocol):
@@ -92,7 +87,7 @@ class DriverService:
     def _about(self, _: Mapping[str, Any]) -> Script[Any]:
         yield from ()
         if not self._core.master.started:  # then the lineage is not known yet
-            raise StartingError("the deployment is starting: ask again")
+            raise flight.FlightUnavailableError("the deployment is starting: ask again")
         return self.about().json()
 
     def _failure(self, _: Mapping[str, Any]) -> Script[str | None]:
@@ -105,7 +100,7 @@ class DriverService:
             self._core.check()
             owners, nodes = yield Call(self._core.process, books.places)
         except MeanderError as error:
-            raise DeployError(f"the deployment has failed: {error}") from error
+            raise flight.FlightServerError(f"the deployment has failed: {error}") from None
         runs: list[list[Any]] = []
         for task, owner in enumerate(owners):
             if not runs or runs[-1][1] != owner:
@@ -139,7 +134,7 @@ class DriverService:
                 core.check()  # what the node was lost for: writing again may not help
                 return {"lost": str(error)}
         except (MeanderError, KeyError, TypeError, ValueError) as error:
-            raise QueryError(f"the batch was not committed: {error}") from error
+            raise flight.FlightServerError(f"the batch was not committed: {error}") from None
         lost = sorted(core.lost_tasks)
         why = f"the state of tasks {lost[:10]} was lost with a node" if lost else ""
         return {"done": done, "why": "" if done else why or committer.trouble}
@@ -151,7 +146,7 @@ class DriverService:
             query, batch = str(fields["query"]), int(fields["batch"])
             yield from self.committer().abandon(query, batch, parts)
         except (MeanderError, KeyError, TypeError, ValueError) as error:
-            raise QueryError(f"the batch was not given up: {error}") from error
+            raise flight.FlightServerError(f"the batch was not given up: {error}") from None
         return {}
 
     def close(self) -> None:
