@@ -51,7 +51,12 @@ class Inbox:
     @property
     def full(self) -> bool:
         """Whether readers of streams should wait."""
-        return self._queue.qsize() > EVENTS_MAX or self.bytes > BYTES_MAX
+        return self.waiting > EVENTS_MAX or self.bytes > BYTES_MAX
+
+    @property
+    def waiting(self) -> int:
+        """How many events wait, about."""
+        return self._queue.qsize()
 
     @property
     def bytes(self) -> int:
