@@ -112,7 +112,7 @@ class Bench:
                 task.record(whole=False)
         self.read()
 
-    def turn(self, chunks: int = 6) -> int:
+    def turn(self, chunks: int = 2) -> int:
         """Have a node take some chunks and settle; say how many."""
         for node in self.nodes:
             if (gathering := as_gathering(node)) is not None:

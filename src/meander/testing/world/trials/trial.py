@@ -30,10 +30,14 @@ class WorldTrial(Protocol):
     name: str
     """For people."""
     tasks: int
-    feeders: Mapping[str, Sequence[pa.RecordBatch]]
-    """By feeder its source: the i-th batch has the offset i, and is the same whenever it is read."""
-    batches: Sequence[pa.Table]
-    """Micro-batches of a query. Their rows may come in any partitions and order."""
+
+    @property
+    def feeders(self) -> Mapping[str, Sequence[pa.RecordBatch]]:
+        """By feeder its source: the i-th batch has the offset i; the same whenever it is read."""
+
+    @property
+    def batches(self) -> Sequence[pa.Table]:
+        """Micro-batches of a query. Their rows may come in any partitions and order."""
 
     def operator(self) -> Operator[Any]:
         """Make an instance, as every process gets one; whoever runs it opens it."""
@@ -117,3 +121,42 @@ def shown_rows(
         wrong.append(f"task {task} has shown outputs with the numbers {numbers}")
     ordered = sorted(shown, key=lambda pair: pair[0])
     return [row for _, batch in ordered for row in batch.to_pylist()], wrong
+
+
+class Fed:
+    """Rows that have numbers of their own (`row`), and are answered one by one."""
+
+    def __init__(
+        self, sources: Iterable[Sequence[pa.RecordBatch]], batches: Sequence[pa.Table]
+    ) -> None:
+        self.rows: dict[int, Row] = {}
+        """By number."""
+        self._order: dict[int, tuple[int, int]] = {}
+        """By number: source, and place there. A micro-batch is one place, as its rows have no order."""
+        for source, parts in enumerate(sources):
+            for part in parts:
+                for row in part.to_pylist():
+                    self._order[row["row"]] = source, len(self.rows)
+                    self.rows[row["row"]] = row
+        for place, table in enumerate(batches):
+            for row in table.to_pylist():
+                self._order[row["row"]] = -1, place
+                self.rows[row["row"]] = row
+
+    def unanswered(self, task: TaskId, shown: list[Row], keys: set[str]) -> list[str]:
+        """Say which rows of a task have no answer or several, and where a key's order is wrong."""
+        wrong, seen, last = [], set[int](), dict[tuple[str, int], int]()
+        for answer in shown:
+            number, key = answer["row"], answer["key"]
+            if number in seen:
+                wrong.append(f"task {task} has shown row {number} of {key!r} twice")
+            seen.add(number)
+            if number not in self.rows or self.rows[number]["key"] != key or key not in keys:
+                wrong.append(f"task {task} has shown row {number} of {key!r}, which it was not fed")
+                continue
+            source, place = self._order[number]
+            if place < last.get((key, source), 0):
+                wrong.append(f"task {task} has shown row {number} of {key!r} after a later one")
+            last[key, source] = place
+        missing = [n for n, row in self.rows.items() if row["key"] in keys and n not in seen]
+        return wrong + ([f"task {task} has never shown rows {missing}"] if missing else [])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -54,7 +53,7 @@ class WordTrial:
             name: [pa.record_batch([text], schema=schema) for text in texts]
             for name, texts in sources.items()
         }
-        self.batches: Sequence[pa.Table] = [pa.table([text], schema=schema) for text in batches]
+        self.batches = [pa.table([text], schema=schema) for text in batches]
 
     def operator(self) -> Operator[Any]:
         """Make one."""
