@@ -4,6 +4,7 @@
     words       word count: a keyed table, many tasks in one call
     patterns    frequent patterns: an operator that feeds its own input
     windows     windows of event time: timers, watermarks, outputs
+    reminders   timers by the clock
     emits       an answer to every row, and deletions
     mischief    any operator, made to fail or to take long
 
@@ -21,19 +22,22 @@ from typing import TypeAlias
 from meander.testing.world.trials.emits import EmitTrial
 from meander.testing.world.trials.mischief import METHODS, Mischief, Prank
 from meander.testing.world.trials.patterns import PatternTrial
-from meander.testing.world.trials.trial import EXTENT, Extent, Outputs, States, WorldTrial
+from meander.testing.world.trials.reminders import ReminderTrial
+from meander.testing.world.trials.trial import EXTENT, QUIET_S, Extent, Outputs, States, WorldTrial
 from meander.testing.world.trials.windows import WindowTrial
 from meander.testing.world.trials.words import WordTrial
 
 __all__ = [
     "EXTENT",
     "METHODS",
+    "QUIET_S",
     "EmitTrial",
     "Extent",
     "Mischief",
     "Outputs",
     "PatternTrial",
     "Prank",
+    "ReminderTrial",
     "States",
     "WindowTrial",
     "WordTrial",
@@ -56,6 +60,7 @@ WEIGHTS: dict[Maker, int] = {
     WordTrial: 3,
     PatternTrial: 2,
     WindowTrial: 3,
+    ReminderTrial: 1,
     EmitTrial: 3,
     _processor: 2,
 }

@@ -24,6 +24,10 @@ Outputs: TypeAlias = Mapping[TaskId, Sequence[tuple[int, pa.RecordBatch]]]
 Row: TypeAlias = dict[str, Any]
 
 
+QUIET_S = 2.0
+"""So long after the last row feeders have said how far they are, and what that makes due is durable."""
+
+
 class WorldTrial(Protocol):
     """An operator, its rows, and what must come of them."""
 
@@ -43,7 +47,7 @@ class WorldTrial(Protocol):
         """Make an instance, as every process gets one; whoever runs it opens it."""
 
     def judge(self, states: States, outputs: Outputs) -> list[str]:
-        """Say what is wrong at the end, when nothing is on its way any more and all was read."""
+        """Say what is wrong at the end: all is durable, QUIET_S have passed since, all was read."""
 
 
 class Extent(NamedTuple):
@@ -60,6 +64,17 @@ class Extent(NamedTuple):
 
 EXTENT = Extent()
 """Enough for every lane to have a few chunks, and little enough for thousands of runs."""
+
+
+class Count(NamedTuple):
+    """Of rows: how many, and the sum of their numbers."""
+
+    rows: int = 0
+    total: int = 0
+
+    def plus(self, rows: int, total: int) -> Count:
+        """Give both together."""
+        return Count(self.rows + rows, self.total + total)
 
 
 def feeder_names(extent: Extent) -> list[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -22,6 +22,7 @@ from meander.operators.hashing import Hashes
 from meander.operators.timers import Timer
 from meander.testing.world.trials.trial import (
     EXTENT,
+    Count,
     Extent,
     Outputs,
     Places,
@@ -43,17 +44,6 @@ STEP_US = 100_000
 """The watermark of a feeder that is not flushed may be so far behind its latest row."""
 NEVER_S = 1e9
 """No feeder is silent for so long."""
-
-
-class Count(NamedTuple):
-    """Of rows: how many, and the sum of their numbers."""
-
-    rows: int = 0
-    total: int = 0
-
-    def plus(self, rows: int, total: int) -> Count:
-        """Give both together."""
-        return Count(self.rows + rows, self.total + total)
 
 
 Slot: TypeAlias = tuple[str, int]
