@@ -63,7 +63,7 @@ def test_a_rescale_that_cannot_be_is_one_line(
     with pytest.raises(InputError, match=right) as caught:
         calm.rescale(nodes, **limits)
     assert "\n" not in str(caught.value)
-    assert calm.driver.rescales._handles == {}
+    assert calm.driver.rescales._known == {}
 
 
 def test_a_preview_is_checked_like_a_rescale(calm: ElasticOperator) -> None:

@@ -29,7 +29,8 @@ from meander.runtime.roles.answers import NodeAnswers
 from meander.runtime.roles.assembly import make_node, make_server
 from meander.runtime.roles.host import ProcessHost
 from meander.runtime.roles.node_service import serve
-from meander.runtime.store.durable import DurableStore, FileStore, NoStore, StoreWorker
+from meander.runtime.store.answering import DurableStore
+from meander.runtime.store.durable import FileStore, NoStore, StoreWorker
 from meander.runtime.store.spill import DiskSpill
 from meander.runtime.wire.credentials import LOOPBACK
 
