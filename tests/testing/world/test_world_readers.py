@@ -234,17 +234,18 @@ def test_what_one_reader_lets_go_excuses_what_another_misses() -> None:
 
 def test_every_call_is_answered_or_fails_in_time() -> None:
     world = World(5)
-    book = CallBook(world.timeline)
+    book, asked = CallBook(world.timeline), list[int]()
     caller = SimCaller(
         book, world.ask, world.random, world.clock, lambda: "driver:1",
-        shown=world.show, doubled=world.wrong.append,
+        shown=world.show, doubled=world.wrong.append, preview=lambda nodes: bool(asked.append(nodes)),
     )  # fmt: skip
     for _ in range(60):
         world.timeline.run(world.timeline.now + 0.5)
-        assert caller.call()
+        caller.call()
         caller.call_at(world.places["n1"].requests, TASKS, lambda: True, world.runner)
     world.timeline.run(200.0)
     assert book.overdue() == []
+    assert asked
     assert book.counts["answered"]
     assert book.counts["OperatorGoneError"]
     assert {"metrics", "outputs", "state", "state at a node"} <= set(caller.counts)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from fractions import Fraction
 from functools import partial
 from random import Random
 from typing import Any, Final, NamedTuple
@@ -17,26 +16,20 @@ import pyarrow as pa
 
 from meander.errors import MeanderError
 from meander.model import TaskId
-from meander.protocol.master.master import Master
 from meander.runtime.clients.owners import owners_of
 from meander.runtime.clients.reader import metrics_of, new_outputs
 from meander.runtime.clients.state_scripts import read_states
 from meander.runtime.clock import Clock
-from meander.runtime.driver.handle import Preview, preview, snapshot
-from meander.runtime.process.process import Process
-from meander.runtime.process.script import CALL_S_MAX, Ask, Call, Script
+from meander.runtime.process.script import CALL_S_MAX, Ask, Script
 from meander.runtime.roles.answers import Answer
 from meander.testing.timeline import Timeline
 from meander.testing.world.readers import Shown, batches_of
 from meander.testing.world.scripts import Asking, Done, ScriptRunner
-from meander.wiring import planner
 
 STATE_S: Final = 10.0
 """How long a caller waits for the state of tasks on the move."""
 SLACK_S: Final = 1.0
 """A call may take so much longer than its time-out: the clocks of processes differ."""
-TAU: Final = Fraction(1, 5)
-"""The imbalance that previews allow."""
 NODES_MAX: Final = 4
 """That previews are made for."""
 AT_NODES: Final = ("metrics", "ends", "outputs", "state", "loop")
@@ -111,7 +104,7 @@ class SimCaller:
         *,
         shown: Shown,
         doubled: Callable[[str], None],
-        master: Callable[[], Process | None] = lambda: None,
+        preview: Callable[[int], bool] = lambda _: False,
         keeps: bool = False,
     ) -> None:
         """Prepare.
@@ -124,12 +117,12 @@ class SimCaller:
             driver: tells where the driver listens; None: nowhere at the moment.
             shown: sees the outputs that it is shown.
             doubled: hears of a task whose state came twice.
-            master: tells the process whose master previews are made from.
+            preview: asks the driver what a rescale to so many nodes would do (`SimDriver.preview`).
             keeps: whether it remembers the outputs that it has, as `op.outputs` does: they are
                 forgotten then where they were emitted, and no reader gets them any more.
         """
         self.book, self._random, self._clock = book, random, clock
-        self._driver, self._master, self._keeps = driver, master, keeps
+        self._driver, self._preview, self._keeps = driver, preview, keeps
         self._shown, self._doubled = shown, doubled
         self._runner = ScriptRunner(book.timeline, book.asking(ask))
         self._have: dict[TaskId, int] = {}
@@ -137,17 +130,14 @@ class SimCaller:
 
     def call(self) -> bool:
         """Make a call; give whether there was somebody to ask."""
-        driver, master = self._driver(), self._master()
+        driver = self._driver()
         if driver is None:
             return False
         what = self._random.choice(("metrics", "state", "outputs", "preview"))
-        script: Script[Any] = self._metrics(driver)
-        if what == "state":
-            script = self._state(driver)
-        elif what == "outputs":
-            script = self._outputs(driver)
-        elif what == "preview" and master is not None:
-            script = preview_of(master, self._random.randint(1, NODES_MAX))
+        if what == "preview":
+            return self._preview(self._random.randint(1, NODES_MAX))
+        calls = {"metrics": self._metrics, "state": self._state, "outputs": self._outputs}
+        script = calls[what](driver)
         self._runner.begin(script, partial(self._ended, what), self._count_tasks(Counter()))
         return True
 
@@ -209,13 +199,3 @@ class SimCaller:
         for table in (yield from new_outputs(owners.nodes, have)):
             for task, number, batch in batches_of(table):
                 self._shown(task, number, batch)
-
-
-def preview_of(master: Process, nodes: int) -> Script[Preview]:
-    """Preview a rescale, as `op.plan` does."""
-
-    def books(machine: Master) -> Any:
-        return snapshot(machine, nodes, TAU)
-
-    problem, pacer = yield Call(master, books)
-    return preview(problem, pacer, planner(), None)
