@@ -33,7 +33,6 @@ class End:
         self.post = world.wires.open(
             peer, incarnation, host, self.came.append, lambda: self.holds, WORDS
         )
-        self.post.begin = world.begin
         self.sends: Post = self.post
 
     def send(self, to: End, body: Any) -> None:
@@ -66,22 +65,6 @@ class World:
 
     def run(self, seconds: float = 1.0) -> None:
         self.timeline.run(self.timeline.now + seconds)
-
-    def begin(self, script: Script[Any], done: Any) -> None:
-        """Carry a script out, with sleeps alone."""
-
-        def go_on(_: object) -> None:
-            try:
-                step = next(script)
-            except StopIteration as end:
-                done(end.value, None)
-            except Exception as error:
-                done(None, error)
-            else:
-                assert isinstance(step, Sleep)
-                self.timeline.after(step.seconds, go_on)
-
-        go_on(None)
 
 
 @pytest.fixture
@@ -404,10 +387,8 @@ def test_a_request_is_refused_with_the_reason(world: World, ends: tuple[End, End
         raise flight.FlightServerError("not now")
 
     b.post.requests["refuse"] = refuse
-    told = a.ask(b.post.address, "refuse") + a.ask(b.post.address, "nothing")
     answers = a.ask(b.post.address, "refuse"), a.ask(b.post.address, "nothing")
     world.run()
-    assert told == []
     for found, text in zip(answers, ("not now", "knows no 'nothing'"), strict=True):
         ((_, error),) = found
         assert isinstance(error, OperatorRefusedError)
@@ -443,3 +424,26 @@ def test_where_nobody_answers_the_asker_hears_that_once(
     ((_, error),) = answers
     assert isinstance(error, OperatorGoneError)
     assert error.address == address
+
+
+def test_what_a_process_was_at_ends_with_it(world: World, ends: tuple[End, End]) -> None:
+    a, b = ends
+    done: list[str] = []
+
+    def slow(_: Any) -> Script[Any]:
+        try:
+            yield Sleep(0.5)
+            done.append("never")
+        finally:
+            done.append("cleaned up")
+
+    b.post.requests["slow"] = slow
+    a.post.requests["slow"] = slow
+    a.ask(b.post.address, "slow")
+    b.ask(a.post.address, "slow")
+    world.run(0.1)
+    world.wires.kill(b.post)
+    world.run(0.1)
+    assert done == []
+    world.run(10.0)
+    assert done == ["never", "cleaned up"]  # a carries out what b had asked for
