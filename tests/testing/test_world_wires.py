@@ -352,6 +352,56 @@ def test_what_is_not_kept_is_left_and_that_is_no_death(world: World, ends: tuple
     assert b.losses == []
 
 
+@pytest.mark.parametrize("seed", range(25))
+def test_whatever_happens_everything_flows_again_and_only_the_dead_are_lost(
+    world: World, seed: int
+) -> None:
+    random, wires, network = Random(seed), world.wires, world.network
+    wires.window_bytes, wires.queue_messages_max = random.choice([300, 10**6]), 20
+    ends = [End(world, f"n{n}", host=f"h{n}") for n in range(4)]
+    posts = [end.post for end in ends]
+    for number in range(300):
+        one, other = random.sample(ends, 2)
+        match random.randrange(12):
+            case 0:
+                wires.reset(one.post, other.post)
+            case 1:
+                wires.hold(one.post, other.post, random.random())
+            case 2:
+                (wires.pause, wires.go_on)[random.randrange(2)](one.post)
+            case 3:
+                one.holds = not one.holds
+            case 4:
+                network.cut = random.choice([set(), {(one.post.peer, other.post.peer)}])
+            case 5:
+                one.sends.keep({post.address for post in random.sample(posts, 2)})
+            case 6:
+                network.loss, network.duplication, network.corruption, network.reorder = (
+                    random.choice([0.0, 0.2]) for _ in range(4)
+                )
+            case _:
+                one.send(other, random.choice([Bye(number), rows(number), part(bytes(number))]))
+        world.run(random.random() * 0.05)
+    network.heal()
+    for end in ends:
+        end.holds = False
+        wires.go_on(end.post)
+    world.run(5.0)
+    assert wires.waiting() == {}
+    assert not [event for end in ends for event in end.losses]
+    for end in ends:
+        end.came.clear()
+    for number in (1, 2, 3):  # the first may find a stream that broke, the second nobody to dial
+        for one in ends:
+            for other in ends:
+                one.send(other, Bye(number))
+        world.run()
+    assert all(end.numbers.count(3) == 4 for end in ends)
+    wires.kill(posts[0])
+    world.run(1.0)
+    assert [end.losses for end in ends[1:]] == [[PeerLost("n0", 1)]] * 3
+
+
 # --------------------------------------------------------------------------- requests
 
 

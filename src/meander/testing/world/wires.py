@@ -26,7 +26,7 @@ from meander.errors import MalformedMessage
 from meander.protocol.messages import Envelope, Event, PeerId, PeerLost
 from meander.runtime.process.script import Ask, Fetch
 from meander.runtime.wire.codec import BLOB, decode_from
-from meander.runtime.wire.outgoing import QUEUE_BYTES_MAX, QUEUE_MESSAGES_MAX
+from meander.runtime.wire.outgoing import QUEUE_BYTES_MAX, QUEUE_MESSAGES_MAX, RETRY_S
 from meander.runtime.wire.presence import Caller, Pulse, Question
 from meander.testing.network import Network
 from meander.testing.timeline import Timeline
@@ -162,6 +162,9 @@ class Wires:
     def _heard_pulse(self, pair: tuple[SimPost, Question]) -> None:
         post, question = pair
         if post.gone:
+            return
+        if post.paused:  # it looks when it goes on
+            self.timeline.after(RETRY_S, self._heard_pulse, pair)
             return
         found = self._pulse(post, question)
         self.counts[f"pulse_{found.value}"] += 1
