@@ -33,9 +33,9 @@ class FeederProcess:
     def __init__(
         self,
         name: str,
-        instance: str,
         operator: Operator[Any],
         *,
+        instance: str,
         master: str,
         tasks: int,
         settings: Settings,
@@ -48,8 +48,8 @@ class FeederProcess:
 
         Args:
             name: tells feeders apart; under its name one goes on where the last has ended.
-            instance: unlike that of any other feeder ever.
             operator: whose rows are fed.
+            instance: unlike that of any other feeder ever.
             master: where the master listens.
             tasks: m.
             settings: of the protocol.
@@ -75,7 +75,7 @@ class FeederProcess:
         """Held while what was gathered is touched; notified when somebody may wait for what changed."""
         self._cutting = threading.Lock()
         """Held from taking the gathered batches until their offer is queued: offers keep order."""
-        self._complaint = Complaint(f"{name} is held up", clock.monotonic)
+        self._complaint = Complaint(f"{name} is held up", clock)
 
     # ------------------------------------------------------------------ rows
 

@@ -13,7 +13,7 @@ from meander.runtime.process.script import Script
 from meander.runtime.wire.outgoing import others
 from meander.runtime.wire.presence import Caller, Presence
 from meander.testing.world.links import SimLink
-from meander.testing.world.scripts import Begin, Done, Running, ScriptRunner
+from meander.testing.world.scripts import Done, Running, ScriptRunner
 from meander.testing.world.streams import Stream
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class SimPost:
         self.incoming: set[Stream] = set()
         self.requests: dict[str, Callable[[Mapping[str, Any]], Script[Any]]] = {}
         """Who serves which kind of request."""
-        self.begin: Begin = self._begin
+        self.begin: Callable[[Script[Any], Done], object] = self._begin
         """Carries out a script as a thread of this process: it ends with it."""
         self._scripts = ScriptRunner(wires.timeline, partial(wires.ask, self))
         self._running: list[Running[Any]] = []

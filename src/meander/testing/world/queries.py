@@ -27,7 +27,7 @@ from meander.runtime.clock import Clock
 from meander.runtime.process.script import Script, Sleep
 from meander.testing.timeline import Timeline
 from meander.testing.world.actor import Actor
-from meander.testing.world.scripts import Begin, Running
+from meander.testing.world.scripts import Running, ScriptRunner
 
 WORKERS_MAX: Final = 3
 TRIES_MAX: Final = 4
@@ -38,9 +38,8 @@ LOOK_S: Final = 0.05
 COMMIT_S: Final = 120.0
 """How long a commit may take before the query fails."""
 
-OpenQuery: TypeAlias = Callable[[str], tuple[QueryProcess, Actor, Begin] | None]
-"""Starts a process `query/…` of a name, with the driver of this moment; None: there is none now. The
-actor drives its turns; the last begins a script as a thread of the process."""
+OpenQuery: TypeAlias = Callable[[str], tuple[QueryProcess, Actor] | None]
+"""Starts a process `query/…` of a name, with the driver of this moment; None: there is none now."""
 
 
 class Worker(NamedTuple):
@@ -48,14 +47,13 @@ class Worker(NamedTuple):
 
     queries: QueryProcess
     actor: Actor
-    begin: Begin
 
 
 class Attempt(NamedTuple):
     """At a partition."""
 
     worker: Worker
-    running: Running[Any]
+    running: Running[tuple[Part, ...]]
 
 
 class Partition:
@@ -76,9 +74,9 @@ class SimQuery:
         self,
         timeline: Timeline,
         random: Random,
+        runner: ScriptRunner,
         name: str,
         batches: Sequence[pa.RecordBatch],
-        begin: Begin,
         open_query: OpenQuery,
         driver: Callable[[], str | None],
         wrong: Callable[[str], None],
@@ -89,10 +87,10 @@ class SimQuery:
         Args:
             timeline: of the world.
             random: draws all that chance decides.
+            runner: carries out what waits.
             name: of the query.
             batches: the rows of each micro-batch.
-            begin: begins a script in the process that drives the query; it asks, and no more.
-            open_query: starts a worker.
+            open_query: starts a process.
             driver: tells where the operator's driver listens; None: there is none now.
             wrong: hears of what must not happen.
             kill: ends a process without a word.
@@ -103,7 +101,7 @@ class SimQuery:
         self.lives = self.replays = self.failed_attempts = self.twins = 0
         self.spoilt = 0
         """How many of the next attempts die half way."""
-        self._timeline, self._random, self._begin = timeline, random, begin
+        self._timeline, self._random, self._runner = timeline, random, runner
         self._open, self._driver, self._wrong, self._kill = open_query, driver, wrong, kill
         self._clock = Clock(lambda: timeline.now, lambda: round(1e6 * timeline.now))
         self._workers: list[Worker | None] = [None] * random.randint(1, WORKERS_MAX)
@@ -111,7 +109,7 @@ class SimQuery:
         self._began = -1
         """The last batch that was begun to be written."""
         self._pace_s = random.choice((0.2, 1.0))
-        self._life: Running[Any] | None = None
+        self._life: Running[None] | None = None
         timeline.after(random.uniform(0.3, 0.6), self._start)
 
     @property
@@ -152,7 +150,7 @@ class SimQuery:
 
     def _start(self, _: Any = None) -> None:
         self.lives += 1
-        self._life = self._begin(self._all(), self._ended)
+        self._life = self._runner.begin(self._all(), self._ended)
 
     def _ended(self, _: None, error: BaseException | None) -> None:
         if error is None:
@@ -243,7 +241,7 @@ class SimQuery:
         source = self._source(partition.rows, breaks=breaks)
         script = worker.queries.write(self.name, batch, partition.number, number, source)
         ended = partial(self._written, batch, partition, worker)
-        partition.attempts.append(Attempt(worker, worker.begin(script, ended)))
+        partition.attempts.append(Attempt(worker, self._runner.begin(script, ended)))
 
     def _source(self, rows: pa.RecordBatch, *, breaks: bool) -> Iterator[pa.RecordBatch]:
         """Give rows in a few batches; one that breaks raises before the last."""
@@ -274,7 +272,7 @@ class SimQuery:
                 if not twin.running.over and self._random.random() < 0.5:
                     twin.running.kill()
         elif self._random.random() < 0.5:  # it lost, and noticed
-            worker.begin(worker.queries.abandon(self.name, batch, parts), lambda *_: None)
+            self._runner.begin(worker.queries.abandon(self.name, batch, parts))
 
     # ------------------------------------------------------------------ workers
 

@@ -44,8 +44,6 @@ Calling: TypeAlias = Callable[[Process, Callable[[Any], Any]], Future[Any]]
 """Has a process call a function between two events."""
 Commanding: TypeAlias = Callable[[Process, Event], Future[Any]]
 """Hands a process an event, and learns whether it was refused."""
-Begin: TypeAlias = "Callable[[Script[Any], Done], Running[Any]]"
-"""Begins a script as a thread of some process: it ends with it, and then nobody hears."""
 
 
 class ScriptRunner:

@@ -19,7 +19,7 @@ from meander.runtime.clients.feeder_process import FeederProcess
 from meander.runtime.process.script import Script, Sleep
 from meander.testing.timeline import Timeline
 from meander.testing.world.actor import Actor
-from meander.testing.world.scripts import Begin, Running
+from meander.testing.world.scripts import Running, ScriptRunner
 
 FLUSH_SHARE: Final = 0.05
 """How often a source flushes before it goes on."""
@@ -32,10 +32,9 @@ FLUSH_S: Final = 60.0
 CLOSE_S: Final = 120.0
 """How long a source waits before it gives its feeder up, and starts another."""
 
-OpenFeeder: TypeAlias = Callable[[str, str], tuple[FeederProcess, Actor, Begin] | None]
+OpenFeeder: TypeAlias = Callable[[str, str], tuple[FeederProcess, Actor] | None]
 """Starts a feeder's process of a name and an instance, with the driver of this moment; None: there is
-none now. The actor drives its turns: the world knows it, and may kill or pause it. The last begins a
-script as a thread of the process."""
+none now. The actor drives its turns; the world knows it, and may kill or pause it."""
 
 
 class SimSource:
@@ -45,6 +44,7 @@ class SimSource:
         self,
         timeline: Timeline,
         random: Random,
+        runner: ScriptRunner,
         name: str,
         batches: Sequence[pa.RecordBatch],
         open_feeder: OpenFeeder,
@@ -55,6 +55,7 @@ class SimSource:
         Args:
             timeline: of the world.
             random: draws the pace, and when to flush.
+            runner: carries out what waits.
             name: of the feeder.
             batches: what it feeds, by offset.
             open_feeder: starts a process.
@@ -66,7 +67,7 @@ class SimSource:
         """Processes that were started."""
         self.replayed = 0
         """Batches that were fed once more."""
-        self._timeline, self._random = timeline, random
+        self._timeline, self._random, self._runner = timeline, random, runner
         self._open, self._wrong = open_feeder, wrong
         self._feeder: FeederProcess | None = None
         self._actor: Actor | None = None
@@ -90,10 +91,10 @@ class SimSource:
             self._timeline.after(self._random.uniform(0.1, 0.5), self._start)
             return
         self.lives += 1
-        self._feeder, self._actor, begin = feeder, actor, _ = opened
+        self._feeder, self._actor = feeder, actor = opened
         self._scripts = [
-            begin(self._life(feeder, actor), partial(self._ended, feeder)),
-            begin(self._linger(feeder, actor), self._lingered),
+            self._runner.begin(self._life(feeder, actor), partial(self._ended, feeder)),
+            self._runner.begin(self._linger(feeder, actor), self._lingered),
         ]
         self._timeline.after(LOOK_S, self._look, feeder)
 
