@@ -1,1 +1,1 @@
-"""The world around the processes, simulated: what is in it is what runs, on a virtual clock."""
+"""A whole deployment in one thread: the processes of production, on a virtual clock, wire and disk."""
