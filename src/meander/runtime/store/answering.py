@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
 from meander.protocol.messages import Discard, Load, Loaded, Store, Stored, Sweep
@@ -34,19 +34,6 @@ class DurableStore(Protocol):
 
     def sweeping(self, action: Sweep) -> Steps[None]:
         """Forget all keys under a prefix but some."""
-
-
-class Storekeeper(Protocol):
-    """Whom a process hands its store actions."""
-
-    def start(self, deliver: Callable[[Stored | Loaded], None]) -> None:
-        """Begin; answers go to `deliver`."""
-
-    def give(self, action: StoreAction) -> None:
-        """Take an action: writes in their order, reads without waiting for them."""
-
-    def close(self) -> None:
-        """Finish what was handed in, and end."""
 
 
 def complaints(clock: Clock) -> Complaints:
