@@ -54,6 +54,8 @@ VIOLATIONS_MAX: Final = 20
 """More are not kept: one is enough."""
 INSIDE_EVERY: Final = 37
 """After every so many turns the machine in hand is looked at from inside."""
+SLACK_EVENTS: Final = 64
+"""An inbox has requests, answers of the store and what the master says besides what it limits."""
 FINE: Final = frozenset(
     {Reason.DRAINED, Reason.STOPPED, Reason.FINISHED, Reason.IDLE, Reason.REPLACED}
 )
@@ -196,13 +198,26 @@ class WorldCheckers:
             self._within_limits(self.world.resident(actor))
 
     def _within_limits(self, resident: Resident) -> None:
-        for what, used, most in _queues(resident):
+        for what, used, most in self._queues(resident):
             if used > most:
                 self.violated("limit", f"{resident.name}: {what} holds {used}, more than {most}")
         if resident.node is not None and resident.store is not None:
             loads = resident.store.outstanding().loads
             if len(set(loads)) < len(loads):
                 self.violated("limit", f"{resident.name} asks again for a record that is to come")
+
+    def _queues(self, resident: Resident) -> Iterator[tuple[str, int, int]]:
+        """Give what every queue of a process holds, and may hold."""
+        for link in resident.post.links.values():
+            yield f"the queue to {link.address}", len(link.queue), self.world.limits.queue_messages
+        inbox = resident.actor.process.inbox
+        streams = len(resident.post.incoming)
+        yield "the inbox", inbox.waiting, inbox.events_max + SLACK_EVENTS + 8 * streams
+        if resident.node is not None:
+            laid = resident.node.adapter.laid
+            yield "staged rows in memory", laid.memory_bytes, laid.memory_bytes_max
+            if resident.store is not None:
+                yield "loads under way", len(resident.store.outstanding().loads), LOADS_MAX
 
     # ------------------------------------------------------------------ the end
 
@@ -268,21 +283,3 @@ class WorldCheckers:
 def _simulated(actor: Actor) -> Simulated:
     """Give an actor to those who know processes of the protocol's simulator: it looks like one."""
     return cast(Simulated, actor)
-
-
-def _queues(resident: Resident) -> Iterator[tuple[str, int, int]]:
-    """Give what every queue of a process holds, and may hold."""
-    for link in resident.post.links.values():
-        yield f"the queue to {link.address}", len(link.queue), link.queue.messages_max
-    inbox = resident.actor.process.inbox
-    streams = len(resident.post.incoming)
-    yield "the inbox", inbox.waiting, inbox.events_max + SLACK_EVENTS + 8 * streams
-    if resident.node is not None:
-        laid = resident.node.adapter.laid
-        yield "staged rows in memory", laid.memory_bytes, laid.memory_bytes_max
-        if resident.store is not None:
-            yield "loads under way", len(resident.store.outstanding().loads), LOADS_MAX
-
-
-SLACK_EVENTS: Final = 64
-"""An inbox has requests, answers of the store and what the master says besides what it limits."""

@@ -141,7 +141,7 @@ class WorldInjector(Injector):
         return self._lose(hosts[incident.target % len(hosts)])
 
     def _do_spot(self, incident: Incident) -> bool:
-        """A host is to be taken away soon: whoever runs it asks for a node less, and then it is gone."""
+        """A host is to be taken away soon: its user asks for a node less, and then it is gone."""
         nodes = [r for r in self.world.living() if isinstance(r.actor.machine, Node)]
         if len(nodes) < 2 or not self.world.driver.rescale(len(nodes) - 1):
             return False
@@ -190,7 +190,7 @@ class WorldInjector(Injector):
 
     def _do_call(self, incident: Incident) -> bool:
         """Somebody asks many things at once."""
-        return any([self.world.people.call() for _ in range(3 + incident.target % 6)])
+        return sum(self.world.people.call() for _ in range(3 + incident.target % 6)) > 0
 
     def _do_reader(self, incident: Incident) -> bool:
         """A reader of outputs is killed, and comes back; or another one comes."""

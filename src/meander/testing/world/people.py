@@ -1,4 +1,4 @@
-"""Who uses a simulated deployment: sources, a query, readers of outputs, callers. And when all is done."""
+"""Who uses a simulated deployment: sources, a query, readers, callers. And when all is done."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from meander.protocol.node.slot import TaskPhase
 from meander.runtime.clients.feeder_process import FeederProcess
 from meander.runtime.clients.query_process import QueryProcess
 from meander.runtime.process.outputs import ROWS_MAX
-from meander.runtime.process.process import Process
 from meander.testing.world.actor import Actor
 from meander.testing.world.callers import CallBook, SimCaller
 from meander.testing.world.draws import HOME, TICK_S
@@ -61,7 +60,7 @@ class People:
         ask = lambda step, done: world.wires.ask(self.home.post, step, done)  # noqa: E731
         self.caller = SimCaller(
             self.book, ask, random, self.home.actor.time, self.driver, shown=world.checkers.show,
-            doubled=self._wrong, master=self._master,
+            doubled=self._wrong, preview=world.preview,
         )  # fmt: skip
         timeline.after(random.uniform(0.3, CALL_S), self._call)
 
@@ -72,10 +71,6 @@ class People:
         driver = self.world.driver
         return driver.post.address if driver.present and not driver.stopping else None
 
-    def _master(self) -> Process | None:
-        driver = self.world.driver
-        return driver.core.process if driver.present else None
-
     def _open_feeder(self, name: str, instance: str) -> tuple[FeederProcess, Actor] | None:
         address = self.driver()
         if address is None:
@@ -83,8 +78,8 @@ class People:
         world, core = self.world, self.world.driver.core
         resident = world.settle(name, 0, HOME)
         feeder = FeederProcess(
-            name, world.trial.operator(), master=address, tasks=world.tasks,
-            settings=world.settings, generation=core.generation, instance=instance,
+            name, instance, world.trial.operator(), master=address, tasks=world.tasks,
+            settings=world.settings, generation=core.generation,
             clock=resident.actor.time, tick_s=TICK_S,
         )  # fmt: skip
         resident.start(feeder.process)

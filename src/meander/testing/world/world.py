@@ -1,4 +1,4 @@
-"""A whole deployment in one thread: real processes, on virtual time, simulated wires and a simulated disk.
+"""A whole deployment in one thread: real processes on virtual time, simulated wires, a simulated disk.
 
 The processes are those of production, made by the same functions from the same specs. Everything around
 them (time, network, disk, starts and deaths, users) is decided here from one seed, so a run repeats
@@ -20,7 +20,8 @@ import pyarrow as pa
 from meander.model import NodeId
 from meander.protocol.messages import MASTER, Envelope, Event
 from meander.runtime.clients.driver_client import DeploymentInfo, Part
-from meander.runtime.clients.query_process import PEERS, QueryProcess
+from meander.runtime.clients.query import PEERS
+from meander.runtime.clients.query_process import QueryProcess
 from meander.runtime.driver.options import Deployment
 from meander.runtime.driver.service import Committer
 from meander.runtime.process.process import Process
@@ -29,8 +30,7 @@ from meander.runtime.process.spec import ProcessSpec
 from meander.runtime.roles.answers import NodeAnswers
 from meander.runtime.roles.assembly import make_node, make_server
 from meander.runtime.roles.entry import opened
-from meander.runtime.store.answering import NoStore
-from meander.runtime.store.durable import FileStore
+from meander.runtime.store.durable import FileStore, NoStore, StoreWorker
 from meander.runtime.store.filesystem import LocalFiles
 from meander.runtime.store.spill import DiskSpill
 from meander.testing.faults import Schedule
@@ -308,7 +308,7 @@ class World:
         name = f"{PEERS}/committer.{self._committers}"
         queries, actor = self.open_query(name, about, driver.post.address)
         committer = self.resident(actor)
-        driver.left = committer.kill
+        driver.left = lambda: _end(committer)
         return SimCommitter(queries, committer)
 
     def open_query(
@@ -319,6 +319,10 @@ class World:
         queries = QueryProcess(about, master, name, clock=resident.actor.time, tick_s=TICK_S)
         resident.start(queries.process)
         return queries, resident.actor
+
+    def preview(self, nodes: int) -> bool:
+        """Have the newest driver tell what a rescale would do."""
+        return self.driver.preview(min(nodes, self.tasks))
 
     def resident(self, actor: Actor) -> Resident:
         """Find whose actor it is."""
@@ -369,3 +373,8 @@ class SimCommitter:
         """Leave."""
         self._queries.process.stop("closed")
         self._resident.actor.wake()
+
+
+def _end(resident: Resident) -> None:
+    """A part of a process ends with it."""
+    resident.kill()
