@@ -91,7 +91,7 @@ def cut(gathering: Gathering, *, say: bool = False) -> list[Offer]:
 
 def process(now: Now) -> FeederProcess:
     feeder = FeederProcess(
-        "f", WordCount(), instance="f/1", master="master:1", tasks=TASKS, settings=live_settings(TASKS),
+        "f", "f/1", WordCount(), master="master:1", tasks=TASKS, settings=live_settings(TASKS),
         clock=now.clock,
     )  # fmt: skip
     feeder.process.open(Nowhere())

@@ -79,7 +79,7 @@ class FeederClient:
         """
         warm_up()
         self._feeder = FeederProcess(
-            name, operator, instance=f"{name}/{os.getpid()}/{time.time_ns()}", master=master,
+            name, f"{name}/{os.getpid()}/{time.time_ns()}", operator, master=master,
             tasks=tasks, settings=settings, generation=generation, gather_rows=gather_rows,
             linger_ms=linger_ms, null_keys=null_keys,
         )  # fmt: skip

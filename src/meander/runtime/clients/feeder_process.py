@@ -33,9 +33,9 @@ class FeederProcess:
     def __init__(
         self,
         name: str,
+        instance: str,
         operator: Operator[Any],
         *,
-        instance: str,
         master: str,
         tasks: int,
         settings: Settings,
@@ -48,8 +48,8 @@ class FeederProcess:
 
         Args:
             name: tells feeders apart; under its name one goes on where the last has ended.
-            operator: whose rows are fed.
             instance: unlike that of any other feeder ever.
+            operator: whose rows are fed.
             master: where the master listens.
             tasks: m.
             settings: of the protocol.
