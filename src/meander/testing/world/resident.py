@@ -1,4 +1,4 @@
-"""One process of a world with all that belongs to it: who drives it, its post, its store, its scripts."""
+"""One process of a world with all that belongs to it: driven by whom, its post, store and scripts."""
 
 from __future__ import annotations
 

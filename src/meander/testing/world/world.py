@@ -1,4 +1,4 @@
-"""A whole deployment in one thread: real processes, on virtual time, simulated wires and a simulated disk.
+"""A whole deployment in one thread: real processes on virtual time, simulated wires, a simulated disk.
 
 The processes are those of production, made by the same functions from the same specs. Everything around
 them (time, network, disk, starts and deaths, users) is decided here from one seed, so a run repeats
@@ -8,9 +8,10 @@ itself. What incidents do is in `injector`, what must hold in `checkers`, when i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any, Final
 
@@ -18,15 +19,18 @@ import pyarrow as pa
 
 from meander.model import NodeId
 from meander.protocol.messages import MASTER, Envelope, Event
-from meander.runtime.clients.driver_client import DeploymentInfo
+from meander.runtime.clients.driver_client import DeploymentInfo, Part
+from meander.runtime.clients.query import PEERS
+from meander.runtime.clients.query_process import QueryProcess
 from meander.runtime.driver.options import Deployment
 from meander.runtime.driver.service import Committer
 from meander.runtime.process.process import Process
+from meander.runtime.process.script import Script
 from meander.runtime.process.spec import ProcessSpec
 from meander.runtime.roles.answers import NodeAnswers
 from meander.runtime.roles.assembly import make_node, make_server
 from meander.runtime.roles.entry import opened
-from meander.runtime.store.durable import FileStore
+from meander.runtime.store.durable import FileStore, NoStore, StoreWorker
 from meander.runtime.store.filesystem import LocalFiles
 from meander.runtime.store.spill import DiskSpill
 from meander.testing.faults import Schedule
@@ -35,8 +39,8 @@ from meander.testing.timeline import Timeline
 from meander.testing.world.actor import Actor
 from meander.testing.world.bucket import bucket
 from meander.testing.world.checkers import WorldCheckers
-from meander.testing.world.disk import SimDisk, View
-from meander.testing.world.draws import TICK_S, draw_limits, draw_settings
+from meander.testing.world.disk import Faults, SimDisk, View
+from meander.testing.world.draws import HOME, TICK_S, draw_limits, draw_settings
 from meander.testing.world.driver import Ground, SimDriver
 from meander.testing.world.injector import WorldInjector
 from meander.testing.world.launcher import Ended, SimLauncher
@@ -51,8 +55,6 @@ from meander.testing.world.wires import Wires
 
 FOLDER: Final = "/checkpoint"
 """Where the checkpoint is, on a disk; in an object store its bucket has the same name."""
-HOME: Final = "h0"
-"""Where drivers, feeders, queries and readers run; nodes run elsewhere."""
 REGISTRATION_S: Final = 60.0
 """How long a user waits for the first nodes."""
 
@@ -77,6 +79,8 @@ class World:
         """Whether there are checkpoints."""
         self.flat = random.random() < 0.3
         """Whether they are in an object store."""
+        self.root = FOLDER.strip("/") if self.flat else FOLDER
+        """Where on the simulated disk."""
         self.timeline = Timeline()
         self.network = Network(self.timeline, random, lambda _: None)
         self.wires = Wires(self.timeline, self.network, random)
@@ -91,6 +95,8 @@ class World:
         self.processes: dict[str, Actor] = {}
         """By name, the newest of each."""
         self._by_post: dict[SimPost, Resident] = {}
+        self._by_actor: dict[Actor, Resident] = {}
+        self._committers = 0
         self._by_process: dict[int, Resident] = {}
         self.hosts = [f"h{i}" for i in range(1, 2 + schedule.nodes // 2)]
         self.launches_fail = 0
@@ -121,7 +127,7 @@ class World:
         resident = Resident(actor, post, runner)
         actor.looked = self.checkers.looked
         self.residents.append(resident)
-        self._by_post[post] = resident
+        self._by_post[post] = self._by_actor[actor] = resident
         self.processes[name] = actor
         actor.began = partial(self._began, resident)
         actor.end = partial(self._ended, resident)
@@ -152,6 +158,24 @@ class World:
     def living(self) -> list[Resident]:
         """Give all processes that take turns."""
         return [r for r in self.residents if r.actor.begun and r.actor.alive]
+
+    def is_newest(self, resident: Resident) -> bool:
+        """Whether it is the process of the newest driver."""
+        return resident.actor is self.driver.actor
+
+    def counted_on(self, resident: Resident) -> bool:
+        """Whether the newest driver counts on a process."""
+        machine, master = resident.actor.machine, self.driver.core.master
+        mine = machine.epoch.generation == self.driver.generation
+        return mine and master.membership.up(machine.me, machine.incarnation)
+
+    def driver_lost(self, resident: Resident) -> bool:
+        """Whether the driver that a process belongs to is not there any more, or cannot go on."""
+        generation = resident.actor.machine.epoch.generation
+        for driver in self.user.drivers:
+            if driver.generation == generation:
+                return not driver.present or driver.stopping or driver.actor.over is not None
+        return True
 
     def node(self, name: NodeId, incarnation: int) -> Resident | None:
         """Find a node."""
@@ -210,15 +234,24 @@ class World:
             self.random,
             resident.actor.time,
             view,
-            broken=lambda e: self.checkers.violated("store", f"{resident.name}'s worker ended: {e!r}"),
+            broken=lambda e: self.checkers.violated(
+                "store", f"{resident.name}'s worker ended: {e!r}"
+            ),
             died=lambda: self._died(resident),
         )
 
     def _files(self, view: View) -> FileStore:
         me = view.name.replace("/", "_")
         if self.flat:
-            return FileStore(bucket(view, FOLDER.strip("/")), me)
-        return FileStore(LocalFiles(FOLDER, disk=view, me=me), me)
+            return FileStore(bucket(view, self.root), me)
+        return FileStore(LocalFiles(Path(self.root), disk=view, me=me), me)
+
+    def set_faults(self, faults: Faults) -> None:
+        """Let the disk fail in other ways, for everybody."""
+        self.disk.faults = faults
+        for resident in self.residents:
+            if resident.store is not None and resident.store.view is not None:
+                resident.store.view.faults = faults
 
     def _died(self, resident: Resident) -> None:
         """A process has died in the middle of a write."""
@@ -255,7 +288,7 @@ class World:
             self._fails,
         )  # fmt: skip
         ground = Ground(
-            store=resident.store or NoWorker(),
+            store=resident.store or StoreWorker(NoStore()),
             files=files,
             listen=partial(self._listen, resident),
             hang_up=lambda _: self.wires.close(resident.post),
@@ -265,14 +298,35 @@ class World:
         )
         return SimDriver(deployment, resident.actor, ground, run=f"run{run}", tick_s=TICK_S)
 
-    def _listen(
-        self, resident: Resident, process: Process, requests: Mapping[str, Any]
-    ) -> SimPost:
+    def _listen(self, resident: Resident, process: Process, requests: Mapping[str, Any]) -> SimPost:
         resident.post.requests = dict(requests)
         return resident.post
 
     def _committer(self, driver: Resident, about: DeploymentInfo) -> Committer:
-        raise NotImplementedError
+        """Make who commits micro-batches, in the driver's process."""
+        self._committers += 1
+        name = f"{PEERS}/committer.{self._committers}"
+        queries, actor = self.open_query(name, about, driver.post.address)
+        committer = self.resident(actor)
+        driver.left = lambda: _end(committer)
+        return SimCommitter(queries, committer)
+
+    def open_query(
+        self, name: str, about: DeploymentInfo, master: str
+    ) -> tuple[QueryProcess, Actor]:
+        """Start a process that writes or commits micro-batches."""
+        resident = self.settle(name, 0, HOME)
+        queries = QueryProcess(about, master, name, clock=resident.actor.time, tick_s=TICK_S)
+        resident.start(queries.process)
+        return queries, resident.actor
+
+    def preview(self, nodes: int) -> bool:
+        """Have the newest driver tell what a rescale would do."""
+        return self.driver.preview(min(nodes, self.tasks))
+
+    def resident(self, actor: Actor) -> Resident:
+        """Find whose actor it is."""
+        return self._by_actor[actor]
 
     # ------------------------------------------------------------------ what crosses
 
@@ -289,3 +343,38 @@ class World:
     def run(self, patience_s: float = 90.0) -> None:
         """Run until everything is quiet, or patience is over."""
         self.timeline.run(self.schedule.seconds + patience_s, self.people.quiet)
+
+
+class SimCommitter:
+    """Commits with a query process of its own, as the driver of production does."""
+
+    def __init__(self, queries: QueryProcess, resident: Resident) -> None:
+        self._queries, self._resident = queries, resident
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be used."""
+        return self._resident.actor.alive
+
+    @property
+    def trouble(self) -> str:
+        """What holds commits up."""
+        return self._queries.machine.trouble
+
+    def begin(self, query: str, batch: int, parts: Sequence[Part], wait_s: float) -> Script[bool]:
+        """Start to commit, or go on; tell whether it is done after so long."""
+        return self._queries.begin(query, batch, parts, wait_s)
+
+    def abandon(self, query: str, batch: int, parts: Sequence[Part]) -> Script[None]:
+        """Have what was written forgotten."""
+        return self._queries.abandon(query, batch, parts)
+
+    def close(self) -> None:
+        """Leave."""
+        self._queries.process.stop("closed")
+        self._resident.actor.wake()
+
+
+def _end(resident: Resident) -> None:
+    """A part of a process ends with it."""
+    resident.kill()
