@@ -59,12 +59,12 @@ class Live:
             peers = master.membership.peers.values()
             return {p.id: p.address for p in peers if p.status is not Status.GONE}
 
-        return {"master": self.op.address, **self.op.driver.shell.call(find).result(10)}
+        return {"master": self.op.address, **self.op.driver.process.call(find).result(10)}
 
     @property
     def node(self) -> str:
         """Name the node that owns the first task."""
-        return str(self.op.driver.shell.call(lambda m: m.ledger.owner[0]).result(10))
+        return str(self.op.driver.process.call(lambda m: m.ledger.owner[0]).result(10))
 
     def check(self) -> None:
         """No process has died, and every count is right."""
@@ -240,7 +240,7 @@ def test_a_replayed_message_counts_once(live: Live) -> None:
     incarnation = live.feeder.machine.incarnation
     number = live.feeder.machine.outbox.lanes[0].applied
     assert number > 0
-    wire = encode(rows_of("f", incarnation, node, 0, number, op.driver.shell.machine.epoch))
+    wire = encode(rows_of("f", incarnation, node, 0, number, op.driver.process.machine.epoch))
     before = live.metrics(node)
     client, writer = dial(
         live.ports()[node],

@@ -74,7 +74,7 @@ def ports(op: ElasticOperator) -> list[str]:
         peers = master.membership.peers.values()
         return [p.address for p in peers if p.status is not Status.GONE and p.address]
 
-    return [op.address, *op.driver.shell.call(find).result(10)]
+    return [op.address, *op.driver.process.call(find).result(10)]
 
 
 class Fuzzer:

@@ -87,7 +87,7 @@ def test_a_feeder_that_sends_garbage_does_not_stop_the_others(launcher: SharedLa
             # No task, no right number, no such feeder; then a message that is none.
             chunk = Chunk("mad", 7, 1000 + number, 5 + number, 0, 0, rows, 10**15)
             wire = encode(
-                Envelope("mad", 7, "n1", 0, op.driver.shell.machine.epoch, Chunks((chunk,)))
+                Envelope("mad", 7, "n1", 0, op.driver.process.machine.epoch, Chunks((chunk,)))
             )
             for _, writer in mad:
                 writer.write_with_metadata(wire.batch, wire.header)

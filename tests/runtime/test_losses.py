@@ -39,6 +39,6 @@ def test_a_node_that_was_killed_is_lost_at_once_without_a_word_from_its_launcher
         op.driver.launcher._ended = held.append  # type: ignore[attr-defined]
         os.kill(pid_of(op, "n1"), signal.SIGKILL)
         until(lambda: any(what == "lost" for _, what, _ in op.driver.events), 10.0)
-        op.driver.launcher._ended = op.driver._process_ended  # type: ignore[attr-defined]
+        op.driver.launcher._ended = op.driver.core.process_ended  # type: ignore[attr-defined]
         for ended in held:
-            op.driver._process_ended(ended)
+            op.driver.core.process_ended(ended)

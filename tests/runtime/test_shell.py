@@ -28,7 +28,8 @@ from meander.protocol.messages import (
     Tick,
 )
 from meander.protocol.settings import Settings
-from meander.runtime.process.shell import TURN_S_MAX, Shell
+from meander.runtime.process.process import TURN_S_MAX, Process
+from meander.runtime.process.shell import Shell
 
 
 class Wire:
@@ -72,7 +73,7 @@ class Noting(Machine):
 def running(
     machine: Machine, settle: Callable[[], None] | None = None
 ) -> Iterator[tuple[Shell, Wire]]:
-    shell, wire = Shell(machine, settle=settle, master_address="there:1"), Wire()
+    shell, wire = Shell(Process(machine, settle=settle, master_address="there:1")), Wire()
     shell.start(wire)  # type: ignore[arg-type]
     try:
         yield shell, wire
@@ -88,7 +89,7 @@ def hold(shell: Shell) -> threading.Event:
         begun.set()
         release.wait(10.0)
 
-    shell.call(wait)
+    shell.process.call(wait)
     assert begun.wait(10.0)
     return release
 
@@ -105,13 +106,13 @@ def test_rows_that_fail_are_not_acknowledged_by_a_question() -> None:
     with running(machine, settle) as (shell, wire):
         release = hold(shell)
         for row in (7, 8, 9):
-            shell.give(PeerLost("x", row))
-        asked = shell.call(lambda _: "an answer")
+            shell.process.give(PeerLost("x", row))
+        asked = shell.process.call(lambda _: "an answer")
         release.set()
         with pytest.raises(OperatorError, match="boom"):
             asked.result(10.0)
         assert shell.ended.wait(10.0)
-        assert isinstance(shell.error, OperatorError)
+        assert isinstance(shell.process.error, OperatorError)
         assert wire.sent(Bye) == []
 
 
@@ -121,16 +122,16 @@ def test_a_question_that_makes_the_operator_raise_ends_the_machine() -> None:
 
     with running(Noting()) as (shell, _):
         with pytest.raises(OperatorError, match="boom"):
-            shell.call(dump).result(10.0)
+            shell.process.call(dump).result(10.0)
         assert shell.ended.wait(10.0)
-        assert isinstance(shell.error, OperatorError)
+        assert isinstance(shell.process.error, OperatorError)
 
 
 def test_a_question_that_fails_by_itself_harms_nobody() -> None:
     with running(Noting()) as (shell, _):
         with pytest.raises(KeyError):
-            shell.call(lambda _: {}["nothing"]).result(10.0)
-        assert shell.call(lambda machine: machine.me).result(10.0) == "n1"
+            shell.process.call(lambda _: {}["nothing"]).result(10.0)
+        assert shell.process.call(lambda machine: machine.me).result(10.0) == "n1"
 
 
 def test_a_command_that_breaks_off_ends_the_machine() -> None:
@@ -139,10 +140,10 @@ def test_a_command_that_breaks_off_ends_the_machine() -> None:
 
     with running(Noting()) as (shell, _):
         with pytest.raises(ProtocolError):
-            shell.command(PeerLost("x", -1)).result(10.0)  # a refusal has changed nothing
+            shell.process.command(PeerLost("x", -1)).result(10.0)  # a refusal has changed nothing
         assert not shell.ended.is_set()
         with pytest.raises(KeyError):
-            shell.do(half).result(10.0)
+            shell.process.do(half).result(10.0)
         assert shell.ended.wait(10.0)
 
 
@@ -183,8 +184,10 @@ def from_master(body: Any) -> Envelope:
 def long_turn(machine: Holder) -> Iterator[tuple[Shell, Wire]]:
     """Have a machine busy with a turn in which it has acknowledged a row."""
     with running(machine, machine.work) as (shell, wire):
-        until(lambda: shell.call(lambda _: True).result(10.0))  # a turn before it: it is registered
-        shell.give(PeerLost("x", 7))
+        until(
+            lambda: shell.process.call(lambda _: True).result(10.0)
+        )  # a turn before it: it is registered
+        shell.process.give(PeerLost("x", 7))
         assert machine.begun.wait(10.0)
         yield shell, wire
 
@@ -194,7 +197,7 @@ def asked(shell: Shell, wire: Wire) -> Beat:
     before = len(wire.sent(Beat))
 
     def look() -> bool:
-        shell.keep_lease()
+        shell.process.keep_lease()
         return len(wire.sent(Beat)) > before
 
     until(look)
@@ -205,7 +208,9 @@ def asked(shell: Shell, wire: Wire) -> Beat:
 def test_a_lease_is_kept_through_a_turn_that_is_longer() -> None:
     machine = Holder(lost_s=60.0)  # a tick before the grant would take the driver for silent
     with long_turn(machine) as (shell, wire):
-        shell.give(from_master(Grant(asked(shell, wire).sent, machine.settings.lease_s, None)))
+        shell.process.give(
+            from_master(Grant(asked(shell, wire).sent, machine.settings.lease_s, None))
+        )
         machine.release.set()
         until(lambda: wire.sent(Bye) == [Bye(7)])
         assert not shell.ended.is_set()
@@ -216,20 +221,20 @@ def test_without_a_lease_nothing_of_a_turn_leaves_before_there_is_one_again() ->
     with long_turn(machine) as (shell, wire):
         beat = asked(shell, wire)
         machine.release.set()
-        assert shell.call(lambda _: True).result(10.0)  # the turn is over
+        assert shell.process.call(lambda _: True).result(10.0)  # the turn is over
         assert wire.sent(Bye) == []
-        shell.give(from_master(Grant(beat.sent, machine.settings.lease_s, None)))
-        shell.give(from_master(Grant(time.monotonic(), machine.settings.lease_s, None)))
+        shell.process.give(from_master(Grant(beat.sent, machine.settings.lease_s, None)))
+        shell.process.give(from_master(Grant(time.monotonic(), machine.settings.lease_s, None)))
         until(lambda: wire.sent(Bye) == [Bye(7)])
 
 
 def test_what_a_node_did_that_was_replaced_meanwhile_never_leaves() -> None:
     machine = Holder()
     with long_turn(machine) as (shell, wire):
-        shell.give(from_master(Fence()))
+        shell.process.give(from_master(Fence()))
         machine.release.set()
         assert shell.ended.wait(10.0)
-        assert (shell.ending, wire.sent(Bye)) == (Ending.REPLACED, [])
+        assert (shell.process.ending, wire.sent(Bye)) == (Ending.REPLACED, [])
 
 
 def test_a_turn_ends_in_time_however_many_events_wait() -> None:
@@ -237,8 +242,8 @@ def test_a_turn_ends_in_time_however_many_events_wait() -> None:
     with running(machine) as (shell, wire):
         release = hold(shell)
         for row in range(1, 5):
-            shell.give(PeerLost("x", row))
-            shell.call(lambda _: time.sleep(2 * TURN_S_MAX))
-        left = shell.call(lambda _: len(wire.sent(Bye)))
+            shell.process.give(PeerLost("x", row))
+            shell.process.call(lambda _: time.sleep(2 * TURN_S_MAX))
+        left = shell.process.call(lambda _: len(wire.sent(Bye)))
         release.set()
         assert left.result(10.0) >= 3  # not all in one turn

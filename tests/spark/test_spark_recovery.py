@@ -130,9 +130,9 @@ def test_a_continuous_source_that_is_killed_replays_from_what_is_durable(
         assert until(lambda: rows() > 20_000, 60)
         kill(operator)
         assert until(operator.driver.serving, 60)
-        ask = operator.driver.shell.call
+        ask = operator.driver.process.call
         assert until(lambda: ask(lambda m: m.books.offsets.get("words", -1)).result(10) > 0, 60)
-        peer = operator.driver.shell.call(lambda m: m.membership.peers["words"]).result(10)
+        peer = operator.driver.process.call(lambda m: m.membership.peers["words"]).result(10)
         os.kill(pid_of(peer.address), signal.SIGKILL)
         ended = source.wait(120)
         assert source.restarts == 1

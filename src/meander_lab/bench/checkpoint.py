@@ -280,7 +280,7 @@ def _restart(plan: BenchPlan, side: Side, where: Path) -> dict[str, Any]:
     side.feeder.flush(durable=True, timeout_s=WAIT_S_MAX)
     size = side.state_bytes()
     side.feeder.abandon()
-    side.op.driver.stopping = True  # its end is not to be tidied up
+    side.op.driver.core.stopping = True  # its end is not to be tidied up
     kill(side.op.driver)
     began = time.monotonic()
     setting = plan.setting
@@ -296,7 +296,7 @@ def _restart(plan: BenchPlan, side: Side, where: Path) -> dict[str, Any]:
         ended = time.monotonic()
         right = side.exact(op)
         feeder.abandon()
-    side.op.driver.stopping = False
+    side.op.driver.core.stopping = False
     return {
         "restart_s": ended - began, "restart_served_s": served - began,
         "restarted_mb": size / 2**20, "exact": right,

@@ -200,7 +200,7 @@ class Campaign:
             ]
 
         found = []
-        for name, incarnation, address in sorted(self.driver.shell.call(find).result(30)):
+        for name, incarnation, address in sorted(self.driver.process.call(find).result(30)):
             pid = self._pid(name, incarnation, address)
             if pid is not None and pid != os.getpid():
                 found.append(Victim(kind, name, incarnation, pid))
@@ -224,7 +224,7 @@ class Campaign:
         nodes = self._chance.randint(1, self.wish.nodes_max)
         tasks_max = self._chance.choice((None, 1, 3))
         pause_ms = self._chance.choice((None, 50.0))
-        self.driver.shell.command(Rescale(nodes, pause_ms, tasks_max, None)).result(30)
+        self.driver.process.command(Rescale(nodes, pause_ms, tasks_max, None)).result(30)
         self._note("rescales", f"rescale to {nodes}")
 
     def _kill_node(self) -> None:
@@ -306,7 +306,7 @@ class Campaign:
             if not self._lost:
                 continue
             try:
-                over = self.driver.shell.call(self._recovered).result(10)
+                over = self.driver.process.call(self._recovered).result(10)
             except (RuntimeError, TimeoutError):
                 continue
             for loss in over:

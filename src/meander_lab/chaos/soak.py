@@ -81,7 +81,7 @@ def measure(driver: Driver, folder: Path) -> Sample:
         peers = (p for p in master.membership.peers.values() if p.status is not Status.GONE)
         return [(p.kind, p.address) for p in peers if p.kind != "feeder" and p.address]
 
-    told = driver.shell.call(find).result(30)
+    told = driver.process.call(find).result(30)
     pids = {(kind, havoc.pid_at(address)) for kind, address in told}
     nodes = [pid for kind, pid in pids if kind == "node" and pid is not None]
     servers = [pid for kind, pid in pids if kind == "server" and pid is not None]

@@ -10,7 +10,8 @@ import pytest
 
 from meander.errors import DeployError, InputError, MigrationError
 from meander.protocol.messages import News
-from meander.runtime.driver.handle import RescaleHandle, wish
+from meander.runtime.driver.handle import RescaleHandle
+from meander.runtime.driver.rescales import wish
 
 
 @pytest.mark.parametrize(
@@ -37,12 +38,12 @@ def handle() -> RescaleHandle:
 
 def test_another_end_than_the_wanted_one_is_raised() -> None:
     superseded, failed = handle(), handle()
-    superseded.tell(News.RESCALING, {})
+    superseded.rescaling.tell(News.RESCALING, {})
     assert not superseded.ended.is_set()
-    superseded.tell(News.SUPERSEDED, {})
+    superseded.rescaling.tell(News.SUPERSEDED, {})
     with pytest.raises(MigrationError, match="superseded"):
         superseded.wait(0.0)
-    failed.fail(DeployError("no slots"))
+    failed.rescaling.fail(DeployError("no slots"))
     with pytest.raises(DeployError, match="no slots"):
         failed.wait(0.0)
 

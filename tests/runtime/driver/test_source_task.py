@@ -27,7 +27,9 @@ class Place:
             feeder_number=lambda: next(numbers),
         )
         launcher = SimpleNamespace(cancel=lambda name, number: self.cancelled.append(number))
-        driver: Any = SimpleNamespace(staff=staff, launcher=launcher, stopping=False)
+        driver: Any = SimpleNamespace(
+            staff=staff, launcher=launcher, stopping=False, aside=lambda function: function()
+        )
         keys = Credentials("t")
         spec = ProcessSpec("feeder", "r", "words", 1, 1, "there:1", keys, 4, Settings())
         self.task = SourceTask(driver, spec)

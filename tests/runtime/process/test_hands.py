@@ -27,7 +27,7 @@ def test_actions_go_to_the_network_the_store_processes_and_people() -> None:
         post=lambda address, envelope: done.append(("post", address)),
         keep=lambda addresses: done.append(("dial", sorted(addresses))),
     )
-    hands.transport = wire
+    hands.post = wire
     hands.carry_out(Send(Envelope("n1", 1, MASTER, 0, Epoch(1, 0), Bye(1))))
     client.turn.table = SimpleNamespace(addresses={"n2": "two:1"})  # type: ignore[assignment]
     hands.carry_out(Send(Envelope("n1", 1, "n2", 0, Epoch(1, 0), Bye(1))))

@@ -1,8 +1,8 @@
-"""The driver: the master on a thread of this process, and the processes of one deployment.
+"""The driver: what decides (`core`), with the thread, the sockets and the waiting that it needs here.
 
-It starts, watches and stops them. Everything that concerns the master's books runs on the master's own
-thread (`shell.call`). How processes are started is the launcher's business; what users call is in
-`elastic`.
+It starts, watches and stops the processes of one deployment. Everything that concerns the master's
+books runs on the master's own thread (`ask`). How processes are started is the launcher's business;
+what users call is in `elastic`.
 """
 
 from __future__ import annotations
@@ -10,57 +10,39 @@ from __future__ import annotations
 import atexit
 import logging
 import secrets
+import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any, TypeVar
 
-from meander.errors import CheckpointError, DeployError, OperatorFailedError
-from meander.model import NodeId, Plan, Problem, TaskId
+from meander.errors import DeployError
+from meander.model import NodeId, TaskId
 from meander.protocol.master.master import Master
-from meander.protocol.master.membership import Status
-from meander.protocol.messages import (
-    Abort,
-    Beat,
-    Ending,
-    Envelope,
-    Event,
-    Launch,
-    News,
-    PeerLost,
-    Resume,
-    RollBack,
-    Tell,
-)
+from meander.protocol.messages import Abort, Resume, RollBack
 from meander.runtime.clients.feeder import FeederClient
 from meander.runtime.clients.reader import Reader
-from meander.runtime.driver.handle import Rescales
+from meander.runtime.driver import books, ending
+from meander.runtime.driver.core import STOPPED, DriverCore, next_generation
+from meander.runtime.driver.desk import open_desk
 from meander.runtime.driver.launch import Launcher
 from meander.runtime.driver.options import Deployment
-from meander.runtime.driver.service import DriverService
-from meander.runtime.driver.supervisor import Supervisor
-from meander.runtime.driver.totals import Totals
+from meander.runtime.process.script import Ask, Call, Script, Sleep, Step, Until, run
 from meander.runtime.process.shell import Shell
-from meander.runtime.process.spec import ProcessExit, ProcessSpec
+from meander.runtime.process.spec import ProcessExit
 from meander.runtime.process.warm import HEAP
 from meander.runtime.store.durable import FileStore, NoStore, StoreWorker
-from meander.runtime.store.resume import check_resumable, describe, last_generation
 from meander.runtime.wire.authority import Guard
 from meander.runtime.wire.credentials import Credentials
 from meander.runtime.wire.publisher import board
 from meander.runtime.wire.transport import Transport
-from meander.wiring import carrier, warm
+from meander.wiring import warm
 
 log = logging.getLogger(__name__)
 
-TIDY_S = 1.0
-"""How often the master hangs up on those who are gone."""
-STOPPED = "this operator was stopped: deploy it again"
 ASK_S = 10.0
 """How long the master's thread may take for a question."""
-STOP_S = 2.0
-"""How long a process may take to hear that it shall stop; whoever does not is killed."""
+LOOK_S = 0.01
+"""How often something is looked at that is waited for."""
 
 T = TypeVar("T")
 
@@ -68,66 +50,47 @@ T = TypeVar("T")
 class Driver:
     """The master and the processes of one deployment."""
 
-    def __init__(self, deployment: Deployment, launcher: Launcher) -> None:
-        """Prepare; `start` begins it.
+    def __init__(self, deployment: Deployment, launcher: Launcher, run: str | None = None) -> None:
+        """Prepare; `start` begins it. The name of the run is drawn unless told.
 
         Raises:
             InputError: for an operator that cannot be sent to nodes.
             CheckpointError: for a checkpoint of another operator, or one that is broken.
         """
-        self.deployment, self.launcher = deployment, launcher
-        self.operator, self.tasks = deployment.operator, deployment.tasks
-        self.policy, self.tau = deployment.policy, deployment.unevenness
-        self.settings, self.zookeeper = deployment.protocol(), deployment.zookeeper or ""
-        self.run = secrets.token_hex(6)
-        self.host = deployment.host
+        self.deployment, self.launcher, self.host = deployment, launcher, deployment.host
+        self.run = run or secrets.token_hex(6)
         self.guard = Guard(self.run, self.host, tls=deployment.tls, insecure=deployment.insecure)
         self.credentials = self.guard.issue("master", "master")
-        self.staff = Supervisor(launcher)
-        self._events: deque[tuple[float, str, Mapping[str, Any]]] = deque(maxlen=10_000)
-        self.failure: Exception | None = None
-        """Why the deployment cannot go on."""
-        self.lost_tasks: set[TaskId] = set()
-        """Their state is gone for good."""
-        self._pickled = launcher.pickle(self.operator, f"the operator {self.operator.name}")
+        operator = deployment.operator
+        pickled = launcher.pickle(operator, f"the operator {operator.name}")
         store = FileStore(deployment.folder) if deployment.folder else None
-        self._directory = "" if store is None else store.files.uri  # nodes may run in other folders
-        self.generation = 1
-        if store is not None:
-            check_resumable(
-                store, self.operator, self.tasks
-            )  # before a driver that lives is fenced
-            self.generation += last_generation(store)
-        first = tuple(f"n{i}" for i in range(1, deployment.nodes + 1))
-        self.master = Master(
-            self.settings, self.tasks, first, self._plan, carrier, tau=self.tau,
-            generation=self.generation, about=describe(self.operator), lineage=self.run,
-        )  # fmt: skip
-        self.totals, self.rescales = Totals(), Rescales()
-        self.shell = Shell(
-            self.master,
-            before=self._see,
+        self.core = core = DriverCore(
+            deployment,
+            run=self.run,
+            generation=next_generation(store, operator, deployment.tasks),
             store=StoreWorker(store or NoStore()),
-            launch=self._launch,
-            tell=self._hear,
-            failed=self._master_failed,
-            after=self._after,
+            issue=self.guard.issue,
+            launch=launcher.launch,
+            pickled=pickled,
+            directory="" if store is None else store.files.uri,  # nodes may run in other folders
+            failed=self._failed,
         )
+        self.operator, self.tasks, self.settings = core.operator, core.tasks, core.settings
+        self.generation, self.zookeeper = core.generation, deployment.zookeeper or ""
+        self.master, self.process, self.shell = core.master, core.process, Shell(core.process)
+        self.staff, self.totals, self.rescales = core.staff, core.totals, core.rescales
+        self.spec, self.check, self.lost = core.spec, core.check, core.lost
+        self.exit_heard = core.exit_heard
         self.transport: Transport | None = None
         self.feeders: list[FeederClient] = []
         """Those of this process: they are told of a failure, and cut off at the end."""
-        self.exit_heard: list[Callable[[ProcessExit], None]] = []
-        """Who else is told of the ends of processes, from any thread."""
-        self.stopping = False
-        self._tidied_at = 0.0
 
     # ------------------------------------------------------------------ start and stop
 
     @property
     def address(self) -> str:
         """Where the master listens."""
-        assert self.transport is not None, "the driver has not started"
-        return self.transport.address
+        return self.core.address
 
     def start(self) -> None:
         """Start the master, the first nodes and their state servers; wait until all serve.
@@ -142,18 +105,19 @@ class Driver:
         self.guard.watch()
         atexit.register(self.stop)  # a program that forgets to stop leaves nothing behind
         self.transport = Transport(
-            self.shell.give,
+            self.process.give,
             run=self.run,
             peer="master",
             credentials=self.credentials,
             incarnation=1,
             host=self.host,
-            full=self.shell.full,
+            full=self.process.full,
             board=tables,
         )
-        self.reception = DriverService(self)
+        self.core.open(self.transport)
+        self.reception = open_desk(self)
         try:
-            self.launcher.start(self._process_ended)
+            self.launcher.start(self.core.process_ended)
             self.shell.start(self.transport)
             self.wait_for(self.serving, self.deployment.registration_s_max, "the first nodes")
             HEAP.hold(self)
@@ -167,7 +131,7 @@ class Driver:
         """End all processes: first ask, then kill. Feeders that are still open are cut off."""
         if self.stopping:
             return
-        self.stopping = True
+        self.core.stopping = True
         atexit.unregister(self.stop)
         HEAP.release(self)
         for feeder in self.feeders:
@@ -178,69 +142,15 @@ class Driver:
             return
         self.reception.close()
         if self.lost_tasks:
-            log.warning("%s", self._lost())
-        asked, reader = self._addresses(), self.reader()
-        self._save()
-        self.shell.stop("stopped")  # before the nodes: what ends from here on is no loss
-        for address in asked.values():
-            reader.ask(address, "stop", timeout_s=STOP_S)
-        if asked:  # whoever is still starting cannot hear; it is killed below
-            self.staff.wait_until(
-                lambda running: asked.keys().isdisjoint(n for n, _ in running), drain_s_max
-            )
+            log.warning("%s", self.lost())
+        self.carry_out(ending.stop(self.core, lambda: self.shell.stop("stopped"), drain_s_max))
         self.launcher.close(drain_s_max)
         self.transport.close()
         self.guard.close()
 
-    def _save(self) -> None:
-        """Have the manifest written once more: how far feeders are that have just closed is in it."""
-        end = time.monotonic() + STOP_S
-
-        def saved(master: Master) -> bool:
-            master.archive.hurry()
-            return not master.books.checkpointing or master.archive.saved
-
-        with suppress(RuntimeError, TimeoutError):  # the master has ended, or hangs
-            while not self.shell.call(saved).result(STOP_S) and time.monotonic() < end:
-                time.sleep(0.01)
-
-    def lost(self) -> DeployError | None:
-        """Tell that the states of tasks are gone, if they are."""
-        return DeployError(self._lost()) if self.lost_tasks else None
-
-    def _lost(self) -> str:
-        tasks = sorted(self.lost_tasks)
-        return (
-            f"the states of {len(tasks)} tasks are lost ({tasks[:20]}): their node died and there are "
-            "no checkpoints, so results are incomplete; deploy with a checkpoint directory"
-        )
-
-    def _addresses(self) -> dict[str, str]:
-        """Say where nodes and state servers listen, as far as they have registered."""
-
-        def find(master: Master) -> dict[str, str]:
-            peers = master.membership.peers.values()
-            return {p.id: p.address for p in peers if p.kind != "feeder" and p.address}
-
-        try:
-            return self.ask(find)
-        except (RuntimeError, TimeoutError):
-            return {}
-
     def serving(self) -> bool:
         """Whether every task is installed, and its node's state server is there."""
-
-        def check(master: Master) -> bool:
-            peers = master.membership.peers.values()
-            nodes = [p for p in peers if p.kind == "node" and p.status is not Status.GONE]
-            up = {p.id for p in peers if p.kind == "server" and p.status is Status.UP}
-            return (
-                master.started
-                and not master.ledger.chain
-                and all(p.status is not Status.STARTING and p.server in up for p in nodes)
-            )
-
-        return self.ask(check)
+        return self.ask(books.serving)
 
     def wait_for(self, done: Callable[[], bool], timeout_s: float, what: str) -> None:
         """Wait for something that processes do; explain it if it does not come."""
@@ -249,18 +159,7 @@ class Driver:
             self.check()
             if time.monotonic() > end:
                 raise DeployError(self._explain(what, timeout_s))
-            time.sleep(0.01)
-
-    def check(self) -> None:
-        """Raise what the deployment has failed for, if it has."""
-        if self.failure is not None:
-            raise self.failure
-        if self.stopping:
-            raise DeployError(STOPPED)
-        if self.shell.ended.is_set():
-            if self.shell.ending is Ending.CHECKPOINT_UNUSABLE:
-                raise CheckpointError(str(self.shell.reason))
-            raise DeployError(f"the master has ended: {self.shell.reason}") from self.shell.error
+            time.sleep(LOOK_S)
 
     def _explain(self, what: str, timeout_s: float) -> str:
         """Say why something did not come about."""
@@ -276,112 +175,68 @@ class Driver:
             "Are there free slots, and can that address be reached from where nodes run?" + said
         )
 
-    # ------------------------------------------------------------------ processes
+    # ------------------------------------------------------------------ what happens
 
-    def spec(self, kind: str, name: str, incarnation: int, **changes: Any) -> ProcessSpec:
-        """Describe a process of this deployment."""
-        return ProcessSpec(
-            kind=kind, run=self.run, name=name, incarnation=incarnation,
-            generation=self.generation, master=self.address,
-            credentials=self.guard.issue(kind, name), tasks=self.tasks,
-            settings=self.settings, store=self._directory, zookeeper=self.zookeeper,
-            output_rows_max=self.deployment.output_rows_max,
-            **{"operator": b"" if kind == "server" else self._pickled, **changes},
-        )  # fmt: skip
+    @property
+    def stopping(self) -> bool:
+        """Whether it was stopped."""
+        return self.core.stopping
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why the deployment cannot go on."""
+        return self.core.failure
+
+    @property
+    def lost_tasks(self) -> set[TaskId]:
+        """Their state is gone for good."""
+        return self.core.lost_tasks
 
     @property
     def events(self) -> list[tuple[float, str, Mapping[str, Any]]]:
-        """What the master has told so far, with the time (monotonic); a copy, it goes on telling."""
-        return list(self._events)
+        """What the master has told so far, with the time (monotonic)."""
+        return self.core.events
 
     @property
     def exits(self) -> list[ProcessExit]:
         """The processes that have ended, in order; the newest of them."""
         return self.staff.exits
 
-    def _launch(self, action: Launch) -> None:
-        """Carry out the master's wish for a node."""
-        if not self.stopping and self.failure is None:
-            self.staff.start(self.spec("node", action.node, action.incarnation))
-
-    def _after(self) -> None:
-        """See that every state server that a node names is there; on the master's thread."""
-        if self.stopping:
-            return
-        for server in self.staff.missing_servers(self.master):
-            host = server.partition("@")[2]
-            self.staff.start(self.spec("server", server, self.staff.number(server), host=host))
-        now = time.monotonic()
-        if self.transport is not None and now - self._tidied_at > TIDY_S:
-            self._tidied_at = now
-            peers = self.master.membership.peers.values()
-            up = {p.address for p in peers if p.address and p.status is not Status.GONE}
-            self.transport.keep(up)
-
-    def _process_ended(self, ended: ProcessExit) -> None:
-        """Hear of the end of a process; from any thread."""
-        if ended.kind == "node":
-            self.totals.end(ended.name, ended.incarnation, ended.facts.get("metrics", {}))
-        self.staff.note(ended)
-        for hear in self.exit_heard:
-            hear(ended)
-        if self.stopping or ended.kind == "feeder":  # which others read on for
-            return
-        failure = self.staff.failure(ended, self.master)
-        if failure is not None:
-            self._fail(failure)
-        if ended.kind == "node":
-            self.shell.give(PeerLost(ended.name, ended.incarnation))
-        self.shell.nudge()
-
-    def _master_failed(self, error: BaseException) -> None:
-        """Hear that the master has ended by a bug; on its thread."""
-        failure = DeployError(f"the master has ended: {type(error).__name__}: {error}")
-        failure.__cause__ = error
-        self._fail(failure)
-
-    def _fail(self, error: Exception) -> None:
-        """Nothing can go on: whoever waits is told why."""
-        if self.failure is None:
-            self.failure = error
-            for feeder in list(self.feeders):
-                feeder.fail(error)
-            self.rescales.fail(error)
-
-    # ------------------------------------------------------------------ what the master hears and tells
-
-    def _see(self, event: Event) -> None:
-        """Note what a node's beat tells for people; on the master's thread."""
-        if type(event) is not Envelope or type(event.body) is not Beat or not event.body.counts:
-            return
-        if self.master.membership.up(event.sender, event.incarnation):
-            counts = {n: int(c) if c == int(c) else c for n, c in event.body.counts}
-            self.totals.hear(event.sender, event.incarnation, counts)
-
-    def _hear(self, tell: Tell) -> None:
-        now = time.monotonic()
-        self._events.append((now, tell.what, tell.facts))
-        log.info("%s %s", tell.what, tell.facts)
-        if tell.what is News.OPERATOR_FAILED:
-            self._fail(OperatorFailedError(**tell.facts))
-        if tell.what is News.FENCED:
-            why = "a later driver has taken over this checkpoint: of two only the newer goes on"
-            self._fail(DeployError(why))
-        if tell.what is News.STATE_LOST:
-            self.lost_tasks.update(tell.facts["tasks"])
-        self.rescales.hear(tell.what, tell.facts)
-        if self.deployment.tell is not None:
-            self.deployment.tell(tell.what, tell.facts)
+    def _failed(self, error: Exception) -> None:
+        for feeder in list(self.feeders):
+            feeder.fail(error)
 
     # ------------------------------------------------------------------ questions
 
     def ask(self, question: Callable[[Master], T]) -> T:
         """Have the master's thread answer."""
-        return self.shell.call(question).result(ASK_S)
+        return self.process.call(question).result(ASK_S)
 
     def command(self, event: Abort | Resume | RollBack) -> None:
         """Give the master a command; a refusal is raised."""
-        self.shell.command(event).result(ASK_S)
+        self.process.command(event).result(ASK_S)
+
+    def carry_out(self, script: Script[T]) -> T:
+        """Carry a script out, on this thread."""
+        return run(script, self.step)
+
+    def step(self, step: Step) -> Any:
+        """Carry out a step of a script: wait for what it waits for."""
+        if isinstance(step, Call):
+            return step.process.call(step.function).result(ASK_S)
+        if isinstance(step, Ask):
+            return self.reader().ask(step.address, step.what, step.fields, step.timeout_s)
+        if isinstance(step, Sleep):
+            return time.sleep(step.seconds)
+        assert isinstance(step, Until)
+        end = time.monotonic() + step.timeout_s
+        while not (holds := step.true()) and time.monotonic() < end:
+            time.sleep(LOOK_S)
+        return holds
+
+    def aside(self, function: Callable[[], None]) -> None:
+        """Do something that may wait, on a thread of its own."""
+        threading.Thread(target=function, name="aside", daemon=True).start()
 
     def issue(self, name: str) -> Credentials:
         """Make the credentials of a feeder: it may call itself so, or anything below `<name>/`."""
@@ -393,22 +248,13 @@ class Driver:
 
     def nodes(self) -> dict[NodeId, str]:
         """Tell where the nodes that serve listen."""
-
-        def find(master: Master) -> dict[NodeId, str]:
-            up = (Status.UP, Status.LEAVING)
-            peers = master.membership.peers.values()
-            return {p.id: p.address for p in peers if p.kind == "node" and p.status in up}
-
-        return self.ask(find)
+        return self.ask(books.nodes)
 
     def owners(self) -> tuple[NodeId, ...]:
         """Name the owner of every task."""
-        return self.ask(lambda m: tuple(m.ledger.owner))
+        return tuple(self.ask(books.owners))
 
     def places(self) -> tuple[list[NodeId], dict[NodeId, str]]:
         """Name the owner of every task, and where the nodes are."""
         self.check()
-        return list(self.owners()), self.nodes()
-
-    def _plan(self, problem: Problem) -> Plan:
-        return self.deployment.planners.plan(self.policy, problem)
+        return self.ask(books.places)

@@ -11,7 +11,6 @@ nodes themselves. On Spark it is the same class, with what needs a session added
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,7 +22,9 @@ from meander.runtime.clients.feeder import FeederClient
 from meander.runtime.clients.query import PEERS
 from meander.runtime.driver import loop_drain
 from meander.runtime.driver.driver import ASK_S, Driver
-from meander.runtime.driver.handle import Preview, RescaleHandle, preview, snapshot, wish
+from meander.runtime.driver.handle import RescaleHandle
+from meander.runtime.driver.preview import Preview
+from meander.runtime.driver.rescales import wish
 from meander.runtime.driver.source_task import Source, Sources, SourceTask
 from meander.runtime.driver.totals import measured, summed_up
 from meander.runtime.process.outputs import nothing
@@ -200,11 +201,9 @@ class ElasticOperator:
         self._check_room(command.nodes)
         if policy is not None:
             driver.deployment.planners.check(policy)
-            driver.policy = policy
+            driver.core.policy = policy
         handle = RescaleHandle(driver, command.nodes, self._watch)
-        driver.shell.do(partial(driver.rescales.begin, handle, command)).result(ASK_S)
-        if driver.failure is not None:  # just now
-            handle.fail(driver.failure)
+        driver.core.rescale(handle.rescaling, command).result(ASK_S)
         return handle
 
     def plan(
@@ -214,10 +213,7 @@ class ElasticOperator:
         driver = self.driver
         driver.check()
         command = wish(driver.tasks, nodes, pause_ms)
-        books = driver.ask(lambda m: snapshot(m, command.nodes, driver.tau))
-        planners, name = driver.deployment.planners, policy or driver.policy
-        planners.check(name)
-        return preview(*books, partial(planners.plan, name, preview=True), command.pause_ms)
+        return driver.carry_out(driver.core.preview(command, policy))
 
     def _check_room(self, nodes: int) -> None:
         """See that there is room for so many nodes; this machine has no slots to count."""

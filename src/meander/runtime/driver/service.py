@@ -4,69 +4,101 @@ Writers of a query stage their rows at the nodes themselves. The commit of a mic
 here: Spark runs it in a process that may be a new one every time, and this one knows the routing table.
 One request commits a batch. It is answered when the batch is durable, or after a while with "not yet",
 and then it is asked again; asking twice commits once.
+
+Every answer is a script: it may wait for the master and for nodes, and has no thread of its own.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
 
 from pyarrow import flight
 
 from meander.errors import MeanderError, ReplayError, RowsLostError
-from meander.runtime.clients.driver_client import DeploymentInfo, unpack
-from meander.runtime.clients.query import PEERS, QueryClient
+from meander.runtime.clients.driver_client import DeploymentInfo, Part, unpack
+from meander.runtime.driver import books
+from meander.runtime.driver.core import DriverCore
+from meander.runtime.process.script import Call, Script
 from meander.runtime.wire.version import versions
-
-if TYPE_CHECKING:
-    from meander.runtime.driver.driver import Driver
 
 PATIENCE_S = 1.0
 """How long one request waits for a commit: the next one hears of a failure."""
+
+Request: TypeAlias = Callable[[Mapping[str, Any]], Script[Any]]
+"""Answers a request by its fields, in what JSON has; a refusal is a Flight error, wherever it runs."""
+
+
+class Committer(Protocol):
+    """Commits the micro-batches of all queries, as one of the deployment's peers."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be used."""
+
+    @property
+    def trouble(self) -> str:
+        """What holds commits up, in words; empty if that is not known."""
+
+    def begin(self, query: str, batch: int, parts: Sequence[Part], wait_s: float) -> Script[bool]:
+        """Start to commit, or go on; tell whether it is done after so long."""
+
+    def abandon(self, query: str, batch: int, parts: Sequence[Part]) -> Script[None]:
+        """Have what was written forgotten."""
+
+    def close(self) -> None:
+        """Leave."""
 
 
 class DriverService:
     """Part of a driver."""
 
-    def __init__(self, driver: Driver) -> None:
-        """Answer from now on: the driver has started its transport."""
-        self._driver = driver
-        self._committer: QueryClient | None = None
+    def __init__(self, core: DriverCore, commits: Callable[[DeploymentInfo], Committer]) -> None:
+        """Answer from now on; `commits` makes who commits, when one is first needed."""
+        self._core, self._commits = core, commits
+        self._committer: Committer | None = None
         self._lock = threading.Lock()
         self.troubles: list[Callable[[], str | None]] = []
         """Asked before outputs are told of: what makes sure that no more will come, or None."""
-        assert driver.transport is not None
-        actions = driver.transport.actions
-        actions["about"] = self._about
-        actions["owners"] = self._owners
-        actions["commit"] = self._commit
-        actions["failure"] = lambda _: None if driver.failure is None else str(driver.failure)
-        actions["abandon"] = self._abandon
+        self.requests: dict[str, Request] = {
+            "about": self._about,
+            "owners": self._owners,
+            "failure": self._failure,
+            "commit": self._commit,
+            "abandon": self._abandon,
+        }
 
     @property
     def lineage(self) -> str:
         """The same for deployments that go on from one checkpoint; it is kept there."""
-        return self._driver.master.archive.lineage
+        return self._core.master.archive.lineage
 
     def about(self) -> DeploymentInfo:
         """Describe the deployment."""
-        driver, operator = self._driver, self._driver.operator
+        core, operator = self._core, self._core.operator
         return DeploymentInfo(
-            operator.name, driver.run, self.lineage, driver.generation, driver.tasks, operator.keys,
+            operator.name, core.run, self.lineage, core.generation, core.tasks, operator.keys,
             operator.schema, operator.event_time, operator.output_schema, operator.state_schema,
-            driver.settings, driver.settings.checkpoint_s > 0, driver.zookeeper, versions(),
+            core.settings, core.settings.checkpoint_s > 0, core.deployment.zookeeper or "",
+            versions(),
         )  # fmt: skip
 
-    def _about(self, _: Mapping[str, Any]) -> Any:
-        if not self._driver.master.started:  # then the lineage is not known yet
+    def _about(self, _: Mapping[str, Any]) -> Script[Any]:
+        yield from ()
+        if not self._core.master.started:  # then the lineage is not known yet
             raise flight.FlightUnavailableError("the deployment is starting: ask again")
         return self.about().json()
 
-    def _owners(self, _: Mapping[str, Any]) -> dict[str, Any]:
+    def _failure(self, _: Mapping[str, Any]) -> Script[str | None]:
+        yield from ()
+        return None if self._core.failure is None else str(self._core.failure)
+
+    def _owners(self, _: Mapping[str, Any]) -> Script[dict[str, Any]]:
         """Tell which node has which task, as runs, and where the nodes are."""
         try:
-            owners, nodes = self._driver.places()
+            self._core.check()
+            owners, nodes = yield Call(self._core.process, books.places)
         except MeanderError as error:
             raise flight.FlightServerError(f"the deployment has failed: {error}") from None
         runs: list[list[Any]] = []
@@ -79,41 +111,40 @@ class DriverService:
 
     # ------------------------------------------------------------------ queries
 
-    def committer(self) -> QueryClient:
-        """Give the client that commits, made when it is first needed."""
-        driver = self._driver
+    def committer(self) -> Committer:
+        """Give who commits, made when it is first needed."""
         with self._lock:
             if self._committer is not None and not self._committer.alive:
                 self._committer.close()
                 self._committer = None
             if self._committer is None:
-                self._committer = QueryClient(
-                    self.about(), driver.address, driver.issue(PEERS), host=driver.host
-                )
+                self._committer = self._commits(self.about())
             return self._committer
 
-    def _commit(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+    def _commit(self, fields: Mapping[str, Any]) -> Script[dict[str, Any]]:
+        core = self._core
         try:
-            self._driver.check()
+            core.check()
             parts = unpack(str(fields["parts"]))
             query, batch = str(fields["query"]), int(fields["batch"])
-            client = self.committer()
+            committer = self.committer()
             try:
-                done = client.begin(query, batch, parts, PATIENCE_S)
+                done = yield from committer.begin(query, batch, parts, PATIENCE_S)
             except (RowsLostError, ReplayError) as error:
-                self._driver.check()  # what the node was lost for: writing again may not help
+                core.check()  # what the node was lost for: writing again may not help
                 return {"lost": str(error)}
         except (MeanderError, KeyError, TypeError, ValueError) as error:
             raise flight.FlightServerError(f"the batch was not committed: {error}") from None
-        lost = sorted(self._driver.lost_tasks)
+        lost = sorted(core.lost_tasks)
         why = f"the state of tasks {lost[:10]} was lost with a node" if lost else ""
-        return {"done": done, "why": "" if done else why or client.machine.trouble}
+        return {"done": done, "why": "" if done else why or committer.trouble}
 
-    def _abandon(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+    def _abandon(self, fields: Mapping[str, Any]) -> Script[dict[str, Any]]:
         try:
-            self._driver.check()
+            self._core.check()
             parts = unpack(str(fields["parts"]))
-            self.committer().abandon(str(fields["query"]), int(fields["batch"]), parts)
+            query, batch = str(fields["query"]), int(fields["batch"])
+            yield from self.committer().abandon(query, batch, parts)
         except (MeanderError, KeyError, TypeError, ValueError) as error:
             raise flight.FlightServerError(f"the batch was not given up: {error}") from None
         return {}

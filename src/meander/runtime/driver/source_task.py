@@ -6,15 +6,14 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from meander.errors import DeployError, InputError
 from meander.runtime.clients.feeder import OPTIONS
+from meander.runtime.driver.launch import Launcher
+from meander.runtime.driver.supervisor import Supervisor
 from meander.runtime.process.source import SourceBatch
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
-
-if TYPE_CHECKING:
-    from meander.runtime.driver.driver import Driver
 
 log = logging.getLogger(__name__)
 
@@ -25,10 +24,26 @@ Source: TypeAlias = Callable[[int], Iterable[SourceBatch]]
 """Gives the batches after an offset; -1: all."""
 
 
+class Place(Protocol):
+    """What sources need of a driver."""
+
+    staff: Supervisor
+    launcher: Launcher
+    spec: Callable[..., ProcessSpec]
+    exit_heard: list[Callable[[ProcessExit], None]]
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was stopped."""
+
+    def aside(self, function: Callable[[], None]) -> None:
+        """Do something that may wait, beside all else."""
+
+
 class SourceTask:
     """A feeder in a process of its own. If that is lost, another reads on for it."""
 
-    def __init__(self, driver: Driver, spec: ProcessSpec) -> None:
+    def __init__(self, driver: Place, spec: ProcessSpec) -> None:
         self.restarts = 0
         """How often its process was lost and started again."""
         self.cancelled = False
@@ -51,8 +66,8 @@ class SourceTask:
             self.restarts += 1
             log.warning("the source %s is started again: %s", self._spec.name, ended.detail)
             self._spec = replace(self._spec, incarnation=self._driver.staff.feeder_number())
-            # Not on this thread: it may be the one that hears of ends, and a launch can wait for it.
-            threading.Thread(target=self.start, name=f"start {self.name}", daemon=True).start()
+            # Not here: this may be where ends are heard of, and a launch can wait for one.
+            self._driver.aside(self.start)
             return
         self._exit = ended
         self._over.set()
@@ -94,7 +109,7 @@ class SourceTask:
 class Sources:
     """The sources of one deployment."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Place) -> None:
         self._driver = driver
         self._running: list[SourceTask] = []
         """Those that have not ended when last looked at."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ from meander.errors import (
 )
 from meander.protocol.master.master import Master
 from meander.protocol.master.membership import Status
-from meander.runtime.driver.launch import Launcher
+from meander.runtime.clock import REAL, Clock
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 
 log = logging.getLogger(__name__)
@@ -33,64 +33,64 @@ SERVER_S_MIN = 1.0
 
 
 class Supervisor:
-    """The book of processes. Safe to use from any thread."""
+    """The book of processes. Safe to use from any thread; nothing here waits."""
 
-    def __init__(self, launcher: Launcher) -> None:
+    def __init__(self, launch: Callable[[ProcessSpec], None], clock: Clock = REAL) -> None:
+        """Begin an empty book; `launch` starts a process and returns at once."""
+        self._launch, self._clock = launch, clock.monotonic
         self._exits: deque[ProcessExit] = deque(maxlen=EXITS_MAX)
         self._noted = 0
         """How many have ended, also those that are not remembered."""
-        self._launcher = launcher
         self._running: set[tuple[str, int]] = set()
         """(name, incarnation) of what was launched and has not ended."""
         self._servers: dict[str, tuple[int, float]] = {}
         """State servers: how often launched, and when last."""
         self._feeders = 0
         """How many were launched."""
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._failed_starts = self._failed_restores = 0
         self._crash = ("", 0, 0.0)
         """What the last crash said, how often in a row, and when."""
 
     def start(self, spec: ProcessSpec) -> None:
         """Launch a process."""
-        with self._changed:
+        with self._lock:
             self._running.add((spec.name, spec.incarnation))
-        self._launcher.launch(spec)
+        self._launch(spec)
 
     def note(self, ended: ProcessExit) -> None:
         """Enter the end of a process."""
         log.info("%s %s/%d: %s", ended.reason.value, ended.name, ended.incarnation, ended.detail)
-        with self._changed:
+        with self._lock:
             self._exits.append(ended)
             self._noted += 1
             self._running.discard((ended.name, ended.incarnation))
-            self._changed.notify_all()
 
     @property
     def exits(self) -> list[ProcessExit]:
         """The processes that have ended, in order; the newest of them."""
-        with self._changed:
+        with self._lock:
             return list(self._exits)
 
     def exits_after(self, seen: int) -> tuple[list[ProcessExit], int]:
         """Give the ends after so many, and how many there are now."""
-        with self._changed:
+        with self._lock:
             fresh = min(self._noted - seen, len(self._exits))
             return list(self._exits)[len(self._exits) - fresh :], self._noted
 
-    def wait_until(self, true: Callable[[set[tuple[str, int]]], bool], timeout_s: float) -> bool:
-        """Wait until something holds of the processes that run."""
-        with self._changed:
-            return self._changed.wait_for(lambda: true(self._running), timeout_s)
+    def running(self) -> set[str]:
+        """Name the processes that were launched and have not ended."""
+        with self._lock:
+            return {name for name, _ in self._running}
 
     # ------------------------------------------------------------------ state servers
 
     def missing_servers(self, master: Master) -> list[str]:
         """Name the state servers that nodes want and that do not run; count their next launch."""
-        found, now = [], time.monotonic()
+        found, now = [], self._clock()
         for peer in master.membership.peers.values():
             if peer.kind == "node" and peer.status in (Status.UP, Status.LEAVING) and peer.server:
-                launches, at = self._servers.get(peer.server, (0, -SERVER_S_MIN))
+                launches, at = self._servers.get(peer.server, (0, -math.inf))
                 if (peer.server, launches) in self._running or now - at < SERVER_S_MIN:
                     continue
                 self._servers[peer.server] = launches + 1, now
@@ -103,7 +103,7 @@ class Supervisor:
 
     def feeder_number(self) -> int:
         """Give the number of the next feeder that is launched."""
-        with self._changed:
+        with self._lock:
             self._feeders += 1
             return self._feeders
 
@@ -144,7 +144,7 @@ class Supervisor:
         places = [line for line in ended.trace.splitlines() if line.lstrip().startswith("File ")]
         words = places[-1] if places else ended.detail
         said, count, at = self._crash
-        now = time.monotonic()
+        now = self._clock()
         self._crash = words, count + 1 if said == words and now - at < CRASH_S else 1, now
         return self._crash[1]
 

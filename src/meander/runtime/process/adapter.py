@@ -22,7 +22,6 @@ The parts, none of which knows the adapter:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -34,6 +33,7 @@ from meander.model import TaskId
 from meander.operators.base import Context, Operator
 from meander.protocol.messages import FeederId
 from meander.protocol.state import Emission
+from meander.runtime.clock import REAL, Clock
 from meander.runtime.process.app_state import AppState, Sealed
 from meander.runtime.process.copying import CopyMaker
 from meander.runtime.process.dumping import Dumper, dump_rows, load_rows
@@ -42,7 +42,7 @@ from meander.runtime.process.grouping import Noted, NotedRows, grouped
 from meander.runtime.process.keeping import OutputKeeper
 from meander.runtime.process.outputs import ROWS_MAX, Outputs
 from meander.runtime.process.recording import Recorder
-from meander.runtime.process.timing import Timing, clock_us
+from meander.runtime.process.timing import Timing
 from meander.runtime.process.user_code import ask, size_of, written
 from meander.runtime.process.work import Work
 from meander.runtime.store.staged import InMemory, Laid, LaidRows
@@ -59,7 +59,7 @@ class OperatorAdapter:
         self,
         operator: Operator[Any],
         tasks: int,
-        clock: Callable[[], int] = clock_us,
+        clock: Clock = REAL,
         *,
         laid: LaidRows | None = None,
         gated: bool = False,
@@ -70,15 +70,15 @@ class OperatorAdapter:
         Args:
             operator: the user's.
             tasks: how many there are in all.
-            clock: gives the time in microseconds since 1970.
+            clock: what it goes by.
             laid: keeps rows of micro-batches that are not committed.
             gated: whether outputs are shown only when a record that holds them is durable.
             output_rows_max: rows of outputs that a task keeps for whoever reads them.
         """
         self.operator, self.tasks = operator, tasks
         self.keeper = OutputKeeper(operator, gated=gated, rows_max=output_rows_max)
-        self.timing = Timing(operator, tasks, self.keeper, clock)
-        self.work = Work(operator.trace_chunks_max)
+        self.timing = Timing(operator, tasks, self.keeper, clock.wall_us)
+        self.work = Work(clock, operator.trace_chunks_max)
         self.laid = laid or LaidRows()
         self._recorder = Recorder(operator, tasks, self.timing)
         self._copies = CopyMaker(self._recorder, self.empty)
@@ -191,7 +191,7 @@ class OperatorAdapter:
 
     def _process(self, group: list[Noted]) -> list[Context]:
         """Call the operator once; the group's tasks ascend, and equal ones are neighbours."""
-        began = time.perf_counter()
+        began = self.work.now_s()
         batch, starts = joined([noted.rows for noted in group])
         apps, bounds = list[AppState](), list[int]()
         for noted, start in zip(group, starts, strict=True):
@@ -210,7 +210,7 @@ class OperatorAdapter:
             self.keeper.keep(app, context.emitted)
             if self.timed:
                 self.timing.fire(app, context)
-        self.work.count(group, batch.num_rows, time.perf_counter() - began)
+        self.work.count(group, batch.num_rows, self.work.now_s() - began)
         return contexts
 
     def _failure(

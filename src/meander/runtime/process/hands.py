@@ -3,12 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
-from meander.protocol.messages import Discard, Launch, Load, Send, Store, Sweep, Tell
+from meander.protocol.messages import Discard, Envelope, Launch, Load, Send, Store, Sweep, Tell
 from meander.runtime.process.addresses import AddressBook
-from meander.runtime.store.durable import StoreWorker
-from meander.runtime.wire.transport import Transport
+
+
+class Post(Protocol):
+    """What a process sends with. Nothing here waits, and what cannot be sent is dropped and counted."""
+
+    dropped: int
+    """Messages that found no room or no way."""
+    malformed: int
+    """Messages that came and could not be read."""
+    refusals: dict[str, str]
+    """Why a peer will never speak with us, by its address."""
+
+    @property
+    def address(self) -> str:
+        """Where this process listens."""
+
+    def post(self, address: str | None, envelope: Envelope) -> None:
+        """Send an envelope. Without an address, to whoever dialled us as that peer."""
+
+    def keep(self, addresses: set[str]) -> None:
+        """Dial these in advance; hang up on others that have nothing to send."""
+
+
+class StorePort(Protocol):
+    """What a process stores with: every write and every load is answered with an event."""
+
+    def start(self, deliver: Callable[[Any], None]) -> None:
+        """Begin; answers go to `deliver`."""
+
+    def give(self, action: Any) -> None:
+        """Hand in an action."""
+
+    def close(self) -> None:
+        """Finish what was handed in, and end."""
 
 
 class Hands:
@@ -17,12 +49,12 @@ class Hands:
     def __init__(
         self,
         addresses: AddressBook,
-        store: StoreWorker,
+        store: StorePort,
         launch: Callable[[Launch], None] | None = None,
         tell: Callable[[Tell], None] | None = None,
     ) -> None:
         self.addresses, self.store = addresses, store
-        self.transport: Transport | None = None
+        self.post: Post | None = None
         """None before it begins."""
         self._launch, self._tell = launch, tell
 
@@ -30,9 +62,9 @@ class Hands:
         """Do what an action says."""
         kind = type(action)
         if kind is Send:
-            assert self.transport is not None
-            self._dial(self.transport)
-            self.transport.post(self.addresses.of(action.envelope), action.envelope)
+            assert self.post is not None
+            self._dial(self.post)
+            self.post.post(self.addresses.of(action.envelope), action.envelope)
         elif kind is Store or kind is Load or kind is Discard or kind is Sweep:
             self.store.give(action)
         elif kind is Launch:
@@ -43,11 +75,11 @@ class Hands:
 
     def to_master(self, envelope: Any) -> None:
         """Send the master something beside the turns; from any thread."""
-        assert self.transport is not None
-        self.transport.post(self.addresses.master, envelope)
+        assert self.post is not None
+        self.post.post(self.addresses.master, envelope)
 
-    def _dial(self, transport: Transport) -> None:
+    def _dial(self, post: Post) -> None:
         """Dial whoever a new table names, before there is something to send."""
         peers = self.addresses.news()
         if peers is not None:
-            transport.keep(peers)
+            post.keep(peers)

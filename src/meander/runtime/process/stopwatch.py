@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
 from meander.model import TaskId
 from meander.protocol.node.gauge import Stopwatch
+from meander.runtime.clock import REAL, Clock
 from meander.runtime.process.metrics import Histogram
 
 COUNTS = ("snapshots", "deltas", "files", "bytes")
@@ -16,7 +16,8 @@ COUNTS = ("snapshots", "deltas", "files", "bytes")
 class CheckpointWatch(Stopwatch):
     """Looks at this process's clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = REAL) -> None:
+        self._now_s = clock.monotonic
         self.pause = Histogram()
         """What one turn of encoding took of the node's thread."""
         self.accepted = Histogram()
@@ -27,22 +28,25 @@ class CheckpointWatch(Stopwatch):
 
     def begin(self) -> None:
         """A turn of encoding begins."""
-        self._began = time.perf_counter()
+        self._began = self._now_s()
 
     def end(self, records: int) -> None:
         """It has ended; one without a record does not count."""
         if records:
-            self.pause.record(_micros(self._began))
+            self.pause.record(self._micros(self._began))
 
     def encoded(self, task: TaskId) -> None:
         """A record of a task is on its way."""
-        self._since[task] = time.perf_counter()
+        self._since[task] = self._now_s()
 
     def durable(self, task: TaskId) -> None:
         """The master has accepted it."""
         since = self._since.pop(task, None)
         if since is not None:
-            self.accepted.record(_micros(since))
+            self.accepted.record(self._micros(since))
+
+    def _micros(self, since: float) -> int:
+        return round((self._now_s() - since) * 1e6)
 
     def told(self, counts: Mapping[str, int]) -> dict[str, Any]:
         """Tell it as a metric, with what the checkpointer has counted."""
@@ -51,10 +55,6 @@ class CheckpointWatch(Stopwatch):
             "pause": self.pause.dump(),
             "durable": self.accepted.dump(),
         }
-
-
-def _micros(since: float) -> int:
-    return round((time.perf_counter() - since) * 1e6)
 
 
 def unused() -> dict[str, Any]:

@@ -8,7 +8,6 @@ changed, and what was emitted is in its outputs.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,11 +19,6 @@ from meander.runtime.process.app_state import AppState, Watermarks
 from meander.runtime.process.keeping import OutputKeeper
 from meander.runtime.process.streams import read_streams, write_streams
 from meander.runtime.process.watermarks import TaskTime
-
-
-def clock_us() -> int:
-    """Give the time in microseconds since 1970."""
-    return time.time_ns() // 1000
 
 
 class Timing:

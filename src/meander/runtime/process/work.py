@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-
 from meander.model import TaskId
+from meander.runtime.clock import REAL, Clock
 from meander.runtime.process.chunk_trace import ChunkTrace
 from meander.runtime.process.grouping import Noted
 from meander.runtime.process.metrics import Histogram
@@ -31,7 +30,8 @@ class TaskLoad:
 class Work:
     """Counts rows that were applied."""
 
-    def __init__(self, trace_chunks_max: int = 0) -> None:
+    def __init__(self, clock: Clock = REAL, trace_chunks_max: int = 0) -> None:
+        self.now_s, self._now_us = clock
         self.latency = Histogram()
         """From when rows were due until they were applied."""
         self.waited = Histogram()
@@ -44,7 +44,7 @@ class Work:
 
     def count(self, group: list[Noted], rows: int, busy_s: float) -> None:
         """Note that the operator has taken rows in one call."""
-        now_us = time.time_ns() // 1000
+        now_us = self._now_us()
         per_row = busy_s / rows
         traced = self.trace.chunks_max > 0
         shared: dict[int, list[Marks]] = {}  # many tasks have rows of the same few source batches

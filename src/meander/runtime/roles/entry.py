@@ -22,25 +22,20 @@ from typing import Any
 
 from meander.errors import EndedError, ModuleMissingError, OperatorError
 from meander.operators.base import Operator, check_operator
-from meander.protocol.edges.server import StateServer
-from meander.protocol.node.node import Node
 from meander.runtime.clients.feeder import FeederClient
-from meander.runtime.process.adapter import OperatorAdapter
-from meander.runtime.process.gauge import RateGauge
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
-from meander.runtime.process.stopwatch import CheckpointWatch
 from meander.runtime.process.warm import settle_heap, warm_up
+from meander.runtime.roles.answers import NodeAnswers
+from meander.runtime.roles.assembly import make_node, make_server
 from meander.runtime.roles.host import ProcessHost
-from meander.runtime.roles.node_service import NodeService
-from meander.runtime.store.durable import DurableStore, FileStore, NoStore, StoreWorker
+from meander.runtime.roles.node_service import serve
+from meander.runtime.store.answering import DurableStore
+from meander.runtime.store.durable import FileStore, NoStore, StoreWorker
 from meander.runtime.store.spill import DiskSpill
-from meander.runtime.store.staged import LaidRows
 from meander.runtime.wire.credentials import LOOPBACK
 
 log = logging.getLogger(__name__)
 
-SERVER_IDLE_S = 10.0
-"""How long a state server stays that nobody needs."""
 TRACE_CHARS_MAX = 8000
 
 
@@ -51,31 +46,18 @@ def run_node(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> Pro
     """Be a node until dismissed; `gone` says that whoever launched us is no more."""
 
     def body() -> tuple[Reason, str]:
-        operator = load_operator(spec.operator)
-        host = local_host(spec)
-        server = spec.server or f"server@{host}"
-        adapter = OperatorAdapter(
-            operator,
-            spec.tasks,
-            laid=LaidRows(spec.settings.staged_bytes_max, spec.settings.spill_bytes_max),
-            gated=spec.settings.checkpoint_s > 0,
-            output_rows_max=spec.output_rows_max,
-        )
-        gauge, watch = RateGauge(adapter), CheckpointWatch()
-        node = Node(
-            spec.name, spec.incarnation, spec.settings, spec.generation, server, adapter,
-            gauge=gauge, watch=watch,
-        )  # fmt: skip
-        place = ProcessHost(spec, node, host, operator.schema, adapter)
-        place.open(StoreWorker(_store(spec)))
-        desk = NodeService(place, node, adapter, watch)
-        gauge.counted = desk.counts
+        operator, host = load_operator(spec.operator), local_host(spec)
+        parts = make_node(spec, operator, host, StoreWorker(_store(spec)))
+        place = ProcessHost(parts.common, host)
+        answers = NodeAnswers(parts, place.transport)
+        serve(answers, place.transport)
         try:
             return place.serve(gone)
         finally:
-            facts.update(metrics=desk.measured())
-            if adapter.work.trace.chunks_max:
-                facts.update(adapter.work.trace.last_words())
+            facts.update(metrics=answers.measured())
+            trace = parts.adapter.work.trace
+            if trace.chunks_max:
+                facts.update(trace.last_words())
             close_operator(operator)
 
     facts = dict[str, Any]()
@@ -86,22 +68,8 @@ def run_server(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> P
     """Be the state server of a host until nobody needs it."""
 
     def body() -> tuple[Reason, str]:
-        host = local_host(spec)
         spill = DiskSpill(spec.settings.spill_bytes_max)
-        server = StateServer(spec.name, spec.settings, spec.generation, instance(spec), spill)
-        place = ProcessHost(spec, server, host)
-        place.open(StoreWorker(NoStore()))
-        needed_at = time.monotonic()
-
-        def idle() -> bool:
-            nonlocal needed_at
-            table = server.table
-            needed = table is None or any(m.server == spec.name for m in table.members.values())
-            if needed or server.held:
-                needed_at = time.monotonic()
-            return time.monotonic() - needed_at > SERVER_IDLE_S
-
-        return place.serve(gone, idle)
+        return ProcessHost(make_server(spec, instance(spec), spill), local_host(spec)).serve(gone)
 
     return _guarded(spec, body)
 
@@ -163,15 +131,35 @@ def load_operator(pickled: bytes) -> Operator[Any]:
         OperatorError: saying what is wrong with it.
     """
     try:
-        operator = pickle.loads(pickled)
-        check_operator(operator)
-        operator.open()
+        return opened(pickle.loads(pickled))
     except ModuleNotFoundError as error:
         raise ModuleMissingError(error.name or str(error)) from error
+    except OperatorError:
+        raise
     except Exception as error:
-        why = f"it cannot be made in this process: {type(error).__name__}: {error}"
-        raise OperatorError("the operator", 0, (0, 1), why) from error
-    return operator  # type: ignore[no-any-return]
+        raise _not_made(error) from error
+
+
+def opened(operator: Operator[Any]) -> Operator[Any]:
+    """Prepare an operator for work in this process.
+
+    Raises:
+        ModuleNotFoundError: if this process lacks a module that it needs.
+        OperatorError: saying what is wrong with it.
+    """
+    try:
+        check_operator(operator)
+        operator.open()
+    except ModuleNotFoundError:
+        raise
+    except Exception as error:
+        raise _not_made(error) from error
+    return operator
+
+
+def _not_made(error: Exception) -> OperatorError:
+    why = f"it cannot be made in this process: {type(error).__name__}: {error}"
+    return OperatorError("the operator", 0, (0, 1), why)
 
 
 def close_operator(operator: Operator[Any]) -> None:

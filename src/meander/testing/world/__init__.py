@@ -1,1 +1,1 @@
-"""A whole deployment on a virtual clock: the processes of production, and all around them simulated."""
+"""A whole deployment in one thread: the processes of production, on a virtual clock, wire and disk."""

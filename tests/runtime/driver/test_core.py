@@ -1,0 +1,246 @@
+"""What a driver decides, without a thread, a socket or a clock: turn by turn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from meander.errors import DeployError, MigrationError, OperatorFailedError
+from meander.model import Epoch
+from meander.operators import WordCount
+from meander.protocol.messages import MASTER, Abort, Bye, Envelope, Hello, News
+from meander.protocol.settings import Settings
+from meander.runtime.clock import Clock
+from meander.runtime.driver import books, ending
+from meander.runtime.driver.core import STOPPED, TIDY_S, DriverCore
+from meander.runtime.driver.options import Deployment
+from meander.runtime.driver.rescales import Rescaling, wish
+from meander.runtime.driver.supervisor import FAILED_STARTS_MAX, SERVER_S_MIN
+from meander.runtime.process.script import Ask, Call, Sleep, Step, Until, run
+from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
+from meander.runtime.wire.credentials import Credentials
+
+
+class Office:
+    """A post that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.address, self.dropped, self.malformed = "sim:1", 0, 0
+        self.refusals: dict[str, str] = {}
+        self.kept: list[set[str]] = []
+
+    def post(self, address: str | None, envelope: Envelope) -> None:
+        pass
+
+    def keep(self, addresses: set[str]) -> None:
+        self.kept.append(addresses)
+
+
+class Nowhere:
+    """A store that does nothing: there are no checkpoints."""
+
+    def start(self, deliver: Any) -> None:
+        pass
+
+    def give(self, action: Any) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Town:
+    """A driver whose time, launches and mail are lists."""
+
+    def __init__(self, nodes: int = 2) -> None:
+        self.now, self.failures = 100.0, list[Exception]()
+        self.launched: list[ProcessSpec] = []
+        self.office = Office()
+        self.core = DriverCore(
+            Deployment(WordCount(), tasks=8, nodes=nodes, settings=Settings(lease_s=60.0)),
+            run="r1",
+            generation=1,
+            store=Nowhere(),
+            issue=lambda kind, name: Credentials("token"),
+            launch=self.launched.append,
+            failed=self.failures.append,
+            clock=Clock(lambda: self.now, lambda: round(self.now * 1e6)),
+        )
+        self.core.open(self.office)
+        self.core.process.open(self.office)
+        self.turn()
+
+    def turn(self, later_s: float = 0.0) -> None:
+        self.now += later_s
+        self.core.process.turn()
+
+    def names(self) -> list[tuple[str, str, int]]:
+        return [(s.kind, s.name, s.incarnation % 1000) for s in self.launched]
+
+    def register(self, spec: ProcessSpec, server: str = "server@a") -> None:
+        """A node or a state server says hello."""
+        hello = Hello(spec.kind, f"i{spec.name}", server if spec.kind == "node" else "", "a:9")
+        number = spec.incarnation if spec.kind == "node" else 0
+        self.core.process.give(Envelope(spec.name, number, MASTER, 0, Epoch(1, 0), hello))
+        self.turn()
+
+    def end(self, spec: ProcessSpec, reason: Reason, detail: str = "why", **facts: Any) -> None:
+        ended = ProcessExit(spec.kind, spec.name, spec.incarnation, reason, detail, facts=facts)
+        self.core.process_ended(ended)
+        self.turn()
+
+    def rescale(self, nodes: int) -> tuple[Rescaling, list[str]]:
+        told: list[str] = []
+        rescaling = Rescaling(nodes, lambda: told.append("over"))
+        answer = self.core.rescale(rescaling, wish(8, nodes))
+        self.turn()
+        answer.result(0)
+        return rescaling, told
+
+
+def test_the_first_nodes_are_launched_and_their_state_servers_when_they_name_them() -> None:
+    town = Town()
+    assert town.names() == [("node", "n1", 1), ("node", "n2", 1)]
+    spec = town.launched[0]
+    assert (spec.run, spec.master, spec.tasks) == ("r1", "sim:1", 8)
+    town.register(town.launched[0])
+    assert town.names()[2:] == [("server", "server@a", 1)]
+    assert town.launched[-1].host == "a"
+    assert not books.serving(town.core.master)
+
+
+def test_a_state_server_that_ends_is_started_again_but_not_in_haste() -> None:
+    town = Town()
+    town.register(town.launched[0])
+    for number in (1, 2, 3):
+        assert town.names()[-1] == ("server", "server@a", number)
+        town.end(town.launched[-1], Reason.KILLED)
+        town.turn(SERVER_S_MIN / 2)
+        assert town.names()[-1][2] == number, "not yet"
+        town.turn(SERVER_S_MIN)
+
+
+def test_a_node_that_ends_is_replaced_and_what_it_counted_stays() -> None:
+    town = Town()
+    for spec in town.launched[:2]:
+        town.register(spec)
+    town.end(town.launched[0], Reason.KILLED, metrics={"rows": 7})
+    again = [name for kind, name, _ in town.names() if kind == "node"]
+    assert again == ["n1", "n2", "n1"]
+    assert town.core.totals.total()["rows"] == 7
+    assert town.core.failure is None
+    assert [ended.name for ended in town.core.staff.exits] == ["n1"]
+
+
+def test_processes_that_never_register_end_it_and_everybody_who_waits_is_told_once() -> None:
+    """1. a rescale is under way  2. launches fail again and again  3. nothing more is launched, and a
+    rescale that is asked for afterwards is told the same."""
+    town = Town()
+    for spec in town.launched[:2]:
+        town.register(spec)
+    before, told = town.rescale(4)
+    assert not before.over
+    for _ in range(FAILED_STARTS_MAX):
+        newest = [s for s in town.launched if s.kind == "node"][-1]
+        town.end(newest, Reason.KILLED)
+    assert isinstance(town.core.failure, DeployError)
+    assert town.failures == [town.core.failure]
+    assert (before.over, told) == (True, ["over"])
+    with pytest.raises(DeployError, match="before they register"):
+        before.check()
+    launched = len(town.launched)
+    after, told = town.rescale(5)
+    assert (after.error, told) == (town.core.failure, ["over"])
+    assert len(town.launched) == launched
+    assert town.core.rescales.under_way() == []
+    with pytest.raises(DeployError):
+        town.core.check()
+
+
+def test_an_operator_that_raises_ends_it_by_what_the_node_says_or_by_its_exit() -> None:
+    by_word, by_exit = Town(), Town()
+    by_word.register(by_word.launched[0])
+    spec = by_word.launched[0]
+    bye = Bye(failure="boom", trace=("line 1",))
+    epoch = by_word.core.master.epoch
+    by_word.core.process.give(Envelope("n1", spec.incarnation, MASTER, 0, epoch, bye))
+    by_word.turn()
+    by_exit.end(by_exit.launched[0], Reason.OPERATOR_FAILED, "boom")
+    for town in (by_word, by_exit):
+        with pytest.raises(OperatorFailedError, match="n1: boom"):
+            town.core.check()
+
+
+def test_a_bug_of_the_master_is_told_to_all() -> None:
+    town = Town()
+    rescaling, _ = town.rescale(3)
+    town.core.process.fail(KeyError("ledger"))
+    town.core.process.close()
+    with pytest.raises(DeployError, match="the master has ended: KeyError"):
+        rescaling.check()
+    answer = town.core.rescale(Rescaling(4), wish(8, 4))
+    with pytest.raises(RuntimeError, match="has ended"):
+        answer.result(0)
+
+
+def test_a_rescale_that_another_follows_is_superseded_and_commands_are_answered() -> None:
+    town = Town()
+    for spec in town.launched[:2]:
+        town.register(spec)
+    first, _ = town.rescale(3)
+    assert first.progress(town.core.master)["left"] > 0
+    second, _ = town.rescale(4)
+    assert (first.stage, second.over) == (News.SUPERSEDED, False)
+    with pytest.raises(MigrationError, match="superseded"):
+        first.check()
+    aborted = town.core.process.command(Abort())
+    town.turn()
+    assert aborted.exception(0) is None
+    assert town.core.rescales.under_way() == [second]
+
+
+def test_a_preview_changes_nothing() -> None:
+    town = Town()
+    script = town.core.preview(wish(8, 4, pause_ms=50.0))
+    call = next(script)
+    assert isinstance(call, Call)
+    with pytest.raises(StopIteration) as end:
+        script.send(call.function(town.core.master))
+    assert len(end.value.value.moves) == 4
+    assert town.core.master.conductor.migration is None
+
+
+def test_links_are_kept_to_those_who_are_there() -> None:
+    town = Town()
+    town.register(town.launched[0])
+    town.turn(TIDY_S + 0.1)
+    assert town.office.kept[-1] == {"a:9"}
+
+
+def test_to_stop_saves_ends_the_master_asks_the_others_and_waits_for_those() -> None:
+    """1. the master's books  2. the master ends  3. who is there is asked  4. until they have ended."""
+    town = Town()
+    town.register(town.launched[0])
+    town.core.stopping = True
+    steps: list[str] = []
+
+    def step(step: Step) -> Any:
+        steps.append(type(step).__name__)
+        if isinstance(step, Call):
+            return step.function(town.core.master)
+        if isinstance(step, Ask):
+            assert (step.address, step.what) == ("a:9", "stop")
+            return "stopping"
+        assert isinstance(step, Until | Sleep)
+        if isinstance(step, Until):
+            assert not step.true()
+            town.end(town.launched[0], Reason.STOPPED)
+            assert step.true()
+        return True
+
+    run(ending.stop(town.core, lambda: steps.append("end"), 5.0), step)
+    assert steps == ["Call", "Call", "end", "Ask", "Until"]
+    with pytest.raises(DeployError, match=STOPPED):
+        town.core.check()
+    assert len(town.names()) == 3, "nothing is started again"
