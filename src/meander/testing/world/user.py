@@ -85,7 +85,7 @@ class SimUser:
 
     def lost(self, driver: SimDriver) -> None:
         """Hear that a driver's process has died by itself; the newest is deployed again."""
-        driver.launcher.die(orphans=self._random.random() < 0.5)
+        driver.kill(orphans=self._random.random() < 0.5)
         if driver is self.driver:
             self._again()
 
