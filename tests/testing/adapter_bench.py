@@ -15,6 +15,7 @@ import pyarrow as pa
 from meander.operators.split import split
 from meander.protocol.state import as_gathering
 from meander.runtime.clients.pieces import groups_of
+from meander.runtime.clock import Clock
 from meander.runtime.process.adapter import OperatorAdapter
 from meander.runtime.process.watermarks import WatermarkEmitter
 from meander.runtime.wire.rows import Mark, Marks, Rows
@@ -32,9 +33,9 @@ class Bench:
         for operator in operators:
             operator.open()
         self.operator = operators[0]
+        clock = Clock(lambda: self.now_us / 1e6, lambda: self.now_us)
         self.nodes = [
-            OperatorAdapter(operator, trial.tasks, lambda: self.now_us, gated=True)
-            for operator in operators
+            OperatorAdapter(operator, trial.tasks, clock, gated=True) for operator in operators
         ]
         self.lanes: dict[Any, list[Any]] = {}
         """(source, task) → chunks; of the query a list of parts per micro-batch."""

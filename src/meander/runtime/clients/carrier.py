@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 from meander.runtime.clients.driver_client import desk_of
-from meander.runtime.process.script import CALL_S_MAX, Ask, Call, Command, Fetch, Sleep, Until
+from meander.runtime.process.script import CALL_S_MAX, Ask, Call, Command, Fetch, Sleep
 from meander.runtime.wire.credentials import Credentials
-
-POLL_S = 0.01
-"""How often a condition is looked at that a script waits for."""
 
 
 class Carrier:
@@ -22,20 +18,9 @@ class Carrier:
     'owners'
     """
 
-    def __init__(
-        self,
-        ask: Callable[[Ask], Any],
-        fetch: Callable[[Fetch], Any],
-        changed: threading.Condition | None = None,
-    ) -> None:
-        """Prepare.
-
-        Args:
-            ask: asks another process, and raises what keeps it from an answer.
-            fetch: the same for rows.
-            changed: notified when it is worth to look at once at what is waited for.
-        """
-        self._ask, self._fetch, self._changed = ask, fetch, changed or threading.Condition()
+    def __init__(self, ask: Callable[[Ask], Any], fetch: Callable[[Fetch], Any]) -> None:
+        """Prepare; `ask` and `fetch` ask other processes, and raise what keeps them from an answer."""
+        self._ask, self._fetch = ask, fetch
 
     def __call__(self, step: Any) -> Any:
         """Carry out a step."""
@@ -46,22 +31,13 @@ class Carrier:
             return self._fetch(step)
         if kind is Sleep:
             return time.sleep(step.seconds)
-        if kind is Until:
-            return self._wait(step)
         if kind is Command:
             return step.process.command(step.event).result(CALL_S_MAX)
         assert kind is Call
         return step.process.call(step.function).result(CALL_S_MAX)
 
-    def _wait(self, step: Until) -> bool:
-        end = time.monotonic() + step.timeout_s
-        with self._changed:
-            while not (holds := step.true()) and time.monotonic() < end:
-                self._changed.wait(POLL_S)
-        return holds
 
-
-def by_desk(credentials: Credentials | str, changed: threading.Condition | None = None) -> Carrier:
+def by_desk(credentials: Credentials | str) -> Carrier:
     """Ask over connections that are kept; errors are those of `DriverClient`."""
 
     def ask(step: Ask) -> Any:
@@ -70,4 +46,4 @@ def by_desk(credentials: Credentials | str, changed: threading.Condition | None 
     def fetch(step: Fetch) -> Any:
         return desk_of(step.address, credentials).fetch(step.fields, step.timeout_s)
 
-    return Carrier(ask, fetch, changed)
+    return Carrier(ask, fetch)

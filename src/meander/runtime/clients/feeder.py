@@ -20,11 +20,10 @@ from typing import Any
 from meander.errors import FeederError
 from meander.operators.base import Operator
 from meander.protocol.settings import Settings
-from meander.runtime.clients.carrier import by_desk
 from meander.runtime.clients.feeder_process import FeederProcess
 from meander.runtime.clients.gathering import GATHER_ROWS, LINGER_MS
 from meander.runtime.clients.given import NULL_KEYS
-from meander.runtime.process.script import run
+from meander.runtime.clients.waiting import Waiter
 from meander.runtime.process.shell import Shell
 from meander.runtime.process.spec import ProcessSpec
 from meander.runtime.process.warm import warm_up
@@ -87,7 +86,7 @@ class FeederClient:
         self._changed = self._feeder.changed
         self.shell = Shell(self.process)
         credentials = Credentials.of(credentials)
-        self._carry_out = by_desk(credentials, self._changed)
+        self._waiter = Waiter(credentials, self._changed)
         self.transport = Transport(
             self.process.give, run=run, peer=name, credentials=credentials, host=host,
             full=self.process.full, board=board(zookeeper, run, credentials.token),
@@ -138,7 +137,7 @@ class FeederClient:
 
     def wait_ready(self, timeout_s: float = 60.0) -> int:
         """Wait until the master knows this feeder; give the last offset that needs no replay."""
-        return run(self._feeder.ready(timeout_s), self._carry_out)
+        return self._waiter.run(self._feeder.ready(timeout_s))
 
     def feed(self, batch: Any, *, offset: int | None = None, due_s: float | None = None) -> None:
         """Take rows; wait while there is no room.
@@ -179,7 +178,7 @@ class FeederClient:
         Raises:
             FeederError: if that does not happen in time.
         """
-        run(self._feeder.flush(timeout_s, durable=durable), self._carry_out)
+        self._waiter.run(self._feeder.flush(timeout_s, durable=durable))
 
     def pause(self, *, durable: bool = False, timeout_s: float = 60.0) -> None:
         """Take no more rows, and wait until those taken are applied, or durable."""
@@ -196,7 +195,7 @@ class FeederClient:
     def close(self, timeout_s: float = 120.0) -> None:
         """Wait until everything is durable, then leave for good."""
         if not self.closed:
-            run(self._feeder.close(timeout_s), self._carry_out)
+            self._waiter.run(self._feeder.close(timeout_s))
             self.abandon()
 
     def abandon(self) -> None:

@@ -138,6 +138,10 @@ class Actor:
         """Hear from an operator that the turn under way takes longer."""
         self.spent_s += seconds
 
+    def full(self) -> bool:
+        """Whether those who send to it should wait."""
+        return self.process.full()
+
     def wake(self) -> None:
         """Have a turn soon."""
         if not self._due and not self.busy:

@@ -31,6 +31,8 @@ class Resident:
         self.mischief: Mischief | None = None
         self.report: Ended | None = None
         """Tells its end to whoever launched it."""
+        self.outlives = False
+        """Whether it goes on after its machine has ended, as a driver does."""
         self.left: Callable[[], None] = lambda: None
         """Hears that it is gone, however that came."""
         self._running: list[Running[Any]] = []
@@ -93,11 +95,16 @@ class Resident:
         """Hear that it has ended by itself: it hangs up, and says why."""
         assert self.actor.over is not None
         reason, detail, trace = self.actor.over
-        self.post.wires.close(self.post)
-        self._gone()
+        if not self.outlives:
+            self.leave()
         if self.report is not None:
             facts = {} if self.answers is None else {"metrics": self.answers.measured()}
             self.report(reason, detail, trace, facts)
+
+    def leave(self) -> None:
+        """End in good order."""
+        self.post.wires.close(self.post)
+        self._gone()
 
     def _gone(self) -> None:
         for running in self._running:

@@ -118,9 +118,7 @@ class World:
         if "skew" in self.kinds:
             skew = (self.random.uniform(0, 50), self.random.uniform(0.96, 1.04))
         actor = Actor(self.timeline, self.random, name, skew)
-        post = self.wires.open(
-            name, incarnation, host, actor.give, lambda: actor.process.full(), schema
-        )
+        post = self.wires.open(name, incarnation, host, actor.give, actor.full, schema)
         runner = ScriptRunner(
             self.timeline, partial(self.wires.ask, post), call=self._call, command=self._command
         )
@@ -128,7 +126,6 @@ class World:
         actor.looked = self.checkers.looked
         self.residents.append(resident)
         self._by_post[post] = self._by_actor[actor] = resident
-        self.processes[name] = actor
         actor.began = partial(self._began, resident)
         actor.end = partial(self._ended, resident)
         return resident
@@ -136,6 +133,7 @@ class World:
     def _began(self, resident: Resident, process: Process) -> None:
         """A resident's process is there: find it by that, and let its inbox be as small as it shall."""
         self._by_process[id(process)] = resident
+        self.processes[resident.name] = resident.actor
         process.inbox.events_max = self.limits.inbox_events
         process.inbox.bytes_max = self.limits.inbox_bytes
 
@@ -257,6 +255,9 @@ class World:
         """A process has died in the middle of a write."""
         self.counts["writes_cut"] += 1
         resident.kill()
+        for driver in self.user.drivers:
+            if driver.actor is resident.actor:
+                self.user.lost(driver)
 
     # ------------------------------------------------------------------ drivers
 
@@ -270,6 +271,7 @@ class World:
         if run > 1:
             nodes = self.random.randint(1, min(2 * nodes, max(1, self.tasks // 2)))
         resident = self.settle(MASTER, 1, HOME)
+        resident.outlives = True
         deployment = Deployment(
             opened(self.trial.operator()),
             self.tasks,
@@ -291,7 +293,7 @@ class World:
             store=resident.store or StoreWorker(NoStore()),
             files=files,
             listen=partial(self._listen, resident),
-            hang_up=lambda _: self.wires.close(resident.post),
+            hang_up=lambda _: resident.leave(),
             launcher=launcher,
             begin=resident.begin,
             commits=lambda about: self._committer(resident, about),

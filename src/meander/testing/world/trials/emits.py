@@ -15,8 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from meander.model import TaskId
+from meander.model import Ints, TaskId
 from meander.operators.base import Context, Operator
+from meander.operators.hashing import Hashes
 from meander.testing.world.trials.trial import (
     EXTENT,
     Extent,
@@ -113,6 +114,26 @@ class Answers(Operator[Tally]):
         return state
 
 
+class AnswersTogether(Answers):
+    """Takes the rows of many tasks in one call, so that they wait for one another."""
+
+    @property
+    def name(self) -> str:
+        """The same state."""
+        return Answers.__name__
+
+    def process_groups(
+        self,
+        states: Sequence[Tally],
+        bounds: Ints,
+        batch: pa.RecordBatch,
+        contexts: Sequence[Context],
+        hashes: Hashes | None = None,
+    ) -> None:
+        """Take them one by one."""
+        super().process_groups(states, bounds, batch, contexts, hashes)
+
+
 class EmitTrial:
     """Answers to every row, with deletions."""
 
@@ -127,6 +148,7 @@ class EmitTrial:
             return [keys, [next(numbers) for _ in keys], drops]
 
         self.tasks = tasks
+        self.kind = random.choice((Answers, AnswersTogether))
         self.places = Places(KEYS, tasks)
         self.feeders = {
             name: [
@@ -143,7 +165,7 @@ class EmitTrial:
 
     def operator(self) -> Operator[Any]:
         """Make one."""
-        return Answers()
+        return self.kind()
 
     def judge(self, states: States, outputs: Outputs) -> list[str]:
         """Follow the outputs; the states must be what they lead to."""

@@ -134,8 +134,8 @@ def shown_rows(
     wrong = []
     if numbers != list(range(1, len(numbers) + 1)):
         wrong.append(f"task {task} has shown outputs with the numbers {numbers}")
-    ordered = sorted(shown, key=lambda pair: pair[0])
-    return [row for _, batch in ordered for row in batch.to_pylist()], wrong
+    batches = [batch for _, batch in sorted(shown, key=lambda pair: pair[0])]
+    return pa.Table.from_batches(batches).to_pylist() if batches else [], wrong
 
 
 class Fed:
