@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+CALL_S_MAX = 30.0
+"""How long a `Call` waits for the machine."""
+
 
 class Call(NamedTuple):
     """Ask something of a machine of this process, between two events; gives what the function does."""

@@ -1,0 +1,162 @@
+"""Carries out scripts on virtual time: what a thread of production does with sockets and sleeps.
+
+    runner = ScriptRunner(timeline, wires.ask)
+    running = runner.begin(reader.latest(start), ended=..., found=...)
+    running.kill()                   # the process that ran it is gone: no step follows, nobody hears
+
+Between two steps anything may happen. What a step raises, the script hears; what the script raises,
+`ended` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+from meander.runtime.process.process import Process
+from meander.runtime.process.script import (
+    CALL_S_MAX,
+    Ask,
+    Call,
+    Fetch,
+    Found,
+    Script,
+    Sleep,
+    Step,
+    Until,
+)
+from meander.testing.timeline import Timeline
+
+T = TypeVar("T")
+
+POLL_S: Final = 0.02
+"""How often a condition is looked at that a script waits for."""
+
+Done: TypeAlias = Callable[[Any, BaseException | None], None]
+"""Takes an answer, or the error there is instead; the first call counts."""
+Asking: TypeAlias = Callable[[Any, Done], None]
+"""Carries out an `Ask` or a `Fetch`: calls `done(answer, None)` or `done(None, error)` once, later."""
+Calling: TypeAlias = Callable[[Process, Callable[[Any], Any]], Future[Any]]
+"""Has a process call a function between two events."""
+
+
+class ScriptRunner:
+    """Carries out the scripts of a world."""
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        ask: Asking,
+        fetch: Asking | None = None,
+        call: Calling = Process.call,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            timeline: what `Sleep` and `Until` go by.
+            ask: carries out an `Ask`.
+            fetch: carries out a `Fetch`; None: `ask` does.
+            call: hands a process a function; whoever drives the process may want to know.
+        """
+        self.timeline = timeline
+        self.ask, self.fetch, self.call = ask, fetch or ask, call
+
+    def begin(
+        self,
+        script: Script[T],
+        ended: Callable[[T | None, BaseException | None], None] = lambda *_: None,
+        found: Callable[[Any], None] = lambda _: None,
+    ) -> Running[T]:
+        """Begin a script now; `ended` hears its result or its error, `found` each part of it."""
+        running = Running(self, script, ended, found)
+        self.timeline.after(0.0, running.begin)
+        return running
+
+
+class Running(Generic[T]):
+    """A script under way."""
+
+    def __init__(
+        self,
+        runner: ScriptRunner,
+        script: Script[T],
+        ended: Callable[[T | None, BaseException | None], None],
+        found: Callable[[Any], None],
+    ) -> None:
+        self._runner, self._script = runner, script
+        self._ended, self._found = ended, found
+        self._at = 0
+        """Counts steps: an answer to an earlier one comes too late."""
+        self.over = False
+        """Whether it has ended, or was killed."""
+
+    def kill(self) -> None:
+        """End it where it is, as its process does: nothing that it has planned happens."""
+        self.over = True
+
+    def begin(self, _: Any = None) -> None:
+        """Take the first step."""
+        self._go_on(0, None, None)
+
+    def _go_on(self, at: int, answer: Any, error: BaseException | None) -> None:
+        """Hand the script what its step has brought, and carry out the next one."""
+        if self.over or at != self._at:
+            return
+        self._at += 1
+        script = self._script
+        try:
+            step = script.send(answer) if error is None else script.throw(error)
+        except StopIteration as end:
+            self._end(end.value, None)
+        except Exception as raised:
+            self._end(None, raised)
+        else:
+            self._carry_out(step)
+
+    def _end(self, result: T | None, error: BaseException | None) -> None:
+        self.over = True
+        self._ended(result, error)
+
+    def _carry_out(self, step: Step) -> None:
+        done, runner = partial(self._go_on, self._at), self._runner
+        if isinstance(step, Ask):
+            runner.ask(step, done)
+        elif isinstance(step, Fetch):
+            runner.fetch(step, done)
+        elif isinstance(step, Sleep):
+            runner.timeline.after(step.seconds, lambda _: done(None, None))
+        elif isinstance(step, Until):
+            self._wait(self._at, step.true, runner.timeline.now + step.timeout_s)
+        elif isinstance(step, Call):
+            self._call(step, done)
+        else:
+            assert isinstance(step, Found)
+            self._found(step.part)
+            runner.timeline.after(0.0, lambda _: done(None, None))
+
+    def _wait(self, at: int, true: Callable[[], bool], end: float) -> None:
+        """Look until it holds, or the time is over."""
+        if self.over or at != self._at:
+            return
+        timeline = self._runner.timeline
+        holds = true()
+        if holds or timeline.now >= end:
+            self._go_on(at, holds, None)
+        else:
+            timeline.after(min(POLL_S, end - timeline.now), lambda _: self._wait(at, true, end))
+
+    def _call(self, step: Call, done: Done) -> None:
+        """Have a machine answer between two events; the script goes on when that turn is over."""
+        timeline = self._runner.timeline
+        future = self._runner.call(step.process, step.function)
+        late = TimeoutError(f"{step.process.machine.me} has not answered in {CALL_S_MAX} s")
+        timeline.after(CALL_S_MAX, lambda _: done(None, late))
+
+        def answered(future: Future[Any]) -> None:
+            error = future.exception()
+            answer = None if error is not None else future.result()
+            timeline.after(0.0, lambda _: done(answer, error))
+
+        future.add_done_callback(answered)
