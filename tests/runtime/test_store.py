@@ -431,7 +431,7 @@ def test_a_worker_answers_what_it_could_not_read(
     def read(_: str) -> bytes | None:
         raise next(errors)
 
-    monkeypatch.setattr(worker.store, "read", read)
+    monkeypatch.setattr(worker.store, "reading", read)
     assert answers_of(worker, Load("manifest"), Load("manifest")) == [
         Loaded("manifest", None, "[Errno 5] Input/output error", again=True),
         Loaded("manifest", None, "RuntimeError: a bug", again=True),

@@ -28,7 +28,8 @@ from meander.runtime.process.warm import settle_heap, warm_up
 from meander.runtime.roles.assembly import make_node, make_server
 from meander.runtime.roles.host import ProcessHost
 from meander.runtime.roles.node_service import NodeService
-from meander.runtime.store.durable import DurableStore, FileStore, NoStore, StoreWorker
+from meander.runtime.store.answering import DurableStore
+from meander.runtime.store.durable import FileStore, NoStore, StoreWorker
 from meander.runtime.store.spill import DiskSpill
 from meander.runtime.wire.credentials import LOOPBACK
 

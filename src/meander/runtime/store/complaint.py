@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Callable
 
 from meander.protocol.backoff import Backoff
+from meander.runtime.clock import REAL, Clock
 
 log = logging.getLogger(__name__)
 
@@ -18,14 +17,14 @@ FIRST_S, MOST_S = 5.0, 300.0
 class Complaint:
     """One kind of trouble. For any thread.
 
-    >>> clock = iter([0.0, 1.0, 6.0, 7.0])
-    >>> complaint = Complaint("the store cannot write", clock=lambda: next(clock))
+    >>> times = iter([0.0, 1.0, 6.0])
+    >>> complaint = Complaint("the store cannot write", Clock(lambda: next(times), lambda: 0))
     >>> [complaint.line("no space") for _ in range(3)]
     ['the store cannot write: no space', None, 'the store cannot write: no space (for 6 s by now)']
     """
 
-    def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._what, self._clock = what, clock
+    def __init__(self, what: str, clock: Clock = REAL) -> None:
+        self._what, self._now = what, clock.monotonic
         self._silence = Backoff(FIRST_S, MOST_S)
         self._since: float | None = None
         """Since when there is something to complain of; None: there is nothing."""
@@ -40,7 +39,7 @@ class Complaint:
     def line(self, why: str) -> str | None:
         """Give the line that is due; None: silence."""
         with self._lock:
-            now = self._clock()
+            now = self._now()
             if self._since is None:
                 self._since = now
             if not self._silence.due(now):
@@ -57,4 +56,4 @@ class Complaint:
             since, self._since = self._since, None
             self._silence.worked()
         if since is not None:
-            log.warning("%s: over after %.0f s", self._what, self._clock() - since)
+            log.warning("%s: over after %.0f s", self._what, self._now() - since)

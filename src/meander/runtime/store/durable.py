@@ -22,67 +22,59 @@ Files are never changed. The master's writes are fenced without a lock, a condit
 
 from __future__ import annotations
 
-import logging
 import queue
 import re
 import secrets
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol, TypeAlias
 
 from meander.protocol.master.archive import MANIFESTS_KEPT
 from meander.protocol.master.manifest import CLAIM_KEY, MANIFEST_KEY
-from meander.protocol.messages import Discard, Load, Loaded, Store, Stored, Sweep
+from meander.protocol.messages import Load, Loaded, Store, Stored, Sweep
 from meander.protocol.records import Assembly, Ref, cut
-from meander.runtime.store.complaint import Complaint
+from meander.runtime.clock import REAL, Clock
+from meander.runtime.store.answering import DurableStore, StoreAction, answer, complaints
 from meander.runtime.store.filesystem import FileEntry, Files, open_files
-
-log = logging.getLogger(__name__)
+from meander.runtime.store.steps import (
+    Create,
+    Delete,
+    List,
+    Publish,
+    Read,
+    Steps,
+    Write,
+    carry_out,
+    nothing_to_do,
+)
 
 READERS = 4
 """So many records are read side by side: a far store answers late, not slowly."""
-WHY_CHARS_MAX = 300
-"""What is told of an error."""
 _PART = re.compile(r"[A-Za-z0-9_@=+-][A-Za-z0-9._@=+-]{0,200}")
-
-
-class DurableStore(Protocol):
-    """What the protocol needs of a store. Methods may raise OSError: then nothing counts as done."""
-
-    def write(self, action: Store) -> Stored:
-        """Write under a key, whole or not at all."""
-
-    def read(self, key: str) -> bytes | None:
-        """Give what is under a key; ValueError: it cannot be used."""
-
-    def discard(self, keys: Sequence[str]) -> None:
-        """Forget keys."""
-
-    def sweep(self, action: Sweep) -> None:
-        """Forget all keys under a prefix but some."""
 
 
 class NoStore:
     """For deployments without checkpoints."""
 
-    def write(self, action: Store) -> Stored:
+    def writing(self, action: Store) -> Steps[Stored]:
         """Refuse."""
-        return Stored(action.key, done=False)
+        return nothing_to_do(Stored(action.key, done=False))
 
-    def read(self, key: str) -> bytes | None:
+    def reading(self, key: str) -> Steps[bytes | None]:
         """Know nothing."""
-        return None
+        return nothing_to_do(None)
 
-    def discard(self, keys: Sequence[str]) -> None:
+    def discarding(self, keys: Sequence[str]) -> Steps[None]:
         """Do nothing."""
+        return nothing_to_do(None)
 
-    def sweep(self, action: Sweep) -> None:
+    def sweeping(self, action: Sweep) -> Steps[None]:
         """Do nothing."""
+        return nothing_to_do(None)
 
 
 class FileStore:
-    """A store in files.
+    """A store in files: what it does as steps (`writing`, `reading`, …), and the same done at once.
 
     >>> import tempfile
     >>> store = FileStore(tempfile.mkdtemp())
@@ -92,75 +84,19 @@ class FileStore:
     Stored(key='manifest', done=False, fenced=True, extents=(), fault='')
     """
 
-    def __init__(self, where: str | Path | Files) -> None:
-        """Use a path, a URI, or files that are open."""
+    def __init__(self, where: str | Path | Files, me: str = "") -> None:
+        """Use a path, a URI, or files that are open; `me` is drawn unless told."""
         self.files: Files = open_files(where) if isinstance(where, str | Path) else where
-        self._me = secrets.token_hex(8)
+        self._me = me or secrets.token_hex(8)
         """Tells this driver's claim from others."""
         self._number = 0
         """Of the last manifest that was written."""
 
-    # ------------------------------------------------------------------ writing
+    # ------------------------------------------------------------------ at once
 
     def write(self, action: Store) -> Stored:
         """Write a file of records, a manifest, or a claim."""
-        if action.key == CLAIM_KEY:
-            granted = self._claim(action.fence)
-            return Stored(action.key, done=granted, fenced=not granted)
-        if action.key == MANIFEST_KEY:
-            done = self._publish(action.fence, action.data)
-            return Stored(action.key, done=done, fenced=not done)
-        file = Assembly(action.data)  # record by record: never all of them in memory
-        self.files.write(_path(action.key), file)
-        return Stored(action.key, done=True, extents=tuple(file.extents))
-
-    def _claim(self, generation: int) -> bool:
-        name, mine = f"claim/{generation:08d}", self._me.encode()
-        if self._fenced(generation):
-            return False
-        granted = self.files.create(name, mine)
-        if granted is None:  # nobody can be kept from claiming it as well: look who did
-            own = f"{name}-{self._me}"
-            self.files.write(own, [mine])
-            rivals = [n for n, path in self._claims() if n >= generation and path != own]
-            if rivals:
-                self.files.delete([own])
-            granted = not rivals
-        elif not granted:
-            granted = self.files.read(name) == mine  # asked again, because the answer was lost
-        if granted:
-            self.files.delete(path for n, path in self._claims() if n < generation)
-        return granted and not self._fenced(generation)
-
-    def _publish(self, generation: int, data: bytes) -> bool:
-        if self._replaced(generation):
-            return False
-        self._number += 1
-        self.files.publish(f"manifest/{generation:08d}-{self._number:08d}.json", data)
-        if self._replaced(generation):
-            return False
-        old = [entry.path for entry in self.manifests()[:-MANIFESTS_KEPT]]
-        if old:
-            self.files.delete(old)
-        return True
-
-    def _fenced(self, generation: int) -> bool:
-        return any(n > generation for n, _ in self._claims())
-
-    def _replaced(self, generation: int) -> bool:
-        """Whether a later driver has claimed, going by a listing that has at least our own claim."""
-        newest = max((n for n, _ in self._claims()), default=0)
-        if newest < generation:
-            raise OSError(
-                f"{self.files.uri} does not list the claim of this driver (generation {generation}): "
-                "was the folder emptied, or is its disk no longer mounted?"
-            )
-        return newest > generation
-
-    def _claims(self) -> list[tuple[int, str]]:
-        return [(_number(entry.path), entry.path) for entry in self.files.list("claim")]
-
-    # ------------------------------------------------------------------ reading
+        return carry_out(self.writing(action))
 
     def read(self, key: str) -> bytes | None:
         """Read the newest manifest, or a record.
@@ -169,24 +105,125 @@ class FileStore:
             ValueError: if a record is missing or damaged; names its file.
             OSError: if what is there cannot be read, or is not known.
         """
-        if key == MANIFEST_KEY:
-            return self._newest()
-        if "#" not in key:
-            return self.files.read(_path(key))
-        ref = Ref.parse(key)
-        return cut(ref, self.files.read(_path(ref.file), ref.offset, ref.length))
+        return carry_out(self.reading(key))
 
-    def _newest(self) -> bytes | None:
-        """Read the newest manifest; None: there is none.
+    def newest(self) -> tuple[str, bytes] | None:
+        """Read the newest manifest, and name its file; None: there is none.
+
+        Raises:
+            OSError: if what is there cannot be read, or is not known.
+        """
+        return carry_out(self._newest())
+
+    def manifests(self) -> list[FileEntry]:
+        """List the manifests, the newest last."""
+        return carry_out(self._manifests())
+
+    def generation(self) -> int:
+        """Give the last generation that was claimed; 0 if none was."""
+        return carry_out(self._generation())
+
+    def discard(self, keys: Sequence[str]) -> None:
+        """Delete files."""
+        carry_out(self.discarding(keys))
+
+    def sweep(self, action: Sweep) -> None:
+        """Delete what crashed writers left."""
+        carry_out(self.sweeping(action))
+
+    # ------------------------------------------------------------------ writing
+
+    def writing(self, action: Store) -> Steps[Stored]:
+        """Write a file of records, a manifest, or a claim."""
+        if action.key == CLAIM_KEY:
+            granted = yield from self._claim(action.fence)
+            return Stored(action.key, done=granted, fenced=not granted)
+        if action.key == MANIFEST_KEY:
+            done = yield from self._publish(action.fence, action.data)
+            return Stored(action.key, done=done, fenced=not done)
+        file = Assembly(action.data)  # record by record: never all of them in memory
+        yield Write(self.files, _path(action.key), file)
+        return Stored(action.key, done=True, extents=tuple(file.extents))
+
+    def _claim(self, generation: int) -> Steps[bool]:
+        name, mine = f"claim/{generation:08d}", self._me.encode()
+        if (yield from self._fenced(generation)):
+            return False
+        granted: bool | None = yield Create(self.files, name, mine)
+        if granted is None:  # nobody can be kept from claiming it as well: look who did
+            own = f"{name}-{self._me}"
+            yield Write(self.files, own, [mine])
+            claims = yield from self._claims()
+            rivals = [n for n, path in claims if n >= generation and path != own]
+            if rivals:
+                yield Delete(self.files, [own])
+            granted = not rivals
+        elif not granted:
+            granted = (yield Read(self.files, name)) == mine  # again: the answer was lost
+        if granted:
+            claims = yield from self._claims()
+            yield Delete(self.files, [path for n, path in claims if n < generation])
+        return granted and not (yield from self._fenced(generation))
+
+    def _publish(self, generation: int, data: bytes) -> Steps[bool]:
+        if (yield from self._replaced(generation)):
+            return False
+        self._number += 1
+        name = f"manifest/{generation:08d}-{self._number:08d}.json"
+        yield Publish(self.files, name, data)
+        if (yield from self._replaced(generation)):
+            return False
+        manifests = yield from self._manifests()
+        old = [entry.path for entry in manifests[:-MANIFESTS_KEPT]]
+        if old:
+            yield Delete(self.files, old)
+        return True
+
+    def _fenced(self, generation: int) -> Steps[bool]:
+        claims = yield from self._claims()
+        return any(n > generation for n, _ in claims)
+
+    def _replaced(self, generation: int) -> Steps[bool]:
+        """Whether a later driver has claimed, going by a listing that has at least our own claim."""
+        claims = yield from self._claims()
+        newest = max((n for n, _ in claims), default=0)
+        if newest < generation:
+            raise OSError(
+                f"{self.files.uri} does not list the claim of this driver (generation {generation}): "
+                "was the folder emptied, or is its disk no longer mounted?"
+            )
+        return newest > generation
+
+    def _claims(self) -> Steps[list[tuple[int, str]]]:
+        entries: list[FileEntry] = yield List(self.files, "claim")
+        return [(_number(entry.path), entry.path) for entry in entries]
+
+    # ------------------------------------------------------------------ reading
+
+    def reading(self, key: str) -> Steps[bytes | None]:
+        """Read the newest manifest, or a record; raises what `read` raises."""
+        if key == MANIFEST_KEY:
+            newest = yield from self._newest()
+            return None if newest is None else newest[1]
+        data: bytes | None
+        if "#" not in key:
+            data = yield Read(self.files, _path(key))
+            return data
+        ref = Ref.parse(key)
+        data = yield Read(self.files, _path(ref.file), ref.offset, ref.length)
+        return cut(ref, data)
+
+    def _newest(self) -> Steps[tuple[str, bytes] | None]:
+        """Read the newest manifest, and name its file; None: there is none.
 
         One that its driver lets go meanwhile has been followed by others: look again.
         """
         tried = ""
-        while manifests := self.manifests():
+        while manifests := (yield from self._manifests()):
             path = manifests[-1].path
-            data = self.files.read(path)
+            data: bytes | None = yield Read(self.files, path)
             if data is not None:
-                return data
+                return path, data
             if path == tried:
                 raise OSError(f"{self.files.uri}/{path} is listed and cannot be read")
             tried = path
@@ -194,27 +231,29 @@ class FileStore:
             raise OSError(f"{self.files.uri}/{tried} was listed and is gone")
         return None
 
-    def manifests(self) -> list[FileEntry]:
-        """List the manifests, the newest last."""
-        return [entry for entry in self.files.list("manifest") if entry.path.endswith(".json")]
+    def _manifests(self) -> Steps[list[FileEntry]]:
+        entries: list[FileEntry] = yield List(self.files, "manifest")
+        return [entry for entry in entries if entry.path.endswith(".json")]
 
-    def generation(self) -> int:
-        """Give the last generation that was claimed; 0 if none was."""
-        written = [_number(entry.path) for entry in self.manifests()]
-        return max([n for n, _ in self._claims()] + written, default=0)
+    def _generation(self) -> Steps[int]:
+        manifests = yield from self._manifests()
+        claims = yield from self._claims()
+        written = [_number(entry.path) for entry in manifests]
+        return max([n for n, _ in claims] + written, default=0)
 
     # ------------------------------------------------------------------ letting go
 
-    def discard(self, keys: Sequence[str]) -> None:
+    def discarding(self, keys: Sequence[str]) -> Steps[None]:
         """Delete files."""
-        self.files.delete([_path(key) for key in keys])
+        yield Delete(self.files, [_path(key) for key in keys])
 
-    def sweep(self, action: Sweep) -> None:
+    def sweeping(self, action: Sweep) -> Steps[None]:
         """Delete what crashed writers left."""
         keep = frozenset(action.keep)
-        found = [entry.path for entry in self.files.list(action.prefix.rstrip("/"))]
-        left = [p for p in found if p.startswith(action.prefix) and p not in keep]
-        self.files.delete(p for p in left if not (action.spare and p.startswith(action.spare)))
+        entries: list[FileEntry] = yield List(self.files, action.prefix.rstrip("/"))
+        left = [e.path for e in entries if e.path.startswith(action.prefix) and e.path not in keep]
+        spare = action.spare
+        yield Delete(self.files, [p for p in left if not (spare and p.startswith(spare))])
 
 
 def _number(path: str) -> int:
@@ -229,26 +268,19 @@ def _path(key: str) -> str:
     return key
 
 
-StoreAction: TypeAlias = Store | Load | Discard | Sweep
-
-
 class StoreWorker:
     """Carries out store actions on threads of its own, and answers with events.
 
-    Writes keep their order. Reads do not wait for writes: a task that is restored is waited for. Every
-    write and every load is answered, whatever goes wrong: whoever asked need not ask twice.
+    Writes keep their order. Reads do not wait for writes: a task that is restored is waited for.
     """
 
-    def __init__(self, store: DurableStore) -> None:
+    def __init__(self, store: DurableStore, clock: Clock = REAL) -> None:
         self.store = store
         self._writes: queue.SimpleQueue[StoreAction | None] = queue.SimpleQueue()
         self._reads: queue.SimpleQueue[StoreAction | None] = queue.SimpleQueue()
         """Not longer than what a node may have asked for (`retriever.LOADS_MAX`)."""
         self._threads: list[threading.Thread] = []
-        kinds: dict[type, str] = {Store: "write", Load: "read", Discard: "delete", Sweep: "sweep"}
-        self._complaints = {
-            kind: Complaint(f"the durable store cannot {what}") for kind, what in kinds.items()
-        }
+        self._complaints = complaints(clock)
 
     def start(self, deliver: Callable[[Stored | Loaded], None]) -> None:
         """Begin; answers go to `deliver`."""
@@ -277,41 +309,6 @@ class StoreWorker:
         deliver: Callable[[Stored | Loaded], None],
     ) -> None:
         while (action := work.get()) is not None:
-            complaint = self._complaints[type(action)]
-            try:
-                answer = self._do(action)
-            except Exception as error:
-                why = _told(error)
-                complaint.say(why)
-                answer = _failed(action, why)
-            else:
-                complaint.over()
-            if answer is not None:
-                deliver(answer)
-
-    def _do(self, action: StoreAction) -> Stored | Loaded | None:
-        if isinstance(action, Store):
-            return self.store.write(action)
-        if isinstance(action, Load):
-            try:
-                return Loaded(action.key, self.store.read(action.key))
-            except ValueError as error:
-                return Loaded(action.key, None, str(error))
-        if isinstance(action, Sweep):
-            self.store.sweep(action)
-        else:
-            self.store.discard(action.keys)
-        return None
-
-
-def _told(error: Exception) -> str:
-    """Describe an error in text that can travel; one that no store should raise, with its kind."""
-    log.debug("the durable store failed", exc_info=error)
-    why = str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
-    return why[:WHY_CHARS_MAX].encode(errors="replace").decode()
-
-
-def _failed(action: StoreAction, why: str) -> Stored | Loaded | None:
-    if isinstance(action, Store):
-        return Stored(action.key, done=False, fault=why)
-    return Loaded(action.key, None, why, again=True) if isinstance(action, Load) else None
+            answered = carry_out(answer(self.store, action, self._complaints))
+            if answered is not None:
+                deliver(answered)

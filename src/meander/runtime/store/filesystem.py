@@ -15,8 +15,8 @@ own hands when a file is closed.
 
 from __future__ import annotations
 
-import os
-import threading
+import itertools
+import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,6 +27,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from meander.errors import InputError
+from meander.runtime.store.disk import Disk, OsDisk
 
 RENAMES = frozenset({"local", "hdfs", "mock"})
 """File systems that show a file while it is being written, and rename at once."""
@@ -89,134 +90,146 @@ def open_files(where: str | Path) -> Files:
     return ArrowFiles(system, root, text)
 
 
+class Besides:
+    """Gives names for files that are written beside their place: no two, whoever else does the same."""
+
+    def __init__(self, me: str) -> None:
+        self._me, self._numbers = me or secrets.token_hex(8), itertools.count(1)
+
+    def of(self, path: str) -> str:
+        """Give a name beside a path, which no listing shows."""
+        folder, _, name = path.rpartition("/")
+        return f"{folder}/.{name}.{self._me}.{next(self._numbers)}"
+
+
 class LocalFiles:
     """A folder on a disk of this machine, or on one that is mounted like it."""
 
-    def __init__(self, root: Path, *, sync: bool = True) -> None:
-        """Use a folder, made if need be; `sync`: wait until the disk has what is written."""
+    def __init__(
+        self, root: Path, *, sync: bool = True, disk: Disk | None = None, me: str = ""
+    ) -> None:
+        """Use a folder, made if need be.
+
+        Args:
+            root: where it is.
+            sync: whether to wait until the disk has what is written.
+            disk: the disk; that of this machine unless told.
+            me: tells this process from others that use the folder; drawn unless told.
+        """
         self.root, self.sync = Path(root).absolute(), sync
         self.uri = self.root.as_uri()
+        self._disk, self._besides = disk or OsDisk(), Besides(me)
+        self._prefix = f"{self.root.as_posix().rstrip('/')}/"
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
+            self._disk.make_folder(str(self.root))
         except OSError as error:
             raise InputError(f"{self.root} cannot be a folder for checkpoints: {error}") from None
 
     def write(self, path: str, pieces: Iterable[bytes | pa.Buffer]) -> None:
         """Write and sync."""
-        file = self.root / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with _whole_or_gone(file):
-            self._fill(file, pieces)
-        self._sync_folder(file.parent)
+        file, folder = self._make_room(path)
+        with self._whole_or_gone(file):
+            self._disk.write(file, pieces, sync=self.sync)
+        self._sync_folder(folder)
 
     def publish(self, path: str, data: bytes) -> None:
         """Write beside, sync, rename."""
-        file = self.root / path
-        beside = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with _whole_or_gone(beside):
-            self._fill(beside, [data])
-            os.replace(beside, file)
-        self._sync_folder(file.parent)
+        file, folder = self._make_room(path)
+        beside = self._besides.of(file)
+        with self._whole_or_gone(beside):
+            self._disk.write(beside, [data], sync=self.sync)
+            self._disk.rename(beside, file)
+        self._sync_folder(folder)
 
     def create(self, path: str, data: bytes) -> bool | None:
         """Write beside, then link: of many one succeeds, and nobody sees it half written."""
-        file = self.root / path
-        beside = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with _whole_or_gone(beside):
-            self._fill(beside, [data])
+        file, folder = self._make_room(path)
+        beside = self._besides.of(file)
+        with self._whole_or_gone(beside):
+            self._disk.write(beside, [data], sync=self.sync)
         try:
-            os.link(beside, file)
+            self._disk.link(beside, file)
         except FileExistsError:
             return False
         finally:
-            beside.unlink()
-        self._sync_folder(file.parent)
+            self._disk.unlink(beside)
+        self._sync_folder(folder)
         return True
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes | None:
         """Read."""
         try:
-            with open(self.root / path, "rb") as file:
-                file.seek(offset)
-                return file.read(-1 if length is None else length)
+            return self._disk.read(self._prefix + path, offset, length)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def list(self, folder: str) -> list[FileEntry]:
-        """List; a file that is being published is not there yet."""
-        found = []
-        for where, folders, names in os.walk(self.root / folder, onerror=_unless_gone):
-            folders.sort()
-            for name in names:
-                if not name.startswith("."):
+        """List; a file that is being published is not there yet.
+
+        What goes meanwhile, a file or a folder, is no error. A folder that cannot be listed is: taken
+        for empty, a checkpoint would be taken for none.
+        """
+        found, folders = [], [folder]
+        while folders:
+            at = folders.pop()
+            try:
+                entries = self._disk.scan(self._prefix + at)
+            except FileNotFoundError:
+                continue
+            for name, is_folder in entries:
+                path = f"{at}/{name}" if at else name
+                if is_folder:
+                    folders.append(path)
+                elif not name.startswith("."):
                     with suppress(FileNotFoundError):
-                        file = Path(where, name)
-                        facts = file.stat()
-                        path = file.relative_to(self.root).as_posix()
-                        found.append(FileEntry(path, facts.st_size, facts.st_mtime))
+                        found.append(FileEntry(path, *self._disk.facts(self._prefix + path)))
         return sorted(found)
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete, and folders that become empty with it."""
         folders = set()
         for path in paths:
+            file = self._prefix + path
             with suppress(FileNotFoundError, NotADirectoryError):
-                (self.root / path).unlink()
-            folders.add((self.root / path).parent)
-        for folder in folders:
+                self._disk.unlink(file)
+            folders.add(file.rpartition("/")[0])
+        for folder in sorted(folders):
             with suppress(OSError):
-                folder.rmdir()
+                self._disk.remove_folder(folder)
 
-    def _fill(self, file: Path, pieces: Iterable[bytes | pa.Buffer]) -> None:
-        with open(file, "wb") as out:
-            for piece in pieces:
-                out.write(piece)
-            if self.sync:
-                out.flush()
-                os.fsync(out.fileno())
+    def _make_room(self, path: str) -> tuple[str, str]:
+        """Make the folder of a file; give both."""
+        file = self._prefix + path
+        folder = file.rpartition("/")[0]
+        self._disk.make_folder(folder)
+        return file, folder
 
-    def _sync_folder(self, folder: Path) -> None:
+    @contextmanager
+    def _whole_or_gone(self, file: str) -> Iterator[None]:
+        """Delete a file that could not be written: it would take room that others need."""
+        try:
+            yield
+        except BaseException:
+            with suppress(OSError):
+                self._disk.unlink(file)
+            raise
+
+    def _sync_folder(self, folder: str) -> None:
         if self.sync:
-            handle = os.open(folder, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-
-
-@contextmanager
-def _whole_or_gone(file: Path) -> Iterator[None]:
-    """Delete a file that could not be written: it would take room that others need."""
-    try:
-        yield
-    except BaseException:
-        with suppress(OSError):
-            file.unlink()
-        raise
-
-
-def _unless_gone(error: OSError) -> None:
-    """Hear of a folder that cannot be listed.
-
-    One that is not there has no files. Of another nobody knows: taken for empty, a checkpoint would be
-    taken for none.
-    """
-    if not isinstance(error, FileNotFoundError):
-        raise error
+            self._disk.sync_folder(folder)
 
 
 class ArrowFiles:
     """A folder or bucket on a file system of Arrow's."""
 
-    def __init__(self, system: fs.FileSystem, root: str, uri: str = "") -> None:
+    def __init__(self, system: fs.FileSystem, root: str, uri: str = "", me: str = "") -> None:
+        """Use a folder; `me` tells this process from others that do, and is drawn unless told."""
         self.system, self.root = system, root.rstrip("/")
         self.uri = uri or f"{system.type_name}:{root}"
         base = system
         while base.type_name == "subtree":
             base = base.base_fs
-        self._kind = base.type_name
+        self._kind, self._besides = base.type_name, Besides(me)
 
     def _at(self, path: str) -> str:
         return f"{self.root}/{path}" if self.root else path
@@ -242,8 +255,7 @@ class ArrowFiles:
     def publish(self, path: str, data: bytes) -> None:
         """Write; where that could be seen half done, beside it, and rename."""
         if self._kind in RENAMES:
-            folder, _, name = path.rpartition("/")
-            beside = f"{folder}/.{name}.{os.getpid()}.{threading.get_ident()}"
+            beside = self._besides.of(path)
             self.write(beside, [data])
             self.system.move(self._at(beside), self._at(path))
         else:

@@ -10,7 +10,7 @@ from typing import Any
 
 from meander.errors import CheckpointError, InputError
 from meander.operators.base import Operator
-from meander.protocol.master.manifest import MANIFEST_KEY, Manifest
+from meander.protocol.master.manifest import Manifest
 from meander.runtime.store.durable import FileStore
 
 
@@ -37,11 +37,14 @@ def newest(store: FileStore) -> Manifest | None:
     Raises:
         CheckpointError: if it cannot be read.
     """
+    file = "manifest"
     try:
-        data = store.read(MANIFEST_KEY)
-        return None if data is None else Manifest.load(data)
+        found = store.newest()
+        if found is None:
+            return None
+        file, data = found
+        return Manifest.load(data)
     except (InputError, OSError) as error:
-        file = store.manifests()[-1].path if not isinstance(error, OSError) else "manifest"
         raise CheckpointError(f"{store.files.uri}/{file}: {error}", file=file) from error
 
 
