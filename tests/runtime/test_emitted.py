@@ -179,9 +179,12 @@ def test_a_target_behind_the_start_gives_nothing_twice(launcher: SharedLauncher)
     with deployed(launcher) as op:
         reader = reader_of(op)
         zeros = [0] * (TASKS - 3)
-        start, latest = reader.offset([5, 5, 5, *zeros]), reader.offset([9, 7, 5, *zeros])
-        target = reader.offset([7, 0, 0, *zeros])
-        assert reader.upto(start, latest, target) == reader.offset([7, 5, 5, *zeros])
+        start, latest = (
+            reader.scripts.offset([5, 5, 5, *zeros]),
+            reader.scripts.offset([9, 7, 5, *zeros]),
+        )
+        target = reader.scripts.offset([7, 0, 0, *zeros])
+        assert reader.upto(start, latest, target) == reader.scripts.offset([7, 5, 5, *zeros])
 
 
 def test_columns_of_a_state_keep_their_names(launcher: SharedLauncher) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 
 import pyarrow as pa
-import pytest
 
 from meander.model import Epoch
 from meander.protocol.messages import (
@@ -19,7 +18,6 @@ from meander.protocol.messages import (
     Put,
     Rest,
 )
-from meander.runtime.wire import inbox
 from meander.runtime.wire.inbox import Inbox, size_of
 from meander.runtime.wire.rows import Mark, Rows
 
@@ -50,9 +48,8 @@ def test_rows_and_states_weigh_what_they_are_and_not_what_they_say() -> None:
     assert size_of(None) == 0
 
 
-def test_it_is_full_by_bytes_and_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inbox, "BYTES_MAX", 3 * BATCH.nbytes)
-    box = Inbox()
+def test_it_is_full_by_bytes_and_by_number() -> None:
+    box = Inbox(events_max=5, bytes_max=3 * BATCH.nbytes)
     for _ in range(3):
         box.put(rows(1))
     assert not box.full
@@ -60,7 +57,6 @@ def test_it_is_full_by_bytes_and_by_number(monkeypatch: pytest.MonkeyPatch) -> N
     assert box.full
     box.get(1.0)
     assert not box.full
-    monkeypatch.setattr(inbox, "EVENTS_MAX", 5)
     for _ in range(4):
         box.put(None)
     assert box.full

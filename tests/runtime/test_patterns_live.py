@@ -91,7 +91,7 @@ def test_reports_are_right_after_rescales_up_and_down(launcher: SharedLauncher) 
         told += op.outputs().to_pylist()
         latest = {row["pattern"]: row["reported"] for row in told}
         assert {p for p, shown in latest.items() if shown} == set(expected)
-        found = look(op.driver)
+        found = op.driver.reader().run(look(op.driver.nodes(), op.driver.tasks))
         assert found is not None
         assert on_its_way(found) == 0
         assert sum(put for put, _ in found.values()) > 100

@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from runtime_kit import LOOPBACK, WORDS, cut, listening, until
 from meander.model import Epoch
 from meander.protocol.messages import Bye, Chunk, Chunks, Envelope, Fetch, Part, PeerLost
 from meander.runtime.wire.credentials import PASS_HEADER
+from meander.runtime.wire.outgoing import Outgoing
 from meander.runtime.wire.rows import Mark, Rows
 from meander.runtime.wire.transport import Transport
 
@@ -178,7 +180,7 @@ def test_a_full_queue_drops_and_does_not_wait(
     from meander.runtime.wire import link
 
     a, b = ends
-    monkeypatch.setattr(link, "QUEUE_BYTES_MAX", 1_000_000)
+    monkeypatch.setattr(link, "Outgoing", partial(Outgoing, bytes_max=1_000_000))
     blob = bytes(600_000)
     for _ in range(200):
         a.send(b, Part(1, Epoch(1, 1), 0, 10**6, blob, 0))
@@ -200,7 +202,7 @@ def test_a_stream_that_ends_is_no_death_of_a_peer_that_lives(ends: tuple[End, En
     greet(client, a.transport.identity.hello(), a.transport.credentials.call())
     client.close()
     cut(b.address)
-    until(lambda: not b.transport._streams)
+    until(lambda: not b.transport._presence.streams)
     again(a, b)
     a.transport.close()
     assert b.next() == PeerLost("a", 1)

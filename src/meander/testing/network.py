@@ -90,9 +90,7 @@ class Traffic:
 class Network:
     """Carries envelopes between processes."""
 
-    def __init__(
-        self, timeline: Timeline, random: Random, deliver: Callable[[tuple[Any, Envelope]], None]
-    ) -> None:
+    def __init__(self, timeline: Timeline, random: Random, deliver: Callable[[Any], None]) -> None:
         self.timeline = timeline
         self.random = random
         self.deliver = deliver
@@ -123,7 +121,7 @@ class Network:
         """Sent and received, per process."""
         self._uplink: dict[str, float] = {}
         self._downlink: dict[str, float] = {}
-        self._last: dict[tuple[str, str], float] = {}
+        self._last: dict[tuple[str, str, int], float] = {}
 
     def heal(self) -> None:
         """End everything that is wrong with it; what is under way stays as it is."""
@@ -135,8 +133,15 @@ class Network:
 
     def send(self, envelope: Envelope, target: Any) -> None:
         """Take a message for a process; deliver it later, or not, or twice."""
-        source, to = envelope.sender, envelope.to
-        size = weight(envelope)
+        source, to, size = envelope.sender, envelope.to, weight(envelope)
+        if self.loses(source, to, size):
+            return
+        if self.corruption:
+            envelope = self._corrupt(envelope)
+        self.carry(source, to, size, (target, envelope))
+
+    def loses(self, source: str, to: str, size: int) -> bool:
+        """Count a message that is sent, and say whether it disappears at once."""
         self.sent += 1
         self.bytes += size
         for peer in (source, to):
@@ -145,18 +150,39 @@ class Network:
                 traffic = self.traffic[peer] = Traffic()
             traffic.messages += 1
             traffic.bytes += size
-        if (self.loss and self.random.random() < self.loss) or (
-            self.cut and not self.cut.isdisjoint(((source, to), (source, "*"), ("*", to)))
-        ):
+        if (self.loss and self.random.random() < self.loss) or not self.reaches(source, to):
             self.lost += 1
-            return
-        if self.corruption:
-            envelope = self._corrupt(envelope)
-        arrival = self._arrival(source, to, size)
-        self.timeline.at(arrival, self.deliver, (target, envelope))
+            return True
+        return False
+
+    def reaches(self, source: str, to: str) -> bool:
+        """Say whether the way from one process to another is not cut."""
+        return not self.cut or self.cut.isdisjoint(((source, to), (source, "*"), ("*", to)))
+
+    def carry(self, source: str, to: str, size: int, parcel: Any, stream: int = 0) -> float:
+        """Deliver a parcel later, perhaps twice; what is of one stream keeps its order.
+
+        Returns:
+            when it arrives first.
+        """
+        arrival = self._arrival(source, to, size, stream)
+        self.timeline.at(arrival, self.deliver, parcel)
         if self.duplication and self.random.random() < self.duplication:
             later = arrival + self.random.random() * 50 * self.jitter_s
-            self.timeline.at(later, self.deliver, (target, envelope))
+            self.timeline.at(later, self.deliver, parcel)
+        return arrival
+
+    def free_at(self, source: str) -> float:
+        """Say when all has left that a process has sent so far."""
+        return max(self.timeline.now, self._uplink.get(source, 0.0))
+
+    def trip_s(self, source: str, to: str) -> float:
+        """Draw how long a few bytes take now, beside all else that is under way."""
+        pair = source, to
+        held = self.clogged.get(pair, 0.0) - self.timeline.now
+        return (
+            self.delay_s + self.random.random() * self.jitter_s + max(held, self.lag.get(pair, 0.0))
+        )
 
     def _corrupt(self, envelope: Envelope) -> Envelope:
         """Change one byte of a state, now and then: its checksum must tell."""
@@ -177,7 +203,7 @@ class Network:
         changed = data[at] ^ (1 + self.random.randrange(255))
         return data[:at] + bytes((changed,)) + data[at + 1 :]
 
-    def _arrival(self, source: str, to: str, size: int) -> float:
+    def _arrival(self, source: str, to: str, size: int, stream: int) -> float:
         """Say when a message arrives: after those before it have left and come in."""
         wire_up = wire_down = size / self.bandwidth_bytes_s
         if self.speeds:
@@ -195,6 +221,7 @@ class Network:
             arrives = max(arrives, self.clogged.get(pair, 0.0))
         if self.reorder and self.random.random() < self.reorder:
             return arrives + self.random.random() * 100 * self.jitter_s
-        arrives = max(arrives, self._last.get(pair, 0.0))
-        self._last[pair] = arrives
+        way = source, to, stream
+        arrives = max(arrives, self._last.get(way, 0.0))
+        self._last[way] = arrives
         return arrives

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,8 +12,9 @@ from meander.model import Epoch
 from meander.protocol.node.slot import TaskPhase
 from meander.runtime.process.loop_counts import counts
 from meander.runtime.process.outputs import Outputs
-from meander.runtime.roles.node_service import moment
-from meander.runtime.roles.output_service import OutputService
+from meander.runtime.process.script import run
+from meander.runtime.roles.answers import moment
+from meander.runtime.roles.output_answers import OutputAnswers
 
 
 def emitted(batches: int, durable: int) -> Outputs:
@@ -38,15 +38,11 @@ def node(gated: bool, **slots: tuple[TaskPhase, Outputs]) -> Any:
     )
 
 
-def service(machine: Any) -> OutputService:
-    def call(function: Any) -> Future[Any]:
-        done: Future[Any] = Future()
-        done.set_result(function(machine))
-        return done
-
-    shell: Any = SimpleNamespace(call=call)
-    transport: Any = SimpleNamespace(actions={}, answers={})
-    return OutputService(shell, transport)
+def asked(machine: Any, what: str, fields: Any) -> Any:
+    """Have a machine answer."""
+    process: Any = object()
+    answer = getattr(OutputAnswers(process), what)
+    return run(answer(fields), lambda step: step.function(machine))
 
 
 def away() -> TaskPhase:
@@ -55,17 +51,35 @@ def away() -> TaskPhase:
 
 def test_only_tasks_that_are_served_count_and_with_checkpoints_only_what_is_durable() -> None:
     here, there = (TaskPhase.SERVING, emitted(5, 3)), (away(), emitted(2, 2))
-    assert service(node(True, t0=here, t1=there)).ends({}) == {"0": [1, 3, 5]}
-    assert service(node(False, t0=here)).ends({}) == {"0": [1, 5, 5]}
+    assert asked(node(True, t0=here, t1=there), "ends", {}) == {"0": [1, 3, 5]}
+    assert asked(node(False, t0=here), "ends", {}) == {"0": [1, 5, 5]}
 
 
 def test_what_is_released_is_forgotten_but_nothing_that_nobody_could_read() -> None:
     outputs = emitted(5, 3)
-    asked = service(node(True, t0=(TaskPhase.SERVING, outputs)))
-    asked.release({"upto": {"0": 2}})
+    machine = node(True, t0=(TaskPhase.SERVING, outputs))
+    asked(machine, "release", {"upto": {"0": 2}})
     assert outputs.first == 3
-    asked.release({"upto": {"0": 5}})
+    asked(machine, "release", {"upto": {"0": 5}})
     assert outputs.first == 4
+
+
+def test_a_stretch_is_given_with_its_place_and_what_is_kept() -> None:
+    outputs = emitted(5, 5)
+    outputs.release(2)
+    machine = node(True, t0=(TaskPhase.SERVING, outputs), t1=(away(), emitted(1, 1)))
+    found = asked(machine, "emitted", {"spans": {"0": [1, 4], "1": [0, 1]}})
+    assert found["number"].to_pylist() == [3, 4]
+    assert set(found["task"].to_pylist()) == {0}
+    assert json.loads(found.schema.metadata[b"firsts"]) == {"0": 3}
+
+
+def test_who_fetches_says_what_it_has_and_that_is_forgotten() -> None:
+    outputs = emitted(5, 4)
+    machine = node(True, t0=(TaskPhase.SERVING, outputs))
+    found = asked(machine, "outputs", {"release": {"0": 2}})
+    assert found["n"].to_pylist() == [3, 4]
+    assert outputs.first == 3
 
 
 def test_a_moment_names_what_a_task_has_taken_in() -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Iterator
 
 import pytest
 
 from meander.runtime.wire import pulse
 from meander.runtime.wire.credentials import Credentials
-from meander.runtime.wire.pulse import Pulse
+from meander.runtime.wire.presence import Caller, Pulse
 from meander.runtime.wire.transport import Transport
 
 KEYS = Credentials("t")
@@ -24,7 +23,7 @@ def there() -> Iterator[str]:
 
 
 def look(address: str, peer: str = "n1", incarnation: int = 2) -> Pulse:
-    return pulse.look(KEYS, address, peer, incarnation, threading.Event())
+    return pulse.look(KEYS, Caller(peer, incarnation, address))
 
 
 def test_who_answers_in_its_name_lives(there: str) -> None:
@@ -48,9 +47,3 @@ def test_who_does_not_answer_is_not_known_to_be_dead(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(pulse, "LOOK_S_MAX", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         assert look(f"127.0.0.1:{silent.getsockname()[1]}") is Pulse.UNKNOWN
-
-
-def test_nobody_is_looked_for_by_who_stops() -> None:
-    stopping = threading.Event()
-    stopping.set()
-    assert pulse.look(KEYS, "127.0.0.1:1", "n1", 1, stopping) is Pulse.UNKNOWN

@@ -32,6 +32,8 @@ from meander.runtime.wire.version import REQUEST_BYTES_MAX, versions
 
 ASK_S = 20.0
 """How long a question may take that the driver answers by itself."""
+FETCH_S = 60.0
+"""How long rows may take."""
 PARTS_BYTES_MAX = 64 * 2**20
 """What the parts of one micro-batch may unpack to."""
 
@@ -205,7 +207,7 @@ class DriverClient:
             (answer,) = self._connection().do_action(action, self.credentials.call(timeout_s))
         return json.loads(answer.body.to_pybytes())
 
-    def fetch(self, fields: Mapping[str, Any], timeout_s: float = 60.0) -> pa.Table:
+    def fetch(self, fields: Mapping[str, Any], timeout_s: float = FETCH_S) -> pa.Table:
         """Ask for rows, as a table; errors as for `ask`."""
         ticket = flight.Ticket(json.dumps(fields).encode())
         with self._explained():

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyarrow import flight
 
-from meander.errors import UnreadError
+from meander.errors import OperatorGoneError, OperatorRefusedError
 from meander.model import NodeId, TaskId
+from meander.runtime.clients.carrier import Carrier
+from meander.runtime.clients.driver_client import FETCH_S
+from meander.runtime.clients.owners import TaskOwners
+from meander.runtime.clients.state_scripts import read_states
+from meander.runtime.process.script import Ask, Fetch, Script, iterate, run
 from meander.runtime.wire.credentials import Credentials
+
+T = TypeVar("T")
 
 ASKED_MAX = 32
 """Nodes that are asked at the same time."""
+TASKS_ONCE = 2**20
+"""Tasks whose state is asked for in one request: all that a node has."""
 METRICS_S_MAX = 5.0
 """How long a node may take to tell its metrics: what it told before will do."""
 
@@ -29,6 +37,16 @@ class Reader:
 
     def __init__(self, credentials: Credentials | str) -> None:
         self._credentials = Credentials.of(credentials)
+
+        def told(address: str, answer: Any) -> Any:
+            if answer is None:
+                raise OperatorGoneError(address)
+            return answer
+
+        self._carry_out = Carrier(
+            lambda step: told(step.address, self.ask(*step)),
+            lambda step: told(step.address, self.fetch(*step)),
+        )
 
     def ask(
         self,
@@ -47,7 +65,7 @@ class Reader:
             return None
 
     def fetch(
-        self, address: str, fields: Mapping[str, Any], timeout_s: float = 60.0
+        self, address: str, fields: Mapping[str, Any], timeout_s: float = FETCH_S
     ) -> pa.Table | None:
         """Ask for rows; None if there is no answer."""
         ticket = flight.Ticket(json.dumps(fields).encode())
@@ -59,7 +77,11 @@ class Reader:
         table.validate(full=True)
         return table
 
-    # ------------------------------------------------------------------ state
+    def run(self, script: Script[T]) -> T:
+        """Carry out a script, each step over a connection of its own."""
+        return run(script, self._carry_out)
+
+    # ------------------------------------------------------------------ state, outputs and metrics
 
     def state(
         self,
@@ -71,58 +93,58 @@ class Reader:
         Raises:
             UnreadError: naming tasks that could not be read in time.
         """
-        end, parts, seen = time.monotonic() + timeout_s, list[pa.Table](), set[TaskId]()
-        while True:
-            names, nodes = owners()
-            for node, address in nodes.items():
-                wanted = [t for t, owner in enumerate(names) if owner == node and t not in seen]
-                if wanted:
-                    self._read_node(address, wanted, parts, seen)
-            if len(seen) == len(names):
-                return pa.concat_tables(parts) if parts else NOTHING
-            if time.monotonic() > end:
-                missing = sorted(set(range(len(names))) - seen)
-                raise UnreadError("the state", tuple(missing))
-            time.sleep(0.05)
 
-    def _read_node(
-        self, address: str, wanted: list[TaskId], parts: list[pa.Table], seen: set[TaskId]
-    ) -> None:
-        table = self.fetch(address, {"kind": "state", "tasks": wanted})
-        if table is None:
-            return
-        told = json.loads((table.schema.metadata or {}).get(b"tasks", b"[]"))
-        served = set(told) & set(wanted)
-        seen |= served
-        if len(table.schema.names) > len(NOTHING.schema.names):  # else no task there has a state
-            parts.append(table.replace_schema_metadata(None))
+        def known() -> Script[TaskOwners]:
+            yield from ()
+            return TaskOwners(*owners(), trouble=None)
 
-    # ------------------------------------------------------------------ outputs and metrics
+        script = read_states(known, None, timeout_s, tasks_once=TASKS_ONCE)
+        columns = len(NOTHING.schema.names)  # no more: no task there has a state
+        tables = iterate(script, self._carry_out)
+        parts = [table for table in tables if len(table.schema.names) > columns]
+        return pa.concat_tables(parts) if parts else NOTHING
 
     def outputs(self, nodes: Mapping[NodeId, str], have: dict[TaskId, int]) -> list[pa.Table]:
-        """Fetch outputs that are new; `have` (the last number of each task) is brought up to date.
-
-        Every batch comes once, in order within its task, also across moves and recoveries, as long
-        as the caller keeps `have`.
-        """
-        found = []
-        for address in nodes.values():
-            fields = {"kind": "outputs", "release": {str(t): n for t, n in have.items()}}
-            table = self.fetch(address, fields)
-            if table is None or table.num_rows == 0:
-                continue
-            tasks, numbers = table["task"].to_numpy(), table["number"].to_numpy()
-            fresh = [n > have.get(int(t), 0) for t, n in zip(tasks, numbers, strict=True)]
-            for t, n in zip(tasks, numbers, strict=True):
-                have[int(t)] = max(int(n), have.get(int(t), 0))
-            found.append(table.filter(pa.array(fresh)))
-        return found
+        """Fetch outputs that are new, as `new_outputs` does."""
+        return self.run(new_outputs(nodes, have))
 
     def metrics(self, nodes: Mapping[NodeId, str]) -> list[dict[str, Any]]:
         """Ask nodes for what they have measured, all at once; whoever does not answer is left out."""
 
         def ask(address: str) -> Any:
-            return self.ask(address, "metrics", timeout_s=METRICS_S_MAX)
+            return self.run(metrics_of(address))
 
         with ThreadPoolExecutor(ASKED_MAX, "metrics") as pool:
             return [told for told in pool.map(ask, nodes.values()) if told is not None]
+
+
+def new_outputs(nodes: Mapping[NodeId, str], have: dict[TaskId, int]) -> Script[list[pa.Table]]:
+    """Fetch outputs that are new; `have` (the last number of each task) is brought up to date.
+
+    Every batch comes once, in order within its task, also across moves and recoveries, as long
+    as the caller keeps `have`.
+    """
+    found = []
+    for address in nodes.values():
+        fields = {"kind": "outputs", "release": {str(t): n for t, n in have.items()}}
+        try:
+            table: pa.Table = yield Fetch(address, fields, FETCH_S)
+        except (OperatorGoneError, OperatorRefusedError):
+            continue
+        if table.num_rows == 0:
+            continue
+        tasks, numbers = table["task"].to_numpy(), table["number"].to_numpy()
+        fresh = [n > have.get(int(t), 0) for t, n in zip(tasks, numbers, strict=True)]
+        for t, n in zip(tasks, numbers, strict=True):
+            have[int(t)] = max(int(n), have.get(int(t), 0))
+        found.append(table.filter(pa.array(fresh)))
+    return found
+
+
+def metrics_of(address: str) -> Script[dict[str, Any] | None]:
+    """Ask a node for what it has measured; None if it does not answer."""
+    try:
+        told: dict[str, Any] = yield Ask(address, "metrics", {}, METRICS_S_MAX)
+    except (OperatorGoneError, OperatorRefusedError):
+        return None
+    return told

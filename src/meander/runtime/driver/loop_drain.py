@@ -12,32 +12,37 @@ A task that is on the move is at no node for a while, or at two: that look does 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from meander.errors import NotQuietError
+from meander.errors import NotQuietError, OperatorGoneError, OperatorRefusedError
+from meander.model import NodeId
+from meander.runtime.clock import REAL, Clock
 from meander.runtime.process.loop_counts import Counts
+from meander.runtime.process.script import Ask, Script, Sleep
 
 if TYPE_CHECKING:
     from meander.runtime.driver.driver import Driver
 
 LOOK_S = 0.05
 """Between two looks."""
+ASK_S = 10.0
+"""How long a node may take to answer."""
 
 
-def look(driver: Driver) -> Counts | None:
+def look(nodes: Mapping[NodeId, str], tasks: int) -> Script[Counts | None]:
     """Ask all nodes; None if a task is at no node, or at two."""
-    reader, found = driver.reader(), Counts()
-    for address in driver.nodes().values():
-        told: Mapping[str, list[int]] | None = reader.ask(address, "loop")
-        if told is None:
+    found: Counts = {}
+    for address in nodes.values():
+        try:
+            told: Mapping[str, list[int]] = yield Ask(address, "loop", {}, ASK_S)
+        except (OperatorGoneError, OperatorRefusedError):
             return None
         for task, (put, taken) in told.items():
             if int(task) in found:
                 return None
             found[int(task)] = put, taken
-    return found if len(found) == driver.tasks else None
+    return found if len(found) == tasks else None
 
 
 def on_its_way(found: Counts) -> int:
@@ -49,21 +54,40 @@ def on_its_way(found: Counts) -> int:
     return sum(put - taken for put, taken in found.values())
 
 
-def drain(driver: Driver, timeout_s: float) -> None:
+def emptied(
+    nodes: Callable[[], Mapping[NodeId, str]],
+    tasks: int,
+    timeout_s: float,
+    check: Callable[[], None],
+    clock: Clock = REAL,
+) -> Script[None]:
     """Wait until the loop is empty. The feeders must have been flushed, or they fill it again.
+
+    Args:
+        nodes: tells where those are that serve, now.
+        tasks: how many there are.
+        timeout_s: how long it may take.
+        check: raises if the deployment has failed meanwhile.
+        clock: what the time-out goes by.
 
     Raises:
         NotQuietError: if that does not happen in time.
         MeanderError: if the deployment fails meanwhile.
     """
-    end, before = time.monotonic() + timeout_s, look(driver)
+    end = clock.monotonic() + timeout_s
+    before = yield from look(nodes(), tasks)
     while True:
-        now = look(driver)
+        now = yield from look(nodes(), tasks)
         if now is not None and now == before and on_its_way(now) == 0:
             return
-        driver.check()
-        if time.monotonic() > end:
+        check()
+        if clock.monotonic() > end:
             left = "tasks are on the move" if now is None else f"{on_its_way(now)} chunks"
             raise NotQuietError(timeout_s, left)
         before = now
-        time.sleep(LOOK_S)
+        yield Sleep(LOOK_S)
+
+
+def drain(driver: Driver, timeout_s: float) -> None:
+    """Wait until the loop of a deployment is empty; errors as `emptied` has them."""
+    driver.reader().run(emptied(driver.nodes, driver.tasks, timeout_s, driver.check))

@@ -16,7 +16,7 @@ sleeps (`run`); a simulator does so on its own time, and lets anything happen in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
@@ -88,12 +88,38 @@ def run(script: Script[T], carry_out: Callable[[Any], Any]) -> T:
     try:
         step = next(script)
         while True:
-            try:
-                answer = carry_out(step)
-            except Exception as error:
-                step = script.throw(error)
-            else:
-                step = script.send(answer)
+            step = _after(step, script, carry_out)
     except StopIteration as end:
         result: T = end.value
         return result
+
+
+def iterate(script: Script[Any], carry_out: Callable[[Any], Any]) -> Iterator[Any]:
+    """Carry a script out as `run` does, and give the parts that it finds, as they come.
+
+    >>> def pages():
+    ...     yield Found(1)
+    ...     yield Sleep(1.0)
+    ...     yield Found(2)
+    >>> list(iterate(pages(), lambda step: None))
+    [1, 2]
+    """
+    try:
+        step = next(script)
+        while True:
+            if type(step) is Found:
+                yield step.part
+                step = script.send(None)
+            else:
+                step = _after(step, script, carry_out)
+    except StopIteration:
+        return
+
+
+def _after(step: Step, script: Script[Any], carry_out: Callable[[Any], Any]) -> Step:
+    """Carry a step out, and give the one that follows."""
+    try:
+        answer = carry_out(step)
+    except Exception as error:
+        return script.throw(error)
+    return script.send(answer)

@@ -25,9 +25,10 @@ from meander.operators.base import Operator, check_operator
 from meander.runtime.clients.feeder import FeederClient
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 from meander.runtime.process.warm import settle_heap, warm_up
+from meander.runtime.roles.answers import NodeAnswers
 from meander.runtime.roles.assembly import make_node, make_server
 from meander.runtime.roles.host import ProcessHost
-from meander.runtime.roles.node_service import NodeService
+from meander.runtime.roles.node_service import serve
 from meander.runtime.store.answering import DurableStore
 from meander.runtime.store.durable import FileStore, NoStore, StoreWorker
 from meander.runtime.store.spill import DiskSpill
@@ -48,11 +49,12 @@ def run_node(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> Pro
         operator, host = load_operator(spec.operator), local_host(spec)
         parts = make_node(spec, operator, host, StoreWorker(_store(spec)))
         place = ProcessHost(parts.common, host)
-        service = NodeService(place, parts)
+        answers = NodeAnswers(parts, place.transport)
+        serve(answers, place.transport)
         try:
             return place.serve(gone)
         finally:
-            facts.update(metrics=service.measured())
+            facts.update(metrics=answers.measured())
             trace = parts.adapter.work.trace
             if trace.chunks_max:
                 facts.update(trace.last_words())

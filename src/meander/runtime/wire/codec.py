@@ -227,6 +227,23 @@ def decode(
         raise MalformedMessage(f"a message cannot be read: {error!r}"[:500]) from None
 
 
+def decode_from(
+    peer: PeerId,
+    header: bytes | pa.Buffer,
+    batch: pa.RecordBatch | None,
+    schema: pa.Schema | None = None,
+) -> Envelope:
+    """Read what came on a stream of a peer, who speaks for itself alone.
+
+    Raises:
+        MalformedMessage: if anything in it is not as it should be, or it says that another sent it.
+    """
+    envelope = decode(header, batch, schema)
+    if envelope.sender != peer:
+        raise MalformedMessage(f"it says that {envelope.sender} sent it")
+    return envelope
+
+
 def _decode(header: bytes, batch: pa.RecordBatch | None, schema: pa.Schema | None) -> Envelope:
     if len(header) > HEADER_BYTES_MAX:
         raise ValueError(f"a header of {len(header)} bytes")

@@ -38,7 +38,8 @@ class Inbox:
     ('an event', False)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, events_max: int = EVENTS_MAX, bytes_max: int = BYTES_MAX) -> None:
+        self.events_max, self.bytes_max = events_max, bytes_max
         self._queue: queue.SimpleQueue[tuple[Any, int]] = queue.SimpleQueue()
         self._master: deque[Any] = deque()
         """What the master has sent: it is heard before all else."""
@@ -51,7 +52,7 @@ class Inbox:
     @property
     def full(self) -> bool:
         """Whether readers of streams should wait."""
-        return self.waiting > EVENTS_MAX or self.bytes > BYTES_MAX
+        return self.waiting > self.events_max or self.bytes > self.bytes_max
 
     @property
     def waiting(self) -> int:

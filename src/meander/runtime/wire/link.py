@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyarrow import flight
 
 from meander.protocol.messages import Envelope
 from meander.runtime.wire.auth import FINAL
-from meander.runtime.wire.codec import BLOB, encode
+from meander.runtime.wire.codec import BLOB
+from meander.runtime.wire.outgoing import RETRY_S, Outgoing, weight, written
 
 if TYPE_CHECKING:
     from meander.runtime.wire.transport import Transport
-
-QUEUE_BYTES_MAX = 256 * 2**20
-"""Outgoing, per peer. A single larger message is taken when nothing else waits."""
-QUEUE_MESSAGES_MAX = 20_000
-RETRY_S = 0.1
-"""Between attempts to reach a peer."""
 
 
 class PeerLink:
@@ -32,10 +26,8 @@ class PeerLink:
         self.failures = 0
         """Attempts in a row that did not reach the peer."""
         self._transport = transport
-        self._queue: deque[tuple[Envelope, int]] = deque()
-        self._bytes = 0
+        self._queue = Outgoing()
         self._wake = threading.Condition()
-        self._leaving = False
         self._client: flight.FlightClient | None = None
         self._streams: dict[
             pa.Schema, tuple[flight.FlightStreamWriter, flight.FlightMetadataReader]
@@ -48,26 +40,21 @@ class PeerLink:
         """Queue an envelope; False if there is no room."""
         size = weight(envelope)
         with self._wake:
-            full = self._queue and self._bytes + size > QUEUE_BYTES_MAX
-            if full or len(self._queue) >= QUEUE_MESSAGES_MAX:
+            if not self._queue.put(envelope, size):
                 return False
-            self._leaving = False
-            self._queue.append((envelope, size))
-            self._bytes += size
             self._wake.notify()
         return True
 
     def leave(self) -> None:
         """End when the queue is empty."""
         with self._wake:
-            self._leaving = True
+            self._queue.leave()
             self._wake.notify()
 
     def cut(self) -> None:
         """End now."""
         with self._wake:
-            self._queue.clear()
-            self._leaving = True
+            self._queue.cut()
             self._wake.notify()
 
     def _run(self) -> None:
@@ -80,21 +67,17 @@ class PeerLink:
             self._transport.forget(self)
 
     def _next(self) -> Envelope | None:
+        """Take the oldest, wait for it; None: this way is left."""
+        queue = self._queue
         with self._wake:
-            while not self._queue:
-                if self._leaving:
-                    return None
+            while (envelope := queue.next()) is None and not queue.leaving:
                 self._wake.wait()
-            envelope, size = self._queue.popleft()
-            self._bytes -= size
             return envelope
 
     def _write(self, envelope: Envelope) -> None:
         """Write one envelope; one that cannot be written is dropped, and the next dials again."""
-        try:
-            wire = encode(envelope)
-        except Exception as error:  # of one message; those behind it shall not wait for ever
-            self._transport.unwritten(envelope, error)
+        wire = written(envelope, self._transport.unwritten)
+        if wire is None:
             return
         writer = self._open(BLOB if wire.batch is None else wire.batch.schema)
         if writer is None:
@@ -106,6 +89,7 @@ class PeerLink:
             else:
                 writer.write_with_metadata(wire.batch, wire.header)
         except pa.ArrowException as error:
+            self._transport.dropped += 1
             self._failed(error)
 
     def _open(self, schema: pa.Schema) -> flight.FlightStreamWriter | None:
@@ -130,15 +114,13 @@ class PeerLink:
             return None
 
     def _failed(self, error: Exception) -> None:
-        self._transport.dropped += 1
         self.failures += 1
         final = getattr(error, "extra_info", b"") == FINAL
         if final or isinstance(error, flight.FlightUnauthenticatedError):
             self._transport.refusals[self.address] = str(error).split(". Detail:", maxsplit=1)[0]
         self._hang_up()
         with self._wake:
-            if not self._leaving:
-                self._wake.wait_for(lambda: self._leaving, RETRY_S)
+            self._wake.wait_for(lambda: self._queue.leaving, RETRY_S)
 
     def _hang_up(self) -> None:
         streams, self._streams = self._streams, {}
@@ -157,13 +139,3 @@ _CHANNEL: Final = [
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.use_local_subchannel_pool", 1),
 ]
-
-
-def weight(envelope: Envelope) -> int:
-    """Tell about how many bytes an envelope has, before it is written."""
-    body: Any = envelope.body
-    chunks = getattr(body, "chunks", None) or getattr(body, "items", None)
-    if chunks and hasattr(chunks[0], "size"):
-        return 200 + sum(int(chunk.size) for chunk in chunks)
-    blob = getattr(body, "blob", None) or getattr(body, "data", None)
-    return 200 + (len(blob) if blob else 0)

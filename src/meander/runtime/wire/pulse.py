@@ -1,67 +1,30 @@
-"""Whether a process lives whose last stream to us has ended.
+"""Whether a process lives whose last stream to us has ended: one look at its address (`presence`).
 
-A stream ends when its process dies, when the process has nothing more to send, or because a connection
-broke. Only the first is a loss, and without checkpoints a false alarm would cost the state of a healthy
-node. So it is asked at the address that it listens at:
-
-  * nobody listens there, or somebody else: it is dead. That is known within milliseconds;
-  * it answers in its name: it lives;
-  * no answer comes (the network is cut, the host is gone or busy): nobody can know. Its lease decides.
+Where nobody listens, or somebody else, it is dead; that is known within milliseconds.
 """
 
 from __future__ import annotations
 
 import json
 import socket
-import threading
 import time
-from enum import Enum
 from typing import Final
 
 import pyarrow as pa
 from pyarrow import flight
 
-from meander.protocol.messages import PeerId
 from meander.runtime.wire.credentials import Credentials
+from meander.runtime.wire.presence import Caller, Pulse
 
 WHO: Final = "who"
 """The action that tells who listens."""
-LOOKS: Final = 3
-"""Nobody is dead who was not found so often: a port may refuse in the moment of a reset."""
-PAUSE_S: Final = 0.05
-"""Between two of them."""
 LOOK_S_MAX: Final = 5.0
 """How long one may take."""
 
 
-class Pulse(Enum):
-    """What was found."""
-
-    ALIVE = "alive"
-    DEAD = "dead"
-    UNKNOWN = "unknown"
-
-
-def look(
-    credentials: Credentials,
-    address: str,
-    peer: PeerId,
-    incarnation: int,
-    stopping: threading.Event,
-) -> Pulse:
-    """Tell whether a process listens at its address. Returns early when we are stopping ourselves."""
-    found = Pulse.UNKNOWN
-    for _ in range(LOOKS):
-        if stopping.is_set():
-            return Pulse.UNKNOWN
-        found = _look(credentials, address, peer, incarnation)
-        if found is not Pulse.DEAD:
-            return found
-        stopping.wait(PAUSE_S)
-    return found
-
-
-def _look(credentials: Credentials, address: str, peer: PeerId, incarnation: int) -> Pulse:
+def look(credentials: Credentials, whom: Caller) -> Pulse:
+    """Tell whether a process listens at its address."""
+    peer, incarnation, address = whom
     began = time.monotonic()
     try:
         with credentials.connect(address, greet_s=LOOK_S_MAX) as client:

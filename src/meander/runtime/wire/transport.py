@@ -9,10 +9,8 @@ Rules of the file
      must be that of the certificate.
   2. A queue is bounded by bytes and messages; what does not fit is dropped and counted. So is what
      was under way on a stream that broke. The protocol asks again for all that matters.
-  3. The death of a process that had opened streams to us is an event, `PeerLost`. Its kernel closes
-     its sockets, so the last stream ends within milliseconds; but streams of the living break, too.
-     So whoever was at the other end is asked at its address: it is lost if nobody answers there in
-     its name (`pulse`). One that lives dials again when it has something to send.
+  3. The death of a process that had opened streams to us is an event, `PeerLost`; that a stream ends is
+     none (`presence`). One that lives dials again when it has something to send.
   4. The reader of a stream waits while the inbox is full; Flight's flow control then holds the writer,
      and no other stream.
 """
@@ -23,28 +21,27 @@ import atexit
 import json
 import logging
 import threading
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 from pyarrow import flight
 
-from meander.errors import MalformedMessage
+from meander.errors import MalformedMessage, StaleMessage
 from meander.model import NAME_CHARS_MAX
 from meander.protocol.messages import MASTER, Envelope, Event, PeerId, PeerLost
 from meander.runtime.wire.auth import FINAL, Door, host_of
-from meander.runtime.wire.codec import HEADER_BYTES_MAX, decode
+from meander.runtime.wire.codec import HEADER_BYTES_MAX, decode_from
 from meander.runtime.wire.credentials import LOOPBACK, Credentials
 from meander.runtime.wire.link import PeerLink
+from meander.runtime.wire.outgoing import others
+from meander.runtime.wire.presence import Caller, Presence, Question
 from meander.runtime.wire.publisher import TablePublisher
-from meander.runtime.wire.pulse import WHO, Pulse, look
+from meander.runtime.wire.pulse import WHO, look
 from meander.runtime.wire.version import REQUEST_BYTES_MAX, versions
 
 WELCOME: Final = b"welcome"
 """What a stream is answered that is taken: whoever opened it knows at once if it was not."""
-PEERS_MAX: Final = 20_000
-"""Whose addresses are remembered; the simulator's largest cluster has half as many."""
 
 Answer: TypeAlias = Callable[[Mapping[str, Any]], Any]
 """Serves a request from outside the protocol: takes its fields, gives a batch reader or a table."""
@@ -149,10 +146,8 @@ class Transport:
         """Why a peer will never speak with us, by its address."""
         self._links: dict[str, PeerLink] = {}
         self._lock = threading.Lock()
-        self._met: dict[PeerId, tuple[int, str]] = {}
-        """Whoever dialled us: incarnation and address, the newest of each id."""
-        self._streams: Counter[tuple[PeerId, int]] = Counter()
-        """How many streams each peer, under each incarnation, has open to us."""
+        self._presence = Presence()
+        """Who has dialled us; changed under the lock."""
         self._leaving = False
         self._stopping = threading.Event()
         self.board = board
@@ -175,7 +170,7 @@ class Transport:
         if self.board is not None and self.board.publish(envelope):
             return
         if address is None:
-            address = self._met.get(envelope.to, (0, None))[1]
+            address = self._presence.address(envelope.to)
         if address is None or self._stopping.is_set():
             self.dropped += 1
             return
@@ -197,8 +192,8 @@ class Transport:
         for address in addresses:
             self.link(address)
         with self._lock:
-            others = [link for address, link in self._links.items() if address not in addresses]
-        for link in others:
+            left = others(self._links, addresses)
+        for link in left:
             link.leave()
 
     def forget(self, link: PeerLink) -> None:
@@ -224,16 +219,15 @@ class Transport:
     ) -> None:
         """Take what comes on one stream, until it ends."""
         try:
-            peer, incarnation, address = self._greet(hello)
-            self.door.check_name(context, peer)
-            self._meet(peer, incarnation, address)
+            caller = self._greet(hello)
+            self.door.check_name(context, caller.peer)
+            self._open(caller)
         except flight.FlightError as error:
             self.door.refusals.note(host_of(context.peer()), str(error))
             raise
-        writer.write(WELCOME)
-        with self._lock:
-            self._streams[peer, incarnation] += 1
+        peer = caller.peer
         try:
+            writer.write(WELCOME)
             while not self._stopping.is_set():
                 # The master is read at any time: its leases must not wait behind rows.
                 while peer != MASTER and self._full() and not self._stopping.is_set():
@@ -243,18 +237,25 @@ class Transport:
         except (StopIteration, pa.ArrowException):
             pass
         finally:
-            self._stream_ended(peer, incarnation, address)
+            self._ended(caller)
 
-    def _stream_ended(self, peer: PeerId, incarnation: int, address: str) -> None:
+    def _open(self, caller: Caller) -> None:
+        try:
+            with self._lock:
+                self._presence.opened(caller)
+        except StaleMessage as error:
+            # Not final to the dialler: it hears from the master that it was replaced.
+            raise flight.FlightServerError(str(error)) from None
+
+    def _ended(self, caller: Caller) -> None:
         """Look whether a peer without a stream still lives, and tell its death."""
+        presence, stopping = self._presence, self._stopping
         with self._lock:
-            self._streams[peer, incarnation] -= 1
-            if self._streams[peer, incarnation] > 0:
-                return
-            del self._streams[peer, incarnation]
-        found = look(self.credentials, address, peer, incarnation, self._stopping)
-        if found is Pulse.DEAD and not self._stopping.is_set():
-            self._deliver(PeerLost(peer, incarnation))
+            told: PeerLost | Question | None = presence.ended(caller)
+        while type(told) is Question and not stopping.wait(told.wait_s):
+            told = presence.heard(told, look(self.credentials, told.whom))
+        if type(told) is PeerLost and not stopping.is_set():
+            self._deliver(told)
 
     def _who(self, _: Mapping[str, Any]) -> dict[str, Any]:
         """Say that we live, unless we are about to end."""
@@ -265,15 +266,12 @@ class Transport:
     def _take(self, peer: PeerId, chunk: flight.FlightStreamChunk) -> None:
         header = chunk.app_metadata or b""
         try:
-            envelope = decode(header, chunk.data, self._schema)
-            if envelope.sender != peer:
-                raise MalformedMessage(f"it says that {envelope.sender} sent it")
-            self._deliver(envelope)
+            self._deliver(decode_from(peer, header, chunk.data, self._schema))
         except MalformedMessage as error:
             self.malformed += 1
             self.door.refusals.note(peer, f"a message: {error.args[0]}")
 
-    def _greet(self, hello: bytes) -> tuple[PeerId, int, str]:
+    def _greet(self, hello: bytes) -> Caller:
         try:
             if len(hello) > HEADER_BYTES_MAX // 64:
                 raise ValueError("it is too long")
@@ -304,20 +302,7 @@ class Transport:
                 f"({'; '.join(wrong)}): install the same ones on all hosts",
                 FINAL,
             )
-        return peer, incarnation, address
-
-    def _meet(self, peer: PeerId, incarnation: int, address: str) -> None:
-        """Remember where a peer listens; one that was replaced does not come back."""
-        with self._lock:
-            newest = self._met.get(peer, (0, ""))[0]
-            if incarnation < newest:
-                # Not final to the dialler: it hears from the master that it was replaced.
-                raise flight.FlightServerError(
-                    f"stale: {peer} incarnation {incarnation} was replaced by {newest}"
-                )
-            self._met[peer] = incarnation, address
-            while len(self._met) > PEERS_MAX:  # the oldest go: sinks come under new names for ever
-                del self._met[next(iter(self._met))]
+        return Caller(peer, incarnation, address)
 
     # ------------------------------------------------------------------ requests
 

@@ -1,6 +1,6 @@
 """What an operator emits, as a streaming DataFrame.
 
-An offset is the last output of each task (`runtime.clients.output_reader`). It means the same
+An offset is the last output of each task (`runtime.clients.output_scripts`). It means the same
 wherever a task lives, so a rescale changes nothing, and a query that starts again from its
 checkpoint goes on behind what it has committed. What a query has committed is released at the
 nodes.
@@ -20,7 +20,8 @@ from pyspark.sql.streaming.datasource import (
 
 from meander.errors import InputError
 from meander.runtime.clients.driver_client import DeploymentInfo, desk_of
-from meander.runtime.clients.output_reader import OutputReader, OutputSpan
+from meander.runtime.clients.output_reader import OutputReader
+from meander.runtime.clients.output_scripts import OutputSpan
 from meander.spark.datasource.options import OUTPUTS, check_options
 from meander.spark.datasource.rows import as_spark, spark_schema
 

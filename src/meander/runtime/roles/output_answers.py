@@ -8,32 +8,26 @@ because a reader asks for it (`release`), or because there is more than is kept.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import flight
 
+from meander.model import TaskId
 from meander.protocol.node.node import Node
 from meander.protocol.node.slot import TaskPhase
 from meander.runtime.process.outputs import Outputs, nothing, with_place
 from meander.runtime.process.process import Process
-from meander.runtime.wire.transport import Transport
-
-CALL_S_MAX = 30.0
-"""How long a request waits for the machine."""
+from meander.runtime.process.script import Call, Script
 
 
-class OutputService:
+class OutputAnswers:
     """Answers for the tasks that this node serves."""
 
-    def __init__(self, process: Process, transport: Transport) -> None:
+    def __init__(self, process: Process) -> None:
         self._process = process
-        transport.actions["ends"] = self.ends
-        transport.actions["release"] = self.release
-        transport.answers["emitted"] = self.emitted
 
-    def ends(self, _: Mapping[str, Any]) -> dict[str, list[int]]:
+    def ends(self, _: Mapping[str, Any]) -> Script[dict[str, list[int]]]:
         """Tell per task: the oldest batch that is kept, the newest that may be read, the newest."""
 
         def look(node: Node) -> dict[str, list[int]]:
@@ -42,9 +36,10 @@ class OutputService:
                 for task, found in served(node).items()
             }
 
-        return self._process.call(look).result(CALL_S_MAX)
+        told: dict[str, list[int]] = yield Call(self._process, look)
+        return told
 
-    def release(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+    def release(self, fields: Mapping[str, Any]) -> Script[dict[str, Any]]:
         """Forget outputs up to a number per task: `{"upto": {task: number}}`."""
         upto = {int(t): int(n) for t, n in dict(fields["upto"]).items()}
 
@@ -52,30 +47,43 @@ class OutputService:
             for task, found in served(node).items():
                 found.release(min(upto.get(task, 0), newest(node, found)))
 
-        self._process.call(drop).result(CALL_S_MAX)
+        yield Call(self._process, drop)
         return {}
 
-    def emitted(self, fields: Mapping[str, Any]) -> flight.RecordBatchStream:
+    def emitted(self, fields: Mapping[str, Any]) -> Script[pa.Table]:
         """Give rows of `{"spans": {task: [after, upto]}}`, with task and number.
 
         The metadata say, for each task that is served here, the oldest batch that is kept.
         """
         spans = {int(t): (int(a), int(b)) for t, (a, b) in dict(fields["spans"]).items()}
 
-        def collect(node: Node) -> tuple[dict[str, int], list[tuple[int, int, pa.RecordBatch]]]:
+        def collect(node: Node) -> tuple[dict[str, int], list[tuple[TaskId, int, pa.RecordBatch]]]:
             here = {t: found for t, found in served(node).items() if t in spans}
             firsts = {str(t): found.first for t, found in here.items()}
             rows = [(t, n, b) for t, f in here.items() for n, b in f.after(*spans[t])]
             return firsts, rows
 
-        firsts, rows = self._process.call(collect).result(CALL_S_MAX)
-        marks = {b"firsts": json.dumps(firsts).encode()}
-        tables = [with_place(batch, task, number) for task, number, batch in rows]
-        found = pa.concat_tables(tables) if tables else nothing()
-        return flight.RecordBatchStream(found.replace_schema_metadata(marks))
+        firsts, rows = yield Call(self._process, collect)
+        return _table(rows).replace_schema_metadata({b"firsts": json.dumps(firsts).encode()})
+
+    def outputs(self, fields: Mapping[str, Any]) -> Script[pa.Table]:
+        """Give outputs not yet fetched; `release` says what the caller has: {task: number}."""
+        given = {int(t): int(n) for t, n in dict(fields.get("release", {})).items()}
+
+        def collect(node: Node) -> list[tuple[TaskId, int, pa.RecordBatch]]:
+            found = []
+            for task, slot in node.slots.items():
+                if slot.state is not None:
+                    outputs = slot.state.app.outputs
+                    outputs.release(given.get(task, 0))
+                    upto = outputs.durable if node.gated else None
+                    found += [(task, n, b) for n, b in outputs.after(given.get(task, 0), upto)]
+            return found
+
+        return _table((yield Call(self._process, collect)))
 
 
-def served(node: Node) -> dict[int, Outputs]:
+def served(node: Node) -> dict[TaskId, Outputs]:
     """Give the outputs of the tasks that a node serves."""
     return {
         task: slot.state.app.outputs
@@ -87,3 +95,8 @@ def served(node: Node) -> dict[int, Outputs]:
 def newest(node: Node, outputs: Outputs) -> int:
     """Give the newest batch that may be shown: with checkpoints, the newest that is durable."""
     return outputs.durable if node.gated else outputs.last
+
+
+def _table(rows: Iterable[tuple[TaskId, int, pa.RecordBatch]]) -> pa.Table:
+    tables = [with_place(batch, task, number) for task, number, batch in rows]
+    return pa.concat_tables(tables) if tables else nothing()

@@ -1,0 +1,243 @@
+"""Outputs of an operator for whoever remembers how far it is: offsets, stretches, data that is gone.
+
+An *offset* is one number per task: the last batch that was read, or may be. It says from which line of
+deployments the numbers are; one that begins anew, without the checkpoint of the one before, counts
+from 1 again, and its outputs are others.
+
+    {"lineage": "9f3c…", "numbers": [12, 0, 7, …]}
+
+Everything that asks or waits is a script (`process.script`); `OutputReader` runs them in a thread.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from meander.errors import (
+    OperatorGoneError,
+    OperatorRefusedError,
+    OutputsBrokenError,
+    OutputsLostError,
+    UnreadError,
+)
+from meander.model import NodeId, TaskId
+from meander.runtime.clients.driver_client import ASK_S, FETCH_S, DeploymentInfo
+from meander.runtime.clients.owners import owners_of
+from meander.runtime.clock import REAL, Clock
+from meander.runtime.process.script import Ask, Fetch, Found, Script, Sleep
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Offset: TypeAlias = dict[str, Any]
+Ends: TypeAlias = dict[TaskId, tuple[int, int, int]]
+"""Per task: the oldest batch that is kept, the newest that may be read, the newest."""
+TASKS_ONCE = 64
+"""Tasks that are asked for in one request: it bounds what a node puts together."""
+PATIENCE_S = 60.0
+"""How long a task may be on the move before the reader gives up."""
+AGAIN_S = 0.05
+
+
+class OutputSpan(NamedTuple):
+    """A stretch of one task's outputs."""
+
+    task: TaskId
+    after: int
+    upto: int
+
+
+class OutputScripts:
+    """How to read an operator's outputs, from anywhere."""
+
+    def __init__(
+        self,
+        driver: str,
+        about: DeploymentInfo,
+        *,
+        fail_on_data_loss: bool = True,
+        clock: Clock = REAL,
+    ) -> None:
+        """Ask nothing yet.
+
+        Args:
+            driver: where the driver listens.
+            about: what is deployed there.
+            fail_on_data_loss: whether it is an error that outputs are gone which nobody has read.
+            clock: what patience goes by.
+        """
+        self.driver, self.about = driver, about
+        self.fail_on_data_loss, self.clock = fail_on_data_loss, clock
+
+    # ------------------------------------------------------------------ offsets
+
+    def offset(self, numbers: Sequence[int]) -> Offset:
+        """Make an offset."""
+        return {"lineage": self.about.lineage, "numbers": list(numbers)}
+
+    def ends(self) -> Script[Ends]:
+        """Ask all nodes for the ends of their tasks; of those on the move nothing is known.
+
+        Raises:
+            OutputsBrokenError: if no more will come.
+        """
+        owners = yield from owners_of(self.driver)
+        if owners.trouble is not None:
+            raise OutputsBrokenError(owners.trouble)
+        found: Ends = {}
+        for node, address in owners.nodes.items():
+            try:
+                told = yield Ask(address, "ends", {}, ASK_S)
+            except (OperatorGoneError, OperatorRefusedError):
+                continue  # it has just left, or fails: its tasks are elsewhere soon
+            for task, (first, ready, last) in told.items():
+                if owners.names[int(task)] == node:
+                    found[int(task)] = first, ready, last
+        return found
+
+    def all_ends(self, timeout_s: float = PATIENCE_S) -> Script[Ends]:
+        """The same of all tasks at once: wait for those on the move.
+
+        Raises:
+            UnreadError: naming those that were so for too long.
+        """
+        end, found = self.clock.monotonic() + timeout_s, Ends()
+        while len(found) < self.about.tasks:
+            found |= yield from self.ends()
+            missing = sorted(set(range(self.about.tasks)) - set(found))
+            if missing:
+                yield from self._again(missing, end)
+        return found
+
+    def _again(self, missing: Sequence[TaskId], end: float) -> Script[None]:
+        """Wait a little before tasks on the move are asked for again, unless that lasts too long."""
+        if self.clock.monotonic() > end:
+            raise UnreadError("outputs", tuple(missing))
+        yield Sleep(AGAIN_S)
+
+    def earliest(self) -> Script[Offset]:
+        """Give the offset before everything that is kept."""
+        ends = yield from self.all_ends()
+        return self.offset([ends[task][0] - 1 for task in range(self.about.tasks)])
+
+    def latest(self, start: Offset | None = None) -> Script[Offset]:
+        """Give the offset of all that may be read; tasks on the move stay where the start has them.
+
+        Raises:
+            OutputsLostError: if the operator began anew and the start is of its past life.
+        """
+        tasks = range(self.about.tasks)
+        if start is None:
+            ends = yield from self.all_ends()
+            return self.offset([ends[task][1] for task in tasks])
+        before = self._numbers(start)
+        ends = yield from self.ends()
+        for task, (_, _, last) in ends.items():
+            if last < before[task]:
+                self._began_anew(f"task {task} has emitted {last} batches, not {before[task]}")
+        return self.offset([_newest(before[task], ends.get(task)) for task in tasks])
+
+    def upto(self, start: Offset, latest: Offset, target: Offset) -> Offset:
+        """Give the latest offset, but not beyond a target that was fixed before.
+
+        Where the target is behind the start (the task was on the move when it was fixed, or its
+        outputs not yet durable there), the start is kept.
+        """
+        numbers = zip(*(self._numbers(o) for o in (start, latest, target)), strict=True)
+        return self.offset(
+            [new if new < old else min(new, max(old, to)) for old, new, to in numbers]
+        )
+
+    def _numbers(self, offset: Offset) -> list[int]:
+        """Read an offset; one of another line, or another number of tasks, is worth nothing."""
+        numbers = [int(n) for n in offset["numbers"]]
+        if offset.get("lineage") == self.about.lineage and len(numbers) == self.about.tasks:
+            return numbers
+        self._began_anew("the operator was deployed anew, not from the checkpoint it had")
+        return [0] * self.about.tasks
+
+    def _began_anew(self, why: str) -> None:
+        if self.fail_on_data_loss:
+            raise OutputsLostError(
+                f"{why}: what this query has read, and what it has not, was emitted in another life. "
+                "Start the query with a new checkpoint, or set failOnDataLoss to false to go on with "
+                "what there is"
+            )
+
+    def spans(self, start: Offset, end: Offset) -> Script[list[list[OutputSpan]]]:
+        """Cut what lies between two offsets into parts, one for each node that has some of it."""
+        before, after = self._numbers(start), self._numbers(end)
+        wanted = {}
+        for task, (low, high) in enumerate(zip(before, after, strict=True)):
+            if high != low:  # lower: the operator began anew, and all that it has is new
+                wanted[task] = OutputSpan(task, low if high > low else 0, high)
+        owners = yield from owners_of(self.driver)
+        parts: dict[NodeId, list[OutputSpan]] = {}
+        for task, span in wanted.items():
+            parts.setdefault(owners.names[task], []).append(span)
+        return list(parts.values())
+
+    # ------------------------------------------------------------------ rows
+
+    def read(self, spans: Sequence[OutputSpan], timeout_s: float = PATIENCE_S) -> Script[None]:
+        """Find rows as tables with `task` and `number`; ask again for tasks on the move.
+
+        Raises:
+            OutputsLostError: if some were dropped before, and that is not to be tolerated.
+            UnreadError: naming tasks that were on the move for too long.
+        """
+        missing = {span.task: span for span in spans}
+        end = self.clock.monotonic() + timeout_s
+        while missing:
+            owners = yield from owners_of(self.driver)
+            for node, tasks in owners.by_node(list(missing)).items():
+                for at in range(0, len(tasks), TASKS_ONCE):
+                    some = {t: missing[t] for t in tasks[at : at + TASKS_ONCE]}
+                    for task in (yield from self._fetch(owners.nodes[node], some)):
+                        del missing[task]
+            if missing:
+                yield from self._again(sorted(missing), end)
+
+    def _fetch(self, address: str, spans: Mapping[TaskId, OutputSpan]) -> Script[list[TaskId]]:
+        """Find what a node has of some stretches; give the tasks that are done."""
+        asked = {str(span.task): [span.after, span.upto] for span in spans.values()}
+        try:
+            table: pa.Table = yield Fetch(address, {"kind": "emitted", "spans": asked}, FETCH_S)
+        except (OperatorGoneError, OperatorRefusedError):
+            return []
+        firsts = json.loads((table.schema.metadata or {}).get(b"firsts", b"{}"))
+        for task, first in firsts.items():
+            self._check_kept(spans[int(task)], first)
+        if table.num_rows:
+            yield Found(table.replace_schema_metadata(None))
+        return [int(task) for task in firsts]
+
+    def _check_kept(self, span: OutputSpan, first: int) -> None:
+        if first > span.after + 1 and self.fail_on_data_loss:
+            gone = f"{span.after + 1} to {min(first - 1, span.upto)} of task {span.task}"
+            raise OutputsLostError(
+                f"outputs {gone} are gone: "
+                "more was emitted than is kept (output_rows_max of deploy), or another reader "
+                "has released them. Read faster, keep more, or set failOnDataLoss to false"
+            )
+
+    def release(self, offset: Offset) -> Script[None]:
+        """Let go of what has been read; what does not hear it now hears it next time."""
+        numbers = self._numbers(offset)
+        owners = yield from owners_of(self.driver)
+        for node, tasks in owners.by_node(range(len(numbers))).items():
+            upto = {str(task): numbers[task] for task in tasks if numbers[task]}
+            try:
+                yield Ask(owners.nodes[node], "release", {"upto": upto}, ASK_S)
+            except (OperatorGoneError, OperatorRefusedError):
+                continue
+
+
+def _newest(before: int, ends: tuple[int, int, int] | None) -> int:
+    """Give how far a task may be read; not behind the start, unless it began anew."""
+    if ends is None:
+        return before
+    _, ready, last = ends
+    return ready if last < before else max(before, ready)

@@ -1,0 +1,79 @@
+"""How to read an operator's state, task by task, from whoever serves it now."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from meander.errors import OperatorGoneError, OperatorRefusedError, UnreadError
+from meander.model import TaskId
+from meander.runtime.clients.driver_client import FETCH_S
+from meander.runtime.clients.output_scripts import AGAIN_S
+from meander.runtime.clients.owners import TaskOwners
+from meander.runtime.clock import REAL, Clock
+from meander.runtime.process.script import Fetch, Found, Script, Sleep
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def read_states(
+    owners: Callable[[], Script[TaskOwners]],
+    tasks: Sequence[TaskId] | None,
+    timeout_s: float,
+    *,
+    tasks_once: int,
+    clock: Clock = REAL,
+) -> Script[None]:
+    """Find tables with the states of tasks, each task's once; ask again for those on the move.
+
+    Args:
+        owners: tells who has which task now.
+        tasks: whose states; None: all tasks'.
+        timeout_s: how long a task may be on the move.
+        tasks_once: asked for in one request: it bounds what a node puts together.
+        clock: what the time-out goes by.
+
+    Raises:
+        UnreadError: naming tasks that could not be read in time.
+    """
+    end, missing = clock.monotonic() + timeout_s, None if tasks is None else set(tasks)
+    while missing is None or missing:
+        told = yield from owners()
+        missing = set(range(len(told.names))) if missing is None else missing
+        for node, there in told.by_node(sorted(missing)).items():
+            for at in range(0, len(there), tasks_once):
+                some = there[at : at + tasks_once]
+                missing -= yield from _fetch(told.nodes[node], some)
+        if missing and clock.monotonic() > end:
+            raise UnreadError("the state", tuple(sorted(missing)))
+        if missing:
+            yield Sleep(AGAIN_S)
+
+
+def _fetch(address: str, tasks: list[TaskId]) -> Script[set[TaskId]]:
+    """Find what a node has of some tasks; give those that it serves."""
+    try:
+        table: pa.Table = yield Fetch(address, {"kind": "state", "tasks": tasks}, FETCH_S)
+    except (OperatorGoneError, OperatorRefusedError):
+        return set()
+    served = set(json.loads((table.schema.metadata or {}).get(b"tasks", b"[]"))) & set(tasks)
+    yield Found(table.replace_schema_metadata(None))
+    return served
+
+
+def first_schema(owners: Callable[[], Script[TaskOwners]], place: int) -> Script[pa.Schema | None]:
+    """Look for a task that has a state, and give its columns; None if there is none yet.
+
+    The last `place` columns say where and when it was read.
+    """
+    told = yield from owners()
+    for address in told.nodes.values():
+        try:
+            table: pa.Table = yield Fetch(address, {"kind": "state", "columns": True}, FETCH_S)
+        except (OperatorGoneError, OperatorRefusedError):
+            continue
+        if len(table.schema.names) > place:
+            return table.select(table.schema.names[:-place]).schema
+    return None

@@ -1,0 +1,153 @@
+"""Requests outside the protocol between simulated processes: asked once, answered once, or not at all.
+
+What is asked and answered crosses as bytes (JSON, Arrow IPC). Whoever asks hears what it does in
+production: `OperatorGoneError` where nobody answers, `OperatorRefusedError` for a refusal. A request
+whose asker has given up may still be carried out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import pyarrow as pa
+from pyarrow import flight
+
+from meander.errors import OperatorGoneError, OperatorRefusedError
+from meander.runtime.process.script import Ask, Fetch
+
+if TYPE_CHECKING:
+    from meander.testing.world.posts import SimPost
+    from meander.testing.world.wires import Wires
+
+Done: TypeAlias = Callable[[Any, BaseException | None], None]
+"""Takes an answer, or the error there is instead."""
+
+END_S: Final = 0.01
+"""Who is connected to a process sees about so long after it that it was killed."""
+AWAKE_S: Final = 0.05
+"""How often a request looks whether a process that was paused goes on."""
+
+
+class Request:
+    """A request under way."""
+
+    def __init__(self, asker: SimPost, step: Ask | Fetch, done: Done) -> None:
+        self.asker, self.step = asker, step
+        self.what = step.what if isinstance(step, Ask) else str(step.fields.get("kind"))
+        self.fields = json.dumps(dict(step.fields)).encode()
+        self.target: SimPost | None = None
+        """Who works at it."""
+        self.over = False
+        self._done = done
+
+    def finish(self, answer: Any, error: BaseException | None) -> None:
+        """Tell the asker, if it is still there and has not been told yet."""
+        if not self.over:
+            self.over = True
+            if not self.asker.gone:
+                self._done(answer, error)
+
+    def gone(self, _: object = None) -> None:
+        """Tell that nobody answers."""
+        self.finish(None, OperatorGoneError(self.step.address))
+
+
+class Requests:
+    """All that are under way in one world."""
+
+    def __init__(self, wires: Wires) -> None:
+        self._wires = wires
+        self._served: dict[SimPost, dict[int, Request]] = {}
+        """What processes are working at."""
+        self._count = 0
+
+    def ask(self, post: SimPost, step: Ask | Fetch, done: Done) -> None:
+        """Send a request."""
+        request, wires = Request(post, step, done), self._wires
+        wires.counts["requests"] += 1
+        wires.timeline.after(step.timeout_s, request.gone)
+        target = wires.at(step.address)
+        to = post.peer if target is None else target.peer
+        wires.timeline.after(wires.network.trip_s(post.peer, to), self._arrive, request)
+
+    def ended(self, post: SimPost, *, told: bool) -> None:
+        """A process is gone; who had asked it hears that, if its host is still there."""
+        for request in self._served.pop(post, {}).values():
+            if told:
+                self._wires.timeline.after(END_S, request.gone)
+
+    def _arrive(self, request: Request) -> None:
+        wires, address = self._wires, request.step.address
+        target = wires.at(address)
+        if wires.hidden(address):
+            return  # its time runs out
+        if target is None:
+            wires.timeline.after(wires.network.delay_s, request.gone)
+        elif target.paused:
+            wires.timeline.after(AWAKE_S, self._arrive, request)
+        elif wires.network.reaches(request.asker.peer, target.peer):
+            self._serve(request, target)
+
+    def _serve(self, request: Request, target: SimPost) -> None:
+        """Carry out a request, unless its connection breaks on the way."""
+        if self._breaks():
+            self._wires.timeline.after(END_S, request.gone)
+            return
+        self._count += 1
+        number, request.target = self._count, target
+        self._served.setdefault(target, {})[number] = request
+
+        def answered(answer: Any, error: BaseException | None) -> None:
+            self._served.get(target, {}).pop(number, None)
+            if not target.gone:
+                self._answer(request, target, answer, error)
+
+        serve = target.requests.get(request.what)
+        if serve is None:
+            refusal = flight.FlightServerError(f"{target.peer} knows no {request.what!r}")
+            answered(None, refusal)
+        else:
+            assert target.begin is not None
+            target.begin(serve(json.loads(request.fields)), answered)
+
+    def _answer(
+        self, request: Request, target: SimPost, answer: Any, error: BaseException | None
+    ) -> None:
+        """Send an answer back."""
+        wires, address = self._wires, request.step.address
+        if error is not None:
+            answer, error = None, as_heard(address, error)
+        else:
+            answer = crossed(answer)
+        if not wires.network.reaches(target.peer, request.asker.peer):
+            return  # its time runs out
+        if self._breaks():
+            answer, error = None, OperatorGoneError(address)
+        trip_s = wires.network.trip_s(target.peer, request.asker.peer)
+        wires.timeline.after(trip_s, lambda _: request.finish(answer, error))
+
+    def _breaks(self) -> bool:
+        """Whether a connection breaks: what is lost of it is a whole request, or a whole answer."""
+        wires = self._wires
+        return bool(wires.network.loss) and wires.random.random() < wires.network.loss
+
+
+def as_heard(address: str, error: BaseException) -> Exception:
+    """Give what an asker hears of an error that an answer ended by, as `DriverClient` has it."""
+    if isinstance(error, flight.FlightServerError):
+        return OperatorRefusedError(f"the operator at {address}: {error}")
+    return OperatorGoneError(address)
+
+
+def crossed(answer: Any) -> Any:
+    """Give an answer as it is on the other side: read from the bytes that it was written as."""
+    if not isinstance(answer, pa.Table):
+        return json.loads(json.dumps(answer))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, answer.schema) as writer:
+        writer.write_table(answer)
+    table = pa.ipc.open_stream(sink.getvalue()).read_all()
+    table.validate(full=True)
+    return table
