@@ -118,6 +118,21 @@ def test_missing_rows_fail_the_batch_and_change_nothing(books):
     assert books.notes(0) == [1]
 
 
+def test_an_answer_to_an_earlier_order_does_not_fail_the_batch_again(books):
+    """1. the rows of a batch are missing  2. it is written again, and sealed  3. the answer to the
+    first order comes once more  4. nobody minds."""
+    commit(books, 0, (0, 0, (0, 1)))
+    books.deliver(Commit)
+    (late,) = books.pending(Committed)
+    books.run_quietly()
+    write(books, 0, 0, 1, (0, 1))
+    books.run_quietly()
+    commit(books, 0, (0, 1, (0, 1)))
+    books.give("q", late)
+    books.run_quietly()
+    assert (books.notes(0), books.words()) == ([1], ["failed", "written", "committed"])
+
+
 def test_a_wrong_count_counts_as_missing(books):
     """1. one row is staged  2. the commit speaks of two  3. nothing is applied."""
     write(books, 0, 0, 0, (0, 1))

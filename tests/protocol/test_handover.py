@@ -388,6 +388,20 @@ def test_a_late_welcome_for_a_predecessor_is_not_taken():
     assert second.incarnation == 2
 
 
+def test_without_a_lease_nothing_is_passed_on():
+    """1. chunk 2 waits at b for task 0  2. b's lease runs out  3. a table is pushed that gives the task
+    to a  4. b passes nothing on: the feeder sends it again."""
+    books = Books("bba", Settings())
+    books.feeder()
+    books.send("b", chunk(2))
+    books.now += 3
+    books.move(0, "a")
+    books.next_table()
+    books.say(MASTER, "b", Grant(-1.0, 0.0, books.table), epoch=books.epoch)
+    assert books.phase("b", 0) == "departing"
+    assert books.pending(Chunks) == []
+
+
 def test_pushed_news_are_not_acted_upon_without_a_lease():
     """1. chunk 2 waits at b for task 0  2. b's lease runs out  3. a table is pushed in which b could
     start the task from nothing at once  4. it applies nothing before it has a lease."""

@@ -174,6 +174,20 @@ def test_nodes_and_feeders_that_are_gone_are_forgotten():
     assert town.machines["f"].offset == 0
 
 
+def test_a_feeder_that_has_said_goodbye_is_dismissed_and_not_fenced():
+    """1. a feeder is done and says so  2. the answer is lost, and it asks for its lease  3. it is told
+    that it may leave, not that it was replaced."""
+    town = Town()
+    town.feeder()
+    town.settle(1.0)
+    town.give("f", Finish())
+    town.deliver(Bye)
+    town.lose(Dismiss)
+    incarnation = peer(town, "f").incarnation
+    town.give(MASTER, Envelope("f", incarnation, MASTER, 0, town.master.epoch, Beat(town.now)))
+    assert (len(town.pending(Dismiss)), town.pending(Fence)) == (1, [])
+
+
 def test_the_master_waits_a_margin_longer_than_the_lease():
     """1. n2 falls silent  2. its own lease runs out after 2 s  3. the master counts it as lost after
     2.5 s, not before."""

@@ -17,7 +17,7 @@ from meander.operators import (
     Operator,
     WordCount,
 )
-from meander.runtime.clients.feeder import offer_of
+from meander.runtime.clients.offers import offer_of
 from meander.runtime.process.adapter import OperatorAdapter
 from meander.runtime.process.app_state import AppState
 from meander.runtime.process.grouping import SMALL_ROWS, Noted, grouped

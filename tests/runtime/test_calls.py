@@ -16,7 +16,7 @@ from runtime_kit import WORDS, SharedLauncher, Stream, counted, doomed, pid_of, 
 
 from meander.errors import DeployError, FeederError, InputError
 from meander.operators import WordCount
-from meander.runtime.clients import feeder as client
+from meander.runtime.clients import gathering
 from meander.runtime.clients.given import conform
 from meander.runtime.clients.reader import Reader
 from meander.runtime.driver.elastic import ElasticOperator
@@ -177,7 +177,7 @@ def test_rows_too_many_for_one_batch_are_refused_whole(
 ) -> None:
     table = pa.table({"word": pa.chunked_array([["one"] * 100, ["two"] * 100])})
     assert conform(table, WORDS).num_rows == 200
-    monkeypatch.setattr(client, "BATCH_BYTES_MAX", 1000)
+    monkeypatch.setattr(gathering, "BATCH_BYTES_MAX", 1000)
     with calm.feeder("much") as feeder:
         with pytest.raises(InputError, match="at most 1,000 bytes can be fed at once, not 1,"):
             feeder.feed(table)
@@ -194,7 +194,7 @@ def test_rows_that_cannot_be_sent_end_their_feeder(
     def broken(*_: object) -> None:
         raise OverflowError("too large")
 
-    monkeypatch.setattr(client, "offer_of", broken)
+    monkeypatch.setattr(gathering, "offer_of", broken)
     for linger_ms in (1.0, 60_000.0):  # cut by the lingering thread, and by the caller's
         feeder = calm.feeder("broken", linger_ms=linger_ms)
         feeder.feed([{"word": "a"}])

@@ -25,9 +25,10 @@ from meander.errors import (
     RowsLostError,
 )
 from meander.operators import WordCount
-from meander.runtime.clients import query as querying
+from meander.runtime.clients import query_process as querying
 from meander.runtime.clients.driver_client import DriverClient, pack, unpack
-from meander.runtime.clients.query import PIECES_MAX, QueryClient, client_of, new_attempt
+from meander.runtime.clients.query import QueryClient, client_of, new_attempt
+from meander.runtime.clients.query_process import PIECES_MAX
 from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.local import deploy_local
 from meander.runtime.process.spec import live_settings

@@ -19,7 +19,7 @@ from meander.operators.timers import Timers
 from meander.protocol.messages import Chunk, Chunks, Envelope, Stage, Staged
 from meander.protocol.state import Emission
 from meander.runtime.clients.driver_client import DriverClient
-from meander.runtime.clients.feeder import offer_of, watermark_of
+from meander.runtime.clients.offers import offer_of, watermark_of
 from meander.runtime.clients.query import QueryClient, new_attempt
 from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.local import deploy_local

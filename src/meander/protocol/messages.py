@@ -189,6 +189,15 @@ class CommitTask(NamedTuple):
     winners: Many[Winner]
 
 
+def newest_attempt(order: CommitTask) -> int:
+    """Give the newest attempt that an order names; -1 if it names none.
+
+    >>> newest_attempt(CommitTask("q", 0, 7, (Winner(0, 3, 1), Winner(1, 5, 2))))
+    5
+    """
+    return max((winner.attempt for winner in order.winners), default=-1)
+
+
 class Commit(NamedTuple):
     """Commit orders gathered for one node."""
 
@@ -207,6 +216,9 @@ class CommitOutcome(NamedTuple):
     """Staged rows were lost with a crash: the batch must be written again."""
     had: Int = -1
     """Rows that the task took in under this batch, if it is not as many as these; else -1."""
+    attempt: Int = -1
+    """With `missing`: the newest attempt that the order names. Whoever has written the batch again since
+    does not mind an answer to an earlier order."""
 
 
 class Committed(NamedTuple):

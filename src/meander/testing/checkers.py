@@ -1,5 +1,9 @@
 """Truths that no single machine can see, checked from outside while the cluster runs.
 
+They never ask the machine they check what it may do: leases are counted from what crossed the network
+(`leases`), durability from the bytes in the store (`oracle`), bad luck from what the simulator did
+(`causes`). Every violation names the checker that saw it.
+
 * one owner: no two nodes ever apply to a task under the same tenure, and none under a tenure older
   than one already in use, unless the master has given it up;
 * nothing is lost, doubled or out of order: the operator watches every row, and at the end every
@@ -7,7 +11,10 @@
 * tasks that do not move are never suspended: a chunk that is next for a serving task is applied
   by the event that brings it;
 * nobody sends to a node that was dismissed;
-* only the owner acknowledges, and only records of living incarnations count;
+* only the owner acknowledges, and only records of living incarnations count; nobody applies,
+  acknowledges or routes without a lease;
+* what is called durable is in the store: rows, batches, chunks that leave a loop, accepted records;
+* nobody is replaced, and no micro-batch fails, without a cause;
 * whatever the manifest names is in the store, and every chain is what its last record builds on;
 * buffers keep within their limits.
 """
@@ -15,7 +22,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from meander.model import Epoch, TaskId
 from meander.protocol.edges.server import StateServer
@@ -25,23 +32,40 @@ from meander.protocol.master.manifest import MANIFEST_KEY, Manifest
 from meander.protocol.master.master import Master
 from meander.protocol.master.membership import Status
 from meander.protocol.messages import (
+    Accepted,
     Acks,
     Action,
+    Beat,
+    Bye,
     Checkpointed,
     Chunk,
     Chunks,
     Commit,
+    Committed,
+    Ending,
     Envelope,
+    Exit,
+    FeederId,
     Grant,
+    Load,
+    News,
+    PeerLost,
     Put,
     Send,
     Stage,
+    StageHeld,
+    Welcome,
     loop_task,
 )
 from meander.protocol.node.node import Node
+from meander.protocol.node.retriever import LOADS_MAX
 from meander.protocol.node.slot import Slot, TaskPhase
 from meander.protocol.records import Ref, chain_of, file_of
 from meander.protocol.state import TaskState
+from meander.testing.causes import Causes
+from meander.testing.leases import Leases
+from meander.testing.oracle import Oracle
+from meander.testing.trial import QUERY
 
 if TYPE_CHECKING:
     from meander.testing.cluster import Cluster
@@ -49,6 +73,26 @@ if TYPE_CHECKING:
 
 ROUTED = (Chunks, Stage, Commit)
 """What is sent to the owner of a task."""
+LEASED = (*ROUTED, Acks, StageHeld, Committed)
+"""What is sent under a lease only."""
+ACCIDENT: Final = "accident"
+"""In place of a checker's name: a machine fell over by itself, and nobody caught it."""
+SEEN_MAX: Final = 20
+GHOST_S: Final = 3.0
+"""So long a node that was replaced, and lives, may take rows that nobody will find."""
+
+
+class Violation(NamedTuple):
+    """Something that must not happen, and has."""
+
+    by: str
+    """The checker that saw it."""
+    text: str
+    at: float
+    """Virtual seconds."""
+
+    def __str__(self) -> str:
+        return f"at {self.at:.3f}: {self.by}: {self.text}"
 
 
 class Checkers:
@@ -56,44 +100,76 @@ class Checkers:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.violations: list[str] = []
+        self.seen: list[Violation] = []
         self.duplicated = 0
         self.reordered = 0
+        self.leases = Leases(cluster.settings, self.violated)
+        self.causes = Causes(cluster.settings)
+        self.oracle: Oracle | None = None
+        """None: without checkpoints nothing has to be in the store."""
+        if cluster.settings.checkpoint_s:
+            self.oracle = Oracle(cluster.store.get, self.violated, cluster.trial)
         self._tenants: dict[tuple[TaskId, Epoch], tuple[str, int]] = {}
         self._newest: dict[TaskId, Epoch] = {}
         self.dismissed: set[tuple[str, int]] = set()
         self._read: tuple[bytes, frozenset[str]] = b"", frozenset()
         """The manifest that was read last, and the files it names."""
+        self._loading: dict[Process, set[str]] = {}
+        """What the store was asked for and has not given."""
+        self._loss_at = -1.0
+        """Until when rows may have been lost that nobody can bring back but who wrote them."""
+        self.lost: set[TaskId] = set()
+        """Tasks whose states are lost, as the master has told."""
+        self.at_risk: set[TaskId] = set()
 
-    def violated(self, text: str) -> None:
+    @property
+    def violations(self) -> list[str]:
+        """What was seen, for people."""
+        return [str(violation) for violation in self.seen]
+
+    def violated(self, by: str, text: str) -> None:
         """Note a violation."""
-        if len(self.violations) < 20:
-            self.violations.append(f"at {self.cluster.timeline.now:.3f}: {text}")
+        if len(self.seen) < SEEN_MAX:
+            self.seen.append(Violation(by, text, self.cluster.timeline.now))
 
     # ------------------------------------------------------------------ rows
 
     def out_of_order(self, task: TaskId, text: str) -> None:
         """The operator saw a row twice or too late."""
         self.reordered += 1
-        self.violated(f"task {task}: {text}")
+        self.violated("order", f"task {task}: {text}")
 
-    def applied(self, process: Process, task: TaskId) -> None:
+    def applied(
+        self, process: Process, task: TaskId, feeder: FeederId = "", after: int = -1
+    ) -> None:
         """Rows are applied to a task by a process."""
         node = process.machine
         assert isinstance(node, Node)
         slot = node.slots[task]
-        if not process.leased(self.cluster.timeline.now):
-            self.violated(f"{node.me} applies to task {task} without a lease")
+        if not self.leases.holds(process, self.cluster.timeline.now):
+            self.violated("lease", f"{node.me} applies to task {task} without a lease")
+        if feeder and self.oracle is not None:
+            self.oracle.applied(node.me, task, feeder, after)
+        if feeder in self.cluster.trial.feeders and slot.state is not None:
+            self._takes_room(node, slot.state, task)
         key = task, slot.tenure
         me = node.me, node.incarnation
         tenant = self._tenants.setdefault(key, me)
         if tenant != me:
-            self.violated(f"task {task} tenure {slot.tenure} is served by {tenant} and by {me}")
+            text = f"task {task} tenure {slot.tenure} is served by {tenant} and by {me}"
+            self.violated("owner", text)
         newest = self._newest.get(task)
         if newest is None or slot.tenure > newest:
             self._newest[task] = slot.tenure
         elif slot.tenure < newest and self.counted_on(process) and not self._left_out(task, slot):
-            self.violated(f"{me} applies to task {task} under {slot.tenure}; {newest} is in use")
+            text = f"{me} applies to task {task} under {slot.tenure}; {newest} is in use"
+            self.violated("owner", text)
+
+    def _takes_room(self, node: Node, state: TaskState, task: TaskId) -> None:
+        """A task whose loop is full takes nothing from outside."""
+        kept = sum([len(lane.chunks) for lane in state.outbox.lanes.values()])
+        if kept >= node.settings.loop_chunks_max:
+            self.violated("limits", f"{node.me}: the loop of task {task} keeps {kept} chunks")
 
     def _left_out(self, task: TaskId, slot: Slot) -> bool:
         """Whether a later owner has begun a new term: what this one does never was."""
@@ -112,7 +188,14 @@ class Checkers:
     def sent(self, process: Process, envelope: Envelope) -> None:
         """A process sends something."""
         body = envelope.body
-        if isinstance(body, Acks):
+        if isinstance(body, LEASED):
+            now = self.cluster.timeline.now
+            if not self.leases.holds(process, now) and not process.killed:
+                what = type(body).__name__
+                self.violated("lease", f"{process.name} sends {what} without a lease")
+        if isinstance(body, Beat):
+            self.leases.asked(process, body, self.cluster.timeline.now)
+        elif isinstance(body, Acks):
             self._acknowledges(process, body)
         elif (
             self.dismissed
@@ -120,6 +203,24 @@ class Checkers:
             and any(node == envelope.to for node, _ in self.dismissed)
         ):
             self._sent_to_dismissed(process, envelope)
+        if self.oracle is not None:
+            self._promises(self.oracle, process, body)
+
+    @staticmethod
+    def _promises(oracle: Oracle, process: Process, body: Any) -> None:
+        """What a message says to be durable is in the store."""
+        name = process.name
+        if isinstance(body, Acks):
+            oracle.acks(name, body)
+        elif isinstance(body, Chunks):
+            if isinstance(process.machine, Node):
+                oracle.chunks(name, body)
+        elif isinstance(body, Committed):
+            oracle.committed(name, body)
+        elif isinstance(body, Accepted):
+            oracle.accepted(name, body)
+        elif isinstance(body, Beat | Bye) and body.offset >= 0:
+            oracle.offset(name, body.offset, name)
 
     def _sent_to_dismissed(self, process: Process, envelope: Envelope) -> None:
         there = self.cluster.processes.get(envelope.to)
@@ -129,11 +230,17 @@ class Checkers:
         member = table.members.get(envelope.to) if table is not None else None
         if member is not None and (envelope.to, member.incarnation) not in self.dismissed:
             return  # another one of that name was dismissed, in an earlier driver's life
-        sender = self.cluster.master.membership.peers.get(process.name)
-        if sender is not None and sender.status is Status.GONE:
+        if self._given_up(process):
             return  # it counts as lost, and does not know it yet: its lease will end
         if self.cluster.is_current(process):
-            self.violated(f"{process.name} sends to {envelope.to}, which was dismissed")
+            self.violated(
+                "dismissed", f"{process.name} sends to {envelope.to}, which was dismissed"
+            )
+
+    def _given_up(self, process: Process) -> bool:
+        """Whether the master does not count on a process any more."""
+        sender = self.cluster.master.membership.peers.get(process.name)
+        return sender is not None and sender.status is Status.GONE
 
     def _acknowledges(self, process: Process, body: Acks) -> None:
         node = process.machine
@@ -141,7 +248,8 @@ class Checkers:
         for ack in body.acks:
             slot = node.slots.get(ack.task)
             if slot is None or slot.phase is not TaskPhase.SERVING:
-                self.violated(f"{node.me} acknowledges task {ack.task} without serving it")
+                text = f"{node.me} acknowledges task {ack.task} without serving it"
+                self.violated("acks", text)
 
     # ------------------------------------------------------------------ before and after an event
 
@@ -150,6 +258,8 @@ class Checkers:
         machine, body = process.machine, envelope.body
         if isinstance(body, Chunks) and isinstance(machine, Node):
             return self._next_chunks(process, machine, body)
+        if isinstance(body, Grant | Welcome):
+            self.leases.given(process, envelope)
         if isinstance(body, Grant) and isinstance(machine, Node):
             return self._kept(machine) if envelope.epoch > machine.epoch else None
         if isinstance(body, Checkpointed) and isinstance(machine, Master):
@@ -167,19 +277,24 @@ class Checkers:
             if envelope.epoch > machine.epoch:
                 self._no_bounce(machine, body, actions)
             self._within_limits(machine, body)
+        elif isinstance(body, Stage | Commit) and isinstance(machine, Node):
+            self._within_orders(machine, body)
         elif isinstance(body, Put) and isinstance(machine, StateServer):
             self._within_bytes(machine)
         elif context and isinstance(machine, Node) and not machine.ended:
+            if not self.leases.holds(process, self.cluster.timeline.now):
+                return  # it may pass nothing on: feeders send again
             self._nothing_vanished(machine, context, actions)
         elif context and isinstance(machine, Master):
             keys = {record.key for record in machine.ledger.record.values()}
             if keys & context:
-                self.violated(f"the master accepts {min(keys & context)} of a fenced incarnation")
+                text = f"the master accepts {min(keys & context)} of a fenced incarnation"
+                self.violated("fenced", text)
 
     def _next_chunks(self, process: Process, node: Node, body: Chunks) -> list[Chunk]:
         """List the chunks in a message that a serving task is just waiting for."""
         if node.table is None or not process.leased(self.cluster.timeline.now):
-            return []
+            return []  # whoever does not know of its lease need not use it
         found = []
         for chunk in body.chunks:
             slot = node.slots.get(chunk.task)
@@ -211,8 +326,9 @@ class Checkers:
             position = slot.state.positions.get(chunk.feeder)
             if position is None or position[:2] < (chunk.incarnation, chunk.number):
                 self.violated(
+                    "suspended",
                     f"{node.me}: task {chunk.task} serves, but its next chunk "
-                    f"{chunk.number} of {chunk.feeder} was not applied"
+                    f"{chunk.number} of {chunk.feeder} was not applied",
                 )
 
     def _no_bounce(self, node: Node, body: Chunks, actions: list[Action]) -> None:
@@ -220,7 +336,9 @@ class Checkers:
         came = {chunk[:4] for chunk in body.chunks}
         for chunk in _chunks_sent(actions, rerouted=True):
             if chunk[:4] in came:
-                self.violated(f"{node.me} at {node.epoch} bounces a chunk of a newer epoch")
+                self.violated(
+                    "bounce", f"{node.me} at {node.epoch} bounces a chunk of a newer epoch"
+                )
                 return
 
     @staticmethod
@@ -240,7 +358,8 @@ class Checkers:
             table = node.table
             closed = table is not None and table.is_closed(chunk.feeder, chunk.incarnation)
             if not (chunk.number in lane or applied or closed or chunk[:4] in passed):
-                self.violated(f"{node.me} forgets chunk {chunk.number} of task {chunk.task}")
+                text = f"{node.me} forgets chunk {chunk.number} of task {chunk.task}"
+                self.violated("vanished", text)
 
     @staticmethod
     def _stale_keys(master: Master, envelope: Envelope, body: Checkpointed) -> set[str]:
@@ -262,9 +381,12 @@ class Checkers:
             names = {name for kept in records.values() for name in kept.chain}
             self._read = blob, frozenset(map(file_of, names))
             self._whole(records)
+            if self.oracle is not None:
+                self.oracle.look()
         missing = self._read[1] - self.cluster.store.keys()
         if missing:
-            self.violated(f"the manifest names {min(missing)}, which is not in the store")
+            text = f"the manifest names {min(missing)}, which is not in the store"
+            self.violated("manifest", text)
 
     def _whole(self, records: Mapping[TaskId, Kept]) -> None:
         """A chain is what its newest record was built on, and nothing else."""
@@ -274,7 +396,79 @@ class Checkers:
             if file:
                 chain = chain_of(file[ref.offset : ref.offset + ref.length])
                 if (*chain, kept.key) != kept.chain:
-                    self.violated(f"task {task}: {kept.key} builds on {chain}, not on {kept.chain}")
+                    text = f"task {task}: {kept.key} builds on {chain}, not on {kept.chain}"
+                    self.violated("manifest", text)
+
+    # ------------------------------------------------------------------ causes
+
+    def asks(self, process: Process, load: Load) -> None:
+        """A process asks the store: not for too much at once, and for nothing twice."""
+        loading = self._loading.setdefault(process, set())
+        if load.key in loading:
+            self.violated("loads", f"{process.name} asks for {load.key} twice at once")
+        loading.add(load.key)
+        if len(loading) > LOADS_MAX:
+            self.violated("loads", f"{process.name} waits for {len(loading)} records at once")
+
+    def answered(self, process: Process, key: str) -> None:
+        """The store answers."""
+        self._loading.get(process, set()).discard(key)
+
+    def told(self, process: Process, what: News, facts: Mapping[str, Any], why: object) -> None:
+        """A machine tells something, on an event."""
+        if process.machine is self.cluster.master:
+            if what is News.LOST:
+                self._lost(facts["node"], facts["incarnation"], why)
+            elif what is News.NEVER_CAME:
+                self._loss_at = max(self._loss_at, self.cluster.timeline.now)
+            elif what is News.STATE_LOST:
+                self.lost.update(facts["tasks"])
+            elif what is News.STATE_AT_RISK:
+                self.at_risk.update(facts["tasks"])
+        elif process.name == QUERY and self.cluster.is_current(process):
+            self._batch_told(what, facts)
+
+    def _lost(self, node: str, incarnation: int, why: object) -> None:
+        """Nobody is replaced without a cause."""
+        now = self.cluster.timeline.now
+        process = self.cluster.nodes.get((node, incarnation))
+        alive = process is not None and process.alive
+        self._loss_at = max(self._loss_at, now + (GHOST_S if alive else 0.0))
+        if process is not None and process.machine.ended:
+            return  # that is looked at when it ends
+        if not self.causes.excuse(process, node, now):
+            self.violated("cause", f"{node} is taken for lost, and nothing has happened to it")
+        if process is None or process.killed or isinstance(why, PeerLost):
+            return
+        if self.leases.holds(process, now):
+            self.violated("lease", f"{node} is taken for lost, and its lease holds")
+
+    def exited(self, process: Process, end: Exit) -> None:
+        """Nobody is made to end without a cause."""
+        if end.ending not in (Ending.REPLACED, Ending.DRIVER_SILENT):
+            return
+        now, name = self.cluster.timeline.now, process.name
+        if not self.cluster.is_current(process) or not self.leases.welcome(process):
+            return  # a node that has not joined yet may not be wanted any more
+        if not self.causes.excuse(process, name, now):
+            self.violated("cause", f"{name} ends ({end.detail}), and nothing has happened to it")
+
+    def generation(self) -> None:
+        """Another driver takes over: what the one before has told does not hold any more."""
+        now = self.cluster.timeline.now
+        self._loss_at = max(self._loss_at, now)
+        self.dismissed.clear()
+        self.causes.everybody(now)
+
+    def _batch_told(self, what: News, facts: Mapping[str, Any]) -> None:
+        if what is News.FAILED and self._loss_at < self.cluster.query.begun_at:
+            text = f"batch {facts['batch']} has failed at task {facts['task']}, and no row was lost"
+            self.violated("batch", text)
+        elif what in (News.DIFFERS, News.OUTDATED):
+            self.violated("batch", f"batch {facts['batch']} is {what.value} at {facts['task']}")
+        elif what is News.COMMITTED and self.oracle is not None:
+            for task in {task for task, _ in self.cluster.trial.batch(facts["batch"])}:
+                self.oracle.batch(QUERY, QUERY, facts["batch"], task)
 
     # ------------------------------------------------------------------ limits and the end
 
@@ -283,15 +477,28 @@ class Checkers:
         for chunk in body.chunks:
             slot = node.slots.get(chunk.task)
             if slot is not None and slot.pending_chunks > node.settings.waiting_chunks_max:
-                self.violated(f"{node.me}: task {slot.task} keeps {slot.pending_chunks} chunks")
+                text = f"{node.me}: task {slot.task} keeps {slot.pending_chunks} chunks"
+                self.violated("limits", text)
+        self._within_parked(node)
+
+    def _within_orders(self, node: Node, body: Stage | Commit) -> None:
+        for item in body.items:
+            slot = node.slots.get(item.task)
+            if slot is not None and len(slot.orders) > node.settings.waiting_chunks_max:
+                text = f"{node.me}: task {slot.task} keeps {len(slot.orders)} orders"
+                self.violated("limits", text)
+        self._within_parked(node)
+
+    def _within_parked(self, node: Node) -> None:
         if len(node.rerouter.parked) > node.settings.parked_messages_max:
-            self.violated(f"{node.me} parks {len(node.rerouter.parked)} messages")
+            self.violated("limits", f"{node.me} parks {len(node.rerouter.parked)} messages")
 
     def _within_bytes(self, server: StateServer) -> None:
         if server.bytes > server.settings.server_bytes_max and not self.cluster.filled:
             blobs = sum(1 for held in server.held.values() if held.memory)
             if blobs > 1:
-                self.violated(f"{server.me} holds {server.bytes} bytes, more than it may")
+                text = f"{server.me} holds {server.bytes} bytes, more than it may"
+                self.violated("limits", text)
 
     def inside(self, process: Process) -> None:
         """Check what must hold inside one machine. It looks at every task: not for huge clusters."""
@@ -299,7 +506,7 @@ class Checkers:
             try:
                 check(process.machine)
             except AssertionError as error:
-                self.violated(str(error))
+                self.violated("inside", str(error))
 
     def limits(self) -> None:
         """Check the books of every node at the end."""
@@ -308,24 +515,27 @@ class Checkers:
             if isinstance(machine, StateServer):
                 total = sum(held.memory for held in machine.held.values())
                 if total != machine.bytes:
-                    self.violated(f"{machine.me} counts {machine.bytes} bytes and holds {total}")
+                    text = f"{machine.me} counts {machine.bytes} bytes and holds {total}"
+                    self.violated("books", text)
             elif isinstance(machine, Node):
                 for slot in machine.slots.values():
                     kept = sum(len(lane) for lane in slot.pending.values())
                     if kept != slot.pending_chunks:
-                        self.violated(f"{machine.me}: task {slot.task} miscounts {kept} chunks")
+                        text = f"{machine.me}: task {slot.task} miscounts {kept} chunks"
+                        self.violated("books", text)
                     if (slot.state is not None) != (slot.phase is TaskPhase.SERVING):
-                        self.violated(f"{machine.me}: task {slot.task} is {slot.phase.value}")
+                        text = f"{machine.me}: task {slot.task} is {slot.phase.value}"
+                        self.violated("books", text)
 
     def final(self) -> int:
         """Compare every task with the plain sequential run; give how many rows are missing."""
         states = self.cluster.states()
         for task in range(self.cluster.tasks):
             if task not in states:
-                self.violated(f"nobody serves task {task} at the end")
+                self.violated("final", f"nobody serves task {task} at the end")
         verdict = self.cluster.trial.judge(states)
         for text in verdict.violations:
-            self.violated(text)
+            self.violated("final", text)
         self.duplicated += verdict.duplicated
         return verdict.lost
 

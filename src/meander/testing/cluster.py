@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from random import Random
 from typing import Any
 from zlib import crc32
@@ -50,6 +51,7 @@ from meander.protocol.node.node import Node
 from meander.protocol.records import Ref, assemble, cut
 from meander.protocol.settings import Settings
 from meander.protocol.state import App, checksum
+from meander.testing.causes import SLOW_S
 from meander.testing.cellar import Cellar
 from meander.testing.checkers import Checkers
 from meander.testing.faults import LOSES_MEMORY, Schedule
@@ -106,8 +108,8 @@ class Cluster:
         self.everyone: list[Process] = []
         """All that ever were."""
         self.counts: Counter[str] = Counter()
-        self.checkers = Checkers(self)
         self.store: dict[str, bytes] = {}
+        self.checkers = Checkers(self)
         self.store_fence = 0
         self.store_refuses = False
         self.launch_fails = 0
@@ -201,7 +203,7 @@ class Cluster:
         for name in [n for n, p in self.processes.items() if isinstance(p.machine, Node)]:
             del self.processes[name]
         self._start_master(self.generation + 1)
-        self.checkers.dismissed.clear()
+        self.checkers.generation()
         for server in self.servers:
             self._start_server(server)
         self.timeline.after(self.random.uniform(0.0, 0.3), self._new_feeders)
@@ -222,10 +224,10 @@ class Cluster:
             self.counts["launches_failed"] += 1
             return
         server = self.servers[crc32(node.encode()) % len(self.servers)]
-        operator = Watched(self.trial.operator(self.checkers.out_of_order), lambda _: None)
+        operator = Watched(self.trial.operator(self.checkers.out_of_order), lambda *_: None)
         machine = self.classes.node(node, incarnation, self.settings, generation, server, operator)
         process = self.nodes[node, incarnation] = self._start(node, machine)
-        operator.watch = lambda task: self.checkers.applied(process, task)
+        operator.watch = partial(self.checkers.applied, process)
 
     # ------------------------------------------------------------------ events
 
@@ -259,6 +261,8 @@ class Cluster:
         if process.slow_s or process.busy_until > now:
             turn = now + process.slow_s * self.random.random()
             process.busy_until = max(process.busy_until, turn)
+            if process.busy_until - now > SLOW_S:
+                self.checkers.causes.process(process, process.busy_until)
             self.timeline.at(process.busy_until, self._late, pair)
         else:
             self.give(process, event)
@@ -289,7 +293,7 @@ class Cluster:
             if self._given % INSIDE_EVERY == 0:
                 self.checkers.inside(process)
             for action in actions:
-                self._carry_out(process, action)
+                self._carry_out(process, action, event)
 
     def _mail(self, process: Process, envelope: Envelope) -> list[Action]:
         context = self.checkers.before(process, envelope)
@@ -302,13 +306,13 @@ class Cluster:
             if isinstance(event, Envelope) and _is_corrupt(event):
                 self.counts["corrupt_refused"] += 1
             else:
-                self.checkers.violated(f"{process.name} refused: {error}")
+                self.checkers.violated("refused", f"{process.name} refused: {error}")
         elif isinstance(event, Abort | Resume | RollBack):
             self.counts["commands_refused"] += 1
         else:
-            self.checkers.violated(f"{process.name} failed: {error}")
+            self.checkers.violated("refused", f"{process.name} failed: {error}")
 
-    def _carry_out(self, process: Process, action: Action) -> None:
+    def _carry_out(self, process: Process, action: Action, event: Event) -> None:
         if isinstance(action, Send):
             self.checkers.sent(process, action.envelope)
             self.network.send(action.envelope, self._target(process, action.envelope))
@@ -316,6 +320,7 @@ class Cluster:
             delay = self.random.uniform(0.002, 0.03)
             self.timeline.after(delay, self._stored, (process, action))
         elif isinstance(action, Load):
+            self.checkers.asks(process, action)
             delay = self.random.uniform(0.002, 0.03)
             self.timeline.after(delay, self._loaded, (process, action.key))
         elif isinstance(action, Discard):
@@ -331,7 +336,7 @@ class Cluster:
         elif isinstance(action, Exit):
             self._exited(process, action)
         else:
-            self._told(process, action)
+            self._told(process, action, event)
 
     def _stored(self, pair: tuple[Process, Store]) -> None:
         process, action = pair
@@ -357,6 +362,7 @@ class Cluster:
 
     def _loaded(self, pair: tuple[Process, str]) -> None:
         process, key = pair
+        self.checkers.answered(process, key)
         if self.store_refuses:
             self.arrive((process, Loaded(key, None, "it cannot be read now", again=True)))
             return
@@ -373,9 +379,10 @@ class Cluster:
 
     def _exited(self, process: Process, end: Exit) -> None:
         machine = process.machine
+        self.checkers.exited(process, end)
         unusable = end.ending is Ending.CHECKPOINT_UNUSABLE
         if unusable and self.checkers.counted_on(process):
-            self.checkers.violated(f"{process.name}: {end.detail}")
+            self.checkers.violated("unusable", f"{process.name}: {end.detail}")
         if end.ending is Ending.DISMISSED:
             self.checkers.dismissed.add((machine.me, machine.incarnation))
             self.counts["dismissed"] += 1
@@ -389,7 +396,8 @@ class Cluster:
             else:
                 self.timeline.after(0.2, self.restart, process.name)
 
-    def _told(self, process: Process, tell: Tell) -> None:
+    def _told(self, process: Process, tell: Tell, event: Event) -> None:
+        self.checkers.told(process, tell.what, tell.facts, event)
         self.tells.append((self.timeline.now, tell.what, tell.facts))
         if process.name == QUERY and self.processes.get(QUERY) is process:
             self.query.told(tell.what, tell.facts)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 NOTICED_S = 0.01
 """How long after a process's end its peers see the connection break."""
+QUEUED_S = 10.0
+"""So long what is under way on a narrow link may hold others up."""
 
 
 class Injector:
@@ -35,6 +37,7 @@ class Injector:
         self.network = cluster.network
         self.timeline = cluster.timeline
         self.random = cluster.random
+        self.causes = cluster.checkers.causes
         self._replaced: Process | None = None
         """The last master that was replaced, or is about to be."""
         for incident in cluster.schedule.incidents:
@@ -46,11 +49,14 @@ class Injector:
         if getattr(self, f"_do_{name}")(incident):
             self.cluster.counts[name] += 1
 
-    def _undo(self, incident: Incident, undo: Callable[[], object]) -> bool:
-        """End a fault when its time is over, at the latest when all faults stop."""
+    def _end(self, incident: Incident) -> float:
+        """Say when a fault is over: at the latest when all faults stop."""
         now = self.timeline.now
-        end = min(now + incident.seconds, max(now, self.cluster.schedule.seconds))
-        self.timeline.at(end, lambda _: undo())
+        return min(now + incident.seconds, max(now, self.cluster.schedule.seconds))
+
+    def _undo(self, incident: Incident, undo: Callable[[], object]) -> bool:
+        """End a fault when its time is over."""
+        self.timeline.at(self._end(incident), lambda _: undo())
         return True
 
     def _pick(self, kind: type[Machine], index: int) -> Process | None:
@@ -92,6 +98,7 @@ class Injector:
         return self._undo(incident, lambda: setattr(self.network, what, 0.0))
 
     def _do_loss(self, incident: Incident) -> bool:
+        self.causes.everybody(self._end(incident))
         return self._for_a_while(incident, "loss", incident.amount)
 
     def _do_duplicate(self, incident: Incident) -> bool:
@@ -130,11 +137,15 @@ class Injector:
     def _do_partition(self, incident: Incident) -> bool:
         link = self._link(incident)
         self.network.cut.add(link)
+        self.causes.link(*link, self._end(incident))
         return self._undo(incident, lambda: self.network.cut.discard(link))
 
     def _do_clog(self, incident: Incident) -> bool:
         until = self.timeline.now + incident.seconds
-        self.network.clogged.update(dict.fromkeys(self._pairs(incident), until))
+        pairs = self._pairs(incident)
+        self.network.clogged.update(dict.fromkeys(pairs, until))
+        for pair in pairs:
+            self.causes.link(*pair, until)
         return True
 
     def _do_lag(self, incident: Incident) -> bool:
@@ -145,6 +156,7 @@ class Injector:
     def _do_narrow(self, incident: Incident) -> bool:
         names = sorted(self.cluster.processes)
         name = names[incident.target % len(names)]
+        self.causes.everybody(self._end(incident) + QUEUED_S)
         self.network.speeds[name] = self.network.bandwidth_bytes_s * incident.amount / 10
         return self._undo(incident, lambda: self.network.speeds.pop(name, None))
 
@@ -167,6 +179,7 @@ class Injector:
         process = self._pick(Node, incident.target)
         if process is None:
             return False
+        self.causes.process(process, self.timeline.now)
         self.cluster.give(self.cluster.processes[MASTER], self._lost(process.machine))
         return True
 
@@ -176,6 +189,7 @@ class Injector:
         if process is None or process.paused:
             return False
         process.paused = True
+        self.causes.process(process, self._end(incident))
         return self._undo(incident, lambda: self._continue(process))
 
     def _continue(self, process: Process) -> None:
@@ -243,6 +257,7 @@ class Injector:
         if processes[MASTER] is self._replaced:
             return False
         self._replaced = processes[MASTER]
+        self.causes.everybody(self.timeline.now)
         if incident.other % 3:
             self._replaced.killed = True
             for process in processes.values():

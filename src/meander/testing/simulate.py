@@ -6,10 +6,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
+from meander.errors import BrokenRuleError, ProtocolError
 from meander.protocol.edges.server import StateServer
 from meander.protocol.master.master import Master
 from meander.protocol.node.node import Node
 from meander.testing.cellar import Cellar
+from meander.testing.checkers import ACCIDENT, Violation
 from meander.testing.cluster import Cluster
 from meander.testing.faults import FAULTS, Schedule
 from meander.testing.process import Classes
@@ -23,6 +25,8 @@ class Outcome:
     schedule: Schedule
     counts: Counter[str] = field(default_factory=Counter)
     violations: list[str] = field(default_factory=list)
+    """What was seen, for people; `seen` has the same with the names of the checkers."""
+    seen: list[Violation] = field(default_factory=list)
     digest: str = ""
     """Of every event that any machine handled, if it was asked for."""
 
@@ -30,6 +34,11 @@ class Outcome:
     def failed(self) -> bool:
         """Whether anything that must not happen did."""
         return bool(self.violations)
+
+    @property
+    def caught_by(self) -> str:
+        """The checker that saw something first; empty: none did. An accident is no catch."""
+        return next((v.by for v in self.seen if v.by != ACCIDENT), "")
 
 
 def run(
@@ -57,18 +66,27 @@ def run(
     history = cluster.history = blake2b(digest_size=16) if digest else None
     try:
         cluster.run()
+        _judge(cluster)
+    except (BrokenRuleError, ProtocolError) as error:  # a machine has seen that it is broken
+        cluster.checkers.violated("rules", f"{type(error).__name__}: {error}")
     except Exception as error:  # a bug in a machine is a finding like any other
-        cluster.checkers.violated(f"{type(error).__name__}: {error}")
+        cluster.checkers.violated(ACCIDENT, f"{type(error).__name__}: {error}")
     counts, checkers = cluster.counts, cluster.checkers
-    counts["stuck"] = 0 if cluster.quiet() else 1
-    if counts["stuck"]:
-        checkers.violated("it did not come to its end: " + why_stuck(cluster))
-    checkers.limits()
-    counts["lost"] = 0 if counts["stuck"] else checkers.final()
     counts["duplicated"] = checkers.duplicated
     counts["reordered"] = checkers.reordered
     _count(cluster, counts)
-    return Outcome(schedule, counts, checkers.violations, history.hexdigest() if history else "")
+    told = history.hexdigest() if history else ""
+    return Outcome(schedule, counts, checkers.violations, checkers.seen, told)
+
+
+def _judge(cluster: Cluster) -> None:
+    """Say what is wrong at the end of a run."""
+    counts, checkers = cluster.counts, cluster.checkers
+    counts["stuck"] = 0 if cluster.quiet() else 1
+    if counts["stuck"]:
+        checkers.violated("stuck", "it did not come to its end: " + why_stuck(cluster))
+    checkers.limits()
+    counts["lost"] = 0 if counts["stuck"] else checkers.final()
 
 
 def _count(cluster: Cluster, counts: Counter[str]) -> None:

@@ -90,6 +90,8 @@ class QueryDriver:
         """Partition → its newest attempt and that attempt's rows."""
         self._open: set[tuple[int, int]] = set()
         """(partition, attempt) that are not yet laid by."""
+        self.begun_at = 0.0
+        """When the batch was written, the last time."""
         self._active = False
         self._begun = False
         """Whether anything of the batch was written."""
@@ -114,6 +116,7 @@ class QueryDriver:
         self.random.shuffle(rows)
         count = self.random.randint(1, 3)
         self._active = self._begun = True
+        self.begun_at = self.cluster.timeline.now
         self._parts, self._open = {}, set()
         for partition in range(count):
             if self.sloppy:

@@ -153,9 +153,11 @@ class OperatorTrial:
 
 
 class Watched:
-    """An operator that tells whenever rows are applied to a task."""
+    """An operator that tells whenever rows are applied to a task: whose, and after which offset."""
 
-    def __init__(self, operator: OperatorPort, watch: Callable[[TaskId], None]) -> None:
+    def __init__(
+        self, operator: OperatorPort, watch: Callable[[TaskId, FeederId, int], None]
+    ) -> None:
         self.operator = operator
         self.watch = watch
         self.empty = operator.empty
@@ -174,19 +176,19 @@ class Watched:
         self, task: TaskId, app: App, feeder: FeederId, rows: AppRows, after: int
     ) -> Iterable[Emission]:
         """Tell, then apply."""
-        self.watch(task)
+        self.watch(task, feeder, after)
         return self.operator.apply(task, app, feeder, rows, after)
 
     def apply_batch(
         self, task: TaskId, app: App, feeder: FeederId, parts: Sequence[AppRows]
     ) -> Iterable[Emission]:
         """Tell, then apply: only asked of an operator that hears of time."""
-        self.watch(task)
+        self.watch(task, feeder, -1)
         return cast(Timed, self.operator).apply_batch(task, app, feeder, parts)
 
     def elapse(self, task: TaskId, app: App, now: float) -> Iterable[Emission] | None:
         """Tell if that changes something."""
         emissions = cast(Timed, self.operator).elapse(task, app, now)
         if emissions is not None:
-            self.watch(task)
+            self.watch(task, "", -1)
         return emissions

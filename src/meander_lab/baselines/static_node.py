@@ -28,7 +28,8 @@ from pyarrow import flight
 from meander.operators import WordCount
 from meander.operators.base import Context
 from meander.operators.table import KeyedTable
-from meander.runtime.clients.feeder import OFFERS_MAX, offer_of
+from meander.runtime.clients.gathering import OFFERS_MAX
+from meander.runtime.clients.offers import offer_of
 from meander.runtime.process.warm import warm_up
 from meander.runtime.wire.credentials import LOOPBACK, TOKEN_HEADER
 from meander.runtime.wire.validation import validate

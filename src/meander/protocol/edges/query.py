@@ -33,6 +33,7 @@ from meander.protocol.messages import (
     Welcome,
     Winner,
     Write,
+    newest_attempt,
 )
 from meander.protocol.settings import Settings
 from meander.protocol.state import StageKey
@@ -185,7 +186,10 @@ class Query(Client):
             return
         items = self.orders[body.query].items
         for outcome in body.outcomes:
-            if outcome.missing and outcome.task in items:
+            order = items.get(outcome.task)
+            if outcome.missing:
+                if order is None or newest_attempt(order) != outcome.attempt:
+                    continue  # it was told of the batch as it was written before
                 self._end(body.query, News.FAILED, task=outcome.task)
                 return
             if outcome.had >= 0 and outcome.task in items:

@@ -299,7 +299,7 @@ class Master(Machine):
     def _on_beat(self, env: Envelope, body: Beat) -> None:
         peer = self.membership.peers.get(env.sender)
         if peer is None or peer.status is Status.GONE or env.incarnation != peer.incarnation:
-            self.turn.send(env.sender, Fence(), env.incarnation)
+            self._turn_away(env)
             return
         if peer.status is Status.STARTING:
             return
@@ -316,6 +316,12 @@ class Master(Machine):
         table = self.table if lacks else None
         grant = Grant(body.sent, self.settings.lease_s, table, self.archive.told())
         self.turn.send(peer.id, grant, peer.incarnation)
+
+    def _turn_away(self, env: Envelope) -> None:
+        """Tell somebody who is not known any more to end; a feeder that has said goodbye is done."""
+        incarnation, _ = self.closed.get(env.sender, (0, 0.0))
+        done = incarnation == env.incarnation
+        self.turn.send(env.sender, Dismiss() if done else Fence(), env.incarnation)
 
     def _on_bye(self, env: Envelope, body: Bye) -> None:
         peer = self.membership.peers.get(env.sender)

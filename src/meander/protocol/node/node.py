@@ -191,11 +191,15 @@ class Node(Client):
 
     def _adopt(self, old: Table | None, new: Table) -> None:
         self.manager.adopt(old, new)
-        if not self.ended:
-            self.arrivals.adopt()
+        if self.ended:
+            return
+        self.arrivals.adopt()
+        if self.leased:
             self._unpark()
             self.retriever.pump()
             self.flush()
+        else:
+            self.rerouter.drop()
 
     def _not_behind(self) -> None:
         self.rerouter.forget_false()

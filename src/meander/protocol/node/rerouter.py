@@ -57,6 +57,12 @@ class Rerouter:
         """Drop what was parked for epochs that never were."""
         self.parked = [parked for parked in self.parked if parked[0] <= self.turn.epoch]
 
+    def drop(self) -> None:
+        """Forget all that was parked or to be passed on: without a lease it is not, and comes again."""
+        self.parked = []
+        self._chunks.clear()
+        self._orders.clear()
+
     def flush(self) -> None:
         """Send what was passed on."""
         if self._chunks:

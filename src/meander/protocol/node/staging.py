@@ -34,6 +34,7 @@ from meander.protocol.messages import (
     Staged,
     StageHeld,
     Unstage,
+    newest_attempt,
 )
 from meander.protocol.node.book import Book
 from meander.protocol.node.installs import Installs
@@ -170,8 +171,9 @@ class Staging:
         if item.batch > state.batches.get(item.query, -1):
             rows = self._winners(state, item)
             if rows is None:
+                newest = newest_attempt(item)
                 missing = CommitOutcome(
-                    item.task, slot.term, applied=False, durable=False, missing=True
+                    item.task, slot.term, applied=False, durable=False, missing=True, attempt=newest
                 )
                 self._outcomes[reply_to, item.query, item.batch].append(missing)
                 return

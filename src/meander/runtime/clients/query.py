@@ -9,32 +9,23 @@ again by anybody, in another order and other pieces: a batch takes effect once p
 
 One client serves all queries of a process (`client_of`). Spark's Python workers live on between tasks;
 so do connections and the routing table, and a rescale needs no word from here.
+
+What it does is in `query_process`, which has neither thread nor socket.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from meander.errors import (
-    OperatorGoneError,
-    OperatorRefusedError,
-    QueryError,
-    ReplayError,
-    RolledBackError,
-    RowsLostError,
-)
-from meander.model import TaskId
-from meander.protocol.edges.query import Query
-from meander.protocol.messages import Abandon, News, Seal, Tell, Write
+from meander.errors import OperatorGoneError
 from meander.runtime.clients.driver_client import DeploymentInfo, Part, desk_of
-from meander.runtime.process.process import Process
+from meander.runtime.clients.query_process import READY_S, WRITE_S, QueryProcess
+from meander.runtime.clients.waiting import Waiter
 from meander.runtime.process.shell import Shell
 from meander.runtime.wire.credentials import Credentials
 from meander.runtime.wire.publisher import board
@@ -43,21 +34,8 @@ from meander.runtime.wire.transport import Transport
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PIECE_ROWS = 131_072
-PIECE_BYTES = 16 * 2**20
-"""A piece is cut when it has so many rows or bytes."""
-PIECES_OPEN = 4
-"""Pieces that may be on their way: beyond it the writer waits."""
-PIECES_MAX = 2**20
-"""Of one partition."""
 ATTEMPT_BITS = 40
 """Attempts are drawn by lot: an attempt of an earlier life of a query is never taken for a new one."""
-FAILURE_S = 1.0
-"""Whoever waits asks the driver so often whether the deployment has failed."""
-READY_S = 60.0
-WRITE_S = 120.0
-"""How long an answer may take before the writer gives up."""
-
 PEERS = "query"
 """Peers call themselves `query/…`: one certificate stands for all of them."""
 
@@ -87,22 +65,12 @@ class QueryClient:
             host: the address to listen on; None: that of a connection to the master.
         """
         credentials = Credentials.of(credentials)
-        self.about, self.name = about, f"{PEERS}/{os.getpid()}.{secrets.token_hex(4)}"
-        self.machine = Query(self.name, "", about.settings, about.generation, self.name)
-        self.process = Process(self.machine, tell=self._hear, master_address=master)
+        self.name = f"{PEERS}/{os.getpid()}.{secrets.token_hex(4)}"
+        self.about, self._master = about, master
+        self._queries = QueryProcess(about, master, self.name)
+        self.machine, self.process = self._queries.machine, self._queries.process
         self.shell = Shell(self.process)
-        self._master = master
-        self._changed = threading.Condition()
-        self._open: set[tuple[str, int, int, int]] = set()
-        """Pieces that are not yet laid by."""
-        self._sealed: dict[str, int] = {}
-        """Query → the batch that is being committed."""
-        self._failed: dict[str, tuple[int, TaskId]] = {}
-        """Query → the batch that could not be committed, and a task that lacks its rows."""
-        self._outdated: dict[str, tuple[int, TaskId, int]] = {}
-        """Query → a batch that was refused, a task, and the later batch that this has."""
-        self._differs: dict[str, tuple[int, TaskId, int, int]] = {}
-        """Query → a batch that was replayed otherwise, a task, the rows it had, and has now."""
+        self._waiter = Waiter(credentials, self._queries.changed)
         self.transport = Transport(
             self.process.give, run=about.run, peer=self.name, credentials=credentials,
             host=host or local_address(master), full=self.process.full,
@@ -124,19 +92,12 @@ class QueryClient:
 
     def wait_ready(self, timeout_s: float = READY_S) -> None:
         """Wait until the master has registered this process."""
-        self._check()
-        self._wait(
-            lambda: self.machine.table is not None,
-            timeout_s,
-            lambda: f"the master at {self._master} did not answer",
-        )
+        self._waiter.run(self._queries.ready(timeout_s))
 
     def close(self) -> None:
         """Leave."""
         self.shell.stop("closed")
         self.transport.close()
-
-    # ------------------------------------------------------------------ writing
 
     def write(
         self,
@@ -165,51 +126,12 @@ class QueryClient:
             InputError: if the rows do not fit the operator.
             QueryError: if nodes do not answer.
         """
-        from meander.runtime.clients.pieces import (  # kernels: a committer needs none
-            groups_of,
-            pieces,
-        )
-
-        self.wait_ready()
-        parts: list[Part] = []
-        about = self.about
-        try:
-            for number, rows in enumerate(pieces(batches, about.schema, PIECE_ROWS, PIECE_BYTES)):
-                piece = partition * PIECES_MAX + number
-                groups = groups_of(rows, about.keys, about.tasks, about.event_time)
-                parts.append((piece, attempt, tuple((t, count) for t, _, count, _ in groups)))
-                self._await_pieces(query, batch, attempt, PIECES_OPEN - 1, timeout_s)
-                with self._changed:
-                    self._open.add((query, batch, piece, attempt))
-                self._give(Write(batch, piece, attempt, groups, query))
-            self._await_pieces(query, batch, attempt, 0, timeout_s)
-        except BaseException:
-            with contextlib.suppress(Exception):
-                self.abandon(query, batch, parts)
-            raise
-        return tuple(parts)
-
-    def _await_pieces(
-        self, query: str, batch: int, attempt: int, most: int, timeout_s: float
-    ) -> None:
-        def count() -> int:
-            mine = (query, batch, attempt)
-            return sum((q, b, a) == mine for q, b, _, a in self._open)
-
-        self._wait(lambda: count() <= most, timeout_s, lambda: self._silent("laid by"))
-        refused = self._outdated.get(query)
-        if refused is not None and refused[0] == batch:
-            raise RolledBackError(query, *refused)
+        script = self._queries.write(query, batch, partition, attempt, batches, timeout_s)
+        return self._waiter.run(script)
 
     def abandon(self, query: str, batch: int, parts: Sequence[Part]) -> None:
         """Have what was written forgotten."""
-        with self._changed:
-            for piece, attempt, _ in parts:
-                self._open.discard((query, batch, piece, attempt))
-        attempts = tuple((p, a, tuple(task for task, _ in counts)) for p, a, counts in parts)
-        self._give(Abandon(batch, attempts, query))
-
-    # ------------------------------------------------------------------ committing
+        self._waiter.run(self._queries.abandon(query, batch, parts))
 
     def commit(
         self, query: str, batch: int, parts: Sequence[Part], *, timeout_s: float = WRITE_S
@@ -220,122 +142,11 @@ class QueryClient:
             RowsLostError: if rows were lost; the batch must be written again.
             QueryError: if it takes longer. It goes on: committing again waits for it.
         """
-        if not self.begin(query, batch, parts, timeout_s):
-            raise QueryError(f"{self._silent('applied')} for {timeout_s:.0f} s")
+        self._waiter.run(self._queries.commit(query, batch, parts, timeout_s))
 
     def begin(self, query: str, batch: int, parts: Sequence[Part], wait_s: float) -> bool:
         """Start to commit, or go on; tell whether it is done after so long."""
-        self.wait_ready()
-        with self._changed:
-            under_way = self._sealed.get(query)
-            if under_way is None:
-                self._sealed[query] = batch
-                self._failed.pop(query, None)
-                self._differs.pop(query, None)
-        if under_way is None:
-            try:
-                self._give(Seal(batch, tuple(parts), query))
-            except BaseException:
-                with self._changed:
-                    self._sealed.pop(query, None)
-                raise
-        elif under_way != batch:
-            raise QueryError(f"batch {under_way} of {query} is still being committed; wait for it")
-        end = time.monotonic() + wait_s
-        with self._changed:
-            while self._sealed.get(query) == batch:
-                self._check()
-                left = end - time.monotonic()
-                if left <= 0:
-                    return False
-                self._changed.wait(min(left, 0.2))
-            failed, differs = self._failed.get(query), self._differs.get(query)
-        if differs is not None and differs[0] == batch:
-            raise ReplayError(query, *differs)
-        if failed is not None and failed[0] == batch:
-            raise RowsLostError(*failed)
-        return True
-
-    # ------------------------------------------------------------------ parts
-
-    def _hear(self, tell: Tell) -> None:
-        """Take what the machine tells, on its thread."""
-        facts = tell.facts
-        with self._changed:
-            if tell.what is News.WRITTEN:
-                key = facts["query"], facts["batch"], facts["partition"], facts["attempt"]
-                self._open.discard(key)
-            elif tell.what is News.OUTDATED:
-                query, batch = facts["query"], facts["batch"]
-                self._open.discard((query, batch, facts["partition"], facts["attempt"]))
-                self._outdated[query] = batch, facts["task"], facts["last"]
-            elif tell.what in (News.COMMITTED, News.FAILED, News.DIFFERS):
-                query, batch = facts["query"], facts["batch"]
-                self._sealed.pop(query, None)
-                if tell.what is News.FAILED:
-                    self._failed[query] = batch, facts["task"]
-                elif tell.what is News.DIFFERS:
-                    self._differs[query] = batch, facts["task"], facts["had"], facts["rows"]
-            self._changed.notify_all()
-
-    def _give(self, event: Any) -> None:
-        try:
-            self.process.command(event).result(READY_S)
-        except (RuntimeError, TimeoutError) as error:
-            self._check()
-            raise QueryError(f"{self.name} cannot go on: {error}") from error
-
-    def _wait(self, true: Callable[[], bool], timeout_s: float, why: Callable[[], str]) -> None:
-        began = time.monotonic()
-        ask_at = began + FAILURE_S
-        while True:
-            with self._changed:
-                if true():
-                    return
-                self._check()
-                self._changed.wait(0.005 if self.machine.table is None else 0.2)
-            now = time.monotonic()
-            if now > ask_at:
-                ask_at = now + FAILURE_S
-                self._check_deployment()
-            if now > began + timeout_s:
-                raise QueryError(f"{why()} in {timeout_s:.0f} s")
-
-    def _check_deployment(self) -> None:
-        """Ask the driver whether what is waited for can still come."""
-        try:
-            failure = desk_of(self._master, self.transport.credentials).ask("failure")
-        except (OperatorGoneError, OperatorRefusedError):
-            return  # who is gone, and who refuses us, is found out elsewhere
-        if failure is not None:
-            raise QueryError(f"the deployment at {self._master} has failed: {failure}")
-
-    def _silent(self, what: str) -> str:
-        """Say which tasks do not answer, and whose they are."""
-
-        def look(machine: Query) -> list[str]:
-            waiting = [*machine.unheld.values(), *machine.orders.values()]
-            tasks = sorted({task for found in waiting for task in found.items})
-            owner = machine.table.owner if machine.table is not None else lambda _: "?"
-            return [f"{task} (node {owner(task)})" for task in tasks[:5]]
-
-        try:
-            tasks = ", ".join(self.process.call(look).result(1.0)) or "none"
-        except (RuntimeError, TimeoutError):
-            tasks = "unknown"
-        return (
-            f"rows are not {what} at tasks {tasks}: their node is busy, cannot be reached, was lost, "
-            "or has no room for more (see op.status(), and staged_refused in op.metrics())"
-        )
-
-    def _check(self) -> None:
-        refusal = self.transport.refusals.get(self._master)
-        if refusal is not None:
-            raise QueryError(f"the operator at {self._master} refused this process: {refusal}")
-        if self.shell.ended.is_set():
-            raise QueryError(
-                f"the connection to the operator at {self._master} has ended: {self.process.reason}"
-            ) from self.process.error
+        return self._waiter.run(self._queries.begin(query, batch, parts, wait_s))
 
     def _stop(self, _: object) -> str:
         threading.Thread(target=self.close, daemon=True).start()

@@ -16,7 +16,7 @@ import logging
 import queue
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -116,6 +116,11 @@ class Process:
     def reason(self) -> str | None:
         """The same in words, or the error's; None: it has not ended."""
         return self._turns.reason
+
+    @property
+    def refusals(self) -> Mapping[str, str]:
+        """Why a peer will never speak with us, by its address."""
+        return self._hands.post.refusals if self._hands.post is not None else {}
 
     # ------------------------------------------------------------------ for others, on any thread
 

@@ -20,12 +20,13 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
+    from meander.protocol.messages import Event
     from meander.runtime.process.process import Process
 
 T = TypeVar("T")
 
 CALL_S_MAX = 30.0
-"""How long a `Call` waits for the machine."""
+"""How long a `Call` or a `Command` waits for the machine."""
 
 
 class Call(NamedTuple):
@@ -33,6 +34,13 @@ class Call(NamedTuple):
 
     process: Process
     function: Callable[[Any], Any]
+
+
+class Command(NamedTuple):
+    """Hand a machine of this process an event; raises ProtocolError if it refuses."""
+
+    process: Process
+    event: Event
 
 
 class Ask(NamedTuple):
@@ -71,7 +79,7 @@ class Found(NamedTuple):
     part: Any
 
 
-Step: TypeAlias = Call | Ask | Fetch | Sleep | Until | Found
+Step: TypeAlias = Call | Command | Ask | Fetch | Sleep | Until | Found
 Script: TypeAlias = Generator[Step, Any, T]
 
 
@@ -120,6 +128,6 @@ def _after(step: Step, script: Script[Any], carry_out: Callable[[Any], Any]) -> 
     """Carry a step out, and give the one that follows."""
     try:
         answer = carry_out(step)
-    except Exception as error:
+    except BaseException as error:
         return script.throw(error)
     return script.send(answer)

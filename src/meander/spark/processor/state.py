@@ -141,6 +141,7 @@ class ProcessorLayout(NamedTuple):
     variables: tuple[Variable, ...]
     deleted: frozenset[str] = frozenset()
     """Variables that `init` deletes if they exist."""
+    gone_max: int = GONE_MAX
 
     @property
     def schema(self) -> pa.Schema:
@@ -203,7 +204,7 @@ class ProcessorState:
         """Forget a key whose variables are all empty."""
         if self.entries.pop(key, None) is not None:
             self.stamps[key] = self.version
-            if len(self.stamps) > GONE_MAX + 2 * len(self.entries):
+            if len(self.stamps) > self.layout.gone_max + 2 * len(self.entries):
                 self.stamps = {k: v for k, v in self.stamps.items() if k in self.entries}
                 self.forgotten = self.version
 

@@ -15,11 +15,13 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
+from meander.protocol.messages import Event
 from meander.runtime.process.process import Process
 from meander.runtime.process.script import (
     CALL_S_MAX,
     Ask,
     Call,
+    Command,
     Fetch,
     Found,
     Script,
@@ -40,6 +42,8 @@ Asking: TypeAlias = Callable[[Any, Done], None]
 """Carries out an `Ask` or a `Fetch`: calls `done(answer, None)` or `done(None, error)` once, later."""
 Calling: TypeAlias = Callable[[Process, Callable[[Any], Any]], Future[Any]]
 """Has a process call a function between two events."""
+Commanding: TypeAlias = Callable[[Process, Event], Future[Any]]
+"""Hands a process an event, and learns whether it was refused."""
 
 
 class ScriptRunner:
@@ -51,6 +55,7 @@ class ScriptRunner:
         ask: Asking,
         fetch: Asking | None = None,
         call: Calling = Process.call,
+        command: Commanding = Process.command,
     ) -> None:
         """Prepare.
 
@@ -59,9 +64,11 @@ class ScriptRunner:
             ask: carries out an `Ask`.
             fetch: carries out a `Fetch`; None: `ask` does.
             call: hands a process a function; whoever drives the process may want to know.
+            command: the same with an event.
         """
         self.timeline = timeline
-        self.ask, self.fetch, self.call = ask, fetch or ask, call
+        self.ask, self.fetch = ask, fetch or ask
+        self.call, self.command = call, command
 
     def begin(
         self,
@@ -130,7 +137,9 @@ class Running(Generic[T]):
         elif isinstance(step, Until):
             self._wait(self._at, step.true, runner.timeline.now + step.timeout_s)
         elif isinstance(step, Call):
-            self._call(step, done)
+            self._answered(step.process, runner.call(step.process, step.function), done)
+        elif isinstance(step, Command):
+            self._answered(step.process, runner.command(step.process, step.event), done)
         else:
             assert isinstance(step, Found)
             self._found(step.part)
@@ -147,11 +156,10 @@ class Running(Generic[T]):
         else:
             timeline.after(min(POLL_S, end - timeline.now), lambda _: self._wait(at, true, end))
 
-    def _call(self, step: Call, done: Done) -> None:
+    def _answered(self, process: Process, future: Future[Any], done: Done) -> None:
         """Have a machine answer between two events; the script goes on when that turn is over."""
         timeline = self._runner.timeline
-        future = self._runner.call(step.process, step.function)
-        late = TimeoutError(f"{step.process.machine.me} has not answered in {CALL_S_MAX} s")
+        late = TimeoutError(f"{process.machine.me} has not answered in {CALL_S_MAX} s")
         timeline.after(CALL_S_MAX, lambda _: done(None, late))
 
         def answered(future: Future[Any]) -> None:

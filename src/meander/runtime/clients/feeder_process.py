@@ -1,0 +1,227 @@
+"""A feeder without thread, socket or sleep: its machine, its turns, what it gathers, and how it waits.
+
+    try_add(item) ─► gathering ─► cut ─► offers ─► pump, after every turn ─► machine
+
+What waits is a script (`process.script`). In production threads call it, under its locks; a simulator
+has one, and the locks are always free.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from meander.errors import FeederError
+from meander.operators.base import Operator
+from meander.protocol.edges.feeder import Feeder
+from meander.protocol.messages import Ending, Finish
+from meander.protocol.settings import Settings
+from meander.runtime.clients.gathering import Gathering, Item
+from meander.runtime.clock import REAL, Clock
+from meander.runtime.process.process import TICK_S, Process
+from meander.runtime.process.script import Call, Command, Script, Sleep, Step, Until
+from meander.runtime.store.complaint import Complaint
+
+LOOK_S, LOOK_S_MAX = 0.002, 0.02
+"""Whether rows have arrived is asked after so long, then less often."""
+
+
+class FeederProcess:
+    """One feeder, whoever drives it."""
+
+    def __init__(
+        self,
+        name: str,
+        instance: str,
+        operator: Operator[Any],
+        *,
+        master: str,
+        tasks: int,
+        settings: Settings,
+        generation: int = 1,
+        clock: Clock = REAL,
+        tick_s: float = TICK_S,
+        **options: Any,
+    ) -> None:
+        """Make it.
+
+        Args:
+            name: tells feeders apart; under its name one goes on where the last has ended.
+            instance: unlike that of any other feeder ever.
+            operator: whose rows are fed.
+            master: where the master listens.
+            tasks: m.
+            settings: of the protocol.
+            generation: of the deployment.
+            clock: what it goes by.
+            tick_s: how often the machine looks at the clock.
+            options: `gather_rows`, `linger_ms`, `null_keys`, as `Gathering` has them.
+
+        Raises:
+            InputError: for an unknown `null_keys`.
+        """
+        self.name, self.master = name, master
+        self.gathering = Gathering(operator, tasks, settings, clock, **options)
+        self.machine = Feeder(name, settings, generation, instance)
+        self.process = Process(
+            self.machine, clock=clock, after=self._pump, master_address=master, tick_s=tick_s
+        )
+        self.failure: Exception | None = None
+        """Why no more can be fed."""
+        self.closed = False
+        """Whether it has left."""
+        self.changed = threading.Condition()
+        """Held while what was gathered is touched; notified when somebody may wait for what changed."""
+        self._cutting = threading.Lock()
+        """Held from taking the gathered batches until their offer is queued: offers keep order."""
+        self._complaint = Complaint(f"{name} is held up", clock.monotonic)
+
+    # ------------------------------------------------------------------ rows
+
+    def try_add(self, item: Item) -> bool:
+        """Take rows that were checked, if there is room; tell whether there was."""
+        gathering = self.gathering
+        with self.changed:
+            if not gathering.room:
+                return False
+            if gathering.add(item):
+                self.changed.notify_all()
+            full = gathering.full
+        if full:
+            self.cut()
+        return True
+
+    def cut_in_s(self) -> float:
+        """Tell in how many seconds what was gathered must be cut; infinity: nothing must."""
+        return self.gathering.cut_at() - self.process.clock.monotonic()
+
+    def cut(self, *, say: bool = False) -> None:
+        """Make an offer of what was gathered, and one of a watermark if that is due, or asked for.
+
+        Raises:
+            FeederError: if these rows cannot be sent; then none may be left out, and it has failed.
+        """
+        gathering = self.gathering
+        with self._cutting:
+            with self.changed:
+                gathered = gathering.take()
+            try:
+                offers = gathering.offers_of(gathered, say=say)
+            except Exception as error:
+                failure = FeederError(f"{self.name}: {type(error).__name__}: {error}")
+                self.fail(failure)
+                raise failure from error
+            if not offers:
+                return
+            with self.changed:
+                gathering.put(offers)
+        if not self.process.ended:
+            self.process.nudge()
+
+    def _pump(self) -> None:
+        if self.gathering.pump(self.machine, self.process.offer):
+            with self.changed:
+                self.changed.notify_all()
+
+    # ------------------------------------------------------------------ waiting
+
+    def ready(self, timeout_s: float) -> Script[int]:
+        """Wait until the master knows this feeder; give the last offset that needs no replay."""
+        if not (yield self._until(lambda: self.machine.table is not None, timeout_s)):
+            raise FeederError(f"{self.name}: the master did not answer in {timeout_s:.0f} s")
+        return self.machine.offset
+
+    def flush(self, timeout_s: float, *, durable: bool = False) -> Script[None]:
+        """Wait until all rows fed so far are applied, or durable, and every task knows the watermark.
+
+        Raises:
+            FeederError: if that does not happen in time.
+        """
+        self.check()
+        self.cut(say=True)
+        clock = self.process.clock.monotonic
+        end, look_s = clock() + timeout_s, LOOK_S
+        question = Call(self.process, lambda m: self.gathering.settled(m, durable=durable))
+        while not (yield from self._answer(question)):
+            self.check()
+            if clock() > end:
+                refused = "".join(f"; {a}: {why}" for a, why in self.process.refusals.items())
+                raise FeederError(
+                    f"{self.name}: rows are still on their way after {timeout_s:.0f} s; "
+                    f"{self._why()}{refused}"
+                )
+            self.complain()
+            yield Sleep(look_s)
+            look_s = min(1.2 * look_s, LOOK_S_MAX)
+
+    def close(self, timeout_s: float) -> Script[None]:
+        """Wait until everything is durable, then leave for good.
+
+        Raises:
+            FeederError: if that does not happen in time.
+        """
+        yield from self.ready(timeout_s)
+        yield from self.flush(timeout_s)
+        self.gathering.end()
+        yield from self.flush(timeout_s, durable=True)
+        yield from self._answer(Command(self.process, Finish()))
+        if not (yield Until(lambda: self.process.ended, timeout_s)):
+            raise FeederError(
+                f"{self.name}: not everything is durable after {timeout_s:.0f} s; {self._why()}"
+            )
+
+    def _until(self, true: Callable[[], bool], timeout_s: float) -> Until:
+        """Wait for something that may never come: then the wait raises why."""
+
+        def holds() -> bool:
+            if true():
+                return True
+            self.check()
+            return False
+
+        return Until(holds, timeout_s)
+
+    def _answer(self, step: Step) -> Script[Any]:
+        """Ask the machine; it may end meanwhile."""
+        try:
+            return (yield step)
+        except (RuntimeError, TimeoutError) as error:
+            self.check()
+            raise FeederError(f"{self.name} cannot go on: {error}") from error
+
+    # ------------------------------------------------------------------ what is wrong
+
+    def fail(self, error: Exception) -> None:
+        """Let whoever feeds know that the deployment has failed."""
+        self.failure = self.failure or error
+        with self.changed:
+            self.changed.notify_all()
+
+    def check(self) -> None:
+        """Raise why no more can be fed, if so.
+
+        Raises:
+            FeederError: if it has ended, or the master refuses it.
+        """
+        if self.failure is not None:
+            raise self.failure
+        process = self.process
+        if process.ended or self.closed:
+            why = process.reason or "it was closed"
+            if process.ending is Ending.REPLACED:
+                why = f"another feeder {self.name!r} took its place; give each a name of its own"
+            raise FeederError(f"{self.name} has ended: {why}") from process.error
+        if (refusal := process.refusals.get(self.master)) is not None:
+            raise FeederError(f"{self.name}: {refusal}")
+
+    def complain(self) -> None:
+        """Say now and then what the caller waits for, if it is known, and that it is over."""
+        if self.machine.trouble:
+            self._complaint.say(self.machine.trouble)
+        else:
+            self._complaint.over()
+
+    def _why(self) -> str:
+        lost = "if a node was lost, its tasks wait for it or are gone (see status())"
+        return self.machine.trouble or lost

@@ -1,0 +1,227 @@
+"""A feeder's rows between its caller and its machine: gathered, sorted, cut. No thread, no lock.
+
+    check(batch) ─► add ─► take ─► offers_of: hash, task, sort ─► put ─► pump ─► machine
+
+A message is cut when enough rows or bytes have come, or when the first of them has waited long enough
+(`cut_at`), whichever is first. While the nodes are behind, more is gathered: fewer, larger messages
+cost them less. `room` is the back-pressure: without it, `add` must wait.
+
+Whoever has several threads calls `add`, `take` and `put` under one lock, and lets one at a time pass
+from `take` to `put`: offers keep order. `pump` and `settled` belong to the machine's turns.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from math import inf
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from meander.errors import InputError
+from meander.operators.base import Operator
+from meander.protocol.edges.feeder import Feeder
+from meander.protocol.messages import Event, Offer
+from meander.protocol.settings import Settings
+from meander.runtime.clients.given import NULL_KEYS, check_null_keys, conform, keyed
+from meander.runtime.clients.offers import offer_of, watermark_of
+from meander.runtime.clock import REAL, Clock
+from meander.runtime.process.watermarks import WatermarkEmitter
+
+GATHER_ROWS = 65_536
+"""Sent at once, over all nodes: per-message costs are small beside it."""
+GATHER_MORE = 4
+"""Up to so many times that while the nodes are behind: fewer, larger messages cost them less."""
+GATHER_BYTES = 8 * 2**20
+"""But no more than that."""
+BATCH_BYTES_MAX = 2**30
+"""Fed in one call: an array of texts ends at 2 GiB, and gathered rows may share it."""
+BEHIND_OFFERS = 4
+"""Nodes are behind with that many offers not applied: half of what the window allows."""
+LINGER_MS = 5.0
+"""No row waits longer for others."""
+OFFERS_MAX = 4
+"""Sorted and not yet taken by the machine."""
+
+Item: TypeAlias = tuple[int, int, pa.RecordBatch]
+"""A batch that is fed: its offset, when it was due in microseconds since 1970, its rows."""
+
+
+class Gathering:
+    """Of one feeder."""
+
+    def __init__(
+        self,
+        operator: Operator[Any],
+        tasks: int,
+        settings: Settings,
+        clock: Clock = REAL,
+        *,
+        gather_rows: int = GATHER_ROWS,
+        linger_ms: float = LINGER_MS,
+        null_keys: str = NULL_KEYS[0],
+    ) -> None:
+        """Prepare; `begin` comes before the first rows.
+
+        Args:
+            operator: whose rows are fed.
+            tasks: m.
+            settings: of the protocol.
+            clock: what it goes by.
+            gather_rows: sent at once, where so many come in time.
+            linger_ms: no row waits longer for others.
+            null_keys: what becomes of rows without a key: `refuse` (an error), `keep` (null is a key
+                of its own, as in GROUP BY) or `drop`.
+
+        Raises:
+            InputError: for an unknown `null_keys`.
+        """
+        check_null_keys(null_keys)
+        self.schema, self.keys, self.tasks = operator.schema, operator.keys, tasks
+        self.rows = 0
+        """Taken so far."""
+        self.paused = False
+        """Whether no more are taken."""
+        self._clock, self._null_keys = clock, null_keys
+        self._gather_rows = self._gather = gather_rows
+        """The least that fills a message, and what fills it now."""
+        self._linger_s = linger_ms / 1000
+        self._open: list[Item] = []
+        self._open_rows, self._open_bytes, self._open_since = 0, 0, 0.0
+        self._offset: int | None = None
+        """The last one taken; None: it has not begun."""
+        self._durable = -1
+        """The last one of a former life of this feeder that needs no replay."""
+        self._cut_offset = -1
+        """The last one in an offer."""
+        self._offers: deque[Offer] = deque()
+        self._behind = False
+        """Whether some task has not applied the last few offers."""
+        self._herald = WatermarkEmitter.of(operator, tasks, settings)
+
+    # ------------------------------------------------------------------ rows in
+
+    @property
+    def begun(self) -> bool:
+        """Whether it is known what needs no replay."""
+        return self._offset is not None
+
+    def begin(self, durable: int) -> None:
+        """Hear which offset is the last that needs no replay."""
+        self._offset = self._durable = durable
+
+    def check(self, batch: Any, offset: int | None, due_s: float | None = None) -> Item | None:
+        """Bring rows to the operator's schema; None: they are durable already from a former life.
+
+        Args:
+            batch: the rows, of any kind that `conform` knows.
+            offset: of this batch in its source, ascending; None: the next number.
+            due_s: when they were due, in seconds since 1970; None: now.
+
+        Raises:
+            InputError: if they do not fit, lack a key, are too many, or were fed before.
+        """
+        assert self._offset is not None
+        number = self._offset + 1 if offset is None else offset
+        if number <= self._durable:
+            return None
+        if number <= self._offset:
+            raise InputError(
+                f"offset {number} was fed before: the last one was {self._offset}, and they ascend"
+            )
+        rows = keyed(conform(batch, self.schema), self.keys, self._null_keys)
+        if rows.nbytes > BATCH_BYTES_MAX:
+            raise InputError(
+                f"at most {BATCH_BYTES_MAX:,} bytes can be fed at once, not {rows.nbytes:,}: feed them "
+                "in parts, each with an offset of its own"
+            )
+        due_us = self._clock.wall_us() if due_s is None else int(due_s * 1e6)
+        return number, due_us, rows
+
+    @property
+    def room(self) -> bool:
+        """Whether rows may be added now."""
+        return not self.paused and len(self._offers) < OFFERS_MAX
+
+    def add(self, item: Item) -> bool:
+        """Take rows that were checked; tell whether nothing was gathered before them."""
+        self._offset, _, rows = item
+        if not rows.num_rows:
+            return False
+        if not self._open:
+            self._open_since = self._clock.monotonic()
+        self._open.append(item)
+        self._open_rows += rows.num_rows
+        self._open_bytes += rows.nbytes
+        self.rows += rows.num_rows
+        return len(self._open) == 1
+
+    # ------------------------------------------------------------------ offers
+
+    @property
+    def full(self) -> bool:
+        """Whether what was gathered is worth a message."""
+        return self._open_rows >= self._gather or self._open_bytes >= GATHER_BYTES
+
+    def cut_at(self) -> float:
+        """Tell when what was gathered, or an owed watermark, must go out; infinity: nothing must."""
+        if self._open:
+            patience = GATHER_MORE if self._behind and not self.full else 1
+            return self._open_since + patience * self._linger_s
+        return self._herald.due_s() if self._herald is not None and self._herald.owed else inf
+
+    def take(self) -> list[Item]:
+        """Take what was gathered, to make offers of it."""
+        gathered, self._open, self._open_rows, self._open_bytes = self._open, [], 0, 0
+        return gathered
+
+    def offers_of(self, gathered: list[Item], *, say: bool = False) -> list[Offer]:
+        """Make offers of what was gathered, and of a watermark if that is due, or asked for."""
+        offers = []
+        if gathered:
+            self._adapt()
+            offers.append(offer_of(gathered, self.keys, self.tasks, self._herald))
+            self._cut_offset = offers[-1].last
+        now = self._clock.monotonic()
+        watermark = self._herald.watermark(now, exactly=say) if self._herald else None
+        if watermark is not None:
+            offers.append(watermark_of(self.schema, self._cut_offset, self.tasks, watermark))
+        return offers
+
+    def _adapt(self) -> None:
+        """Gather more for the next message if the nodes are behind, and less when they are not."""
+        more = 2 * self._gather if self._behind or self._offers else self._gather // 2
+        self._gather = min(max(more, self._gather_rows), GATHER_MORE * self._gather_rows)
+
+    def put(self, offers: list[Offer]) -> None:
+        """Lay offers by for the machine."""
+        self._offers.extend(offers)
+
+    def end(self) -> None:
+        """Owe the last watermark: nothing comes any more."""
+        if self._herald is not None:
+            self._herald.end()
+
+    # ------------------------------------------------------------------ the machine's turns
+
+    def pump(self, machine: Feeder, offer: Callable[[Event], None]) -> bool:
+        """Give the machine what it has room for; tell whether somebody may wait for what changed."""
+        outbox = machine.outbox
+        lags = (lane.last - lane.applied for lane in map(outbox.lanes.__getitem__, outbox.active))
+        behind = max(lags, default=0) >= BEHIND_OFFERS
+        changed, self._behind = behind is not self._behind, behind
+        while self._offers and machine.room:
+            offer(self._offers[0])
+            self._offers.popleft()
+            changed = True
+        return changed
+
+    def settled(self, machine: Feeder, *, durable: bool) -> bool:
+        """Tell whether all that was cut is applied, or durable."""
+        box = machine.outbox
+        if self._offers:
+            return False
+        if durable:
+            return box.idle
+        return all(lane.applied == lane.last for lane in box.lanes.values())

@@ -1,0 +1,204 @@
+"""A processor in the simulated world: values, lists and maps that are written and deleted all the time.
+
+Every row is answered with all that its key has then. In which order rows of several sources came is
+what the answers say: followed in that order, plain Python must find the same after every row, and at
+the end the state.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from itertools import count
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import LongType, Row, StructField, StructType
+
+from meander.model import TaskId
+from meander.operators.base import Operator
+from meander.spark.processor.operator import processor
+from meander.testing.world.trials.trial import (
+    EXTENT,
+    Extent,
+    Fed,
+    Outputs,
+    Places,
+    States,
+    feeder_names,
+    rows_by_key,
+    shown_rows,
+    unequal,
+)
+
+KEYS = tuple(f"account{i}" for i in range(16))
+"""So many that most have few rows: what is deleted stays deleted for a while, or for good."""
+ROWS = pa.schema({"key": pa.string(), "row": pa.int64(), "what": pa.string(), "n": pa.int64()})
+ANSWERS = pa.schema({"key": pa.string(), "row": pa.int64(), "now": pa.string()})
+WHAT = (*["add"] * 4, "no total", "no list", "no map", "no item", *["nothing"] * 7)
+"""What a row does to its key: adds to all three, or deletes one of them, an item of the map, or all."""
+NUMBER = StructType([StructField("n", LongType())])
+ITEM = StructType([StructField("item", LongType())])
+ITEMS = 3
+
+
+class Ledger(StatefulProcessor):
+    """A total, a list and a map of numbers for each key."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Declare them."""
+        self.total = handle.getValueState("total", NUMBER)
+        self.listed = handle.getListState("listed", NUMBER)
+        self.mapped = handle.getMapState("mapped", ITEM, NUMBER)
+
+    def handleInputRows(  # noqa: N802
+        self,
+        key: Any,
+        rows: Iterator[Row],
+        timerValues: Any,  # noqa: N803
+    ) -> Iterator[Row]:
+        """Do what each row says; answer with what there is then."""
+        for row in rows:
+            self._do(row["what"], row["n"])
+            yield Row(key=key[0], row=row["row"], now=self._now())
+
+    def _do(self, what: str, n: int) -> None:
+        item = (n % ITEMS,)
+        if what == "add":
+            self.total.update(((self.total.get() or (0,))[0] + n,))
+            self.listed.appendValue((n,))
+            found = self.mapped.getValue(item)
+            self.mapped.updateValue(item, ((0 if found is None else found[0]) + n,))
+        if what == "no item":
+            self.mapped.removeKey(item)
+        if what in ("no total", "nothing"):
+            self.total.clear()
+        if what in ("no list", "nothing"):
+            self.listed.clear()
+        if what in ("no map", "nothing"):
+            self.mapped.clear()
+
+    def _now(self) -> str:
+        total = self.total.get()
+        listed = [n for (n,) in self.listed.get()]
+        mapped = {item: n for (item,), (n,) in self.mapped.iterator()}
+        return said(None if total is None else total[0], listed, mapped)
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+def said(total: int | None, listed: list[int], mapped: dict[int, int]) -> str:
+    """Write what a key has; nothing if it has nothing.
+
+    >>> said(3, [1, 2], {2: 2, 1: 1}), said(None, [], {})
+    ('3 [1, 2] [(1, 1), (2, 2)]', '')
+    """
+    if total is None and not listed and not mapped:
+        return ""
+    return f"{total} {listed} {sorted(mapped.items())}"
+
+
+class Account:
+    """What a key has, in plain Python."""
+
+    def __init__(self) -> None:
+        self.total: int | None = None
+        self.listed: list[int] = []
+        self.mapped: dict[int, int] = {}
+
+    def do(self, what: str, n: int) -> str:
+        """Do what a row says; give what there is then."""
+        match what:
+            case "add":
+                self.total = n + (self.total or 0)
+                self.listed.append(n)
+                self.mapped[n % ITEMS] = self.mapped.get(n % ITEMS, 0) + n
+            case "no total":
+                self.total = None
+            case "no list":
+                self.listed = []
+            case "no map":
+                self.mapped = {}
+            case "no item":
+                self.mapped.pop(n % ITEMS, None)
+            case _:
+                self.total, self.listed, self.mapped = None, [], {}
+        return said(self.total, self.listed, self.mapped)
+
+
+class ProcessorTrial:
+    """A processor that deletes."""
+
+    name = "processor"
+
+    def __init__(self, random: Random, tasks: int, extent: Extent = EXTENT) -> None:
+        numbers = count()
+
+        def columns(rows_max: int) -> list[Any]:
+            keys = [random.choice(KEYS) for _ in range(random.randint(0, rows_max))]
+            does = [(random.choice(WHAT), random.randint(1, 99)) for _ in keys]
+            return [keys, [next(numbers) for _ in keys], [w for w, _ in does], [n for _, n in does]]
+
+        self.tasks = tasks
+        self.places = Places(KEYS, tasks)
+        self.feeders = {
+            name: [
+                pa.record_batch(columns(extent.offset_rows_max), schema=ROWS)
+                for _ in range(extent.offsets)
+            ]
+            for name in feeder_names(extent)
+        }
+        self.batches = [
+            pa.table(columns(extent.batch_rows_max), schema=ROWS) for _ in range(extent.batches)
+        ]
+        self.fed = Fed(self.feeders.values(), self.batches)
+        operator = processor(Ledger(), ANSWERS, keys=["key"], schema=ROWS, form="row")
+        gone_max = random.choice((0, 2, operator.layout.gone_max))
+        operator.layout = operator.layout._replace(gone_max=gone_max)
+        self._pickled = pickle.dumps(operator)
+
+    def operator(self) -> Operator[Any]:
+        """Give a copy, as processes get one."""
+        found: Operator[Any] = pickle.loads(self._pickled)
+        return found
+
+    def judge(self, states: States, outputs: Outputs) -> list[str]:
+        """Follow the outputs; the states must be what they lead to."""
+        wrong, followed = [], dict[TaskId, dict[str, str]]()
+        for task, shown in outputs.items():
+            rows, why = shown_rows(task, shown)
+            wrong += why + self.fed.unanswered(task, rows, self.places.of(task))
+            followed[task], why = self._followed(task, rows)
+            wrong += why
+        for task, table in states.items():
+            found, why = rows_by_key(table, "key", task, self.places)
+            wrong += why
+            if task in followed:
+                now = {key: _shown(row) for key, row in found.items()}
+                wrong += unequal(f"task {task} has", now, followed[task])
+        return wrong
+
+    def _followed(self, task: TaskId, rows: list[Any]) -> tuple[dict[str, str], list[str]]:
+        """Do as the rows say, in the order that was shown; say where an answer differs."""
+        accounts, now, wrong = dict[str, Account](), dict[str, str](), list[str]()
+        for row in rows:
+            key, fed = row["key"], self.fed.rows.get(row["row"])
+            if fed is None:
+                continue
+            now[key] = accounts.setdefault(key, Account()).do(fed["what"], fed["n"])
+            if row["now"] != now[key]:
+                wrong.append(f"task {task} has shown {row}, a sequential run {now[key]!r}")
+        return {key: text for key, text in now.items() if text}, wrong
+
+
+def _shown(row: dict[str, Any]) -> str:
+    """Write a row of the state as an answer is written."""
+    total, listed, mapped = row["total"], row["listed"] or (), row["mapped"] or ()
+    return said(
+        None if total is None else total["n"],
+        [value["n"] for value in listed],
+        {item["item"]: value["n"] for item, value in mapped},
+    )

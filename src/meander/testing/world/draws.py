@@ -1,0 +1,76 @@
+"""What is drawn for a world before it begins: limits and delays, some of them tight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from meander.protocol.settings import Settings
+from meander.runtime.process.outputs import ROWS_MAX
+from meander.runtime.wire.inbox import BYTES_MAX, EVENTS_MAX
+from meander.runtime.wire.outgoing import QUEUE_BYTES_MAX, QUEUE_MESSAGES_MAX
+
+NEEDS_RECORDS: Final = frozenset(
+    {"master", "raise", "dump", "feeder", "query", "cut", "store", "attempt"}
+)
+"""Faults that take checkpoints: without them a user begins anew, and there is nothing to compare."""
+TICK_S: Final = 0.1
+"""How often machines look at the clock: less often than in production, for speed."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What queues may hold."""
+
+    inbox_events: int = EVENTS_MAX
+    inbox_bytes: int = BYTES_MAX
+    queue_messages: int = QUEUE_MESSAGES_MAX
+    queue_bytes: int = QUEUE_BYTES_MAX
+    window_bytes: int = 2**20
+    output_rows: int = ROWS_MAX
+
+
+def draw_limits(random: Random, *, small: bool) -> Limits:
+    """Choose what queues may hold; small: so little that they fill."""
+    if not small:
+        return Limits()
+    return Limits(
+        inbox_events=random.choice((4, 16)),
+        inbox_bytes=random.choice((2_000, 100_000)),
+        queue_messages=random.choice((16, 64)),
+        queue_bytes=random.choice((4_000, 100_000)),
+        window_bytes=random.choice((2_000, 50_000)),
+        output_rows=random.choice((4, 50, ROWS_MAX)),
+    )
+
+
+def draw_settings(random: Random, kinds: set[str], *, small: bool) -> Settings:
+    """Choose limits and delays of the protocol."""
+    durable = bool(kinds & NEEDS_RECORDS) or random.random() < 0.85
+    return Settings(
+        beat_s=0.4,
+        lease_s=2.0,
+        retry_s=0.3,
+        window_chunks=random.choice((2, 4, 8)),
+        retained_chunks_max=random.choice((24, 64, 512)),
+        waiting_chunks_max=random.choice((4, 16, 256)),
+        parked_messages_max=64,
+        loop_chunks_max=random.choice((2, 8, 64)),
+        part_bytes=random.choice((300, 5000)),
+        server_bytes_max=random.choice((3_000, 10_000_000)),
+        checkpoint_s=random.choice((0.3, 0.6)) if durable else 0.0,
+        launch_s_max=3.0,
+        round_s_max=4.0,
+        migration_s_max=30.0,
+        closed_s=5.0,
+        bandwidth_bytes_s=1e6,
+        overhead_s=0.02,
+        chain_records_max=random.choice((2, 4, 16)),
+        record_bytes_turn=random.choice((1000, 16 * 2**20)),
+        copy_bytes=200,
+        copy_bytes_min=random.choice((0, 1000)),
+        copies_max=random.choice((1, 3)),
+        copy_s_max=2.0,
+        staged_bytes_max=random.choice((0, 2_000)) if small else 256 * 2**20,
+    )

@@ -1,0 +1,262 @@
+"""What a feeder gathers and cuts, and how it waits: without a thread, on a clock of the test's."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from meander.errors import FeederError, InputError
+from meander.operators import WordCount
+from meander.protocol.edges.feeder import Feeder
+from meander.protocol.messages import Envelope, Offer
+from meander.runtime.clients import gathering as gathered_by
+from meander.runtime.clients.feeder_process import FeederProcess
+from meander.runtime.clients.gathering import GATHER_MORE, OFFERS_MAX, Gathering
+from meander.runtime.clock import Clock
+from meander.runtime.process.script import Call, Until, run
+from meander.runtime.process.spec import live_settings
+
+TASKS = 8
+WORDS = pa.schema({"word": pa.string()})
+
+
+class Now:
+    """A clock that is set."""
+
+    def __init__(self) -> None:
+        self.s = 100.0
+        self.clock = Clock(lambda: self.s, lambda: int(self.s * 1e6))
+
+
+class Room:
+    """As much of a feeder's machine as `pump` looks at."""
+
+    def __init__(self) -> None:
+        self.outbox = Feeder("f", live_settings(TASKS), 1, "f/1").outbox
+        self.room = True
+
+
+class Nowhere:
+    """A post that sends nothing."""
+
+    dropped = malformed = 0
+    address = "here:1"
+
+    def __init__(self) -> None:
+        self.refusals: dict[str, str] = {}
+        self.sent: list[Envelope] = []
+
+    def post(self, address: str | None, envelope: Envelope) -> None:
+        self.sent.append(envelope)
+
+    def keep(self, addresses: set[str]) -> None:
+        pass
+
+
+def timed() -> WordCount:
+    """Words that happen."""
+    operator: Any = WordCount()
+    operator.schema = pa.schema({"word": pa.string(), "at": pa.timestamp("us")})
+    operator.event_time = "at"
+    return operator  # type: ignore[no-any-return]
+
+
+def words(*found: str | None) -> pa.RecordBatch:
+    return pa.record_batch({"word": found}, schema=WORDS)
+
+
+def made(now: Now, operator: Any = None, **options: Any) -> Gathering:
+    gathering = Gathering(
+        operator or WordCount(), TASKS, live_settings(TASKS), now.clock, **options
+    )
+    gathering.begin(-1)
+    return gathering
+
+
+def fed(gathering: Gathering, batch: Any, offset: int | None = None) -> None:
+    item = gathering.check(batch, offset)
+    assert item is not None
+    gathering.add(item)
+
+
+def cut(gathering: Gathering, *, say: bool = False) -> list[Offer]:
+    offers = gathering.offers_of(gathering.take(), say=say)
+    gathering.put(offers)
+    return offers
+
+
+def process(now: Now) -> FeederProcess:
+    feeder = FeederProcess(
+        "f", "f/1", WordCount(), master="master:1", tasks=TASKS, settings=live_settings(TASKS),
+        clock=now.clock,
+    )  # fmt: skip
+    feeder.process.open(Nowhere())
+    return feeder
+
+
+def test_rows_wait_for_others_until_they_are_enough_or_their_time_is_over() -> None:
+    now = Now()
+    gathering = made(now, gather_rows=3, linger_ms=5.0)
+    assert gathering.cut_at() == inf
+    fed(gathering, words("a"))
+    assert gathering.cut_at() == now.s + 0.005
+    now.s += 0.004
+    fed(gathering, words("b"))
+    assert gathering.cut_at() == pytest.approx(now.s + 0.001), "the first row's time counts"
+    assert not gathering.full
+    fed(gathering, words("c"))
+    assert gathering.full
+    (offer,) = cut(gathering)
+    assert (offer.last, sum(rows.count for _, rows, *_ in offer.groups)) == (2, 3)
+    assert gathering.cut_at() == inf
+    assert cut(gathering) == []
+    assert gathering.rows == 3
+
+
+def test_many_bytes_fill_a_message_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gathered_by, "GATHER_BYTES", 1000)
+    gathering = made(Now())
+    fed(gathering, words("x" * 2000))
+    assert gathering.full
+
+
+def test_rows_are_due_when_they_were_given_not_when_there_was_room() -> None:
+    now = Now()
+    gathering = made(now)
+    item = gathering.check(words("a"), None)
+    assert item is not None
+    now.s += 9.0
+    gathering.add(item)
+    (offer,) = cut(gathering)
+    assert offer.groups[0][1].marks[0].due_us == 100_000_000
+    assert gathering.check(words("a"), None, 7.5)[1] == 7_500_000  # type: ignore[index]
+
+
+def test_offsets_of_a_former_life_are_skipped_and_those_of_this_one_ascend() -> None:
+    gathering = made(Now())
+    gathering.begin(4)
+    assert gathering.check(words("a"), 4) is None
+    fed(gathering, words("a"), 7)
+    assert gathering.check(words("a"), 3) is None
+    with pytest.raises(InputError, match="offset 6 was fed before: the last one was 7"):
+        gathering.check(words("a"), 6)
+    fed(gathering, words("a"))
+    assert cut(gathering)[0].last == 8
+
+
+def test_rows_without_a_key_are_as_the_caller_wants() -> None:
+    with pytest.raises(InputError, match="1 of 2 rows have no value"):
+        made(Now()).check(words("a", None), None)
+    dropping = made(Now(), null_keys="drop")
+    fed(dropping, words(None))
+    assert (dropping.rows, dropping.cut_at()) == (0, inf)
+    with pytest.raises(InputError, match="null_keys is one of"):
+        made(Now(), null_keys="never")
+
+
+def test_there_is_room_until_the_machine_takes_no_more() -> None:
+    gathering, machine, taken = made(Now()), Room(), list[Any]()
+    machine.room = False
+    for _ in range(OFFERS_MAX):
+        assert gathering.room
+        fed(gathering, words("a"))
+        cut(gathering)
+    assert not gathering.room
+    assert not gathering.pump(machine, taken.append)  # type: ignore[arg-type]
+    assert not gathering.settled(machine, durable=False)  # type: ignore[arg-type]
+    machine.room = True
+    assert gathering.pump(machine, taken.append)  # type: ignore[arg-type]
+    assert [offer.last for offer in taken] == list(range(OFFERS_MAX))
+    assert gathering.room
+    assert gathering.settled(machine, durable=True)  # type: ignore[arg-type]
+    gathering.paused = True
+    assert not gathering.room
+
+
+def test_while_nodes_are_behind_more_is_gathered_and_for_longer() -> None:
+    now, machine = Now(), Room()
+    gathering = made(now, gather_rows=2, linger_ms=5.0)
+    for n in range(gathered_by.BEHIND_OFFERS):
+        machine.outbox.offer(3, None, n, n, 10)
+    assert gathering.pump(machine, print)  # type: ignore[arg-type]
+    assert not gathering.pump(machine, print), "nothing has changed"  # type: ignore[arg-type]
+    fed(gathering, words("a"))
+    assert gathering.cut_at() == now.s + GATHER_MORE * 0.005
+    cut(gathering)
+    fed(gathering, words("a", "b"))
+    assert not gathering.full
+    fed(gathering, words("a", "b"))
+    assert gathering.full
+
+
+def test_a_watermark_is_owed_said_in_time_and_the_last_one_ends_the_stream() -> None:
+    now = Now()
+    gathering = made(now, timed())
+    at = pa.array([1_230_000], pa.timestamp("us"))
+    fed(gathering, pa.record_batch({"word": ["a"], "at": at}))
+    rows, watermark = cut(gathering)
+    assert (len(rows.groups), len(watermark.groups)) == (1, TASKS)
+    assert watermark.groups[0][1].marks[0].due_us == 1_200_000
+    fed(gathering, pa.record_batch({"word": ["a"], "at": at}))
+    assert len(cut(gathering)) == 1, "not so soon again"
+    assert now.s < gathering.cut_at() < inf
+    (said,) = cut(gathering, say=True)
+    assert said.groups[0][1].marks[0].due_us == 1_230_000
+    gathering.end()
+    assert cut(gathering, say=True)[0].groups[0][1].marks[0].due_us == 2**62
+
+
+# --------------------------------------------------------------------------- a feeder's process
+
+
+def test_a_machine_that_ends_during_a_flush_is_an_error_of_the_feeder() -> None:
+    """It has ended after the caller has looked and before the machine was asked."""
+    feeder = process(Now())
+
+    def carry_out(step: Any) -> Any:
+        assert isinstance(step, Call)
+        feeder.process.stop("it was told to")
+        feeder.process.turn()
+        feeder.process.close()
+        return step.process.call(step.function).result(0)
+
+    with pytest.raises(FeederError, match="f has ended: it was told to"):
+        run(feeder.flush(1.0), carry_out)
+
+
+def test_a_feeder_that_is_refused_or_failed_says_so_to_whoever_waits() -> None:
+    def look(step: Any) -> Any:
+        assert isinstance(step, Until)
+        return step.true()
+
+    feeder = process(Now())
+    with pytest.raises(FeederError, match="the master did not answer in 3 s"):
+        run(feeder.ready(3.0), look)
+    feeder.process.refusals["master:1"] = "refused: the token"  # type: ignore[index]
+    with pytest.raises(FeederError, match="f: refused: the token"):
+        run(feeder.ready(3.0), look)
+    feeder.fail(InputError("the deployment has failed"))
+    with pytest.raises(InputError, match="the deployment has failed"):
+        feeder.check()
+
+
+def test_a_flush_that_takes_too_long_says_what_is_known() -> None:
+    now = Now()
+    feeder = process(now)
+    feeder.gathering.begin(-1)
+    assert feeder.try_add(feeder.gathering.check(words("a"), None))  # type: ignore[arg-type]
+    feeder.machine.trouble = "the store is full"
+
+    def carry_out(step: Any) -> Any:
+        if isinstance(step, Call):
+            future = step.process.call(step.function)
+            feeder.process.turn()
+            return future.result(0)
+        now.s += step.seconds
+        return None
+
+    with pytest.raises(FeederError, match=r"on their way after 2 s; the store is full"):
+        run(feeder.flush(2.0), carry_out)
