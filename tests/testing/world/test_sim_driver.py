@@ -8,10 +8,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
+
 from meander.errors import CheckpointError, OperatorFailedError
 from meander.operators import WordCount
 from meander.protocol.messages import MASTER, Abort, Envelope, News
 from meander.protocol.settings import Settings
+from meander.runtime.clients.driver_client import DeploymentInfo, pack
+from meander.runtime.clients.query_process import QueryProcess
 from meander.runtime.driver import books
 from meander.runtime.driver.options import Deployment
 from meander.runtime.driver.service import Request
@@ -23,6 +27,7 @@ from meander.runtime.store.durable import FileStore
 from meander.runtime.store.filesystem import LocalFiles
 from meander.testing.timeline import Timeline
 from meander.testing.world.actor import Actor
+from meander.testing.world.committer import SimCommitter
 from meander.testing.world.disk import SimDisk, View
 from meander.testing.world.driver import Ground, SimDriver
 from meander.testing.world.launcher import Ended, SimLauncher
@@ -67,6 +72,7 @@ class Town:
         self.views: list[View] = []
         self.launches_fail = self.broken = 0
         self._ports = 0
+        self.runner = ScriptRunner(self.timeline, self.ask)
         self.user = SimUser(self.timeline, self.random, self.deploy)
 
     def listen(self, actor: Actor, host: str) -> Office:
@@ -91,7 +97,7 @@ class Town:
         files, store = self.store(actor)
         settings = Settings(checkpoint_s=0.3, launch_s_max=3.0)
         deployment = Deployment(WordCount(), tasks=8, nodes=2, settings=settings)
-        runner = ScriptRunner(self.timeline, self.ask)
+        runner = self.runner
 
         def listen(_: Process, requests: Mapping[str, Request]) -> Office:
             office = self.listen(actor, "driver")
@@ -102,10 +108,16 @@ class Town:
             runner.begin(script, lambda *end: None if actor.killed else done(*end))
 
         launcher = SimLauncher(self.timeline, self.random, self.make, self.kill, self.fails)
-        ground = Ground(
-            store, files, listen, lambda post: None, launcher, begin, lambda about: None  # type: ignore[arg-type, return-value]
-        )  # fmt: skip
+        commits = partial(self.commits, actor)
+        ground = Ground(store, files, listen, lambda post: None, launcher, begin, commits)
         return SimDriver(deployment, actor, ground, run=f"r{run}")
+
+    def commits(self, driver: Actor, about: DeploymentInfo) -> SimCommitter:
+        actor = Actor(self.timeline, self.random, "query/1")
+        master = next(o.address for o in self.offices.values() if o.actor is driver)
+        queries = QueryProcess(about, master, actor.name, clock=actor.time)
+        actor.start(queries.process, self.listen(actor, "driver"))
+        return SimCommitter(queries, actor, lambda: None)
 
     def ask(self, step: Ask, done: Done) -> None:
         assert step.what == "stop"
@@ -193,6 +205,26 @@ def test_it_serves_rescales_and_answers_whatever_is_asked() -> None:
     assert driver.command(Abort())
     town.run(lambda: not driver.unanswered())
     assert town.user.failures == []
+
+
+def test_a_micro_batch_is_committed_through_the_driver() -> None:
+    """1. its rows are laid by at the nodes  2. they are committed  3. asked again, they still are."""
+    town, said = deployed(), list[Any]()
+    service = town.user.driver.service
+    writer = service.committer()
+    assert isinstance(writer, SimCommitter)
+    rows = pa.record_batch({"word": [f"w{i}" for i in range(50)]}, schema=WordCount().schema)
+
+    def batch() -> Script[Any]:
+        parts = yield from writer.queries.write("q", 0, 0, 7, [rows])
+        order = {"query": "q", "batch": 0, "parts": pack(parts)}
+        first = yield from service.requests["commit"](order)
+        return first, (yield from service.requests["commit"](order))
+
+    town.runner.begin(batch(), lambda *end: said.append(end))
+    town.run(lambda: bool(said))
+    assert said == [(({"done": True, "why": ""},) * 2, None)]
+    assert len(list(town.disk.paths("/store/log"))) > 0
 
 
 def test_processes_that_are_lost_or_cannot_be_started_are_started_again() -> None:
