@@ -75,7 +75,7 @@ class FeederProcess:
         """Held while what was gathered is touched; notified when somebody may wait for what changed."""
         self._cutting = threading.Lock()
         """Held from taking the gathered batches until their offer is queued: offers keep order."""
-        self._complaint = Complaint(f"{name} is held up", clock.monotonic)
+        self._complaint = Complaint(f"{name} is held up", clock)
 
     # ------------------------------------------------------------------ rows
 
