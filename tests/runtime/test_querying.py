@@ -25,7 +25,6 @@ from meander.errors import (
     RowsLostError,
 )
 from meander.operators import WordCount
-from meander.runtime.clients import query_process as querying
 from meander.runtime.clients.driver_client import DriverClient, pack, unpack
 from meander.runtime.clients.query import QueryClient, client_of, new_attempt
 from meander.runtime.clients.query_process import PIECES_MAX
@@ -136,12 +135,12 @@ def test_a_replay_with_other_rows_says_so(op: ElasticOperator, client: QueryClie
 
 
 def test_rows_are_cut_into_pieces_and_pieces_wait_for_answers(
-    op: ElasticOperator, client: QueryClient, monkeypatch: pytest.MonkeyPatch
+    op: ElasticOperator, client: QueryClient
 ) -> None:
-    monkeypatch.setattr(querying, "PIECE_ROWS", 1000)
+    client.queries.piece_rows = 1000
     stream = Stream()
     parts = client.write("q", 0, 3, new_attempt(), stream.batches(20))
-    assert [piece - 3 * querying.PIECES_MAX for piece, _, _ in parts] == list(range(10))
+    assert [piece - 3 * PIECES_MAX for piece, _, _ in parts] == list(range(10))
     client.commit("q", 0, parts)
     assert counted(op) == stream.counts
 
@@ -179,13 +178,13 @@ def test_losing_and_abandoned_attempts_leave_nothing_behind(
 
 
 def test_a_source_that_raises_half_way_leaves_nothing_staged(
-    op: ElasticOperator, client: QueryClient, monkeypatch: pytest.MonkeyPatch
+    op: ElasticOperator, client: QueryClient
 ) -> None:
     def broken() -> Iterator[Any]:
         yield words("a", "b")
         raise OSError("the source broke")
 
-    monkeypatch.setattr(querying, "PIECE_ROWS", 1)
+    client.queries.piece_rows = 1
     with pytest.raises(OSError, match="the source broke"):
         client.write("q", 0, 0, new_attempt(), broken())
     until(lambda: staged(op) == 0)

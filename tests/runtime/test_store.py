@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from meander.protocol.records import Ref
 from meander.runtime.store.durable import FileStore, StoreWorker
 from meander.runtime.store.filesystem import ArrowFiles, Files, LocalFiles, open_files
 from meander.runtime.store.resume import newest
+from meander.runtime.store.steps import Delete, List, Publish, Steps
 
 
 def local(path: Path) -> Files:
@@ -157,74 +158,91 @@ def test_a_folder_that_is_not_there_has_no_files(
     assert make(tmp_path).list("never") == []
 
 
-class Steps:
-    """A file system whose every call waits for its turn: all interleavings of two drivers."""
-
-    def __init__(self, files: Files, turn: Callable[[], None]) -> None:
-        self.uri, self._files, self._turn = files.uri, files, turn
-
-    def __getattr__(self, name: str) -> Any:
-        def call(*args: Any) -> Any:
-            self._turn()
-            return getattr(self._files, name)(*args)
-
-        return call
-
-
 @pytest.mark.parametrize("make", [local, objects])
 def test_a_manifest_that_counts_is_seen_by_whoever_claims_later(
     make: Callable[[Path], Files], tmp_path: Path
 ) -> None:
-    """1. the old driver writes a manifest while the new one claims and reads, step by step in every
+    """1. the old driver writes a manifest while the new one claims and reads, step by step in any
     order  2. if the old one's counts, the new one has read it."""
     outcomes = set()
-    for i, olds in enumerate([*itertools.combinations(range(10), 4)][::3]):
-        order = ["O" if step in olds else "N" for step in range(10)]
-        files = make(tmp_path / str(i))
-        begin = FileStore(files)
-        assert claim(begin, 1)
-        assert begin.write(Store("manifest", b"before", fence=1)).done
-        counted, read = interleave(files, begin, iter(order))
-        assert read == b"after" or not counted
-        outcomes.add((counted, read))
-    assert {counted for counted, _ in outcomes} == {True, False}
+    for seed in range(100):
+        files = make(tmp_path / str(seed))
+        old, new = FileStore(files), FileStore(files)
+        assert claim(old, 1)
+        assert old.write(Store("manifest", b"before", fence=1)).done
+        late = old.writing(Store("manifest", b"after", fence=1))
+        stored, read = interleave(Random(seed), late, claim_and_read(new))
+        assert read == b"after" or not stored.done
+        outcomes.add((stored.done, read))
+    assert {(True, b"after"), (False, b"before")} <= outcomes
 
 
-def interleave(files: Files, old: FileStore, order: Iterator[str]) -> tuple[bool, bytes | None]:
-    gates = {"O": threading.Semaphore(0), "N": threading.Semaphore(0)}
-    waiting, done = {"O": threading.Event(), "N": threading.Event()}, dict[str, Any]()
+def claim_and_read(store: FileStore) -> Steps[bytes | None]:
+    stored = yield from store.writing(Store("generation", b"", fence=2))
+    assert stored.done
+    return (yield from store.reading("manifest"))
 
-    def turn(who: str) -> Callable[[], None]:
-        def wait() -> None:
-            waiting[who].set()
-            gates[who].acquire()
 
-        return wait
+def interleave(random: Random, *operations: Steps[Any]) -> list[Any]:
+    """Take the steps of several operations in some order; give what each of them gives."""
+    came, ended = dict.fromkeys(operations), dict[Steps[Any], Any]()
+    while left := [operation for operation in operations if operation not in ended]:
+        one = random.choice(left)
+        try:
+            came[one] = one.send(came[one])()
+        except StopIteration as end:
+            ended[one] = end.value
+    return [ended[operation] for operation in operations]
 
-    def write() -> None:
-        old.files = Steps(files, turn("O"))  # type: ignore[assignment]
-        done["O"] = old.write(Store("manifest", b"after", fence=1)).done
-        waiting["O"].set()
 
-    def read() -> None:
-        new = FileStore(Steps(files, turn("N")))  # type: ignore[arg-type]
-        done["N"] = new.read("manifest") if claim(new, 2) else None
-        waiting["N"].set()
+def upto(steps: Steps[Any], kind: type, came: Any = None) -> tuple[Any, Any]:
+    """Take steps up to the first of a kind; give it, and what came of the one before."""
+    while not isinstance(step := steps.send(came), kind):
+        came = step()
+    return step, came
 
-    threads = [threading.Thread(target=write), threading.Thread(target=read)]
-    for thread in threads:
-        thread.start()
-    for who in itertools.chain(order, itertools.repeat("O", 40), itertools.repeat("N", 40)):
-        if who in done:
-            continue
-        waiting[who].wait(10)
-        waiting[who].clear()
-        gates[who].release()
-        if who not in done:
-            waiting[who].wait(10)
-    for thread in threads:
-        thread.join(10)
-    return done["O"], done["N"]
+
+def finish(steps: Steps[Any], came: Any) -> Any:
+    """Take the steps that are left; give what the operation gives."""
+    try:
+        while True:
+            came = steps.send(came)()
+    except StopIteration as end:
+        return end.value
+
+
+def test_a_claim_that_was_won_by_listing_is_not_taken_back(tmp_path: Path) -> None:
+    """1. a driver has claimed  2. another sees no rival, lets that claim go, and then the store fails
+    it  3. a third claims the same generation, and has lost  4. the second asks again: it has won. If
+    both took their claims back, the next driver would be given the first one's generation."""
+    files = subtree(tmp_path)
+    first, second, third, last = (FileStore(files) for _ in range(4))
+    assert claim(first, 1)
+    action = Store("generation", b"", fence=2)
+    steps, losing = second.writing(action), third.writing(action)
+    upto(steps, Delete)[0]()
+    with pytest.raises(OSError, match="no disk"):
+        steps.throw(OSError("no disk"))
+    withdraw, _ = upto(losing, Delete)
+    won = claim(second, 2)
+    withdraw()
+    assert (won, last.generation()) == (True, 2)
+    assert not claim(third, 2)
+
+
+def test_a_listing_that_two_claims_came_and_went_by_does_not_count(store: FileStore) -> None:
+    """1. a driver has written a manifest, and looks for later claims  2. meanwhile one comes and is
+    replaced by another, so that a listing may have neither  3. its own claim has gone too: it is
+    replaced."""
+    assert claim(store, 1)
+    stale = store.files.list("claim")
+    steps = store.writing(Store("manifest", b"late", fence=1))
+    publish, _ = upto(steps, Publish)
+    publish()
+    assert isinstance(steps.send(None), List)
+    assert claim(FileStore(store.files), 2)
+    assert claim(FileStore(store.files), 3)
+    assert finish(steps, stale).fenced
 
 
 def test_the_newest_manifests_are_kept(store: FileStore) -> None:

@@ -329,6 +329,10 @@ def test_a_process_that_is_stopped_goes_on_where_it_was() -> None:
 # ---------------------------------------------------------------------- two drivers
 
 
+def numbers(manifest: bytes | None) -> tuple[int, ...]:
+    return (0, 0) if manifest is None else tuple(map(int, manifest.split()))
+
+
 class Driver:
     """Claims the next generation, reads, then writes manifests; asks again for what has failed.
 
@@ -340,7 +344,7 @@ class Driver:
 
     def __init__(self, world: Drivers, name: str, store_type: type[FileStore]) -> None:
         self.world, self.generation, self.granted = world, 0, False
-        self.began: tuple[int, int] | None = None
+        self.began: tuple[int, ...] | None = None
         """The manifest that it went on from."""
         self.number, self.counted = 0, 0
         view = world.disk.view(name)
@@ -372,7 +376,8 @@ class Driver:
             if event.again:
                 self.worker.give(Load("manifest"))
             else:
-                self.began = (0, 0) if event.data is None else tuple(map(int, event.data.split()))
+                if self.world.claimed() == self.generation:  # else what it has read is of no use
+                    self.began = numbers(event.data)
                 self.write()
         elif event.fenced:
             self.alive = False
@@ -450,16 +455,21 @@ class Drivers:
 
     def newest(self) -> tuple[int, ...]:
         """Look at the newest manifest on the disk, past all faults."""
-        folder = "/checkpoint/manifest" if self.flavour is local else "bucket/manifest"
-        names = [path for path in self.disk.paths(folder) if "/." not in path]
-        data = self.disk.peek(names[-1]) if names else b"0 0"
-        assert data is not None
-        return tuple(map(int, data.split()))
+        names = self.names("manifest")
+        return numbers(self.disk.peek(names[-1]) if names else None)
+
+    def claimed(self) -> int:
+        """Look at the highest claim."""
+        return max((int(path.rpartition("/")[2][:8]) for path in self.names("claim")), default=0)
+
+    def names(self, folder: str) -> list[str]:
+        root = "/checkpoint" if self.flavour is local else "bucket"
+        return [path for path in self.disk.paths(f"{root}/{folder}") if "/." not in path]
 
     def end(self) -> None:
         """Whoever comes last finds what counts."""
         last = FileStore(self.flavour(self.disk.view("last")), "last")
-        found = tuple(map(int, (last.read("manifest") or b"0 0").split()))
+        found = numbers(last.read("manifest"))
         counted = max(
             ((d.generation, d.counted) for d in self.drivers if d.counted), default=(0, 0)
         )
@@ -501,7 +511,7 @@ class ClaimsUnseen(FileStore):
 
     def _claim(self, generation: int) -> Any:
         yield from super()._claim(generation)
-        return not (yield from self._fenced(generation))
+        return not any(n > generation for n, _ in (yield from self._claims()))
 
 
 class TakesAFailureForNothing(FileStore):

@@ -39,6 +39,24 @@ FAULTS = (
 )
 """All kinds of fault, by the names that `--faults` takes."""
 
+WORLD_FAULTS = (
+    "host",  # a host is lost with its state server and nodes, and nobody closes its connections
+    "spot",  # a host is announced to go, and goes
+    "raise",  # an operator raises
+    "dump",  # an operator cannot write or read a state
+    "long",  # an operator takes long for one call
+    "call",  # somebody asks many things at once, in the middle of turns
+    "reader",  # a reader of outputs is killed, or another one comes
+    "lazy",  # a process reads slowly
+    "jump",  # the calendar of a process jumps
+    "limits",  # queues may hold little
+    "cut",  # a process dies in the middle of a write
+)
+"""Kinds of fault that take a whole process, in the full world alone."""
+ALL_FAULTS = FAULTS + WORLD_FAULTS
+WORLDS = {"full": ALL_FAULTS, "protocol": FAULTS}
+"""What may go wrong in each world."""
+
 LOSES_MEMORY = frozenset(
     ("loss", "partition", "clog", "lag", "narrow", "crash", "reset", "pause", "server", "feeder",
      "query", "master", "launch")
@@ -104,7 +122,7 @@ class Schedule(NamedTuple):
 
     def _checked(self) -> Schedule:
         for incident in self.incidents:
-            if incident.kind not in FAULTS + COMMANDS:
+            if incident.kind not in ALL_FAULTS + COMMANDS:
                 raise ValueError(f"unknown incident {incident.kind!r}")
         if not (1 <= self.nodes <= self.tasks and 0 < self.seconds < 10_000):
             raise ValueError("needs 1 <= nodes <= tasks and 0 < seconds < 10000")

@@ -18,6 +18,7 @@ from meander.runtime.clients.gathering import GATHER_MORE, OFFERS_MAX, Gathering
 from meander.runtime.clock import Clock
 from meander.runtime.process.script import Call, Until, run
 from meander.runtime.process.spec import live_settings
+from meander.runtime.process.watermarks import END
 
 TASKS = 8
 WORDS = pa.schema({"word": pa.string()})
@@ -206,7 +207,21 @@ def test_a_watermark_is_owed_said_in_time_and_the_last_one_ends_the_stream() -> 
     (said,) = cut(gathering, say=True)
     assert said.groups[0][1].marks[0].due_us == 1_230_000
     gathering.end()
-    assert cut(gathering, say=True)[0].groups[0][1].marks[0].due_us == 2**62
+    assert cut(gathering, say=True)[0].groups[0][1].marks[0].due_us == END
+
+
+def test_a_feeder_that_came_back_with_nothing_left_to_feed_still_ends_its_stream() -> None:
+    """1. all rows are durable  2. the feeder is killed before its last watermark  3. it comes back."""
+    gathering = made(Now(), timed())
+    gathering.begin(4)
+    gathering.end()
+    (last,) = cut(gathering)
+    assert [(first, last, rows.watermark) for _, rows, first, last, _ in last.groups] == [
+        (4, 4, END)
+    ] * TASKS
+    never = made(Now(), timed())
+    never.end()
+    assert cut(never, say=True) == [], "tasks have never heard of it"
 
 
 # --------------------------------------------------------------------------- a feeder's process

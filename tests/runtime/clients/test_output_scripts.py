@@ -84,15 +84,16 @@ class Made:
         if fields["kind"] == "state":
             return self._state(fields, node)
         spans = fields.get("spans", {str(t): [0, 9] for t in self.serving[node]})
-        tables, firsts = [nothing(pa.schema({"n": pa.int64()}))], {}
+        tables, kept = [nothing(pa.schema({"n": pa.int64()}))], dict[str, Any]()
         for task in sorted(self.serving[node] & {int(t) for t in spans}):
-            firsts[str(task)], _, last = self.ends[task]
+            first, _, last = self.ends[task]
+            kept[str(task)] = first, last
             after, upto = spans[str(task)]
-            kept = range(max(after + 1, firsts[str(task)]), min(upto, last) + 1)
-            batches = ((n, pa.record_batch({"n": [10 * task + n]})) for n in kept)
+            numbers = range(max(after + 1, first), min(upto, last) + 1)
+            batches = ((n, pa.record_batch({"n": [10 * task + n]})) for n in numbers)
             tables += [with_place(batch, task, n) for n, batch in batches]
         found = pa.concat_tables(tables)
-        return found.replace_schema_metadata({b"firsts": json.dumps(firsts).encode()})
+        return found.replace_schema_metadata({b"kept": json.dumps(kept).encode()})
 
     def _state(self, fields: Any, node: str) -> pa.Table:
         tasks = sorted(self.serving[node] & set(fields.get("tasks", range(9))))
@@ -173,6 +174,15 @@ def test_an_operator_that_began_anew_is_an_error_unless_all_of_it_is_new() -> No
     latest = run(lax.latest(lax.offset([9, 2, 5])), made)
     assert latest == lax.offset([3, 2, 5])
     assert run(lax.spans(lax.offset([9, 2, 5]), latest), made) == [[OutputSpan(0, 0, 3)]]
+
+
+def test_a_task_that_began_anew_while_a_stretch_was_read_is_an_error() -> None:
+    """Without checkpoints its node was lost: the stretch was planned from what nobody has any more."""
+    made = Made()
+    made.ends[0] = [1, 1, 1]
+    with pytest.raises(OutputsLostError, match="task 0 has emitted 1 batches, not 3"):
+        rows(made, made.scripts(), OutputSpan(0, 0, 3))
+    assert rows(made, made.scripts(fail_on_data_loss=False), OutputSpan(0, 0, 3)) == [1]
 
 
 def test_what_failed_for_good_is_told() -> None:

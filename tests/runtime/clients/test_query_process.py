@@ -20,9 +20,8 @@ from meander.model import Assignment, Epoch
 from meander.protocol.messages import News, Seal, Tell
 from meander.protocol.settings import Settings
 from meander.protocol.table import Table
-from meander.runtime.clients import query_process as querying
 from meander.runtime.clients.driver_client import DeploymentInfo, Part
-from meander.runtime.clients.query_process import QueryProcess
+from meander.runtime.clients.query_process import PIECES_MAX, QueryProcess
 from meander.runtime.clock import Clock
 from meander.runtime.process.script import Ask, Call, Command, Script, Until, run
 
@@ -108,10 +107,8 @@ def written(world: World, batch: int = 3) -> Callable[[], None]:
     return lay
 
 
-def test_a_partition_is_given_in_pieces_of_which_few_are_on_their_way(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(querying, "PIECE_ROWS", 1)
+def test_a_partition_is_given_in_pieces_of_which_few_are_on_their_way(world: World) -> None:
+    world.queries.piece_rows = 1
     waits = list[int]()
 
     def lay() -> None:
@@ -120,7 +117,7 @@ def test_a_partition_is_given_in_pieces_of_which_few_are_on_their_way(
 
     world.meanwhile = [lay, lay, lay]
     parts = world.run(world.queries.write("q", 3, 2, 7, [words("a", "b")] * 10))
-    assert [piece - 2 * querying.PIECES_MAX for piece, _, _ in parts] == list(range(10))
+    assert [piece - 2 * PIECES_MAX for piece, _, _ in parts] == list(range(10))
     assert waits == [4, 8, 10]
     assert [event.groups[0][0] for event in world.given] == [parts[0][2][0][0]] * 10
 

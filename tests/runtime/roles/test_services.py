@@ -71,7 +71,7 @@ def test_a_stretch_is_given_with_its_place_and_what_is_kept() -> None:
     found = asked(machine, "emitted", {"spans": {"0": [1, 4], "1": [0, 1]}})
     assert found["number"].to_pylist() == [3, 4]
     assert set(found["task"].to_pylist()) == {0}
-    assert json.loads(found.schema.metadata[b"firsts"]) == {"0": 3}
+    assert json.loads(found.schema.metadata[b"kept"]) == {"0": [3, 5]}
 
 
 def test_who_fetches_says_what_it_has_and_that_is_forgotten() -> None:

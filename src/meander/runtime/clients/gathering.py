@@ -94,7 +94,7 @@ class Gathering:
         self._durable = -1
         """The last one of a former life of this feeder that needs no replay."""
         self._cut_offset = -1
-        """The last one in an offer."""
+        """The last one in an offer, or before the first."""
         self._offers: deque[Offer] = deque()
         self._behind = False
         """Whether some task has not applied the last few offers."""
@@ -109,7 +109,7 @@ class Gathering:
 
     def begin(self, durable: int) -> None:
         """Hear which offset is the last that needs no replay."""
-        self._offset = self._durable = durable
+        self._offset = self._durable = self._cut_offset = durable
 
     def check(self, batch: Any, offset: int | None, due_s: float | None = None) -> Item | None:
         """Bring rows to the operator's schema; None: they are durable already from a former life.
@@ -199,8 +199,11 @@ class Gathering:
         self._offers.extend(offers)
 
     def end(self) -> None:
-        """Owe the last watermark: nothing comes any more."""
-        if self._herald is not None:
+        """Owe the last watermark: nothing comes any more.
+
+        Also if nothing came in this life: tasks may still wait for a former one that was killed.
+        """
+        if self._herald is not None and self._cut_offset >= 0:
             self._herald.end()
 
     # ------------------------------------------------------------------ the machine's turns

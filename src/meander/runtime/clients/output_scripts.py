@@ -207,14 +207,17 @@ class OutputScripts:
             table: pa.Table = yield Fetch(address, {"kind": "emitted", "spans": asked}, FETCH_S)
         except (OperatorGoneError, OperatorRefusedError):
             return []
-        firsts = json.loads((table.schema.metadata or {}).get(b"firsts", b"{}"))
-        for task, first in firsts.items():
-            self._check_kept(spans[int(task)], first)
+        kept = json.loads((table.schema.metadata or {}).get(b"kept", b"{}"))
+        for task, (first, last) in kept.items():
+            self._check_kept(spans[int(task)], first, last)
         if table.num_rows:
             yield Found(table.replace_schema_metadata(None))
-        return [int(task) for task in firsts]
+        return [int(task) for task in kept]
 
-    def _check_kept(self, span: OutputSpan, first: int) -> None:
+    def _check_kept(self, span: OutputSpan, first: int, last: int) -> None:
+        """See that a stretch is still there."""
+        if last < span.upto:
+            self._began_anew(f"task {span.task} has emitted {last} batches, not {span.upto}")
         if first > span.after + 1 and self.fail_on_data_loss:
             gone = f"{span.after + 1} to {min(first - 1, span.upto)} of task {span.task}"
             raise OutputsLostError(

@@ -67,10 +67,10 @@ class QueryClient:
         credentials = Credentials.of(credentials)
         self.name = f"{PEERS}/{os.getpid()}.{secrets.token_hex(4)}"
         self.about, self._master = about, master
-        self._queries = QueryProcess(about, master, self.name)
-        self.machine, self.process = self._queries.machine, self._queries.process
+        self.queries = QueryProcess(about, master, self.name)
+        self.machine, self.process = self.queries.machine, self.queries.process
         self.shell = Shell(self.process)
-        self._waiter = Waiter(credentials, self._queries.changed)
+        self._waiter = Waiter(credentials, self.queries.changed)
         self.transport = Transport(
             self.process.give, run=about.run, peer=self.name, credentials=credentials,
             host=host or local_address(master), full=self.process.full,
@@ -92,7 +92,7 @@ class QueryClient:
 
     def wait_ready(self, timeout_s: float = READY_S) -> None:
         """Wait until the master has registered this process."""
-        self._waiter.run(self._queries.ready(timeout_s))
+        self._waiter.run(self.queries.ready(timeout_s))
 
     def close(self) -> None:
         """Leave."""
@@ -126,12 +126,12 @@ class QueryClient:
             InputError: if the rows do not fit the operator.
             QueryError: if nodes do not answer.
         """
-        script = self._queries.write(query, batch, partition, attempt, batches, timeout_s)
+        script = self.queries.write(query, batch, partition, attempt, batches, timeout_s)
         return self._waiter.run(script)
 
     def abandon(self, query: str, batch: int, parts: Sequence[Part]) -> None:
         """Have what was written forgotten."""
-        self._waiter.run(self._queries.abandon(query, batch, parts))
+        self._waiter.run(self.queries.abandon(query, batch, parts))
 
     def commit(
         self, query: str, batch: int, parts: Sequence[Part], *, timeout_s: float = WRITE_S
@@ -142,11 +142,11 @@ class QueryClient:
             RowsLostError: if rows were lost; the batch must be written again.
             QueryError: if it takes longer. It goes on: committing again waits for it.
         """
-        self._waiter.run(self._queries.commit(query, batch, parts, timeout_s))
+        self._waiter.run(self.queries.commit(query, batch, parts, timeout_s))
 
     def begin(self, query: str, batch: int, parts: Sequence[Part], wait_s: float) -> bool:
         """Start to commit, or go on; tell whether it is done after so long."""
-        return self._waiter.run(self._queries.begin(query, batch, parts, wait_s))
+        return self._waiter.run(self.queries.begin(query, batch, parts, wait_s))
 
     def _stop(self, _: object) -> str:
         threading.Thread(target=self.close, daemon=True).start()

@@ -48,6 +48,7 @@ class QueryProcess:
         *,
         clock: Clock = REAL,
         tick_s: float = TICK_S,
+        piece_rows: int = PIECE_ROWS,
     ) -> None:
         """Make it.
 
@@ -57,8 +58,9 @@ class QueryProcess:
             name: `query/…`, unlike that of any other such process ever.
             clock: what it goes by.
             tick_s: how often the machine looks at the clock.
+            piece_rows: a piece is cut when it has so many.
         """
-        self.about, self.master, self.name = about, master, name
+        self.about, self.master, self.name, self.piece_rows = about, master, name, piece_rows
         self.book = QueryBook()
         self.machine = Query(name, "", about.settings, about.generation, name)
         self.process = Process(
@@ -107,7 +109,8 @@ class QueryProcess:
         parts: list[Part] = []
         about = self.about
         try:
-            for number, rows in enumerate(pieces(batches, about.schema, PIECE_ROWS, PIECE_BYTES)):
+            cut = pieces(batches, about.schema, self.piece_rows, PIECE_BYTES)
+            for number, rows in enumerate(cut):
                 piece = partition * PIECES_MAX + number
                 groups = groups_of(rows, about.keys, about.tasks, about.event_time)
                 parts.append((piece, attempt, tuple((t, count) for t, _, count, _ in groups)))

@@ -249,8 +249,8 @@ class WatermarkEmitter:
 
     def end(self) -> None:
         """Owe the last watermark."""
-        if self._latest_us is not None:
-            self._latest_us, self.owed = END, True
+        self._latest_us = self.watermark_us = END
+        self.owed = True
 
 
 def latest_us(column: pa.Array | pa.ChunkedArray) -> int | None:

@@ -131,15 +131,35 @@ def load_operator(pickled: bytes) -> Operator[Any]:
         OperatorError: saying what is wrong with it.
     """
     try:
-        operator = pickle.loads(pickled)
-        check_operator(operator)
-        operator.open()
+        return opened(pickle.loads(pickled))
     except ModuleNotFoundError as error:
         raise ModuleMissingError(error.name or str(error)) from error
+    except OperatorError:
+        raise
     except Exception as error:
-        why = f"it cannot be made in this process: {type(error).__name__}: {error}"
-        raise OperatorError("the operator", 0, (0, 1), why) from error
-    return operator  # type: ignore[no-any-return]
+        raise _not_made(error) from error
+
+
+def opened(operator: Operator[Any]) -> Operator[Any]:
+    """Prepare an operator for work in this process.
+
+    Raises:
+        ModuleNotFoundError: if this process lacks a module that it needs.
+        OperatorError: saying what is wrong with it.
+    """
+    try:
+        check_operator(operator)
+        operator.open()
+    except ModuleNotFoundError:
+        raise
+    except Exception as error:
+        raise _not_made(error) from error
+    return operator
+
+
+def _not_made(error: Exception) -> OperatorError:
+    why = f"it cannot be made in this process: {type(error).__name__}: {error}"
+    return OperatorError("the operator", 0, (0, 1), why)
 
 
 def close_operator(operator: Operator[Any]) -> None:

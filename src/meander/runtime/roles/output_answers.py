@@ -53,18 +53,18 @@ class OutputAnswers:
     def emitted(self, fields: Mapping[str, Any]) -> Script[pa.Table]:
         """Give rows of `{"spans": {task: [after, upto]}}`, with task and number.
 
-        The metadata say, for each task that is served here, the oldest batch that is kept.
+        The metadata say, for each task that is served here, the oldest batch that is kept and the last.
         """
         spans = {int(t): (int(a), int(b)) for t, (a, b) in dict(fields["spans"]).items()}
 
-        def collect(node: Node) -> tuple[dict[str, int], list[tuple[TaskId, int, pa.RecordBatch]]]:
+        def collect(node: Node) -> tuple[dict[str, Any], list[tuple[TaskId, int, pa.RecordBatch]]]:
             here = {t: found for t, found in served(node).items() if t in spans}
-            firsts = {str(t): found.first for t, found in here.items()}
+            kept = {str(t): [found.first, found.last] for t, found in here.items()}
             rows = [(t, n, b) for t, f in here.items() for n, b in f.after(*spans[t])]
-            return firsts, rows
+            return kept, rows
 
-        firsts, rows = yield Call(self._process, collect)
-        return _table(rows).replace_schema_metadata({b"firsts": json.dumps(firsts).encode()})
+        kept, rows = yield Call(self._process, collect)
+        return _table(rows).replace_schema_metadata({b"kept": json.dumps(kept).encode()})
 
     def outputs(self, fields: Mapping[str, Any]) -> Script[pa.Table]:
         """Give outputs not yet fetched; `release` says what the caller has: {task: number}."""

@@ -18,6 +18,9 @@ Files are never changed. The master's writes are fenced without a lock, a condit
   * All this rests on listings that are whole. A listing that fails raises; one that lacks the claim of
     the very driver that asks is not believed; and a manifest that is listed and cannot be read is not
     taken for none. Whoever asked learns that it failed, and asks again.
+  * A listing takes a while, and what comes or goes meanwhile is in it or not. Claims are deleted from
+    the lowest on: if one's own is still there after a listing, no higher one has gone meanwhile, so
+    those that were there are in it. Of the manifests a driver deletes only some before its own.
 """
 
 from __future__ import annotations
@@ -89,6 +92,8 @@ class FileStore:
         self.files: Files = open_files(where) if isinstance(where, str | Path) else where
         self._me = me or secrets.token_hex(8)
         """Tells this driver's claim from others."""
+        self._own = ""
+        """The file of its claim."""
         self._number = 0
         """Of the last manifest that was written."""
 
@@ -146,24 +151,36 @@ class FileStore:
         return Stored(action.key, done=True, extents=tuple(file.extents))
 
     def _claim(self, generation: int) -> Steps[bool]:
-        name, mine = f"claim/{generation:08d}", self._me.encode()
-        if (yield from self._fenced(generation)):
+        own, mine = f"claim/{generation:08d}", self._me.encode()
+        claims = yield from self._claims()
+        if any(n > generation for n, _ in claims):
             return False
-        granted: bool | None = yield Create(self.files, name, mine)
+        granted: bool | None = yield Create(self.files, own, mine)
         if granted is None:  # nobody can be kept from claiming it as well: look who did
-            own = f"{name}-{self._me}"
-            yield Write(self.files, own, [mine])
-            claims = yield from self._claims()
-            rivals = [n for n, path in claims if n >= generation and path != own]
-            if rivals:
-                yield Delete(self.files, [own])
-            granted = not rivals
+            own = f"{own}-{self._me}"
+            granted = own == self._own or (yield from self._unrivalled(generation, own))
         elif not granted:
-            granted = (yield Read(self.files, name)) == mine  # again: the answer was lost
-        if granted:
-            claims = yield from self._claims()
-            yield Delete(self.files, [path for n, path in claims if n < generation])
-        return granted and not (yield from self._fenced(generation))
+            granted = (yield Read(self.files, own)) == mine  # again: the answer was lost
+        if not granted:
+            return False
+        self._own = own
+        claims = yield from self._claims()
+        yield Delete(self.files, [path for n, path in claims if n < generation])  # the lowest first
+        return not (yield from self._replaced(generation))
+
+    def _unrivalled(self, generation: int, own: str) -> Steps[bool]:
+        """Claim beside others, and see whether there are any.
+
+        Whoever claims after a driver has seen none sees that driver's claim, and has lost. So it is not
+        asked a second time: by then there may be such a claim, and if both took theirs back, nobody
+        could tell that the generation was given away.
+        """
+        yield Write(self.files, own, [self._me.encode()])
+        claims = yield from self._claims()
+        rivals = [n for n, path in claims if n >= generation and path != own]
+        if rivals:
+            yield Delete(self.files, [own])
+        return not rivals
 
     def _publish(self, generation: int, data: bytes) -> Steps[bool]:
         if (yield from self._replaced(generation)):
@@ -174,25 +191,24 @@ class FileStore:
         if (yield from self._replaced(generation)):
             return False
         manifests = yield from self._manifests()
-        old = [entry.path for entry in manifests[:-MANIFESTS_KEPT]]
-        if old:
-            yield Delete(self.files, old)
+        upto = [entry.path for entry in manifests if entry.path <= name]
+        if upto[:-MANIFESTS_KEPT]:
+            yield Delete(self.files, upto[:-MANIFESTS_KEPT])
         return True
 
-    def _fenced(self, generation: int) -> Steps[bool]:
-        claims = yield from self._claims()
-        return any(n > generation for n, _ in claims)
-
     def _replaced(self, generation: int) -> Steps[bool]:
-        """Whether a later driver has claimed, going by a listing that has at least our own claim."""
-        claims = yield from self._claims()
-        newest = max((n for n, _ in claims), default=0)
-        if newest < generation:
-            raise OSError(
-                f"{self.files.uri} does not list the claim of this driver (generation {generation}): "
-                "was the folder emptied, or is its disk no longer mounted?"
-            )
-        return newest > generation
+        """Whether a later driver has claimed, going by a listing that our own claim has outlived."""
+        for _ in range(2):
+            claims = yield from self._claims()
+            if any(n > generation for n, _ in claims):
+                return True
+            listed = any(path == self._own for _, path in claims)
+            if listed and (yield Read(self.files, self._own)) == self._me.encode():
+                return False
+        raise OSError(
+            f"{self.files.uri} does not list the claim of this driver (generation {generation}): "
+            "was the folder emptied, or is its disk no longer mounted?"
+        )
 
     def _claims(self) -> Steps[list[tuple[int, str]]]:
         entries: list[FileEntry] = yield List(self.files, "claim")
@@ -216,19 +232,22 @@ class FileStore:
     def _newest(self) -> Steps[tuple[str, bytes] | None]:
         """Read the newest manifest, and name its file; None: there is none.
 
-        One that its driver lets go meanwhile has been followed by others: look again.
+        Those that are let go meanwhile have been followed by others: look again.
         """
-        tried = ""
-        while manifests := (yield from self._manifests()):
-            path = manifests[-1].path
-            data: bytes | None = yield Read(self.files, path)
+        tried: str | None = None
+        while True:
+            manifests = yield from self._manifests()
+            path = manifests[-1].path if manifests else ""
+            data: bytes | None = (yield Read(self.files, path)) if path else None
             if data is not None:
                 return path, data
+            if tried and not path:
+                raise OSError(f"{self.files.uri}/{tried} was listed and is gone")
             if path == tried:
-                raise OSError(f"{self.files.uri}/{path} is listed and cannot be read")
+                break
             tried = path
-        if tried:
-            raise OSError(f"{self.files.uri}/{tried} was listed and is gone")
+        if path:
+            raise OSError(f"{self.files.uri}/{path} is listed and cannot be read")
         return None
 
     def _manifests(self) -> Steps[list[FileEntry]]:

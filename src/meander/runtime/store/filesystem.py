@@ -106,7 +106,7 @@ class LocalFiles:
     """A folder on a disk of this machine, or on one that is mounted like it."""
 
     def __init__(
-        self, root: Path, *, sync: bool = True, disk: Disk | None = None, me: str = ""
+        self, root: str | Path, *, sync: bool = True, disk: Disk | None = None, me: str = ""
     ) -> None:
         """Use a folder, made if need be.
 

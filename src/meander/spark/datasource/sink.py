@@ -12,11 +12,10 @@ nothing that a killed worker or an earlier run has staged can be taken for rows 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -25,10 +24,12 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from meander.errors import InputError, MeanderError, OperatorGoneError, SinkError
+from meander.errors import InputError, SinkError
 from meander.protocol.messages import ONCE
-from meander.runtime.clients.driver_client import DriverClient, Part, desk_of, pack
+from meander.runtime.clients.committing import committed, forgotten
+from meander.runtime.clients.driver_client import DriverClient, Part, desk_of
 from meander.runtime.clients.given import NULL_KEYS
+from meander.runtime.process.script import Script, run
 from meander.runtime.process.warm import settle_worker
 from meander.spark.datasource.options import BATCH_SINK, STREAM_SINK, check_options
 from meander.spark.datasource.sink_rows import CUTS, check_words, with_keys, words_of
@@ -43,7 +44,6 @@ QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 """Local properties of a task of a streaming query."""
 COMMIT_S = 600.0
 """How long a commit may take before the query fails: a node may have to be restored meanwhile."""
-ASK_S = 30.0
 
 
 @dataclass
@@ -123,29 +123,18 @@ class Sink:
         if not parts:
             return  # an empty batch changes nothing
         assert batch in (None, number), "the tasks of a batch know its number"
-        request = {"query": query, "batch": number, "parts": pack(parts)}
-        end, answer = time.monotonic() + self.commit_s, dict[str, Any]()
-        while time.monotonic() < end:
-            answer = self.desk().ask("commit", request, ASK_S)
-            if answer.get("done"):
-                settle_worker()
-                return
-            if "lost" in answer:
-                raise SinkError(answer["lost"])
-        raise SinkError(
-            f"batch {number} was not applied within {self.commit_s:.0f} s (option commitTimeout): "
-            f"{answer.get('why') or 'nodes are busy or being restored, see op.status()'}. It may still "
-            "be; started again, the query writes it again, and it counts once"
-        )
+        self._run(committed(self.address, query, number, parts, self.commit_s))
+        settle_worker()
 
     def give_up(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Have what was staged forgotten; where that fails it is forgotten in time."""
         query, batch, parts = gathered(messages)
         if parts:
-            try:
-                self.desk().ask("abandon", {"query": query, "batch": batch, "parts": pack(parts)})
-            except (OperatorGoneError, MeanderError):
-                return
+            self._run(forgotten(self.address, query, batch, parts))
+
+    def _run(self, script: Script[None]) -> None:
+        """Carry out what only asks the driver."""
+        run(script, lambda step: self.desk().ask(step.what, step.fields, step.timeout_s))
 
 
 class StreamWriter(Sink, DataSourceStreamArrowWriter):

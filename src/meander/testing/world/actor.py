@@ -59,7 +59,10 @@ class Actor:
         self._process: Process | None = None
         self._oversight: Oversight | None = None
         self._post: Post | None = None
-        self._end: Callable[[Actor], None] = lambda _: None
+        self.began: Callable[[Process], None] = lambda _: None
+        """Hears of its process."""
+        self.end: Callable[[], None] = lambda: None
+        """Hears that it has ended by itself."""
         self.looked: Callable[[Actor], None] = lambda _: None
         """Sees the process after each turn."""
 
@@ -80,14 +83,19 @@ class Actor:
         process: Process,
         post: Post,
         oversight: Oversight | None = None,
-        end: Callable[[Actor], None] = lambda _: None,
     ) -> None:
-        """Open the process, and take its turns from now on; `end` hears when it has ended by itself."""
-        self._process, self._post, self._oversight, self._end = process, post, oversight, end
+        """Open the process, and take its turns from now on."""
+        self._process, self._post, self._oversight = process, post, oversight
+        self.began(process)
         process.open(post)
         self.timeline.after(self.random.random() * GATHER_S, self._poll)
         if oversight is not None:
             self.timeline.after(LOOK_S, self._look)
+
+    @property
+    def begun(self) -> bool:
+        """Whether it has a process."""
+        return self._process is not None
 
     @property
     def process(self) -> Process:
@@ -125,6 +133,14 @@ class Actor:
         if not self.killed:
             self.process.give(event)
             self.wake()
+
+    def spend(self, seconds: float) -> None:
+        """Hear from an operator that the turn under way takes longer."""
+        self.spent_s += seconds
+
+    def full(self) -> bool:
+        """Whether those who send to it should wait."""
+        return self.process.full()
 
     def wake(self) -> None:
         """Have a turn soon."""
@@ -212,4 +228,4 @@ class Actor:
         self.over = reason, detail, trace
         self.process.close()
         self.process.close_store()
-        self._end(self)
+        self.end()

@@ -1,20 +1,23 @@
 """Truths about a whole deployment, checked from outside: they never ask the one whom they check.
 
-    leases      nobody acts on a table whose lease has run out (kept from what crossed the wire)
-    oracle      what is called durable is in the store (read from the bytes on the simulated disk)
-    shown       nothing is shown that is not durable; what was shown is never taken back, or changed
-    causes      nobody is replaced without a cause; nobody ends without saying why
-    answers     every call is answered, or fails in time; every rescale comes to an end
-    limits      no queue outgrows its limit
-    end         states, outputs and loops are those of a plain sequential run, and nothing is left over
+lease       nobody acts on a table whose lease has run out (kept from what crossed the wire)
+oracle      what is called durable is in the store (read from the bytes on the simulated disk)
+shown       nothing is shown that is not durable; what was shown is never taken back, or changed
+cause       nobody is replaced without a cause; no deployment fails without one
+crash       nobody ends by an error of ours; whoever ends says why
+answer      every call is answered, or fails in time; every rescale comes to an end
+limit       no queue outgrows its limit
+end, left   states and outputs are those of a plain sequential run, and nothing is left over
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 
+from meander.errors import BrokenRuleError, CheckpointError, DeployError, OperatorFailedError
 from meander.model import TaskId
 from meander.protocol.invariants import check
 from meander.protocol.messages import (
@@ -33,12 +36,16 @@ from meander.protocol.messages import (
 )
 from meander.protocol.node.node import Node
 from meander.protocol.node.retriever import LOADS_MAX
-from meander.protocol.node.slot import TaskPhase
 from meander.runtime.process.spec import Reason
 from meander.testing.causes import Causes
+from meander.testing.checkers import ACCIDENT, Violation
 from meander.testing.leases import Leases
 from meander.testing.oracle import Oracle
+from meander.testing.process import Process as Simulated
+from meander.testing.trial import Trial
 from meander.testing.world.actor import Actor
+from meander.testing.world.resident import Resident
+from meander.testing.world.store_view import StoreView, TrialRows
 
 if TYPE_CHECKING:
     from meander.testing.world.world import World
@@ -47,6 +54,8 @@ VIOLATIONS_MAX: Final = 20
 """More are not kept: one is enough."""
 INSIDE_EVERY: Final = 37
 """After every so many turns the machine in hand is looked at from inside."""
+SLACK_EVENTS: Final = 64
+"""An inbox has requests, answers of the store and what the master says besides what it limits."""
 FINE: Final = frozenset(
     {Reason.DRAINED, Reason.STOPPED, Reason.FINISHED, Reason.IDLE, Reason.REPLACED}
 )
@@ -58,54 +67,70 @@ class WorldCheckers:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.violations: list[str] = []
-        self.accidents: list[str] = []
-        """Errors that no code of ours raises on purpose: a bug, but nothing that was looked for."""
+        self.seen: list[Violation] = []
         self.causes = Causes(world.settings)
         self.leases = Leases(world.settings, self.violated)
-        self.oracle = Oracle(world.read_store, self.violated, world.rows)
+        self.store = StoreView(world.disk, world.root)
+        rows = cast(Trial, TrialRows(world.trial))
+        self.oracle = Oracle(self.store.read, self.violated, rows)
         self.shown: dict[tuple[TaskId, int], pa.RecordBatch] = {}
-        """What a reader has seen, by task and number; of this lineage."""
+        """What a reader has seen, by task and number."""
         self.lost_tasks: set[TaskId] = set()
         """Told to be lost: without checkpoints that is all that can be done."""
         self._turns = 0
 
     def violated(self, by: str, text: str) -> None:
         """Note a violation, and who saw it."""
-        if len(self.violations) < VIOLATIONS_MAX:
-            self.violations.append(f"at {self.world.timeline.now:.3f}: {by}: {text}")
+        if len(self.seen) < VIOLATIONS_MAX:
+            self.seen.append(Violation(by, text, self.world.timeline.now))
 
     # ------------------------------------------------------------------ messages
 
-    def sent(self, actor: Actor, envelope: Envelope) -> None:
+    def sent(self, resident: Resident, envelope: Envelope) -> None:
         """A process sends something: looked at before it is bytes."""
-        body, me = envelope.body, actor.name
+        body, me, actor = envelope.body, resident.name, _simulated(resident.actor)
         if isinstance(body, Beat):
-            self.leases.asked(actor, body, self.world.timeline.now)  # type: ignore[arg-type]
-        elif isinstance(body, Accepted):
-            self.oracle.accepted(me, body)
-        elif envelope.sender != MASTER and envelope.to != MASTER:
+            self.leases.asked(actor, body, self.world.timeline.now)
+        elif MASTER not in (envelope.sender, envelope.to):
             self._acts(actor, envelope)
-        if self.world.durable:
-            if isinstance(body, Acks):
-                self.oracle.acks(me, body)
-            elif isinstance(body, Committed):
-                self.oracle.committed(me, body)
-            elif isinstance(body, Chunks):
-                self.oracle.chunks(me, body)
+        if not self.world.durable or not isinstance(body, Acks | Committed | Chunks | Accepted):
+            return
+        self.look_at_store()
+        if isinstance(body, Acks):
+            self.oracle.acks(me, body)
+        elif isinstance(body, Committed):
+            self.oracle.committed(me, body)
+        elif isinstance(body, Chunks):
+            self.oracle.chunks(me, body)
+        elif self.world.is_newest(resident):
+            self.oracle.accepted(me, body)
 
-    def _acts(self, actor: Actor, envelope: Envelope) -> None:
+    def look_at_store(self) -> None:
+        """Let the oracle read what is new in the store."""
+        if self.store.changed():
+            self.oracle.look()
+            self._whole()
+
+    def _whole(self) -> None:
+        """Whatever happens to the driver now: all that the manifest names is in the store."""
+        assert self.oracle.manifest is not None
+        for task, kept in self.oracle.manifest.records.items():
+            missing = [key for key in kept.chain if self.store.record(key) is None]
+            if missing:
+                self.violated("store", f"the manifest names {missing[0]} of task {task}: not there")
+
+    def _acts(self, actor: Simulated, envelope: Envelope) -> None:
         """Whoever routes by a table, or acknowledges, must hold a lease for it."""
         if not isinstance(envelope.body, Chunks | Acks | Stage | Commit | Committed):
             return
-        if not self.leases.holds(actor, self.world.timeline.now):  # type: ignore[arg-type]
+        if not self.leases.holds(actor, self.world.timeline.now):
             kind = type(envelope.body).__name__
             self.violated("lease", f"{actor.name} sends {kind} to {envelope.to} without a lease")
 
-    def delivered(self, actor: Actor, envelope: Envelope) -> None:
+    def delivered(self, resident: Resident, envelope: Envelope) -> None:
         """Something has reached a process."""
         if isinstance(envelope.body, Welcome | Grant):
-            self.leases.given(actor, envelope)  # type: ignore[arg-type]
+            self.leases.given(_simulated(resident.actor), envelope)
 
     # ------------------------------------------------------------------ outputs
 
@@ -114,52 +139,51 @@ class WorldCheckers:
         before = self.shown.setdefault((task, number), batch)
         if not before.equals(batch) and task not in self.lost_tasks:
             self.violated("shown", f"output {number} of task {task} was shown as something else")
-        if self.world.durable and self.oracle.outputs(task) < number:
-            self.violated(
-                "shown", f"output {number} of task {task} is not durable, but a reader has seen it"
-            )
+        if self.world.durable:
+            self.look_at_store()
+            if self.store.outputs(self.oracle.manifest, task) < number:
+                self.violated("shown", f"output {number} of task {task} is shown, and not durable")
 
     # ------------------------------------------------------------------ processes
 
-    def told(self, what: News, facts: dict[str, Any]) -> None:
-        """The newest driver's master tells something."""
-        now = self.world.timeline.now
+    def told(self, run: int, what: News, facts: Mapping[str, Any]) -> None:
+        """A driver's master tells something."""
+        world = self.world
         if what is News.LOST:
-            actor = self.world.node(facts["node"], facts["incarnation"])
-            if actor is None or actor.over is not None:
+            resident = world.node(facts["node"], facts["incarnation"])
+            if resident is None or resident.actor.over is not None:
                 return
-            if not self.causes.excuse(actor, actor.name, now):  # type: ignore[arg-type]
+            actor = _simulated(resident.actor)
+            if not self.causes.excuse(actor, actor.name, world.timeline.now):
                 self.violated("cause", f"{actor.name} is taken for lost, and nothing was wrong")
         elif what is News.STATE_LOST:
-            if self.world.durable:
+            if world.durable:
                 self.violated("cause", f"states are lost though there are checkpoints: {facts}")
             self.lost_tasks.update(facts["tasks"])
 
-    def ended(self, actor: Actor) -> None:
+    def ended(self, resident: Resident) -> None:
         """A process has ended by itself."""
+        actor = resident.actor
         assert actor.over is not None
         reason, detail, trace = actor.over
         if reason in FINE:
             return
         if reason is Reason.CRASHED:
-            own = isinstance(actor.process.error, AssertionError) or "BrokenRule" in detail
-            note = self.violated if own else self._accident
-            note("crash", f"{actor.name} crashed: {detail} {trace[-600:]}")
+            ours = isinstance(actor.process.error, AssertionError | BrokenRuleError)
+            by = "crash" if ours else ACCIDENT
+            self.violated(by, f"{actor.name} crashed: {detail} {trace[-1500:]}")
         elif reason is Reason.OPERATOR_FAILED:
-            if not self.world.played(actor):
+            played = resident.mischief is not None and resident.mischief.played
+            if not played:
                 self.violated("crash", f"{actor.name} blames its operator: {detail}")
             elif "fails" not in detail:
                 self.violated("crash", f"{actor.name} does not say what its operator did: {detail}")
         elif reason is Reason.DRIVER_LOST:
-            if not self.world.driver_lost(actor) and not self.causes.excuse(
-                actor, actor.name, self.world.timeline.now  # type: ignore[arg-type]
-            ):
+            now, it = self.world.timeline.now, _simulated(actor)
+            if not self.world.driver_lost(resident) and not self.causes.excuse(it, it.name, now):
                 self.violated("cause", f"{actor.name} gives up its driver: {detail}")
-        elif self.world.counted_on(actor):
+        elif self.world.counted_on(resident):
             self.violated("crash", f"{actor.name} ended: {reason.value}, {detail}")
-
-    def _accident(self, by: str, text: str) -> None:
-        self.accidents.append(f"at {self.world.timeline.now:.3f}: {by}: {text}")
 
     # ------------------------------------------------------------------ after turns
 
@@ -171,51 +195,91 @@ class WorldCheckers:
                 check(actor.machine)
             except AssertionError as error:
                 self.violated("inside", str(error))
-            self._within_limits(actor)
+            self._within_limits(self.world.resident(actor))
 
-    def _within_limits(self, actor: Actor) -> None:
-        for name, (used, most) in self.world.queues(actor).items():
+    def _within_limits(self, resident: Resident) -> None:
+        for what, used, most in self._queues(resident):
             if used > most:
-                self.violated("limit", f"{actor.name}: {name} holds {used}, more than {most}")
-        machine = actor.machine
-        if isinstance(machine, Node):
-            loads = self.world.loads(actor)
-            if len(loads) > LOADS_MAX:
-                self.violated("limit", f"{actor.name} has asked for {len(loads)} records at once")
+                self.violated("limit", f"{resident.name}: {what} holds {used}, more than {most}")
+        if resident.node is not None and resident.store is not None:
+            loads = resident.store.outstanding().loads
             if len(set(loads)) < len(loads):
-                self.violated("limit", f"{actor.name} has asked twice for a record that is to come")
+                self.violated("limit", f"{resident.name} asks again for a record that is to come")
+
+    def _queues(self, resident: Resident) -> Iterator[tuple[str, int, int]]:
+        """Give what every queue of a process holds, and may hold."""
+        for link in resident.post.links.values():
+            yield f"the queue to {link.address}", len(link.queue), self.world.limits.queue_messages
+        inbox = resident.actor.process.inbox
+        streams = len(resident.post.incoming)
+        yield "the inbox", inbox.waiting, inbox.events_max + SLACK_EVENTS + 8 * streams
+        if resident.node is not None:
+            laid = resident.node.adapter.laid
+            yield "staged rows in memory", laid.memory_bytes, laid.memory_bytes_max
+            if resident.store is not None:
+                yield "loads under way", len(resident.store.outstanding().loads), LOADS_MAX
 
     # ------------------------------------------------------------------ the end
 
     def final(self) -> None:
         """Everything has come to its end: compare, and look for what was left over."""
-        states = {
-            task: table for task, table in self.world.states().items()
-            if task not in self.lost_tasks
-        }  # fmt: skip
-        outputs: dict[TaskId, list[tuple[int, pa.RecordBatch]]] = {task: [] for task in states}
-        for (task, number), batch in sorted(self.shown.items(), key=lambda item: item[0]):
-            if task in outputs:
-                outputs[task].append((number, batch))
-        shown = outputs if self.world.all_read else {}
-        for text in self.world.trial.judge(states, shown):
-            self.violated("end", text)
-        missing = set(range(self.world.tasks)) - set(states) - self.lost_tasks
+        world = self.world
+        states = {t: s for t, s in world.people.states().items() if t not in self.lost_tasks}
+        missing = set(range(world.tasks)) - set(states) - self.lost_tasks
         if missing:
             self.violated("end", f"tasks {sorted(missing)} are served by nobody")
+        outputs: dict[TaskId, list[tuple[int, pa.RecordBatch]]] = {}
+        if world.people.readers and not world.people.lost_outputs:
+            outputs = {task: [] for task in states}
+            for (task, number), batch in sorted(self.shown.items(), key=lambda item: item[0]):
+                if task in outputs:
+                    outputs[task].append((number, batch))
+        for text in world.trial.judge(states, outputs):
+            self.violated("end", text)
+        self._answers()
         self._left_over()
+        self._failures()
+
+    def _answers(self) -> None:
+        world = self.world
+        for what in world.people.book.overdue():
+            self.violated("answer", f"nobody has answered {what}")
+        for driver in world.user.drivers:
+            for order in (*driver.unanswered(), *driver.under_way()):
+                self.violated("answer", f"{order.what} of {order.at:.3f} has not come to its end")
+
+    def _failures(self) -> None:
+        """A deployment fails because an operator did, a later driver took over, or the disk failed."""
+        for failure in self.world.user.failures:
+            error = failure.error
+            if isinstance(error, OperatorFailedError):
+                fine = any(
+                    r.mischief is not None and r.mischief.played for r in self.world.residents
+                )
+            elif isinstance(error, CheckpointError):
+                fine = bool(self.world.kinds & {"store", "cut"})
+            else:
+                fine = isinstance(error, DeployError) and (
+                    "later driver" in str(error) or bool(self.world.kinds & {"store", "launch"})
+                )
+            if not fine:
+                self.violated("cause", f"run {failure.run} failed at {failure.at:.3f}: {error}")
 
     def _left_over(self) -> None:
-        for actor in self.world.living():
-            machine = actor.machine
+        for resident in self.world.living():
+            machine = resident.actor.machine
             if not isinstance(machine, Node):
                 continue
             for slot in machine.slots.values():
                 if slot.pending_chunks:
-                    self.violated("left", f"{actor.name}: task {slot.task} still keeps chunks")
-                if slot.phase is TaskPhase.SERVING and slot.state is not None:
-                    self._left_in_state(actor, slot.task, slot.state)
+                    self.violated("left", f"{resident.name}: task {slot.task} still keeps chunks")
+                if slot.state is not None and slot.state.staged:
+                    self.violated("left", f"{resident.name}: task {slot.task} has staged rows")
+        for way, count in self.world.wires.waiting().items():
+            if count > 64:
+                self.violated("left", f"{count} messages wait from {way[0]} to {way[1]}")
 
-    def _left_in_state(self, actor: Actor, task: TaskId, state: Any) -> None:
-        if state.staged:
-            self.violated("left", f"{actor.name}: task {task} still has staged rows")
+
+def _simulated(actor: Actor) -> Simulated:
+    """Give an actor to those who know processes of the protocol's simulator: it looks like one."""
+    return cast(Simulated, actor)

@@ -6,18 +6,21 @@ A method says whether its incident hit anything; only those that did are counted
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from meander.protocol.edges.feeder import Feeder
 from meander.protocol.edges.query import Query
 from meander.protocol.edges.server import StateServer
 from meander.protocol.machine import Machine
 from meander.protocol.master.master import Master
-from meander.protocol.messages import MASTER, Abort, Event, Resume, RollBack
+from meander.protocol.messages import Abort, Event, Resume, RollBack
 from meander.protocol.node.node import Node
 from meander.testing.faults import Incident
 from meander.testing.injector import Injector
-from meander.testing.world.actor import Actor
+from meander.testing.process import Process as Simulated
+from meander.testing.world.disk import Faults
+from meander.testing.world.resident import Resident
+from meander.testing.world.trials import Prank
 
 if TYPE_CHECKING:
     from meander.testing.world.world import World
@@ -30,14 +33,23 @@ class WorldInjector(Injector):
 
     cluster: World  # type: ignore[assignment]
 
+    def __init__(self, world: World) -> None:
+        self._lost_hosts = 0
+        super().__init__(world)  # type: ignore[arg-type]
+
     @property
     def world(self) -> World:
         """Where it happens."""
         return self.cluster
 
-    def _actor(self, kind: type[Machine], index: int) -> Actor | None:
-        found = [a for a in self.world.living() if isinstance(a.machine, kind)]
+    def _one(self, kind: type[Machine], index: int) -> Resident | None:
+        found = [r for r in self.world.living() if isinstance(r.actor.machine, kind)]
         return found[index % len(found)] if found else None
+
+    def _hurts(self, resident: Resident, until: float | None = None) -> None:
+        """Something happens to a process that may be taken for its death."""
+        until = self.timeline.now if until is None else until
+        self.causes.process(cast(Simulated, resident.actor), until)
 
     # ------------------------------------------------------------------ commands
 
@@ -47,122 +59,162 @@ class WorldInjector(Injector):
 
     def _do_rescale(self, incident: Incident) -> bool:
         limits: dict[str, Any] = (
-            {}, {"tasks_max": 1 + incident.target % 5}, {"bytes_max": 30_000}, {"pause_ms": 60.0},
+            {}, {"pause_ms": 20.0}, {"pause_ms": 0}, {"pause_ms": 60.0},
         )[incident.other % 4]  # fmt: skip
         nodes = min(max(1, incident.target), self.world.tasks)
         return self.world.driver.rescale(nodes, **limits)
 
     # ------------------------------------------------------------------ processes
 
+    def _kill(self, kind: type[Machine], index: int) -> bool:
+        resident = self._one(kind, index)
+        return resident is not None and resident.kill()
+
     def _do_crash(self, incident: Incident) -> bool:
-        actor = self._actor(Node, incident.target)
-        return actor is not None and self.world.kill(actor)
-
-    def _do_reset(self, incident: Incident) -> bool:
-        """A connection breaks, and both ends live on."""
-        actor = self._actor(Node, incident.target)
-        if actor is None:
-            return False
-        others = [a for a in self.world.living() if a is not actor]
-        other = self.world.driver.actor if incident.other % 2 else None
-        return self.world.reset(actor, other or others[incident.other % len(others)])
-
-    def _do_pause(self, incident: Incident) -> bool:
-        kinds: tuple[type[Machine], ...] = (Node, Feeder, StateServer, Query, Node, Master)
-        actor = self._actor(kinds[incident.other % len(kinds)], incident.target)
-        if actor is None or actor.paused:
-            return False
-        self.world.pause(actor)
-        return self._undo(incident, actor.go_on)
-
-    def _do_slow(self, incident: Incident) -> bool:
-        actor = self._actor(Node, incident.target)
-        if actor is None:
-            return False
-        actor.slow_s = incident.amount * 2
-        return self._undo(incident, lambda: setattr(actor, "slow_s", 0.0))
+        return self._kill(Node, incident.target)
 
     def _do_server(self, incident: Incident) -> bool:
-        actor = self._actor(StateServer, incident.target)
-        return actor is not None and self.world.kill(actor)
-
-    def _do_full(self, incident: Incident) -> bool:
-        actor = self._actor(StateServer, incident.target)
-        if actor is None:
-            return False
-        machine, before = actor.machine, actor.machine.settings
-        machine.settings = replace(before, server_bytes_max=100)
-        return self._undo(incident, lambda: setattr(machine, "settings", before))
+        return self._kill(StateServer, incident.target)
 
     def _do_feeder(self, incident: Incident) -> bool:
-        actor = self._actor(Feeder, incident.target)
-        return actor is not None and self.world.kill(actor)
+        return self._kill(Feeder, incident.target)
 
     def _do_query(self, incident: Incident) -> bool:
-        return self.world.kill_query(incident.target)
+        if incident.other % 3 == 0:
+            return self._kill(Query, incident.target)
+        query = self.world.people.query
+        return query.kill() if incident.other % 3 == 1 else query.kill_worker(incident.target)
 
     def _do_attempt(self, incident: Incident) -> bool:
-        return self.world.spoil_attempts(1 + incident.target % 3)
+        return self.world.people.query.spoil(1 + incident.target % 3)
 
     def _do_launch(self, _: Incident) -> bool:
         self.world.launches_fail += 1
         return True
 
+    def _do_reset(self, incident: Incident) -> bool:
+        """A connection breaks, and both ends live on."""
+        one = self._one(Node, incident.target)
+        others = [r for r in self.world.living() if r is not one]
+        if one is None or not others:
+            return False
+        master = self._one(Master, 0)
+        other = master if master is not None and incident.other % 2 else None
+        other = other or others[incident.other % len(others)]
+        wires = self.world.wires
+        if incident.other % 5 == 0:  # for its sender alone: copies from the old one come later
+            return wires.hold(one.post, other.post, incident.amount) > 0
+        return wires.reset(one.post, other.post) + wires.reset(other.post, one.post) > 0
+
+    def _do_pause(self, incident: Incident) -> bool:
+        kinds: tuple[type[Machine], ...] = (Node, Feeder, StateServer, Query, Node, Master)
+        resident = self._one(kinds[incident.other % len(kinds)], incident.target)
+        if resident is None or resident.actor.paused:
+            return False
+        resident.pause()
+        self._hurts(resident, self._end(incident))
+        return self._undo(incident, resident.go_on)
+
+    def _do_slow(self, incident: Incident) -> bool:
+        resident = self._one(Node, incident.target)
+        if resident is None:
+            return False
+        resident.actor.slow_s = incident.amount * 2
+        return self._undo(incident, lambda: setattr(resident.actor, "slow_s", 0.0))
+
+    def _do_full(self, incident: Incident) -> bool:
+        resident = self._one(StateServer, incident.target)
+        if resident is None:
+            return False
+        machine, before = resident.actor.machine, resident.actor.machine.settings
+        machine.settings = replace(before, server_bytes_max=100)
+        return self._undo(incident, lambda: setattr(machine, "settings", before))
+
     def _do_master(self, incident: Incident) -> bool:
         """The driver dies, or is taken for dead; another takes its place."""
-        return self.world.replace_driver(
-            killed=incident.other % 3 > 0, with_all=incident.other % 2 == 1
-        )
+        user = self.world.user
+        return user.replace(killed=incident.other % 3 > 0, orphans=incident.other % 2 == 0)
 
     def _do_host(self, incident: Incident) -> bool:
         """A host is gone with all that runs there; nobody closes its connections."""
-        return self.world.lose_host(incident.target)
+        hosts = self.world.hosts
+        return self._lose(hosts[incident.target % len(hosts)])
 
     def _do_spot(self, incident: Incident) -> bool:
-        """A host is to be taken away soon: whoever runs it asks for a node less, and then it is gone."""
-        nodes = [a for a in self.world.living() if isinstance(a.machine, Node)]
+        """A host is to be taken away soon: its user asks for a node less, and then it is gone."""
+        nodes = [r for r in self.world.living() if isinstance(r.actor.machine, Node)]
         if len(nodes) < 2 or not self.world.driver.rescale(len(nodes) - 1):
             return False
-        host = self.world.host_of(nodes[incident.target % len(nodes)])
-        self.timeline.after(incident.seconds, lambda _: self.world.lose_host(host))
+        host = nodes[incident.target % len(nodes)].host
+        self.timeline.after(incident.seconds, lambda _: self._lose(host))
+        return True
+
+    def _lose(self, host: str) -> bool:
+        """Lose a host; another takes its place."""
+        world = self.world
+        if host not in world.hosts:
+            return False
+        self._lost_hosts += 1
+        world.hosts[world.hosts.index(host)] = f"{host}x{self._lost_hosts}"
+        world.wires.lose_host(host)
+        for resident in world.living():
+            if resident.host == host:
+                resident.kill()
         return True
 
     # ------------------------------------------------------------------ what users write
 
+    def _play(self, incident: Incident, prank: Prank) -> bool:
+        resident = self._one(Node, incident.target)
+        if resident is None or resident.mischief is None:
+            return False
+        resident.mischief.plan(prank)
+        return True
+
     def _do_raise(self, incident: Incident) -> bool:
-        """An operator raises."""
-        return self.world.mischief("process_groups", incident)
+        """An operator raises, before its work or behind it."""
+        spoils = incident.other % 2 == 0
+        return self._play(incident, Prank("process_groups", 1 + incident.other % 4, spoils=spoils))
 
     def _do_dump(self, incident: Incident) -> bool:
         """An operator cannot write or read a state."""
-        return self.world.mischief(("dump", "load", "size")[incident.other % 3], incident)
+        methods = ("dump", "load", "size", "changes", "apply_changes", "seal")
+        return self._play(incident, Prank(methods[incident.other % 6], 1 + incident.other % 3))
 
     def _do_long(self, incident: Incident) -> bool:
         """An operator takes long for one call."""
-        return self.world.mischief("long", incident)
+        prank = Prank("process_groups", 1 + incident.other % 3, incident.seconds + 1.0, fails=False)
+        return self._play(incident, prank)
 
     # ------------------------------------------------------------------ others
 
     def _do_call(self, incident: Incident) -> bool:
-        """Somebody asks nodes many things at once."""
-        return self.world.call_many(3 + incident.target % 6)
+        """Somebody asks many things at once."""
+        return sum(self.world.people.call() for _ in range(3 + incident.target % 6)) > 0
 
     def _do_reader(self, incident: Incident) -> bool:
         """A reader of outputs is killed, and comes back; or another one comes."""
-        return self.world.kill_reader(incident.target)
+        readers = self.world.people.readers
+        if not readers:
+            return False
+        if incident.other % 3 == 0 and self.world.people.add_reader():
+            return True
+        readers[incident.target % len(readers)].kill()
+        return True
 
     def _do_lazy(self, incident: Incident) -> bool:
         """A process reads slowly what is sent to it."""
-        actor = self._actor((Node, Master, StateServer)[incident.other % 3], incident.target)
-        if actor is None:
+        resident = self._one((Node, Master, StateServer)[incident.other % 3], incident.target)
+        if resident is None:
             return False
-        self.world.read_slowly(actor, incident.amount)
-        return self._undo(incident, lambda: self.world.read_slowly(actor, 0.0))
+        self._hurts(resident, self._end(incident))
+        resident.post.slow_s = incident.amount / 10
+        return self._undo(incident, lambda: setattr(resident.post, "slow_s", 0.0))
 
     def _do_jump(self, incident: Incident) -> bool:
         """The calendar of a process jumps, there or back."""
         living = self.world.living()
-        actor = living[incident.target % len(living)]
+        actor = living[incident.target % len(living)].actor
         actor.jump_us += (incident.other - 500) * HOUR_US // 100
         return True
 
@@ -173,26 +225,39 @@ class WorldInjector(Injector):
     # ------------------------------------------------------------------ the disk
 
     def _do_store(self, incident: Incident) -> bool:
-        """The disk fails, in one of its ways."""
-        undo = self.world.spoil_disk(incident.target, incident.amount)
-        return self._undo(incident, undo)
+        """The disk fails, in one of its ways, or is slow."""
+        share = min(0.9, 3 * incident.amount)
+        faults = (
+            Faults(read=share), Faults(scan=share), Faults(full=share), Faults(change=share),
+            Faults(slow=share), Faults(read=share, scan=share, full=share, change=share, slow=0.1),
+        )[incident.target % 6]  # fmt: skip
+        self.world.set_faults(faults)
+        return self._undo(incident, lambda: self.world.set_faults(Faults()))
 
     def _do_cut(self, incident: Incident) -> bool:
         """A process dies in the middle of a write."""
-        actor = self._actor((Node, Master)[incident.other % 2], incident.target)
-        return actor is not None and self.world.cut_write(actor)
+        resident = self._one((Node, Master)[incident.other % 2], incident.target)
+        if resident is None or resident.store is None or resident.store.view is None:
+            return False
+        resident.store.view.die_after(incident.target % 12)
+        return True
 
     # ------------------------------------------------------------------ the end of all faults
 
     def _heal(self, _: object) -> None:
         """Faults stop here; from now on everything must come to its end."""
+        world = self.world
         self.network.heal()
-        self.world.heal()
+        world.set_faults(Faults())
+        world.launches_fail = 0
+        for resident in world.residents:
+            resident.actor.slow_s = resident.post.slow_s = 0.0
+            if resident.mischief is not None:
+                resident.mischief.behave()
+            resident.go_on()
         self.timeline.after(0.5, self._last_word)
 
     def _last_word(self, _: object) -> None:
         """Whoever aborted a migration has it carried on now."""
-        master = self.world.driver.actor.machine
-        assert master.me == MASTER
-        if isinstance(master, Master) and master.conductor.migration is not None:
+        if self.world.driver.core.master.conductor.migration is not None:
             self._order(Resume())

@@ -107,8 +107,8 @@ class SimLink:
         source, to = self.post.peer, stream.target.peer
         if wires.network.loses(source, to, parcel.size):
             return
-        stream.under_way += parcel.size
         parcel = wires.corrupted(parcel)
+        stream.under_way += parcel.size
         arrival = wires.network.carry(source, to, parcel.size, parcel, stream.number)
         self.arrivals[stream.number] = max(arrival, self.arrivals.get(stream.number, 0.0))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from meander.runtime.process.script import Script
 from meander.runtime.wire.outgoing import others
 from meander.runtime.wire.presence import Caller, Presence
 from meander.testing.world.links import SimLink
-from meander.testing.world.requests import Done
+from meander.testing.world.scripts import Done, Running, ScriptRunner
 from meander.testing.world.streams import Stream
 
 if TYPE_CHECKING:
@@ -42,14 +43,27 @@ class SimPost:
         self.incoming: set[Stream] = set()
         self.requests: dict[str, Callable[[Mapping[str, Any]], Script[Any]]] = {}
         """Who serves which kind of request."""
-        self.begin: Callable[[Script[Any], Done], object] | None = None
-        """Carries out a script in this process."""
+        self.begin: Callable[[Script[Any], Done], object] = self._begin
+        """Carries out a script as a thread of this process: it ends with it."""
+        self._scripts = ScriptRunner(wires.timeline, partial(wires.ask, self))
+        self._running: list[Running[Any]] = []
         self.paused = False
         """Neither reads nor writes, nor answers (SIGSTOP); see `Wires.pause`."""
         self.slow_s = 0.0
         """How long its readers take for a message."""
         self.leaving = False
         self.gone = False
+
+    def _begin(self, script: Script[Any], ended: Done) -> Running[Any]:
+        running = self._scripts.begin(script, ended)
+        self._running = [*(other for other in self._running if not other.over), running]
+        return running
+
+    def die(self) -> None:
+        """Do nothing more; what was under way stays where it is."""
+        self.gone = True
+        for running in self._running:
+            running.kill()
 
     @property
     def address(self) -> str:

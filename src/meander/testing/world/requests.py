@@ -8,21 +8,18 @@ whose asker has given up may still be carried out.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyarrow import flight
 
 from meander.errors import OperatorGoneError, OperatorRefusedError
 from meander.runtime.process.script import Ask, Fetch
+from meander.testing.world.scripts import Done
 
 if TYPE_CHECKING:
     from meander.testing.world.posts import SimPost
     from meander.testing.world.wires import Wires
-
-Done: TypeAlias = Callable[[Any, BaseException | None], None]
-"""Takes an answer, or the error there is instead."""
 
 END_S: Final = 0.01
 """Who is connected to a process sees about so long after it that it was killed."""
@@ -109,7 +106,6 @@ class Requests:
             refusal = flight.FlightServerError(f"{target.peer} knows no {request.what!r}")
             answered(None, refusal)
         else:
-            assert target.begin is not None
             target.begin(serve(json.loads(request.fields)), answered)
 
     def _answer(

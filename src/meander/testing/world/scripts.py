@@ -150,7 +150,11 @@ class Running(Generic[T]):
         if self.over or at != self._at:
             return
         timeline = self._runner.timeline
-        holds = true()
+        try:
+            holds = true()
+        except Exception as error:
+            self._go_on(at, None, error)
+            return
         if holds or timeline.now >= end:
             self._go_on(at, holds, None)
         else:

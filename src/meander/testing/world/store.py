@@ -72,7 +72,7 @@ class SimStoreWorker:
         died: Callable[[], None],
     ) -> None:
         self.store = store
-        self._timeline, self._random, self._view, self._step_s = timeline, random, view, step_s
+        self._timeline, self._random, self.view, self._step_s = timeline, random, view, step_s
         self._broken, self._died = broken, died
         self._complaints = complaints(clock)
         self._deliver: Callable[[Stored | Loaded], None] | None = None
@@ -111,7 +111,7 @@ class SimStoreWorker:
         if self._dead:
             return
         self._dead = True
-        step, view = self._lanes[0].step, self._view
+        step, view = self._lanes[0].step, self.view
         if view is not None and not view.dead:
             if step is not None and self._random.random() < 0.7:
                 view.die_after(self._random.randrange(DYING_CALLS_MAX))
@@ -172,8 +172,8 @@ class SimStoreWorker:
         step, steps = lane.step, lane.steps
         assert step is not None
         assert steps is not None
-        if self._view is not None:
-            self._view.since = lane.began_s if type(step) is List else inf
+        if self.view is not None:
+            self.view.since = lane.began_s if type(step) is List else inf
         try:
             came = step()
         except Dead:
@@ -186,8 +186,8 @@ class SimStoreWorker:
         else:
             self._go_on(lane, partial(steps.send, came))
         finally:
-            if self._view is not None:
-                self._view.since = inf
+            if self.view is not None:
+                self.view.since = inf
 
     def _answer(self, pair: tuple[_Lane, Stored | Loaded | None]) -> None:
         if self._waits(self._answer, pair):
@@ -211,7 +211,7 @@ class SimStoreWorker:
 
     def _wait_s(self) -> float:
         wait_s = self._random.expovariate(1.0 / self._step_s)
-        faults = None if self._view is None else self._view.faults
+        faults = None if self.view is None else self.view.faults
         if faults is not None and faults.slow and self._random.random() < faults.slow:
             wait_s += faults.slow_s * self._random.random()
         return wait_s

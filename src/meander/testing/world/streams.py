@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from meander.testing.world.links import SimLink
     from meander.testing.world.posts import SimPost
 
-HELD_S: Final = 0.002
+HELD_S: Final = 0.005
 """How often a reader looks whether its process has room again."""
 
 
@@ -124,9 +124,9 @@ class Stream:
         self.link.wires.timeline.after(0.0, self.link.pump)
 
     def _closed(self, _: object) -> None:
-        """The last bytes arrive, once there is a way for them."""
-        wires = self.link.wires
-        if not wires.network.reaches(self.caller.peer, self.target.peer):
+        """The last bytes arrive, once there is a way for them and somebody to see it."""
+        wires, post = self.link.wires, self.target
+        if post.paused or not wires.network.reaches(self.caller.peer, post.peer):
             wires.timeline.after(RETRY_S, self._closed)
             return
         self._ending = True

@@ -26,13 +26,14 @@ from meander.errors import MalformedMessage
 from meander.protocol.messages import Envelope, Event, PeerId, PeerLost
 from meander.runtime.process.script import Ask, Fetch
 from meander.runtime.wire.codec import BLOB, decode_from
-from meander.runtime.wire.outgoing import QUEUE_BYTES_MAX, QUEUE_MESSAGES_MAX
+from meander.runtime.wire.outgoing import QUEUE_BYTES_MAX, QUEUE_MESSAGES_MAX, RETRY_S
 from meander.runtime.wire.presence import Caller, Pulse, Question
 from meander.testing.network import Network
 from meander.testing.timeline import Timeline
 from meander.testing.world.links import SimLink
 from meander.testing.world.posts import SimPost
-from meander.testing.world.requests import END_S, Done, Requests
+from meander.testing.world.requests import END_S, Requests
+from meander.testing.world.scripts import Done
 from meander.testing.world.streams import Parcel, Stream, unpacked
 
 WINDOW_BYTES: Final = 2**20
@@ -55,6 +56,8 @@ class Wires:
         """Of links that are dialled from now on."""
         self.posts: dict[str, SimPost] = {}
         """Who listens, by address."""
+        self.dead: list[SimPost] = []
+        """Who was there: nothing that they were at is cleaned up."""
         self.counts: Counter[str] = Counter()
         self.sent: Callable[[SimPost, Envelope], object] = lambda *_: None
         """Sees every message that a process has queued."""
@@ -160,6 +163,9 @@ class Wires:
         post, question = pair
         if post.gone:
             return
+        if post.paused:  # it looks when it goes on
+            self.timeline.after(RETRY_S, self._heard_pulse, pair)
+            return
         found = self._pulse(post, question)
         self.counts[f"pulse_{found.value}"] += 1
         told = post.presence.heard(question, found)
@@ -186,8 +192,9 @@ class Wires:
         """End a process without a word: its kernel closes its connections."""
         if post.gone:
             return
-        post.gone = True
+        post.die()
         del self.posts[post.address]
+        self.dead.append(post)
         hidden = self.hidden(post.address)
         for link in post.links.values():
             link.queue.cut()

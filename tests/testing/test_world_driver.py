@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -27,13 +28,14 @@ from meander.runtime.store.durable import FileStore
 from meander.runtime.store.filesystem import LocalFiles
 from meander.testing.timeline import Timeline
 from meander.testing.world.actor import Actor
-from meander.testing.world.committer import SimCommitter
 from meander.testing.world.disk import SimDisk, View
 from meander.testing.world.driver import Ground, SimDriver
 from meander.testing.world.launcher import Ended, SimLauncher
+from meander.testing.world.resident import Resident
 from meander.testing.world.scripts import Done, ScriptRunner
 from meander.testing.world.store import SimStoreWorker
 from meander.testing.world.user import SimUser
+from meander.testing.world.world import SimCommitter
 
 
 class Office:
@@ -117,7 +119,8 @@ class Town:
         master = next(o.address for o in self.offices.values() if o.actor is driver)
         queries = QueryProcess(about, master, actor.name, clock=actor.time)
         actor.start(queries.process, self.listen(actor, "driver"))
-        return SimCommitter(queries, actor, lambda: None)
+        self.queries = queries
+        return SimCommitter(queries, cast(Resident, SimpleNamespace(actor=actor)))
 
     def ask(self, step: Ask, done: Done) -> None:
         assert step.what == "stop"
@@ -143,13 +146,14 @@ class Town:
             error = OperatorFailedError(spec.name, "boom")
             self.timeline.after(0.5, lambda _: common.process.do(partial(_raise, error)))
 
-        def over(actor: Actor) -> None:
+        def over() -> None:
             assert actor.over is not None
             self.ended.append((spec.name, actor.over[0], actor.over[1]))
             ended(*actor.over, {"metrics": {"rows": 1}})
 
         self.made[spec.name, spec.incarnation, spec.generation] = actor, ended, store
-        actor.start(common.process, self.listen(actor, host), common.oversight, over)
+        actor.end = over
+        actor.start(common.process, self.listen(actor, host), common.oversight)
 
     def kill(self, spec: ProcessSpec) -> None:
         actor, _, store = self.made[spec.name, spec.incarnation, spec.generation]
@@ -211,12 +215,11 @@ def test_a_micro_batch_is_committed_through_the_driver() -> None:
     """1. its rows are laid by at the nodes  2. they are committed  3. asked again, they still are."""
     town, said = deployed(), list[Any]()
     service = town.user.driver.service
-    writer = service.committer()
-    assert isinstance(writer, SimCommitter)
+    assert service.committer().alive
     rows = pa.record_batch({"word": [f"w{i}" for i in range(50)]}, schema=WordCount().schema)
 
     def batch() -> Script[Any]:
-        parts = yield from writer.queries.write("q", 0, 0, 7, [rows])
+        parts = yield from town.queries.write("q", 0, 0, 7, [rows])
         order = {"query": "q", "batch": 0, "parts": pack(parts)}
         first = yield from service.requests["commit"](order)
         return first, (yield from service.requests["commit"](order))

@@ -1,0 +1,245 @@
+"""Who uses a simulated deployment: sources, a query, readers, callers. And when all is done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from meander.errors import OutputsLostError
+from meander.model import TaskId
+from meander.protocol.master.master import Master
+from meander.protocol.messages import MASTER
+from meander.protocol.node.slot import TaskPhase
+from meander.runtime.clients.feeder_process import FeederProcess
+from meander.runtime.clients.query_process import QueryProcess
+from meander.runtime.process.outputs import ROWS_MAX
+from meander.testing.world.actor import Actor
+from meander.testing.world.callers import CallBook, SimCaller
+from meander.testing.world.draws import HOME, TICK_S
+from meander.testing.world.queries import SimQuery
+from meander.testing.world.readers import SimReader, excused_by
+from meander.testing.world.resident import Resident
+from meander.testing.world.sources import SimSource
+
+if TYPE_CHECKING:
+    from meander.testing.world.world import World
+
+QUERY: Final = "query0"
+CALL_S: Final = 0.7
+"""About how often somebody asks something."""
+READERS_MAX: Final = 2
+
+
+class People:
+    """All of them."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        timeline, random = world.timeline, world.random
+        self.home = world.settle("people", 0, HOME)
+        """Where they ask from; no process of theirs takes turns."""
+        self.book = CallBook(timeline)
+        self.lost_outputs = False
+        """Whether a reader could not be shown everything, as it was told."""
+        self.sources = [
+            SimSource(
+                timeline, random, self.home.runner, name, batches, self._open_feeder, self._wrong
+            )
+            for name, batches in world.trial.feeders.items()
+        ]
+        batches = [_batch(table) for table in world.trial.batches]
+        self.query = SimQuery(
+            timeline, random, self.home.runner, QUERY, batches, self._open_query, self.driver,
+            self._wrong, self._kill,
+        )  # fmt: skip
+        self.readers: list[SimReader] = []
+        self.emits = world.trial.operator().output_schema is not None
+        if self.emits:
+            self.add_reader()
+        ask = lambda step, done: world.wires.ask(self.home.post, step, done)  # noqa: E731
+        self.caller = SimCaller(
+            self.book, ask, random, self.home.actor.time, self.driver, shown=world.checkers.show,
+            doubled=self._wrong, preview=world.preview,
+        )  # fmt: skip
+        timeline.after(random.uniform(0.3, CALL_S), self._call)
+
+    # ------------------------------------------------------------------ where they turn to
+
+    def driver(self) -> str | None:
+        """Tell where the newest driver listens; None: it does not."""
+        driver = self.world.driver
+        return driver.post.address if driver.present and not driver.stopping else None
+
+    def _open_feeder(self, name: str, instance: str) -> tuple[FeederProcess, Actor] | None:
+        address = self.driver()
+        if address is None:
+            return None
+        world, core = self.world, self.world.driver.core
+        resident = world.settle(name, 0, HOME)
+        feeder = FeederProcess(
+            name, instance, world.trial.operator(), master=address, tasks=world.tasks,
+            settings=world.settings, generation=core.generation,
+            clock=resident.actor.time, tick_s=TICK_S,
+        )  # fmt: skip
+        resident.start(feeder.process)
+        return feeder, resident.actor
+
+    def _open_query(self, name: str) -> tuple[QueryProcess, Actor] | None:
+        driver = self.world.driver
+        if self.driver() is None or not driver.core.master.started:
+            return None
+        return self.world.open_query(name, driver.service.about(), driver.post.address)
+
+    def _kill(self, actor: Actor) -> None:
+        resident = self.world.resident(actor)
+        resident.kill()
+
+    def _wrong(self, text: str) -> None:
+        self.world.checkers.violated("people", text)
+
+    # ------------------------------------------------------------------ readers and callers
+
+    def add_reader(self) -> bool:
+        """Let one more come."""
+        if not self.emits or len(self.readers) >= READERS_MAX:
+            return False
+        world = self.world
+        reader = SimReader(
+            self.home.runner, world.random, self.home.actor.time, self.driver,
+            shown=world.checkers.show, missed=self._missed, lost=self._lost,
+            releases=not self.readers,
+        )  # fmt: skip
+        self.readers.append(reader)
+        return True
+
+    def _missed(self, task: TaskId, numbers: list[int]) -> None:
+        if task not in self.world.checkers.lost_tasks:
+            self.world.checkers.violated(
+                "shown", f"outputs {numbers} of task {task} did not come, or not in order"
+            )
+
+    def _lost(self, reader: SimReader, error: OutputsLostError) -> None:
+        """A reader hears that outputs are gone: that must be true."""
+        world = self.world
+        excused = (
+            excused_by(reader, self.readers)
+            or world.limits.output_rows < ROWS_MAX
+            or bool(world.checkers.lost_tasks)
+        )
+        if not excused:
+            world.checkers.violated("shown", f"a reader is told that outputs are gone: {error}")
+        self.lost_outputs = True
+
+    def _call(self, _: object) -> None:
+        world = self.world
+        if world.timeline.now > world.schedule.seconds + 2.0:
+            return
+        world.timeline.after(world.random.uniform(0.0, 2 * CALL_S), self._call)
+        self.call()
+
+    def call(self) -> bool:
+        """Ask something of the driver, or of a node right behind what has just reached it."""
+        random = self.world.random
+        nodes = [r for r in self.world.living() if r.answers is not None]
+        if random.random() < 0.5 and nodes:
+            node = random.choice(nodes)
+            assert node.answers is not None
+            self.caller.call_at(
+                node.answers.requests, self.world.tasks, lambda: node.actor.alive, node.runner
+            )
+            return True
+        return self.caller.call()
+
+    # ------------------------------------------------------------------ the end
+
+    def quiet(self) -> bool:
+        """Whether everything that was begun has come to its end."""
+        world = self.world
+        if world.timeline.now <= world.schedule.seconds + 0.6 or not self.query.finished:
+            return False
+        if not all(source.finished for source in self.sources):
+            return False
+        driver = world.driver
+        master = driver.core.master
+        migration = master.conductor.migration
+        if (
+            not driver.present
+            or driver.stopping
+            or not master.started
+            or master.ledger.chain
+            or (migration is not None and migration.active)
+        ):
+            return False
+        return all(self._idle(master, task) for task in range(world.tasks)) and self._all_read()
+
+    def owner(self, task: TaskId) -> Resident | None:
+        """Find the node that serves a task now."""
+        master = self.world.driver.core.master
+        actor = self.world.processes.get(master.ledger.owner[task])
+        resident = None if actor is None else self.world.resident(actor)
+        if resident is None or resident.node is None or not actor or not actor.alive:
+            return None
+        slot = resident.node.node.slots.get(task)
+        serves = slot is not None and slot.phase is TaskPhase.SERVING and slot.state is not None
+        return resident if serves else None
+
+    def _idle(self, master: Master, task: TaskId) -> bool:
+        owner = self.owner(task)
+        if owner is None:
+            return False
+        assert owner.node is not None
+        state = owner.node.node.slots[task].state
+        assert state is not None
+        return all(lane.applied == lane.last for lane in state.outbox.lanes.values())
+
+    def _all_read(self) -> bool:
+        """Whether a reader has seen all that there is; nobody waits for more where some was lost."""
+        if not self.readers or self.lost_outputs:
+            return True
+        return any(reader.read_upto(self._emitted()) for reader in self.readers)
+
+    def _emitted(self) -> list[int]:
+        found = []
+        for task in range(self.world.tasks):
+            owner = self.owner(task)
+            state: Any = None
+            if owner is not None and owner.node is not None:
+                state = owner.node.node.slots[task].state
+            found.append(0 if state is None else state.app.outputs.last)
+        return found
+
+    def states(self) -> dict[TaskId, pa.Table | None]:
+        """Give the state of every task that somebody serves, as people would see it."""
+        found: dict[TaskId, pa.Table | None] = {}
+        for task in range(self.world.tasks):
+            owner = self.owner(task)
+            if owner is not None and owner.node is not None:
+                state = owner.node.node.slots[task].state
+                assert state is not None
+                found[task] = owner.node.adapter.show(state.app)
+        return found
+
+    def why_stuck(self) -> str:
+        """Say what is still waited for."""
+        driver = self.world.driver
+        master = driver.core.master
+        migration = master.conductor.migration
+        parts = [
+            f"sources {[s.name for s in self.sources if not s.finished]}",
+            f"query batch {self.query.batch} of {len(self.query.batches)}",
+            f"under way {sorted(master.ledger.chain)[:8]}",
+            f"migration {None if migration is None else migration.stage.value}",
+            f"not idle {[t for t in range(self.world.tasks) if not self._idle(master, t)]}",
+            f"all read {self._all_read()}",
+            f"driver {driver.core.failure!r}, {MASTER} {driver.actor.over}",
+        ]
+        return "; ".join(parts)
+
+
+def _batch(table: pa.Table) -> pa.RecordBatch:
+    """Give a table as one batch."""
+    (batch,) = table.combine_chunks().to_batches() or [
+        pa.RecordBatch.from_pylist([], schema=table.schema)
+    ]
+    return batch

@@ -1,0 +1,105 @@
+"""Run schedules in a world, and count what happened there."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from hashlib import blake2b
+
+from meander.protocol.edges.server import StateServer
+from meander.protocol.master.master import Master
+from meander.protocol.node.node import Node
+from meander.testing.checkers import ACCIDENT
+from meander.testing.faults import ALL_FAULTS, Schedule
+from meander.testing.simulate import Outcome
+from meander.testing.world.trials import WorldTrial
+from meander.testing.world.world import World
+
+log = logging.getLogger("meander")
+
+
+def run_world(
+    schedule: Schedule, trial: WorldTrial | None = None, *, digest: bool = False
+) -> Outcome:
+    """Run one schedule with whole processes.
+
+    Args:
+        schedule: what happens.
+        trial: the operator and its rows; drawn from the schedule's seed if not given.
+        digest: whether to hash all that was delivered, to compare runs bit for bit.
+
+    >>> from meander.testing.faults import generate
+    >>> outcome = run_world(generate(seed=1, nodes=2, tasks=4, faults=["crash"], seconds=2.0))
+    >>> outcome.failed
+    False
+    """
+    level = log.level
+    log.setLevel(logging.CRITICAL)  # of what goes wrong on purpose nobody wants to read
+    try:
+        return _run(schedule, trial, digest=digest)
+    finally:
+        log.setLevel(level)
+
+
+def _run(schedule: Schedule, trial: WorldTrial | None, *, digest: bool) -> Outcome:
+    world = World(schedule, trial)
+    history = world.history = blake2b(digest_size=16) if digest else None
+    checkers, counts = world.checkers, world.counts
+    try:
+        world.run()
+        counts["stuck"] = 0 if world.people.quiet() else 1
+        if counts["stuck"]:
+            checkers.violated("stuck", world.people.why_stuck())
+        else:
+            checkers.final()
+    except Exception as error:  # a bug of ours is a finding like any other
+        log.debug("a simulated world broke", exc_info=True)
+        checkers.violated(ACCIDENT, f"{type(error).__name__}: {error}")
+    counts["lost"] = sum(v.by in ("end", "shown") for v in checkers.seen)
+    _count(world, counts)
+    violations = [str(violation) for violation in checkers.seen]
+    digested = history.hexdigest() if history else ""
+    return Outcome(schedule, counts, violations, checkers.seen, digested)
+
+
+def _count(world: World, counts: Counter[str]) -> None:
+    """Count what all processes did, also those that ended."""
+    counts["schedules"] = 1
+    counts["rescales"] = counts.pop("rescale", 0)
+    counts["faults"] = sum(counts[kind] for kind in ALL_FAULTS)
+    counts[f"trial_{world.trial.name.replace(' ', '_')}"] += 1
+    for command in ("abort", "resume", "roll_back"):
+        counts.pop(command, None)
+    for resident in world.residents:
+        if not resident.actor.begun:
+            continue
+        machine = resident.actor.machine
+        counts["turns"] += resident.actor.turns
+        counts["long_turns"] += resident.actor.long_turns
+        counts["malformed"] += resident.post.malformed
+        counts["dropped"] += resident.post.dropped
+        if resident.mischief is not None:
+            counts["pranks"] += len(resident.mischief.played)
+        if isinstance(machine, Node):
+            counts["chunks"] += machine.intake.applied_chunks
+            counts["reroutes"] += machine.rerouter.rerouted
+            counts["loop_chunks"] += machine.intake.loop_chunks
+            counts["waits"] += machine.intake.waits
+            counts["copied_ahead"] += machine.arrivals.completed
+            counts["deltas"] += machine.checkpointer.counts["deltas"]
+            counts["snapshots"] += machine.checkpointer.counts["snapshots"]
+            counts["deltas_restored"] += machine.retriever.deltas
+        elif isinstance(machine, StateServer) and machine.spill is not None:
+            counts["spilled"] += getattr(machine.spill, "spilled", 0)
+        elif isinstance(machine, Master):
+            counts.update(machine.conductor.counts)
+    people = world.people
+    counts["staged_batches"] = people.query.batch
+    counts["replays"] = people.query.replays + sum(source.replayed for source in people.sources)
+    counts["twins"] = people.query.twins
+    counts["failed_attempts"] = people.query.failed_attempts
+    counts["outputs_shown"] = len(world.checkers.shown)
+    counts["calls"] = sum(people.caller.counts.values())
+    counts["drivers"] = len(world.user.drivers)
+    for name, count in world.wires.counts.items():
+        counts[f"wire_{name}"] += count

@@ -1,0 +1,169 @@
+"""What feeds a world continuously: a replayable source, through the feeder of production.
+
+The life of a feeder's process is a script: it waits until it is ready, feeds at a random pace from what
+needs no replay, flushes now and then, and leaves. Who is killed, or loses its driver, starts again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from random import Random
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+
+from meander.errors import FeederError
+from meander.protocol.messages import Ending
+from meander.runtime.clients.feeder_process import FeederProcess
+from meander.runtime.process.script import Script, Sleep
+from meander.testing.timeline import Timeline
+from meander.testing.world.actor import Actor
+from meander.testing.world.scripts import Running, ScriptRunner
+
+FLUSH_SHARE: Final = 0.05
+"""How often a source flushes before it goes on."""
+LOOK_S: Final = 0.1
+"""How often it is looked at whether the process lives."""
+LINGER_S_MAX: Final = 0.05
+"""How often it is looked at whether something gathered must go, at least."""
+READY_S: Final = 60.0
+FLUSH_S: Final = 60.0
+CLOSE_S: Final = 120.0
+"""How long a source waits before it gives its feeder up, and starts another."""
+
+OpenFeeder: TypeAlias = Callable[[str, str], tuple[FeederProcess, Actor] | None]
+"""Starts a feeder's process of a name and an instance, with the driver of this moment; None: there is
+none now. The actor drives its turns; the world knows it, and may kill or pause it."""
+
+
+class SimSource:
+    """The source of one feeder: batch `offset` is always the same."""
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        random: Random,
+        runner: ScriptRunner,
+        name: str,
+        batches: Sequence[pa.RecordBatch],
+        open_feeder: OpenFeeder,
+        wrong: Callable[[str], None],
+    ) -> None:
+        """Begin soon.
+
+        Args:
+            timeline: of the world.
+            random: draws the pace, and when to flush.
+            runner: carries out what waits.
+            name: of the feeder.
+            batches: what it feeds, by offset.
+            open_feeder: starts a process.
+            wrong: hears of what must not happen.
+        """
+        self.name, self.batches = name, batches
+        self.finished = False
+        self.lives = 0
+        """Processes that were started."""
+        self.replayed = 0
+        """Batches that were fed once more."""
+        self._timeline, self._random, self._runner = timeline, random, runner
+        self._open, self._wrong = open_feeder, wrong
+        self._feeder: FeederProcess | None = None
+        self._actor: Actor | None = None
+        self._scripts: list[Running[Any]] = []
+        self._fed = -1
+        """The last offset that was fed in any life."""
+        self._pace_s = random.choice((0.02, 0.1, 0.25))
+        """A burst that feels back-pressure, or a trickle that lasts."""
+        timeline.after(random.uniform(0.2, 0.5), self._start)
+
+    def restart(self) -> None:
+        """Leave the feeder's process, whatever it does: there is another driver."""
+        if self._feeder is not None and not self.finished:
+            self._leave()
+
+    # ------------------------------------------------------------------ lives
+
+    def _start(self, _: Any = None) -> None:
+        opened = self._open(self.name, f"{self.name}/{self.lives}")
+        if opened is None:
+            self._timeline.after(self._random.uniform(0.1, 0.5), self._start)
+            return
+        self.lives += 1
+        self._feeder, self._actor = feeder, actor = opened
+        self._scripts = [
+            self._runner.begin(self._life(feeder, actor), partial(self._ended, feeder)),
+            self._runner.begin(self._linger(feeder, actor), self._lingered),
+        ]
+        self._timeline.after(LOOK_S, self._look, feeder)
+
+    def _look(self, feeder: FeederProcess) -> None:
+        """See whether the process was killed: it cannot say so itself."""
+        if feeder is self._feeder and self._actor is not None:
+            if self._actor.killed:
+                self._leave()
+            else:
+                self._timeline.after(LOOK_S, self._look, feeder)
+
+    def _leave(self) -> None:
+        """Nothing goes on in the process; another one is started after a while."""
+        assert self._feeder is not None
+        assert self._actor is not None
+        for script in self._scripts:
+            script.kill()
+        self._feeder.closed = True
+        if self._actor.alive:
+            self._feeder.process.stop("abandoned")
+            self._actor.wake()
+        self._feeder = self._actor = None
+        self._timeline.after(self._random.uniform(0.05, 1.0), self._start)
+
+    def _ended(self, feeder: FeederProcess, _: None, error: BaseException | None) -> None:
+        if feeder is not self._feeder:
+            return
+        if feeder.process.ending is Ending.FINISHED:
+            self.finished = feeder.closed = True
+            return
+        if not isinstance(error, FeederError):
+            self._wrong(f"{self.name}: its source ended by {error!r}")
+        self._leave()
+
+    def _lingered(self, _: None, error: BaseException | None) -> None:
+        if error is not None and not isinstance(error, FeederError):
+            self._wrong(f"{self.name}: what was gathered could not be cut: {error!r}")
+
+    # ------------------------------------------------------------------ what a process does
+
+    def _life(self, feeder: FeederProcess, actor: Actor) -> Script[None]:
+        """Feed all that needs it, and leave."""
+        first = 1 + (yield from feeder.ready(READY_S))
+        if first > len(self.batches):
+            self._wrong(f"{self.name}: offset {first - 1} needs no replay, and was never fed")
+        feeder.gathering.begin(first - 1)
+        for offset in range(first, len(self.batches)):
+            yield from self._rest(actor, self._random.uniform(0.0, 2 * self._pace_s))
+            item = feeder.gathering.check(self.batches[offset], offset)
+            assert item is not None
+            while not feeder.try_add(item):
+                feeder.check()
+                yield from self._rest(actor, self._random.uniform(0.0, 0.1))
+            self.replayed += offset <= self._fed
+            self._fed = max(self._fed, offset)
+            if self._random.random() < FLUSH_SHARE:
+                yield from feeder.flush(FLUSH_S, durable=self._random.random() < 0.3)
+        yield from feeder.close(CLOSE_S)
+
+    def _linger(self, feeder: FeederProcess, actor: Actor) -> Script[None]:
+        """Cut what was gathered when its time is over, as a thread of the feeder does."""
+        while not feeder.closed and actor.alive:
+            wait_s = feeder.cut_in_s()
+            if wait_s <= 0:
+                feeder.cut()
+            yield from self._rest(actor, min(max(wait_s, 0.001), LINGER_S_MAX))
+
+    def _rest(self, actor: Actor, seconds: float) -> Script[None]:
+        """Wait, and longer while the process is stopped."""
+        yield Sleep(seconds)
+        while actor.paused:
+            yield Sleep(LOOK_S)

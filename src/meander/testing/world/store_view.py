@@ -1,0 +1,95 @@
+"""What the durable store of a world really holds, read from the bytes on its disk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+from zlib import crc32
+
+from meander.model import TaskId
+from meander.operators.hashing import hash_columns, tasks_of
+from meander.protocol.master.manifest import MANIFEST_KEY, Manifest
+from meander.protocol.messages import FeederId
+from meander.protocol.records import Ref, head_of
+from meander.testing.world.disk import SimDisk
+from meander.testing.world.trials import WorldTrial
+
+
+class StoreView:
+    """A checkpoint on a simulated disk."""
+
+    def __init__(self, disk: SimDisk, root: str) -> None:
+        self._disk, self._root = disk, root
+        self._newest = ""
+        self._blob: bytes | None = None
+        self._outputs: dict[str, int] = {}
+        """By record: the last output that it knows of."""
+
+    def changed(self) -> bool:
+        """Look for a newer manifest; tell whether there is one."""
+        found = max(
+            (p for p in self._disk.paths(f"{self._root}/manifest") if _counts(p)), default=""
+        )
+        blob = self._disk.peek(found) if found else None
+        if blob is None or (found == self._newest and blob is self._blob):
+            return False
+        self._newest, self._blob = found, blob
+        return True
+
+    def read(self, key: str) -> bytes | None:
+        """Give what is under a key of the store."""
+        return self._blob if key == MANIFEST_KEY else self._disk.peek(f"{self._root}/{key}")
+
+    def record(self, key: str) -> bytes | None:
+        """Give a record; None: it is not there, or not what it was."""
+        ref = Ref.parse(key)
+        file = self.read(ref.file)
+        blob = None if file is None else file[ref.offset : ref.offset + ref.length]
+        return blob if blob is not None and crc32(blob) == ref.checksum else None
+
+    def outputs(self, manifest: Manifest | None, task: TaskId) -> int:
+        """Tell the last output of a task that is durable."""
+        kept = None if manifest is None else manifest.records.get(task)
+        if kept is None:
+            return 0
+        if kept.key not in self._outputs:
+            blob = self.record(kept.key)
+            self._outputs[kept.key] = 0 if blob is None else _last_output(blob)
+        return self._outputs[kept.key]
+
+
+def _counts(path: str) -> bool:
+    """Whether a file is a manifest that was published."""
+    name = path.rpartition("/")[2]
+    return name.endswith(".json") and not name.startswith(".")
+
+
+def _last_output(blob: bytes) -> int:
+    """Read it from the operator's part of a record."""
+    head = head_of(blob)
+    at = 4 + int.from_bytes(blob[:4], "little")
+    app = blob[at : at + head["app"]]
+    facts: dict[str, Any] = json.loads(app[4 : 4 + int.from_bytes(app[:4], "little")])
+    return int(facts["outputs"][0])
+
+
+class TrialRows:
+    """The rows of a trial by task and offset, as the oracle asks for them."""
+
+    def __init__(self, trial: WorldTrial) -> None:
+        self._trial, self._keys = trial, trial.operator().keys
+
+    @property
+    def feeders(self) -> Mapping[FeederId, int]:
+        """How many offsets each has."""
+        return {name: len(batches) for name, batches in self._trial.feeders.items()}
+
+    def rows(self, feeder: FeederId, first: int, last: int) -> Iterator[tuple[TaskId, int, None]]:
+        """Give (task, offset) of the rows between two offsets."""
+        for offset in range(first, last + 1):
+            batch = self._trial.feeders[feeder][offset]
+            if batch.num_rows:
+                hashes = hash_columns([batch.column(key) for key in self._keys])
+                for task in sorted(set(tasks_of(hashes, self._trial.tasks).tolist())):
+                    yield task, offset, None
