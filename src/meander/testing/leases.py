@@ -26,6 +26,8 @@ class Leases:
         self.settings = settings
         self.violated = violated
         self._until: dict[Process, float] = {}
+        self._incarnations: dict[Process, int] = {}
+        """As the master has told them: the machine itself may hear of it later."""
         self._tables: dict[Process, Epoch] = {}
         """The newest table that each was given."""
 
@@ -37,15 +39,18 @@ class Leases:
     def given(self, process: Process, envelope: Envelope) -> None:
         """A grant reaches a process. It holds for the newest table alone."""
         machine = process.machine
-        if envelope.sender != MASTER or envelope.to_incarnation not in (0, machine.incarnation):
+        incarnation = self._incarnations.get(process, machine.incarnation)
+        if envelope.sender != MASTER or envelope.to_incarnation not in (0, incarnation):
             return
         if envelope.epoch.generation != machine.epoch.generation:
             return
         body = envelope.body
         grant = body.grant if isinstance(body, Welcome) else body
         assert isinstance(grant, Grant)
-        if isinstance(body, Welcome) and body.instance != getattr(machine, "instance", ""):
-            return
+        if isinstance(body, Welcome):
+            if body.instance != getattr(machine, "instance", ""):
+                return
+            self._incarnations.setdefault(process, body.incarnation)
         known = self._tables.get(process, ZERO_EPOCH)
         if grant.table is not None and grant.table.epoch > known:
             known = self._tables[process] = grant.table.epoch

@@ -17,6 +17,7 @@ from meander.protocol.master.books import Books
 from meander.protocol.master.copies_ahead import Ahead
 from meander.protocol.master.membership import Change, Peer, Status
 from meander.protocol.master.migration import (
+    ENDED,
     Migration,
     MigrationStage,
     MigrationStep,
@@ -51,8 +52,8 @@ class Conductor:
         """Head for another number of nodes, from wherever things stand."""
         old = self.migration
         origin = self.books.current()
-        if old is not None and old.active:
-            origin = old.origin
+        if old is not None and old.stage not in ENDED:  # also one that was aborted
+            origin = old.origin if old.active else origin
             self.turn.tell(News.SUPERSEDED, **old.report(self.turn.now))
         budget = None if event.pause_ms is None else event.pause_ms / 1000
         self.pacer.start(budget, PaceLimits(event.tasks_max, event.bytes_max))

@@ -1,4 +1,4 @@
-"""Carries out the steps of a script in a thread that may wait: with real answers and real sleeps."""
+"""Carries out scripts that wait for a machine of this process: it says when to look again."""
 
 from __future__ import annotations
 
@@ -6,19 +6,8 @@ import threading
 import time
 from typing import Any, TypeVar
 
-from meander.runtime.clients.driver_client import desk_of
-from meander.runtime.process.script import (
-    CALL_S_MAX,
-    Ask,
-    Call,
-    Command,
-    Fetch,
-    Script,
-    Sleep,
-    Step,
-    Until,
-    run,
-)
+from meander.runtime.clients.carrier import by_desk
+from meander.runtime.process.script import Script, Step, Until, run
 from meander.runtime.wire.credentials import Credentials
 
 T = TypeVar("T")
@@ -32,26 +21,14 @@ class Waiter:
 
     def __init__(self, credentials: Credentials, changed: threading.Condition) -> None:
         """Use these credentials to ask; `changed` is notified when it is worth to look again."""
-        self._credentials, self._changed = credentials, changed
+        self._carrier, self._changed = by_desk(credentials), changed
 
     def run(self, script: Script[T]) -> T:
         """Carry a script out to its end, and give its result."""
         return run(script, self._carry_out)
 
     def _carry_out(self, step: Step) -> Any:
-        if isinstance(step, Call):
-            return step.process.call(step.function).result(CALL_S_MAX)
-        if isinstance(step, Command):
-            return step.process.command(step.event).result(CALL_S_MAX)
-        if isinstance(step, Sleep):
-            return time.sleep(step.seconds)
-        if isinstance(step, Until):
-            return self._until(step)
-        if isinstance(step, Ask):
-            desk = desk_of(step.address, self._credentials)
-            return desk.ask(step.what, step.fields, step.timeout_s)
-        assert isinstance(step, Fetch)
-        return desk_of(step.address, self._credentials).fetch(step.fields, step.timeout_s)
+        return self._until(step) if isinstance(step, Until) else self._carrier(step)
 
     def _until(self, step: Until) -> bool:
         end, look_s = time.monotonic() + step.timeout_s, LOOK_S

@@ -83,6 +83,12 @@ class SimUser:
         self._again()
         return True
 
+    def lost(self, driver: SimDriver) -> None:
+        """Hear that a driver's process has died by itself; the newest is deployed again."""
+        driver.launcher.die(orphans=self._random.random() < 0.5)
+        if driver is self.driver:
+            self._again()
+
     def _again(self) -> None:
         if not self._due:
             self._due = True

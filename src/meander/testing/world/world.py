@@ -118,9 +118,7 @@ class World:
         if "skew" in self.kinds:
             skew = (self.random.uniform(0, 50), self.random.uniform(0.96, 1.04))
         actor = Actor(self.timeline, self.random, name, skew)
-        post = self.wires.open(
-            name, incarnation, host, actor.give, actor.full, schema
-        )
+        post = self.wires.open(name, incarnation, host, actor.give, actor.full, schema)
         runner = ScriptRunner(
             self.timeline, partial(self.wires.ask, post), call=self._call, command=self._command
         )
@@ -257,6 +255,9 @@ class World:
         """A process has died in the middle of a write."""
         self.counts["writes_cut"] += 1
         resident.kill()
+        for driver in self.user.drivers:
+            if driver.actor is resident.actor:
+                self.user.lost(driver)
 
     # ------------------------------------------------------------------ drivers
 
