@@ -217,8 +217,8 @@ class CommitOutcome(NamedTuple):
     had: Int = -1
     """Rows that the task took in under this batch, if it is not as many as these; else -1."""
     attempt: Int = -1
-    """With `missing`: the newest attempt that the order names. Whoever has written the batch again since
-    does not mind an answer to an earlier order."""
+    """With `missing`: the newest attempt that the order names. Whoever has written the batch again
+    since does not mind an answer to an earlier order."""
 
 
 class Committed(NamedTuple):
