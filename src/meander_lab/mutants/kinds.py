@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
+from copy import copy
 from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
 
@@ -49,10 +50,14 @@ LEAVES: Final = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 def sites(tree: ast.Module) -> Iterator[Site]:
     """List all places of a module that can be broken, in the order of the source."""
-    yield from _walk(tree, ())
+    known = frozenset(ast.unparse(n) for n in ast.walk(tree) if isinstance(n, ast.Attribute))
+    for site, node in _walk(tree, ()):
+        if site.kind != "near name" or ast.unparse(site.change(copy(node))) in known:
+            yield site  # a name that is nowhere else in the module is not there to be taken
 
 
-def _walk(node: ast.AST, path: tuple[tuple[str, int], ...]) -> Iterator[Site]:
+def _walk(node: ast.AST, path: tuple[tuple[str, int], ...]) -> Iterator[tuple[Site, ast.AST]]:
+    """Give all sites under a node, each with what is there."""
     for field, value in ast.iter_fields(node):
         if field in UNSEEN or (field == "keywords" and not isinstance(node, ast.Call)):
             continue
@@ -63,12 +68,14 @@ def _walk(node: ast.AST, path: tuple[tuple[str, int], ...]) -> Iterator[Site]:
                 continue
             here = (*path, (field, at if isinstance(value, list) else -1))
             for kind, change in _changes(child):
-                yield Site(kind, getattr(child, "lineno", 0), here, change)
+                yield Site(kind, getattr(child, "lineno", 0), here, change), child
             yield from _walk(child, here)
 
 
 def _spared(node: ast.AST) -> bool:
     if isinstance(node, ast.FunctionDef):
+        if node.name == "__init__":
+            return True  # what is put together wrongly falls over at once
         return bool(SPARED.match(node.name))
     if isinstance(node, ast.Raise | ast.JoinedStr | ast.Assert | ast.Import | ast.ImportFrom):
         return True
@@ -158,18 +165,25 @@ def _near(node: ast.Attribute) -> Iterator[tuple[str, Change]]:
                 yield "near name", _attribute(pair[1 - pair.index(node.attr)])
 
 
-def _pairs(body: list[ast.AST], field: str, path: tuple[tuple[str, int], ...]) -> Iterator[Site]:
+def _pairs(
+    body: list[ast.AST], field: str, path: tuple[tuple[str, int], ...]
+) -> Iterator[tuple[Site, ast.AST]]:
     """List neighbouring steps that can be exchanged."""
     if field not in ("body", "orelse", "finalbody"):
         return
     for at, (one, two) in enumerate(pairwise(body)):
         steps = isinstance(one, ast.stmt) and isinstance(two, ast.stmt)
-        if steps and _step(one) and _step(two):
-            yield Site("step too early", one.lineno, (*path, (field, at)), exchange)  # type: ignore[attr-defined]
+        if steps and _step(one) and _step(two) and (_does(one) or _does(two)):
+            yield Site("step too early", one.lineno, (*path, (field, at)), exchange), one  # type: ignore[attr-defined]
 
 
 def _step(node: ast.AST) -> bool:
     return isinstance(node, ast.stmt) and _droppable(node) and not _spared(node)
+
+
+def _does(node: ast.AST) -> bool:
+    """Whether a statement does more than to write down a value."""
+    return any(isinstance(found, ast.Call) for found in ast.walk(node))
 
 
 # --------------------------------------------------------------------------- changes
