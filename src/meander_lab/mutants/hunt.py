@@ -12,6 +12,7 @@ import importlib.machinery
 import importlib.util
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -23,7 +24,13 @@ from meander_lab.mutants.mutate import Mutant, broken, source_of
 CAUGHT, SURVIVED, ACCIDENT = "caught", "survived", "accident"
 ACCIDENTS_MAX: Final = 25
 """Whoever falls over by itself so often is not looked at any further."""
-SEED_S_MAX: Final = 60
+MANY_SEEDS: Final = 100
+OFTEN: Final = (
+    "reroutes", "waits", "second_moves", "aborts", "resumes", "loop_chunks", "staged_batches",
+    "copied_ahead", "deltas", "snapshots", "deltas_restored", "dismissed", "swept", "restores",
+)  # fmt: skip
+"""What happens in every hundred schedules, as long as it is not broken."""
+SEED_S_MAX: Final = 30
 """A schedule that takes longer has got stuck in one event."""
 LIBRARIES: Final = ("numpy", "meander.planning", "meander.model")
 SHARED: Final = ("meander.errors", "meander.model", "meander.planning")
@@ -91,10 +98,12 @@ def try_seeds(scope: Scope) -> Iterator[tuple[str, str]]:
     from meander.testing.faults import FAULTS, generate
     from meander.testing.simulate import run
 
+    counts: Counter[str] = Counter()
     more = {} if scope.world == "protocol" else {"world": scope.world}
     go: Callable[..., Any] = run
     for seed in range(scope.first_seed, scope.first_seed + scope.seeds):
         outcome = go(generate(seed, scope.nodes, scope.tasks, FAULTS, scope.seconds), **more)
+        counts.update(outcome.counts)
         seen = next((v for v in outcome.seen if v.by != FELL), None)
         if seen is not None:
             yield seen.by, str(seen).splitlines()[0]
@@ -102,10 +111,17 @@ def try_seeds(scope: Scope) -> Iterator[tuple[str, str]]:
             yield FELL, str(outcome.seen[0]).splitlines()[0]
         else:
             yield "", ""
+    never = [name for name in OFTEN if not counts[name]] if scope.seeds >= MANY_SEEDS else []
+    if never and scope.world == "protocol":
+        yield "coverage", f"{never[0]} never happened in {scope.seeds} schedules"
+
+
+class _Hangs(BaseException):
+    """Not an error that a simulated run could take for one of a machine."""
 
 
 def _alarm(_: int, __: object) -> None:
-    raise TimeoutError
+    raise _Hangs
 
 
 def _hunt(mutant: Mutant, scope: Scope, answer: Connection) -> None:
@@ -125,7 +141,7 @@ def _hunt(mutant: Mutant, scope: Scope, answer: Connection) -> None:
             elif by:
                 catch = Catch(mutant, CAUGHT, tried, by, text)
                 break
-    except TimeoutError:
+    except _Hangs:
         catch = Catch(mutant, CAUGHT, tried + 1, "hang", "an event does not come to its end")
     except Exception as error:
         fell = f"{type(error).__name__}: {error}"

@@ -50,10 +50,23 @@ LEAVES: Final = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 def sites(tree: ast.Module) -> Iterator[Site]:
     """List all places of a module that can be broken, in the order of the source."""
-    known = frozenset(ast.unparse(n) for n in ast.walk(tree) if isinstance(n, ast.Attribute))
+    pairs = _near_pairs(tree)
     for site, node in _walk(tree, ()):
-        if site.kind != "near name" or ast.unparse(site.change(copy(node))) in known:
-            yield site  # a name that is nowhere else in the module is not there to be taken
+        if site.kind != "near name" or _new_name(site, node) in pairs:
+            yield site
+
+
+def _new_name(site: Site, node: ast.AST) -> frozenset[str]:
+    return frozenset({_last_name(node), _last_name(site.change(copy(node)))})
+
+
+def _near_pairs(tree: ast.Module) -> set[frozenset[str]]:
+    """List the pairs of near names that something in the module has both of."""
+    found: dict[str, set[str]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            found.setdefault(ast.unparse(node.value), set()).add(node.attr)
+    return {frozenset(pair) for pair in NEAR for names in found.values() if names.issuperset(pair)}
 
 
 def _walk(node: ast.AST, path: tuple[tuple[str, int], ...]) -> Iterator[tuple[Site, ast.AST]]:
