@@ -20,6 +20,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from meander.errors import (
@@ -145,6 +146,7 @@ class QueryClient:
         batches: Iterable[pa.RecordBatch],
         *,
         timeout_s: float = WRITE_S,
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> tuple[Part, ...]:
         """Lay the rows of a partition by, at the nodes of their tasks; nothing is applied.
 
@@ -155,6 +157,7 @@ class QueryClient:
             attempt: at this partition; `new_attempt` gives one.
             batches: record batches with the operator's columns.
             timeout_s: how long to wait for an answer to a piece.
+            meanwhile: called once a second while it waits; what it raises ends the wait.
 
         Returns:
             What `commit` must be told of this partition.
@@ -176,11 +179,11 @@ class QueryClient:
                 piece = partition * PIECES_MAX + number
                 groups = groups_of(rows, about.keys, about.tasks, about.event_time)
                 parts.append((piece, attempt, tuple((t, count) for t, _, count, _ in groups)))
-                self._await_pieces(query, batch, attempt, PIECES_OPEN - 1, timeout_s)
+                self._await_pieces(query, batch, attempt, PIECES_OPEN - 1, timeout_s, meanwhile)
                 with self._changed:
                     self._open.add((query, batch, piece, attempt))
                 self._give(Write(batch, piece, attempt, groups, query))
-            self._await_pieces(query, batch, attempt, 0, timeout_s)
+            self._await_pieces(query, batch, attempt, 0, timeout_s, meanwhile)
         except BaseException:
             with contextlib.suppress(Exception):
                 self.abandon(query, batch, parts)
@@ -188,13 +191,20 @@ class QueryClient:
         return tuple(parts)
 
     def _await_pieces(
-        self, query: str, batch: int, attempt: int, most: int, timeout_s: float
+        self,
+        query: str,
+        batch: int,
+        attempt: int,
+        most: int,
+        timeout_s: float,
+        meanwhile: Callable[[], None],
     ) -> None:
         def count() -> int:
             mine = (query, batch, attempt)
             return sum((q, b, a) == mine for q, b, _, a in self._open)
 
-        self._wait(lambda: count() <= most, timeout_s, lambda: self._silent("laid by"))
+        silent = partial(self._silent, "laid by")
+        self._wait(lambda: count() <= most, timeout_s, silent, meanwhile)
         refused = self._outdated.get(query)
         if refused is not None and refused[0] == batch:
             raise RolledBackError(query, *refused)
@@ -283,7 +293,13 @@ class QueryClient:
             self._check()
             raise QueryError(f"{self.name} cannot go on: {error}") from error
 
-    def _wait(self, true: Callable[[], bool], timeout_s: float, why: Callable[[], str]) -> None:
+    def _wait(
+        self,
+        true: Callable[[], bool],
+        timeout_s: float,
+        why: Callable[[], str],
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> None:
         began = time.monotonic()
         ask_at = began + FAILURE_S
         while True:
@@ -296,6 +312,7 @@ class QueryClient:
             if now > ask_at:
                 ask_at = now + FAILURE_S
                 self._check_deployment()
+                meanwhile()
             if now > began + timeout_s:
                 raise QueryError(f"{why()} in {timeout_s:.0f} s")
 

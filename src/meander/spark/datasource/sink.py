@@ -44,6 +44,8 @@ QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 COMMIT_S = 600.0
 """How long a commit may take before the query fails: a node may have to be restored meanwhile."""
 ASK_S = 30.0
+ROOM = "room"
+"""What a task asks the driver that waits for a node: whether its slot is needed, and for whom."""
 
 
 @dataclass
@@ -71,6 +73,8 @@ class Sink:
         """
         check_options(source.options, self.known, self.what)
         self.address, self.credentials = source.address, source.credentials
+        self.shares_slots = source.options.get("token") is None
+        """Whether the nodes live in this very application."""
         self.null_keys = str(source.options.get("nullKeys", NULL_KEYS[0])).lower()
         if self.null_keys not in NULL_KEYS:
             raise InputError(f"nullKeys is one of {', '.join(NULL_KEYS)}, not {self.null_keys!r}")
@@ -107,9 +111,24 @@ class Sink:
         if self.words is not None:
             rows = words_of(rows, self.words, self.keys[0], self.cut)
         checked = with_keys(rows, self.keys, self.null_keys)
-        parts = client.write(query, batch, partition, new_attempt(), checked)
+        parts = client.write(
+            query, batch, partition, new_attempt(), checked, meanwhile=self.make_room
+        )
         settle_worker()
         return StagedRows(query, batch, parts)
+
+    def make_room(self) -> None:
+        """End a task that waits for a node, if a node waits for its slot.
+
+        Raises:
+            SinkError: if so. Spark gives the slot to the node, and the task another try.
+        """
+        name = self.desk().ask(ROOM) if self.shares_slots else None
+        if name is not None:
+            raise SinkError(
+                f"{name} was lost, and its successor finds no slot, since tasks that wait for it hold "
+                "all of them: this one makes room, and Spark tries it again"
+            )
 
     def apply(
         self, messages: Sequence[WriterCommitMessage | None], batch: int | None = None
