@@ -230,7 +230,7 @@ class WorldCheckers:
             self.violated("end", f"tasks {sorted(missing)} are served by nobody")
         outputs: dict[TaskId, list[tuple[int, pa.RecordBatch]]] = {}
         if world.people.readers and not world.people.lost_outputs:
-            outputs = {task: [] for task in states}
+            outputs = {task: [] for task in states if task not in world.people.gone}
             for (task, number), batch in sorted(self.shown.items(), key=lambda item: item[0]):
                 if task in outputs:
                     outputs[task].append((number, batch))

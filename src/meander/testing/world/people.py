@@ -12,6 +12,7 @@ from meander.protocol.master.master import Master
 from meander.protocol.messages import MASTER
 from meander.protocol.node.slot import TaskPhase
 from meander.runtime.clients.feeder_process import FeederProcess
+from meander.runtime.clients.output_scripts import Offset
 from meander.runtime.clients.query_process import QueryProcess
 from meander.runtime.process.outputs import ROWS_MAX
 from meander.testing.world.actor import Actor
@@ -42,6 +43,8 @@ class People:
         self.book = CallBook(timeline)
         self.lost_outputs = False
         """Whether a reader could not be shown everything, as it was told."""
+        self.gone: set[TaskId] = set()
+        """Tasks whose first outputs had to go before any reader came: little is kept."""
         self.sources = [
             SimSource(
                 timeline, random, self.home.runner, name, batches, self._open_feeder, self._wrong
@@ -108,7 +111,7 @@ class People:
         reader = SimReader(
             self.home.runner, world.random, self.home.actor.time, self.driver,
             shown=world.checkers.show, missed=self._missed, lost=self._lost,
-            releases=not self.readers,
+            came=self._came, releases=not self.readers,
         )  # fmt: skip
         self.readers.append(reader)
         return True
@@ -130,6 +133,19 @@ class People:
         if not excused:
             world.checkers.violated("shown", f"a reader is told that outputs are gone: {error}")
         self.lost_outputs = True
+
+    def _came(self, offset: Offset) -> None:
+        """A reader begins: what is gone already was let go by one, or did not fit."""
+        world = self.world
+        for task, number in enumerate(offset["numbers"]):
+            released = max((reader.released.get(task, 0) for reader in self.readers), default=0)
+            if number <= released or task in world.checkers.lost_tasks:
+                continue
+            if world.limits.output_rows == ROWS_MAX:
+                world.checkers.violated(
+                    "shown", f"outputs up to {number} of task {task} are gone, read by nobody"
+                )
+            self.gone.add(task)
 
     def _call(self, _: object) -> None:
         world = self.world
