@@ -30,6 +30,10 @@ QUERY: Final = "query0"
 CALL_S: Final = 0.7
 """About how often somebody asks something."""
 READERS_MAX: Final = 2
+LOST_S: Final = 3.0
+"""So long a run goes on when states are lost for good."""
+RISK_S: Final = 15.0
+"""So long it goes on when states may be lost."""
 
 
 class People:
@@ -188,6 +192,19 @@ class People:
         ):
             return False
         return all(self._idle(master, task) for task in range(world.tasks)) and self._all_read()
+
+    @property
+    def given_up(self) -> bool:
+        """Whether states are lost, as the master has told: rows for them wait, and wait for ever."""
+        checkers = self.world.checkers
+        past = self.world.timeline.now - self.world.schedule.seconds
+        return bool(checkers.lost_tasks and past > LOST_S) or bool(
+            checkers.tasks_at_risk and past > RISK_S
+        )
+
+    def over(self) -> bool:
+        """Whether nothing more is to be expected."""
+        return self.given_up or self.quiet()
 
     def owner(self, task: TaskId) -> Resident | None:
         """Find the node that serves a task now."""
