@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 
-from meander.errors import BrokenRuleError, CheckpointError, DeployError, OperatorFailedError
+from meander.errors import (
+    BrokenRuleError,
+    CheckpointError,
+    DeployError,
+    InputError,
+    OperatorFailedError,
+)
 from meander.model import TaskId
 from meander.protocol.invariants import check
 from meander.protocol.messages import (
@@ -272,7 +278,7 @@ class WorldCheckers:
                 fine = any(
                     r.mischief is not None and r.mischief.played for r in self.world.residents
                 )
-            elif isinstance(error, CheckpointError):
+            elif isinstance(error, CheckpointError | InputError):
                 fine = bool(self.world.kinds & {"store", "cut"})
             else:
                 fine = isinstance(error, DeployError) and (
