@@ -213,6 +213,10 @@ class WorldCheckers:
         for what, used, most in self._queues(resident):
             if used > most:
                 self.violated("limit", f"{resident.name}: {what} holds {used}, more than {most}")
+        if resident.node is not None:  # seldom seen, so worth a look at how often
+            counts, parts = self.world.counts, resident.node
+            counts["seen_laid_on_disk"] += parts.adapter.laid.disk_bytes > 0
+            counts["seen_parked"] += bool(parts.node.rerouter.parked)
         if resident.node is not None and resident.store is not None:
             loads = resident.store.outstanding().loads
             if len(set(loads)) < len(loads):
