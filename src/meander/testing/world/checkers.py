@@ -254,6 +254,9 @@ class WorldCheckers:
             self.violated("end", text)
         for driver in world.user.drivers:
             for order in driver.under_way():
+                assert order.rescaling is not None
+                if driver is not world.driver and order.rescaling.stage is News.ABORTED:
+                    continue  # it is its user's to go on with, who has turned to another driver
                 self.violated("answer", f"{order.what} of {order.at:.3f} has not come to its end")
         self._left_over()
         self.rest()
@@ -296,6 +299,8 @@ class WorldCheckers:
             machine = resident.actor.machine
             if not isinstance(machine, Node):
                 continue
+            if machine.epoch.generation != self.world.driver.generation:
+                continue  # nobody tells it any more what became of a batch: it ends with its driver
             for slot in machine.slots.values():
                 if slot.pending_chunks:
                     self.violated("left", f"{resident.name}: task {slot.task} still keeps chunks")
