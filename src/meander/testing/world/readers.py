@@ -36,7 +36,7 @@ BACK_S: Final = (0.2, 2.0)
 RELEASE_SHARE: Final = 0.6
 """How often a reader lets go of what it has read."""
 TURN_SHARE: Final = 0.1
-"""How often, at each look, a reader turns to a driver that was deployed since it came. A driver that has
+"""How often, at each look, a reader turns to a driver that was deployed since it came. One that has
 nothing to write does not notice that there is another (docs/checkpoints.md)."""
 FAILURES: Final = (OperatorGoneError, OperatorRefusedError, OutputsBrokenError, UnreadError)
 """What a query fails by that is started again."""
