@@ -188,7 +188,15 @@ class World:
     def _make(self, launcher: SimLauncher, spec: ProcessSpec, report: Ended) -> None:
         host = spec.host or self.random.choice(self.hosts)
         make = {"node": self._make_node, "server": self._make_server}[spec.kind]
-        make(spec, host, report)
+        before = len(self.residents)
+        try:
+            make(spec, host, report)
+        except Exception:  # it ends before it has begun: the launcher tells why
+            self.counts["starts_failed"] += 1
+            for resident in self.residents[before:]:
+                resident.report = None
+                resident.kill()
+            raise
 
     def _make_node(self, spec: ProcessSpec, host: str, report: Ended) -> None:
         operator = opened(self.trial.operator())
