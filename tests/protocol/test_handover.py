@@ -388,6 +388,18 @@ def test_a_late_welcome_for_a_predecessor_is_not_taken():
     assert second.incarnation == 2
 
 
+def test_a_table_that_overtakes_the_welcome_is_no_silence():
+    """1. a node registers long after its clock began  2. the next table reaches it before the answer
+    3. a tick comes before its first lease: it goes on."""
+    books = Books("aab", Settings())
+    books.now = 1000.0
+    node = books.node("c")
+    books.next_table()
+    books.say(MASTER, "c", Grant(-1.0, 0.0, books.table), epoch=books.epoch)
+    books.tick(0.1, "c")
+    assert not node.ended
+
+
 def test_without_a_lease_nothing_is_passed_on():
     """1. chunk 2 waits at b for task 0  2. b's lease runs out  3. a table is pushed that gives the task
     to a  4. b passes nothing on: the feeder sends it again."""

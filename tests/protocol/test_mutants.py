@@ -12,9 +12,9 @@ DOCS = Path(__file__).parents[2] / "docs" / "simulator.md"
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_simulator_catches(name):
-    seeds, violation = hunt(name)
+    seeds, checker = hunt(name)
     assert seeds, f"nobody noticed: {name}"
-    assert violation
+    assert checker
     sound = run(HUNTS.get(name, DEFAULT).schedule(seeds - 1))
     assert sound.violations == []  # so it was the mutation, not the schedule
 

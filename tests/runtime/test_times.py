@@ -21,6 +21,7 @@ from meander.protocol.state import Emission
 from meander.runtime.clients.driver_client import DriverClient
 from meander.runtime.clients.offers import offer_of, watermark_of
 from meander.runtime.clients.query import QueryClient, new_attempt
+from meander.runtime.clock import Clock
 from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.local import deploy_local
 from meander.runtime.process.adapter import OperatorAdapter
@@ -42,7 +43,7 @@ class Place:
 
     def __init__(self, operator: Any) -> None:
         self.now = 0
-        self.adapter = OperatorAdapter(operator, 1, lambda: self.now)
+        self.adapter = OperatorAdapter(operator, 1, Clock(lambda: self.now / S, lambda: self.now))
         self.app: AppState = self.adapter.empty(0)
         self.offset = 0
 
@@ -82,6 +83,21 @@ def test_the_watermark_is_the_least_over_feeders_less_the_delay() -> None:
     assert place.watermark == 28  # b holds it
     place.say(40, "b")
     assert place.watermark == 38
+
+
+def test_a_feeder_that_said_its_last_and_replays_counts_once() -> None:
+    """1. three feeders are waited for  2. one says its last watermark, is killed before
+    that is durable, and comes back  3. it stands for one of the three, not for two."""
+    operator = Sessions()
+    operator.feeders_min = 3
+    place = Place(operator)
+    place.say(10, "a")
+    for again in range(2):
+        place.say(90 + again, "b")
+        place.say(END, "b")
+    assert place.watermark == 0, "the third has not been heard"
+    place.say(12, "c")
+    assert place.watermark == 8
 
 
 def test_an_idle_feeder_is_left_out_until_it_speaks_again() -> None:

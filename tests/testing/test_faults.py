@@ -146,4 +146,4 @@ def test_faults_end_when_the_schedule_does():
     assert all(getattr(network, what) for what in wrong)
     cluster.timeline.run(6.05)
     assert not any(getattr(network, what) for what in wrong)
-    assert not cluster.store_refuses
+    assert not cluster.store_refuses("manifest")

@@ -153,9 +153,6 @@ class Client(Machine):
             return  # it is late: for whoever bore this id before
         if self.table is None:
             self._joined(body)
-            self.turn.lease_until = max(
-                self.lease_until, self.turn.now
-            )  # silence counts from here on
         self._on_grant(env, body.grant)
 
     def _joined(self, body: Welcome) -> None:
@@ -183,6 +180,8 @@ class Client(Machine):
         if news:
             assert table is not None
             turn.table, turn.epoch, turn.behind = table, table.epoch, False
+            if old is None:  # with or without a welcome: silence counts from here on
+                turn.lease_until = max(turn.lease_until, turn.now)
         elif env.epoch > turn.epoch:
             turn.fall_behind()
         elif turn.behind and body.sent >= turn.behind_at:

@@ -25,6 +25,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from meander.model import Epoch, TaskId
+from meander.protocol.edges.feeder import Feeder
 from meander.protocol.edges.server import StateServer
 from meander.protocol.invariants import check
 from meander.protocol.master.ledger import Kept
@@ -121,6 +122,10 @@ class Checkers:
         self.lost: set[TaskId] = set()
         """Tasks whose states are lost, as the master has told."""
         self.at_risk: set[TaskId] = set()
+        self._offsets: dict[FeederId, int] = {}
+        """Without checkpoints: how far feeders need not be read again."""
+        self._committed = -1
+        """The last micro-batch that was."""
 
     @property
     def violations(self) -> list[str]:
@@ -155,7 +160,7 @@ class Checkers:
         key = task, slot.tenure
         me = node.me, node.incarnation
         tenant = self._tenants.setdefault(key, me)
-        if tenant != me:
+        if tenant != me and task not in self.lost:
             text = f"task {task} tenure {slot.tenure} is served by {tenant} and by {me}"
             self.violated("owner", text)
         newest = self._newest.get(task)
@@ -185,6 +190,23 @@ class Checkers:
 
     # ------------------------------------------------------------------ messages
 
+    def acts(self, process: Process, actions: list[Action]) -> None:
+        """Whoever ends does nothing after that."""
+        for at, action in enumerate(actions[:-1]):
+            if isinstance(action, Exit):
+                later = type(actions[at + 1]).__name__
+                self.violated("ended", f"{process.name} ends, and then there is a {later}")
+                return
+
+    def offered(self, feeder: Feeder) -> None:
+        """A feeder has room for more rows, as it says."""
+        lanes = feeder.outbox.lanes.values()
+        kept = sum([len(lane.chunks) for lane in lanes])
+        size = sum([chunk.size for lane in lanes for chunk in lane.chunks])
+        settings = self.cluster.settings
+        if kept >= settings.retained_chunks_max or size >= settings.retained_bytes_max:
+            self.violated("limits", f"{feeder.me} keeps {kept} chunks, {size} bytes: takes more")
+
     def sent(self, process: Process, envelope: Envelope) -> None:
         """A process sends something."""
         body = envelope.body
@@ -205,6 +227,8 @@ class Checkers:
             self._sent_to_dismissed(process, envelope)
         if self.oracle is not None:
             self._promises(self.oracle, process, body)
+        elif isinstance(body, Beat | Bye) and body.offset > self._offsets.get(process.name, -1):
+            self._offsets[process.name] = body.offset
 
     @staticmethod
     def _promises(oracle: Oracle, process: Process, body: Any) -> None:
@@ -466,7 +490,10 @@ class Checkers:
             self.violated("batch", text)
         elif what in (News.DIFFERS, News.OUTDATED):
             self.violated("batch", f"batch {facts['batch']} is {what.value} at {facts['task']}")
-        elif what is News.COMMITTED and self.oracle is not None:
+        elif what is News.COMMITTED:
+            self._committed = max(self._committed, facts["batch"])
+            if self.oracle is None:
+                return
             for task in {task for task, _ in self.cluster.trial.batch(facts["batch"])}:
                 self.oracle.batch(QUERY, QUERY, facts["batch"], task)
 
@@ -526,6 +553,14 @@ class Checkers:
                     if (slot.state is not None) != (slot.phase is TaskPhase.SERVING):
                         text = f"{machine.me}: task {slot.task} is {slot.phase.value}"
                         self.violated("books", text)
+
+    def rest(self) -> None:
+        """States are lost, and that was told: what is left is right as far as it goes."""
+        lost = self.lost | self.at_risk
+        states = {t: app for t, app in self.cluster.states().items() if t not in lost}
+        judge = getattr(self.cluster.trial, "judge_rest", None)  # not every trial can tell
+        for text in () if judge is None else judge(states, self._offsets, self._committed):
+            self.violated("final", text)
 
     def final(self) -> int:
         """Compare every task with the plain sequential run; give how many rows are missing."""

@@ -8,7 +8,7 @@ incidents do to a cluster is in `injector`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
 from typing import Any
@@ -55,7 +55,7 @@ from meander.testing.causes import SLOW_S
 from meander.testing.cellar import Cellar
 from meander.testing.checkers import Checkers
 from meander.testing.faults import LOSES_MEMORY, Schedule
-from meander.testing.injector import Injector
+from meander.testing.injector import Injector, nothing
 from meander.testing.network import Network
 from meander.testing.process import Classes, Process
 from meander.testing.sources import QueryDriver, SimSource
@@ -67,6 +67,12 @@ from meander.wiring import carrier, planner
 INSIDE_EVERY = 101
 """After every so many events the machine in hand is looked at from inside."""
 TICK_S = 0.2
+BARE_SHARE = 0.15
+"""So many of the runs that may lose states have no checkpoints: then a loss has to be told."""
+LOST_S = 3.0
+"""So long a run goes on when states are lost for good."""
+RISK_S = 15.0
+"""So long it goes on when states may be lost."""
 
 
 class Cluster:
@@ -93,7 +99,7 @@ class Cluster:
         self.classes = classes
         self.random = random = Random(schedule.seed)
         kinds = {incident.kind for incident in schedule.incidents}
-        self.settings = settings or draw_settings(random, checkpoints=bool(kinds & LOSES_MEMORY))
+        self.settings = settings or draw_settings(random, _checkpoints(random, kinds))
         self.trial: Trial = trial or TallyTrial(self.tasks, random, seconds=schedule.seconds)
         if self.trial.tasks != schedule.tasks:
             raise ValueError("the trial and the schedule must have the same number of tasks")
@@ -111,7 +117,12 @@ class Cluster:
         self.store: dict[str, bytes] = {}
         self.checkers = Checkers(self)
         self.store_fence = 0
-        self.store_refuses = False
+        self.store_refuses: Callable[[str], bool] = nothing
+        """Which keys the store cannot write or read now."""
+        self.store_slow_s = 0.0
+        """Up to so long it takes for everything."""
+        self.unanswered: list[tuple[Process, str]] | None = None
+        """What was to be read while the store gives no answer; None: it answers."""
         self.launch_fails = 0
         self.filled = False
         """Whether a state server was ever made smaller than what it held."""
@@ -292,6 +303,7 @@ class Cluster:
             self._given += 1
             if self._given % INSIDE_EVERY == 0:
                 self.checkers.inside(process)
+            self.checkers.acts(process, actions)
             for action in actions:
                 self._carry_out(process, action, event)
 
@@ -317,12 +329,10 @@ class Cluster:
             self.checkers.sent(process, action.envelope)
             self.network.send(action.envelope, self._target(process, action.envelope))
         elif isinstance(action, Store):
-            delay = self.random.uniform(0.002, 0.03)
-            self.timeline.after(delay, self._stored, (process, action))
+            self.timeline.after(self._store_s(), self._stored, (process, action))
         elif isinstance(action, Load):
             self.checkers.asks(process, action)
-            delay = self.random.uniform(0.002, 0.03)
-            self.timeline.after(delay, self._loaded, (process, action.key))
+            self.timeline.after(self._store_s(), self._loaded, (process, action.key))
         elif isinstance(action, Discard):
             for key in action.keys:
                 self.store.pop(key, None)
@@ -338,10 +348,15 @@ class Cluster:
         else:
             self._told(process, action, event)
 
+    def _store_s(self) -> float:
+        """Say how long the store takes."""
+        slow_s = self.store_slow_s * self.random.random() if self.store_slow_s else 0.0
+        return self.random.uniform(0.002, 0.03) + slow_s
+
     def _stored(self, pair: tuple[Process, Store]) -> None:
         process, action = pair
         fenced = 0 < action.fence < self.store_fence + (action.key == CLAIM_KEY)
-        done = not fenced and not self.store_refuses
+        done = not fenced and not self.store_refuses(action.key)
         extents: tuple[Extent, ...] = ()
         if done:
             data = action.data
@@ -360,10 +375,19 @@ class Cluster:
                 del self.store[key]
                 self.counts["swept"] += 1
 
+    def answer_all(self) -> None:
+        """The store answers again, also what it was asked meanwhile."""
+        unanswered, self.unanswered = self.unanswered, None
+        for pair in unanswered or ():
+            self._loaded(pair)
+
     def _loaded(self, pair: tuple[Process, str]) -> None:
         process, key = pair
+        if self.unanswered is not None:
+            self.unanswered.append(pair)
+            return
         self.checkers.answered(process, key)
-        if self.store_refuses:
+        if self.store_refuses(key):
             self.arrive((process, Loaded(key, None, "it cannot be read now", again=True)))
             return
         if "#" not in key:
@@ -408,6 +432,17 @@ class Cluster:
         """Whether a process is the one that bears its name now."""
         return self.processes.get(process.name) is process and not process.killed
 
+    @property
+    def given_up(self) -> bool:
+        """Whether states are lost, as the master has told: then it does not come to its end."""
+        past = self.timeline.now - self.schedule.seconds
+        checkers = self.checkers
+        return bool(checkers.lost and past > LOST_S) or bool(checkers.at_risk and past > RISK_S)
+
+    def over(self) -> bool:
+        """Whether nothing more is to be expected."""
+        return self.quiet() or self.given_up
+
     def quiet(self) -> bool:
         """Whether everything that was begun has come to its end."""
         if self.timeline.now <= self.schedule.seconds + 0.6:
@@ -448,10 +483,17 @@ class Cluster:
 
     def run(self, patience_s: float = 90.0) -> None:
         """Run until everything is quiet, or patience is over."""
-        self.timeline.run(self.schedule.seconds + patience_s, self.quiet)
+        self.timeline.run(self.schedule.seconds + patience_s, self.over)
 
 
-def draw_settings(random: Random, *, checkpoints: bool) -> Settings:
+def _checkpoints(random: Random, kinds: set[str]) -> bool:
+    """Choose whether there are checkpoints: mostly, if states could be lost; a driver needs them."""
+    if kinds & LOSES_MEMORY:
+        return "master" in kinds or random.random() >= BARE_SHARE
+    return random.random() < 0.5
+
+
+def draw_settings(random: Random, checkpoints: bool) -> Settings:
     """Choose limits and delays, some of them tight."""
     return Settings(
         beat_s=0.4,
@@ -459,12 +501,13 @@ def draw_settings(random: Random, *, checkpoints: bool) -> Settings:
         retry_s=0.3,
         window_chunks=random.choice((2, 4, 8)),
         retained_chunks_max=random.choice((24, 64, 512)),
+        retained_bytes_max=random.choice((200, 2**28, 2**28)),
         waiting_chunks_max=random.choice((4, 16, 256)),
         parked_messages_max=64,
         loop_chunks_max=random.choice((2, 8, 64)),
         part_bytes=random.choice((300, 5000)),
         server_bytes_max=random.choice((30_000, 10_000_000)),
-        checkpoint_s=random.choice((0.3, 0.6)) if checkpoints or random.random() < 0.5 else 0.0,
+        checkpoint_s=random.choice((0.3, 0.6)) if checkpoints else 0.0,
         launch_s_max=3.0,
         round_s_max=4.0,
         migration_s_max=30.0,

@@ -13,6 +13,7 @@ from meander.protocol.edges.feeder import Feeder
 from meander.protocol.edges.query import Query
 from meander.protocol.edges.server import StateServer
 from meander.protocol.machine import Machine
+from meander.protocol.master.manifest import MANIFEST_KEY
 from meander.protocol.master.master import Master
 from meander.protocol.messages import MASTER, Abort, Event, PeerLost, Rescale, Resume, RollBack
 from meander.protocol.node.node import Node
@@ -22,6 +23,12 @@ from meander.testing.process import Process
 
 if TYPE_CHECKING:
     from meander.testing.cluster import Cluster
+
+
+def nothing(_: str) -> bool:
+    """Name what a sound store refuses."""
+    return False
+
 
 NOTICED_S = 0.01
 """How long after a process's end its peers see the connection break."""
@@ -236,8 +243,22 @@ class Injector:
         return self._undo(incident, lambda: setattr(machine, "settings", before))
 
     def _do_store(self, incident: Incident) -> bool:
-        self.cluster.store_refuses = True
-        return self._undo(incident, lambda: setattr(self.cluster, "store_refuses", False))
+        """The store fails at everything, or at the manifest alone, or is slow, or gives no answer."""
+        cluster, way = self.cluster, incident.other % 4
+        if way == 0:
+            cluster.store_refuses = bool
+        elif way == 1:
+            cluster.store_refuses = MANIFEST_KEY.__eq__
+        elif way == 2:
+            cluster.store_slow_s = 5 * incident.amount
+        elif cluster.unanswered is None:
+            cluster.unanswered = []
+        return self._undo(incident, self._mend_store)
+
+    def _mend_store(self) -> None:
+        self.cluster.store_refuses = nothing
+        self.cluster.store_slow_s = 0.0
+        self.cluster.answer_all()
 
     def _do_launch(self, _: Incident) -> bool:
         self.cluster.launch_fails += 1
@@ -270,7 +291,7 @@ class Injector:
     def _heal(self, _: object) -> None:
         """Faults stop here; from now on everything must come to its end."""
         self.network.heal()
-        self.cluster.store_refuses = False
+        self._mend_store()
         self.cluster.launch_fails = 0
         for process in self.cluster.everyone:
             process.slow_s = 0.0

@@ -82,6 +82,11 @@ def run(
 def _judge(cluster: Cluster) -> None:
     """Say what is wrong at the end of a run."""
     counts, checkers = cluster.counts, cluster.checkers
+    if cluster.given_up and not cluster.quiet():
+        counts["states_lost"] = 1
+        checkers.limits()
+        checkers.rest()
+        return
     counts["stuck"] = 0 if cluster.quiet() else 1
     if counts["stuck"]:
         checkers.violated("stuck", "it did not come to its end: " + why_stuck(cluster))

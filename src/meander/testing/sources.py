@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from meander.testing.cluster import Cluster
 
 ROW_BYTES = 8
+EMPTY_SHARE = 0.3
+"""How often a micro-batch has a partition without rows."""
 WATERMARK_SHARE = 0.2
 """How often a source says a watermark before it goes on, if it does."""
 
@@ -50,6 +52,7 @@ class SimSource:
             if not feeder.finishing:
                 self.cluster.give(process, Finish())
         elif feeder.room:
+            self.cluster.checkers.offered(feeder)
             self.cluster.give(process, self._offer(first))
 
     def _word(self, offset: int) -> Offer:
@@ -122,7 +125,10 @@ class QueryDriver:
             if self.sloppy:
                 self.sloppy -= 1
                 self._write_half(partition, rows[partition::count])
-        for event in [self._write(part, rows[part::count]) for part in range(count)]:
+        parts = [rows[part::count] for part in range(count)]
+        if self.random.random() < EMPTY_SHARE:
+            parts.append([])
+        for event in [self._write(number, found) for number, found in enumerate(parts)]:
             self.cluster.give(self.cluster.processes[self.name], event)
 
     @staticmethod

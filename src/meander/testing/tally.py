@@ -197,6 +197,14 @@ def _pieces(entries: list[tuple[str, list[int]]], size: int) -> Iterator[bytes]:
         yield json.dumps(dict(entries[at : at + step])).encode()
 
 
+def _noted(offsets: Sequence[int]) -> list[int]:
+    """Give what a task notes of rows that come in order: how many, the last one, their hash."""
+    digest = 0
+    for offset in offsets:
+        digest = (digest * 1_000_003 + offset) & MASK
+    return [len(offsets), offsets[-1] if offsets else -1, digest]
+
+
 class TallyTrial:
     """Feeders, a query and tasks of random sizes, for `Tally`."""
 
@@ -269,6 +277,38 @@ class TallyTrial:
             if task in states:
                 violations.append(f"task {task}: {feeder} gave nothing, not {want[0]} rows")
         return Verdict(violations, lost, duplicated)
+
+    def judge_rest(
+        self, states: Mapping[TaskId, App], offsets: Mapping[FeederId, int], batch: int
+    ) -> Iterator[str]:
+        """Say what is wrong with states in a run that has lost others and so has no end.
+
+        Each must have a beginning of its rows, and at least what feeders need not send again
+        (`offsets`) and what was committed (`batch`). What came through loops cannot be known.
+        """
+        for feeder, length in self.feeders.items():
+            rows: dict[TaskId, list[int]] = {}
+            for task, offset, _ in self.rows(feeder, 0, length - 1):
+                rows.setdefault(task, []).append(offset)
+            for task, app in states.items():
+                found, all_ = app.get(feeder, [0, -1, 0]), rows.get(task, [])
+                if found != _noted(all_[: found[0]]):
+                    yield f"task {task}: {feeder} gave {found[0]} rows that are not its first"
+                elif found[0] < sum(offset <= offsets.get(feeder, -1) for offset in all_):
+                    yield f"task {task}: {feeder} gave {found[0]} rows, and need not send more"
+        for task, app in states.items():
+            yield from self._batches_of(task, app.get(QUERY, [0, -1, 0]), batch)
+
+    def _batches_of(self, task: TaskId, found: list[int], batch: int) -> Iterator[str]:
+        """A task has some batches whole and in order, all that were committed among them."""
+        count = total = 0
+        good = [[0, 0]] if batch < 0 else []
+        for number in range(self.batches):
+            rows = [row for to, row in self.batch(number) if to == task]
+            count, total = count + len(rows), (total + sum(map(mix, rows))) & MASK
+            good += [[count, total]] if number >= batch else []
+        if [found[0], found[2]] not in good:
+            yield f"task {task}: batches gave {found[0]} rows, which are no whole batches"
 
     def _sequential(
         self,

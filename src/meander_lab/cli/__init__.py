@@ -12,5 +12,6 @@ COMMANDS: Final = (
     ),
     Command("experiment", "the paper's experiments, with verdicts", "meander_lab.cli.experiment"),
     Command("chaos", "kill, stop and cut off real processes; compare", "meander_lab.cli.chaos"),
+    Command("mutants", "break the product on purpose; who notices?", "meander_lab.cli.mutants"),
     Command("soak", "rescale for a long time; what has grown?", "meander_lab.cli.soak"),
 )

@@ -78,8 +78,8 @@ class FeederClient:
         """
         warm_up()
         self._feeder = FeederProcess(
-            name, f"{name}/{os.getpid()}/{time.time_ns()}", operator, master=master, tasks=tasks,
-            settings=settings, generation=generation, gather_rows=gather_rows,
+            name, f"{name}/{os.getpid()}/{time.time_ns()}", operator, master=master,
+            tasks=tasks, settings=settings, generation=generation, gather_rows=gather_rows,
             linger_ms=linger_ms, null_keys=null_keys,
         )  # fmt: skip
         self.name, self.machine, self.process = name, self._feeder.machine, self._feeder.process

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from meander.runtime.clients.driver_client import DeploymentInfo, Part
 from meander.runtime.clients.query import PEERS, QueryClient
 from meander.runtime.driver.service import DriverService, Request
-from meander.runtime.process.script import Script, run
+from meander.runtime.process.script import Script
 
 if TYPE_CHECKING:
     from meander.runtime.driver.driver import Driver
@@ -20,12 +20,12 @@ def open_desk(driver: Driver) -> DriverService:
     assert driver.transport is not None
     service = DriverService(driver.core, partial(QueryCommitter, driver))
     for name, request in service.requests.items():
-        driver.transport.actions[name] = partial(_answer, request, driver.step)
+        driver.transport.actions[name] = partial(_answer, driver, request)
     return service
 
 
-def _answer(request: Request, step: Callable[[Any], Any], fields: Mapping[str, Any]) -> Any:
-    return run(request(fields), step)
+def _answer(driver: Driver, request: Request, fields: Mapping[str, Any]) -> Any:
+    return driver.carry_out(request(fields))
 
 
 class QueryCommitter:

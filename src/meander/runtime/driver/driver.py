@@ -26,7 +26,7 @@ from meander.runtime.driver.core import STOPPED, DriverCore, next_generation
 from meander.runtime.driver.desk import open_desk
 from meander.runtime.driver.launch import Launcher
 from meander.runtime.driver.options import Deployment
-from meander.runtime.process.script import Ask, Call, Script, Sleep, Step, Until, run
+from meander.runtime.process.script import Script
 from meander.runtime.process.shell import Shell
 from meander.runtime.process.spec import ProcessExit
 from meander.runtime.process.warm import HEAP
@@ -41,8 +41,6 @@ log = logging.getLogger(__name__)
 
 ASK_S = 10.0
 """How long the master's thread may take for a question."""
-LOOK_S = 0.01
-"""How often something is looked at that is waited for."""
 
 T = TypeVar("T")
 
@@ -159,7 +157,7 @@ class Driver:
             self.check()
             if time.monotonic() > end:
                 raise DeployError(self._explain(what, timeout_s))
-            time.sleep(LOOK_S)
+            time.sleep(0.01)
 
     def _explain(self, what: str, timeout_s: float) -> str:
         """Say why something did not come about."""
@@ -218,21 +216,7 @@ class Driver:
 
     def carry_out(self, script: Script[T]) -> T:
         """Carry a script out, on this thread."""
-        return run(script, self.step)
-
-    def step(self, step: Step) -> Any:
-        """Carry out a step of a script: wait for what it waits for."""
-        if isinstance(step, Call):
-            return step.process.call(step.function).result(ASK_S)
-        if isinstance(step, Ask):
-            return self.reader().ask(step.address, step.what, step.fields, step.timeout_s)
-        if isinstance(step, Sleep):
-            return time.sleep(step.seconds)
-        assert isinstance(step, Until)
-        end = time.monotonic() + step.timeout_s
-        while not (holds := step.true()) and time.monotonic() < end:
-            time.sleep(LOOK_S)
-        return holds
+        return self.reader().run(script)
 
     def aside(self, function: Callable[[], None]) -> None:
         """Do something that may wait, on a thread of its own."""

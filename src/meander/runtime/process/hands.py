@@ -49,7 +49,7 @@ class Hands:
     def __init__(
         self,
         addresses: AddressBook,
-        store: StorePort,
+        store: StorePort | None,
         launch: Callable[[Launch], None] | None = None,
         tell: Callable[[Tell], None] | None = None,
     ) -> None:
@@ -66,6 +66,7 @@ class Hands:
             self._dial(self.post)
             self.post.post(self.addresses.of(action.envelope), action.envelope)
         elif kind is Store or kind is Load or kind is Discard or kind is Sweep:
+            assert self.store is not None
             self.store.give(action)
         elif kind is Launch:
             assert self._launch is not None

@@ -28,7 +28,6 @@ from meander.runtime.clock import REAL, Clock
 from meander.runtime.process.addresses import AddressBook
 from meander.runtime.process.hands import Hands, Post, StorePort
 from meander.runtime.process.turns import Request, Turns, nothing
-from meander.runtime.store.durable import NoStore, StoreWorker
 from meander.runtime.wire.inbox import Inbox
 
 log = logging.getLogger(__name__)
@@ -65,7 +64,7 @@ class Process:
         Args:
             machine: what to run.
             clock: what it goes by.
-            store: carries out Store, Load, Discard and Sweep; None: there is no durable store.
+            store: carries out Store, Load, Discard and Sweep; None: the machine stores nothing.
             settle: called after a few events, before what they caused is carried out.
             before: sees every event first.
             after: called at the end of every turn.
@@ -89,7 +88,7 @@ class Process:
             before=before or (lambda _: None),
         )
         book = AddressBook(machine, master_address)
-        self._hands = Hands(book, store or StoreWorker(NoStore()), launch, tell)
+        self._hands = Hands(book, store, launch, tell)
         self._after, self._failed = after or nothing, failed or (lambda _: None)
         self._tick_s, self._tick_at = tick_s, clock.monotonic()
         self._began: float | None = None
@@ -186,7 +185,8 @@ class Process:
         self._hands.post = post
         if isinstance(self.machine, Client):
             self.machine.address = post.address
-        self._hands.store.start(self.give)
+        if self._hands.store is not None:
+            self._hands.store.start(self.give)
 
     def tick_in_s(self) -> float:
         """Tell how long until the machine wants to look at the clock."""
@@ -273,4 +273,5 @@ class Process:
 
     def close_store(self) -> None:
         """Let the store finish what it was handed."""
-        self._hands.store.close()
+        if self._hands.store is not None:
+            self._hands.store.close()

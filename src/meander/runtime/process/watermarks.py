@@ -71,19 +71,18 @@ class TaskTime:
     """
 
     __slots__ = (
-        "_delay_us", "_ended", "_heard_us", "_idle_us", "_look_us", "_min", "event_timers", "started",
+        "_delay_us", "_heard_us", "_idle_us", "_look_us", "_min", "event_timers", "started",
         "timers", "watermark_us", "watermarks",
     )  # fmt: skip
 
     def __init__(self, operator: Operator[Any]) -> None:
         self.watermarks: dict[FeederId, int] = {}
-        """The latest event time that each feeder has sent, in microseconds since 1970."""
+        """The latest event time that each feeder has sent, in microseconds since 1970. Who has left is
+        out, or END as long as it has not started: then it counts, once, also if it comes back."""
         self.watermark_us = 0
         self.started = False
         """Whether as many feeders have been heard as there must be."""
         self.timers, self.event_timers = Timers(), Timers()
-        self._ended = 0
-        """Feeders that were heard and have left, as long as it has not started."""
         self._heard_us: dict[FeederId, int] = {}
         self._look_us = 0
         self._delay_us, self._idle_us = round(operator.delay_s * 1e6), round(operator.idle_s * 1e6)
@@ -91,25 +90,28 @@ class TaskTime:
 
     def hear(self, feeder: FeederId, theirs_us: int, now_us: int) -> bool:
         """Take a feeder's watermark; say whether the task's has risen."""
+        before = self.watermarks.get(feeder, 0)
         if theirs_us == END:
-            if self.watermarks.pop(feeder, None) is not None:
-                self._ended += 1
+            if feeder in self.watermarks:
+                self.watermarks[feeder] = END
             self._heard_us.pop(feeder, None)
         else:
-            self.watermarks[feeder] = max(theirs_us, self.watermarks.get(feeder, 0))
+            self.watermarks[feeder] = max(theirs_us, before if before != END else 0)
             self._heard_us[feeder] = now_us
         return self.look(now_us)
 
     def look(self, now_us: int) -> bool:
         """Set the watermark by those who are not silent; say whether it has risen."""
         self._look_us = now_us + LOOK_US
-        if not self.started and len(self.watermarks) + self._ended < self._min:
+        if not self.started and len(self.watermarks) < self._min:
             first = min(self._heard_us.values(), default=now_us)
             if now_us - first <= self._idle_us:
                 return False
         self.started = True
         since = now_us - self._idle_us
         heard = self._heard_us
+        for feeder in [feeder for feeder, us in self.watermarks.items() if us == END]:
+            del self.watermarks[feeder]
         told = [us for feeder, us in self.watermarks.items() if heard[feeder] >= since]
         mark = min(told, default=0) - self._delay_us
         if mark <= self.watermark_us:
@@ -137,7 +139,7 @@ class TaskTime:
         """Write the timers as batches, and the facts; `fields` are the key's."""
         both = [self.timers, self.event_timers]
         batches = [timers.dump(fields) for timers in both] if any(both) else []
-        return batches, [self.watermark_us, self.started, self._ended, self.watermarks]
+        return batches, [self.watermark_us, self.started, self.watermarks]
 
     @classmethod
     def load(
@@ -149,11 +151,14 @@ class TaskTime:
             ValueError: if that is not what it is.
         """
         result = cls(operator)
-        result.watermark_us, result.started, result._ended, result.watermarks = facts
-        numbers = [result.watermark_us, result._ended, *result.watermarks.values()]
-        if not all(type(n) is int and 0 <= n < END for n in numbers):
+        result.watermark_us, result.started, *_, result.watermarks = facts  # once there was a count
+        if type(result.watermarks) is not dict:
+            raise ValueError("there are no watermarks")
+        numbers = [result.watermark_us, *result.watermarks.values()]
+        if not all(type(n) is int and 0 <= n <= END for n in numbers):
             raise ValueError("a watermark is no number")
-        result._heard_us = dict.fromkeys(result.watermarks, now_us)
+        here = (feeder for feeder, us in result.watermarks.items() if us != END)
+        result._heard_us = dict.fromkeys(here, now_us)
         if batches:
             fields = [operator.schema.field(key) for key in operator.keys]
             result.timers, result.event_timers = (Timers.load(b, fields) for b in batches)

@@ -30,10 +30,10 @@ from meander.testing.world.actor import Actor
 from meander.testing.world.scripts import Running, ScriptRunner
 
 WORKERS_MAX: Final = 3
-TRIES_MAX: Final = 4
-"""Attempts at one partition that may fail before the query does."""
-TWIN_SHARE: Final = 0.02
-"""How often a twin is started beside an attempt that is not done, each time it is looked at."""
+FAILURES_MAX: Final = 4
+"""When so many attempts at one partition have failed, the query does."""
+TWIN_SHARE: Final = 0.15
+"""How often a twin is started beside an attempt, each time it is looked at."""
 LOOK_S: Final = 0.05
 COMMIT_S: Final = 120.0
 """How long a commit may take before the query fails."""
@@ -64,7 +64,7 @@ class Partition:
         self.won: tuple[Part, ...] | None = None
         """What the first attempt that came to its end has written."""
         self.attempts: list[Attempt] = []
-        self.tries = 0
+        self.failures = 0
 
 
 class SimQuery:
@@ -108,7 +108,7 @@ class SimQuery:
         self._opened = 0
         self._began = -1
         """The last batch that was begun to be written."""
-        self._pace_s = random.choice((0.2, 1.0))
+        self._pace_s = random.choice((0.2, 0.8, 1.5))
         self._life: Running[None] | None = None
         timeline.after(random.uniform(0.3, 0.6), self._start)
 
@@ -215,15 +215,16 @@ class SimQuery:
         for attempt in partition.attempts:
             if attempt.worker.actor.killed and not attempt.running.over:
                 attempt.running.kill()
+                partition.failures += 1
                 self.failed_attempts += 1
         if partition.won is not None:
             return
         going = [attempt for attempt in partition.attempts if not attempt.running.over]
         if not going:
-            if partition.tries > TRIES_MAX:
+            if partition.failures >= FAILURES_MAX:
                 raise SinkError(f"partition {partition.number} of batch {batch} fails every time")
             self._attempt(batch, partition)
-        elif len(going) == 1 and self._random.random() < TWIN_SHARE:
+        if len(going) < 2 and self._random.random() < TWIN_SHARE:
             self.twins += 1
             self._attempt(batch, partition)
 
@@ -231,7 +232,6 @@ class SimQuery:
         worker = self._worker()
         if worker is None:
             return
-        partition.tries += 1
         spoilt = self.spoilt > 0
         self.spoilt -= spoilt
         breaks = spoilt and self._random.random() < 0.5
@@ -261,6 +261,7 @@ class SimQuery:
     ) -> None:
         """An attempt is over."""
         if parts is None:
+            partition.failures += 1
             self.failed_attempts += 1
             current = partition.won is None and partition.life == self.lives
             rolled_back = isinstance(error, RolledBackError) and current

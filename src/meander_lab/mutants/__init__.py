@@ -1,0 +1,1 @@
+"""Mutants: the product broken in one place at a time, to see whether the simulator notices."""

@@ -1,0 +1,167 @@
+"""Let mutants loose on schedules until a checker catches them.
+
+Every mutant lives in a process of its own, forked from one that has loaded the libraries and nothing
+of the product that could be broken: so it starts in a fraction of a second. A finder in front of the
+import system gives the broken module instead of the sound one.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from types import CodeType, ModuleType
+from typing import Any, Final, NamedTuple
+
+from meander_lab.mutants.mutate import Mutant, broken, source_of
+
+CAUGHT, SURVIVED, ACCIDENT = "caught", "survived", "accident"
+ACCIDENTS_MAX: Final = 25
+"""Whoever falls over by itself so often is not looked at any further."""
+MANY_SEEDS: Final = 100
+OFTEN: Final = (
+    "reroutes", "waits", "second_moves", "aborts", "resumes", "loop_chunks", "staged_batches",
+    "copied_ahead", "deltas", "snapshots", "deltas_restored", "dismissed", "swept", "restores",
+)  # fmt: skip
+"""What happens in every hundred schedules, as long as it is not broken."""
+SEED_S_MAX: Final = 30
+"""A schedule that takes longer has got stuck in one event."""
+LIBRARIES: Final = ("numpy", "meander.planning", "meander.model")
+SHARED: Final = ("meander.errors", "meander.model", "meander.planning")
+"""What a mutant's process keeps of what was loaded before; all else of the product is loaded anew."""
+
+
+class Scope(NamedTuple):
+    """The schedules that mutants are let loose on."""
+
+    seeds: int = 300
+    nodes: int = 3
+    tasks: int = 8
+    seconds: float = 2.0
+    world: str = "protocol"
+    first_seed: int = 0
+
+
+class Catch(NamedTuple):
+    """What became of a mutant."""
+
+    mutant: Mutant
+    status: str
+    """`CAUGHT`, `SURVIVED`, or `ACCIDENT`: it fell over by itself, which is no catch."""
+    seeds: int
+    """How many it took; all, if it was not caught."""
+    by: str = ""
+    """The checker that caught it."""
+    text: str = ""
+    """What it said."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give it as plain values."""
+        return {**self.mutant._asdict(), "status": self.status, "seeds": self.seeds, "by": self.by,
+                "text": self.text}  # fmt: skip
+
+
+class _Overlay(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Gives one module from other code."""
+
+    def __init__(self, module: str, code: CodeType, origin: str) -> None:
+        self.module, self.code, self.origin = module, code, origin
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != self.module:
+            return None
+        return importlib.util.spec_from_loader(fullname, self, origin=self.origin)
+
+    def exec_module(self, module: ModuleType) -> None:
+        exec(self.code, module.__dict__)
+
+
+def lay_over(mutant: Mutant) -> None:
+    """From now on, importing the mutant's module gives the broken one."""
+    for name in [n for n in sys.modules if n.startswith("meander.") and not n.startswith(SHARED)]:
+        del sys.modules[name]
+    code = compile(broken(mutant), str(source_of(mutant.module)), "exec")
+    sys.meta_path.insert(0, _Overlay(mutant.module, code, str(source_of(mutant.module))))
+
+
+def try_seeds(scope: Scope) -> Iterator[tuple[str, str]]:
+    """Run schedule after schedule; give who caught something and what (empty: nobody, nothing)."""
+    from meander.testing.checkers import ACCIDENT as FELL
+    from meander.testing.faults import FAULTS, generate
+    from meander.testing.simulate import run
+
+    counts: Counter[str] = Counter()
+    more = {} if scope.world == "protocol" else {"world": scope.world}
+    go: Callable[..., Any] = run
+    for seed in range(scope.first_seed, scope.first_seed + scope.seeds):
+        outcome = go(generate(seed, scope.nodes, scope.tasks, FAULTS, scope.seconds), **more)
+        counts.update(outcome.counts)
+        seen = next((v for v in outcome.seen if v.by != FELL), None)
+        if seen is not None:
+            yield seen.by, str(seen).splitlines()[0]
+        elif outcome.seen:
+            yield FELL, str(outcome.seen[0]).splitlines()[0]
+        else:
+            yield "", ""
+    never = [name for name in OFTEN if not counts[name]] if scope.seeds >= MANY_SEEDS else []
+    if never and scope.world == "protocol":
+        yield "coverage", f"{never[0]} never happened in {scope.seeds} schedules"
+
+
+class _Hangs(BaseException):
+    """Not an error that a simulated run could take for one of a machine."""
+
+
+def _alarm(_: int, __: object) -> None:
+    raise _Hangs
+
+
+def _hunt(mutant: Mutant, scope: Scope, answer: Connection) -> None:
+    """In a process of its own: hunt one mutant and tell."""
+    signal.signal(signal.SIGALRM, _alarm)
+    fell, tried = "", 0
+    catch: Catch | None = None
+    try:
+        lay_over(mutant)
+        signal.alarm(SEED_S_MAX)
+        for tried, (by, text) in enumerate(try_seeds(scope), 1):
+            signal.alarm(SEED_S_MAX)
+            if by == ACCIDENT:
+                fell = fell or text
+                if tried >= ACCIDENTS_MAX:
+                    break
+            elif by:
+                catch = Catch(mutant, CAUGHT, tried, by, text)
+                break
+    except _Hangs:
+        catch = Catch(mutant, CAUGHT, tried + 1, "hang", "an event does not come to its end")
+    except Exception as error:
+        fell = f"{type(error).__name__}: {error}"
+    signal.alarm(0)
+    answer.send(catch or Catch(mutant, ACCIDENT if fell else SURVIVED, tried, "", fell))
+
+
+def hunt(mutants: Iterable[Mutant], scope: Scope) -> Iterator[Catch]:
+    """Hunt mutants one after another; give what became of each."""
+    for library in LIBRARIES:
+        importlib.import_module(library)
+    context = get_context("fork")
+    for mutant in mutants:
+        here, there = context.Pipe(duplex=False)
+        process = context.Process(target=_hunt, args=(mutant, scope, there))
+        process.start()
+        there.close()
+        try:
+            yield here.recv()
+        except EOFError:
+            yield Catch(mutant, ACCIDENT, 0, "", "its process ended without a word")
+        finally:
+            process.join()

@@ -1,0 +1,133 @@
+"""Mutants as values: which module, where, what was changed; made from the source by a seed."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from random import Random
+from typing import Any, Final, NamedTuple
+
+from meander.errors import InputError
+from meander_lab.mutants.kinds import Site, exchange, sites
+
+PROTOCOL: Final = (
+    "node.arrivals", "node.book", "node.checkpointer", "node.copier", "node.handover",
+    "node.installs", "node.intake", "node.manager", "node.node", "node.rerouter", "node.retriever",
+    "node.slot", "node.staging", "master.archive", "master.books", "master.conductor",
+    "master.copies_ahead", "master.ledger", "master.master", "master.membership",
+    "master.migration", "master.rehoming", "edges.feeder", "edges.query", "edges.server", "client",
+    "machine", "outbox", "records", "state", "table", "turn",
+)  # fmt: skip
+"""What is broken if nothing is named, under `meander.protocol`."""
+
+
+class Mutant(NamedTuple):
+    """A module that is broken in one place."""
+
+    module: str
+    line: int
+    kind: str
+    before: str
+    after: str
+    number: int
+    """Of its site in the module: with the module's name, it tells the mutant from all others."""
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.line} {self.kind}: {self.before} → {self.after}"
+
+
+def source_of(module: str) -> Path:
+    """Find the file of a module, without importing it.
+
+    Raises:
+        InputError: if there is no such module.
+    """
+    try:
+        spec = find_spec(module)
+    except ModuleNotFoundError:
+        spec = None
+    if spec is None or spec.origin is None:
+        raise InputError(f"there is no module {module}")
+    return Path(spec.origin)
+
+
+def mutants_of(module: str) -> list[Mutant]:
+    """List every mutant of a module."""
+    tree = ast.parse(source_of(module).read_text(encoding="utf-8"))
+    return [
+        Mutant(module, site.line, site.kind, *_texts(tree, site), number)
+        for number, site in enumerate(sites(tree))
+    ]
+
+
+def _place(tree: ast.Module, site: Site) -> tuple[Any, str, int]:
+    """Find a site: what it is in, under which field, and where in it (-1: the field itself)."""
+    *way, (field, at) = site.path
+    parent: Any = tree
+    for name, place in way:
+        parent = getattr(parent, name) if place < 0 else getattr(parent, name)[place]
+    return parent, field, at
+
+
+def _texts(tree: ast.Module, site: Site) -> tuple[str, str]:
+    """Tell what is at a site, and what would be."""
+    parent, field, at = _place(tree, site)
+    found = getattr(parent, field)
+    if site.change is exchange:
+        one, two = _text(found[at]), _text(found[at + 1])
+        return f"{one}; {two}", f"{two}; {one}"
+    node = found if at < 0 else found[at]
+    return _text(node), _text(site.change(copy.deepcopy(node)))
+
+
+def broken(mutant: Mutant) -> ast.Module:
+    """Give the broken module, as a tree that can be compiled."""
+    tree = ast.parse(source_of(mutant.module).read_text(encoding="utf-8"))
+    for number, site in enumerate(sites(tree)):
+        if number == mutant.number:
+            _change(tree, site)
+            return ast.fix_missing_locations(tree)
+    raise InputError(f"{mutant.module} has changed: it has no site {mutant.number}")
+
+
+def _change(tree: ast.Module, site: Site) -> None:
+    """Change one place of a tree."""
+    parent, field, at = _place(tree, site)
+    holder: Any = getattr(parent, field)
+    if site.change is exchange:
+        holder[at], holder[at + 1] = holder[at + 1], holder[at]
+        return
+    node = holder if at < 0 else holder[at]
+    found = ast.copy_location(site.change(node), node)
+    if at < 0:
+        setattr(parent, field, found)
+    else:
+        holder[at] = found
+
+
+def _text(node: ast.AST) -> str:
+    """Write a node on one line."""
+    return " ".join(ast.unparse(ast.fix_missing_locations(node)).split())[:80]
+
+
+def draw(modules: Sequence[str], count: int, seed: int) -> list[Mutant]:
+    """Draw so many mutants of these modules: of every kind about as many."""
+    random = Random(seed)
+    by_kind: dict[str, list[Mutant]] = {}
+    for module in modules:
+        for mutant in mutants_of(module):
+            by_kind.setdefault(mutant.kind, []).append(mutant)
+    for found in by_kind.values():
+        random.shuffle(found)
+    return [mutant for _, mutant in zip(range(count), _in_turn(by_kind), strict=False)]
+
+
+def _in_turn(by_kind: dict[str, list[Mutant]]) -> Iterator[Mutant]:
+    kinds = sorted(by_kind)
+    while any(by_kind[kind] for kind in kinds):
+        for kind in kinds:
+            if by_kind[kind]:
+                yield by_kind[kind].pop()

@@ -1,0 +1,99 @@
+"""Mutants from the source: found, drawn by a seed, laid over the product, and caught by a checker."""
+
+import ast
+import json
+from itertools import pairwise
+
+import pytest
+
+from meander.cli.main import main
+from meander.errors import InputError
+from meander_lab.mutants.hunt import ACCIDENT, CAUGHT, SURVIVED, Scope, hunt
+from meander_lab.mutants.kinds import exchange, sites
+from meander_lab.mutants.mutate import PROTOCOL, broken, draw, mutants_of
+
+INTAKE = "meander.protocol.node.intake"
+SOURCE = """
+def f(self, x):
+    if x is None:
+        return
+    if self.a < self.b_max and x:
+        self.first(x.sent, x.applied)
+        self.second(min(x, 1))
+    self.count = x.sent + 1
+def _on_beat(self, env):
+    self.turn.tell(1)
+def _check_beat(self, env):
+    self.nothing()
+"""
+
+
+def found(kind):
+    return [site for site in sites(ast.parse(SOURCE)) if site.kind == kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "lines"),
+    [
+        ("condition negated", [3, 5]),
+        ("check left out", [3, 5, 5]),
+        ("statement dropped", [6, 7, 8]),
+        ("off by one", [5, 8]),
+        ("message ignored", [9]),
+        ("arguments exchanged", [6]),
+        ("min for max", [7]),
+        ("limit not kept", [5]),
+        ("near name", [6, 6, 8]),
+        ("step too early", [6]),
+    ],
+)
+def test_every_kind_finds_its_places_and_spares_what_is_for_people(kind, lines):
+    assert [site.line for site in found(kind)] == lines
+
+
+def test_a_mutant_differs_from_the_source_in_one_place():
+    sound = ast.unparse(broken(mutants_of(INTAKE)[0]._replace(number=0)))
+    others = {ast.unparse(broken(m)) for m in mutants_of(INTAKE)[:40]}
+    assert sound in others
+    assert len(others) > 35
+    for site in found("step too early"):
+        assert site.change is exchange
+
+
+def test_a_seed_draws_the_same_mutants_and_of_every_kind():
+    modules = [f"meander.protocol.{name}" for name in PROTOCOL]
+    drawn = draw(modules, 30, seed=5)
+    assert drawn == draw(modules, 30, seed=5)
+    assert drawn != draw(modules, 30, seed=6)
+    assert len({mutant.kind for mutant in drawn}) == 10
+    assert all(one != two for one, two in pairwise(drawn))
+
+
+def test_there_is_no_mutant_of_nothing():
+    with pytest.raises(InputError, match="no module"):
+        mutants_of("meander.protocol.nowhere")
+
+
+def named(module, kind, before):
+    return next(m for m in mutants_of(module) if m.kind == kind and m.before.startswith(before))
+
+
+def test_who_is_caught_by_whom_who_falls_over_and_who_survives():
+    late = named(INTAKE, "min for max", "max(after, chunk.last)")
+    falls = named("meander.protocol.node.arrivals", "check left out", "if found is None: return")
+    harmless = named("meander.protocol.master.master", "min for max", "max(peer.since")
+    catches = list(hunt([late, falls, harmless], Scope(seeds=8)))
+    assert [catch.mutant for catch in catches] == [late, falls, harmless]
+    assert (catches[0].status, bool(catches[0].by)) == (CAUGHT, True)
+    assert catches[1].status in (ACCIDENT, SURVIVED)
+    assert (catches[2].status, catches[2].seeds) == (SURVIVED, 8)
+
+
+def test_the_command_lists_and_hunts(capsys):
+    arguments = ["mutants", "--modules", INTAKE, "--count", "2", "--seed", "3"]
+    assert main([*arguments, "--list"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    main([*arguments, "--seeds", "2", "--json"])
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["module"] for line in lines] == [INTAKE] * 2
+    assert {line["status"] for line in lines} <= {CAUGHT, ACCIDENT, SURVIVED}
