@@ -278,6 +278,7 @@ class World:
             files=files if isinstance(files, FileStore) else None,
             listen=partial(self._listen, resident),
             hang_up=lambda _: resident.leave(),
+            die=resident.kill,
             launcher=launcher,
             begin=resident.begin,
             commits=lambda about: self._committer(resident, about),
