@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from hashlib import blake2b
+from random import Random
 
 from meander.protocol.edges.server import StateServer
 from meander.protocol.master.master import Master
@@ -12,7 +13,7 @@ from meander.protocol.node.node import Node
 from meander.testing.checkers import ACCIDENT
 from meander.testing.faults import ALL_FAULTS, Schedule
 from meander.testing.simulate import Outcome
-from meander.testing.world.trials import WorldTrial
+from meander.testing.world.trials import WorldTrial, named
 from meander.testing.world.world import World
 
 log = logging.getLogger("meander")
@@ -25,7 +26,7 @@ def run_world(
 
     Args:
         schedule: what happens.
-        trial: the operator and its rows; drawn from the schedule's seed if not given.
+        trial: the operator and its rows; the schedule's if not given, else drawn from its seed.
         digest: whether to hash all that was delivered, to compare runs bit for bit.
 
     >>> from meander.testing.faults import generate
@@ -42,6 +43,9 @@ def run_world(
 
 
 def _run(schedule: Schedule, trial: WorldTrial | None, *, digest: bool) -> Outcome:
+    schedule = schedule._replace(world="full")
+    if trial is None and schedule.trial:
+        trial = named(schedule.trial, Random(schedule.seed), schedule.tasks)
     world = World(schedule, trial)
     history = world.history = blake2b(digest_size=16) if digest else None
     checkers, counts = world.checkers, world.counts

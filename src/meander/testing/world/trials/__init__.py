@@ -19,6 +19,7 @@ from importlib.util import find_spec
 from random import Random
 from typing import TypeAlias
 
+from meander.errors import InputError
 from meander.testing.world.trials.emits import EmitTrial
 from meander.testing.world.trials.mischief import METHODS, Mischief, Prank
 from meander.testing.world.trials.patterns import PatternTrial
@@ -43,6 +44,7 @@ __all__ = [
     "WordTrial",
     "WorldTrial",
     "draw",
+    "named",
 ]
 
 Maker: TypeAlias = Callable[[Random, int, Extent], WorldTrial]
@@ -56,20 +58,33 @@ def _processor(random: Random, tasks: int, extent: Extent) -> WorldTrial:
     return found
 
 
-WEIGHTS: dict[Maker, int] = {
-    WordTrial: 3,
-    PatternTrial: 2,
-    WindowTrial: 3,
-    ReminderTrial: 1,
-    EmitTrial: 3,
-    _processor: 2,
+MAKERS: dict[str, Maker] = {
+    "words": WordTrial,
+    "patterns": PatternTrial,
+    "windows": WindowTrial,
+    "reminders": ReminderTrial,
+    "emits": EmitTrial,
+    "processor": _processor,
 }
+"""By the names of trials."""
+WEIGHTS = (3, 2, 3, 1, 3, 2)
 """How often each is drawn."""
 
 
 def draw(random: Random, tasks: int, extent: Extent = EXTENT) -> WorldTrial:
     """Draw a trial. Without pyspark, what would be that of a processor is another one."""
-    (make,) = random.choices(list(WEIGHTS), list(WEIGHTS.values()))
-    if make is _processor and find_spec("pyspark") is None:
-        make = EmitTrial
-    return make(random, tasks, extent)
+    (name,) = random.choices(list(MAKERS), WEIGHTS)
+    if name == "processor" and find_spec("pyspark") is None:
+        name = "emits"
+    return MAKERS[name](random, tasks, extent)
+
+
+def named(name: str, random: Random, tasks: int, extent: Extent = EXTENT) -> WorldTrial:
+    """Make the trial of a name.
+
+    Raises:
+        InputError: if it needs what is not installed.
+    """
+    if name == "processor" and find_spec("pyspark") is None:
+        raise InputError("the trial of a processor needs pyspark, which is not installed")
+    return MAKERS[name](random, tasks, extent)
