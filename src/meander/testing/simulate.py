@@ -160,7 +160,7 @@ def minimise(
 ) -> Schedule:
     """Find the fewest incidents with which the same checker still sees something.
 
-    First incidents are left out one by one, then all smaller choices are tried.
+    First none at all, then incidents are left out one by one, then all smaller choices are tried.
 
     Args:
         schedule: one that fails.
@@ -176,8 +176,10 @@ def minimise(
         outcome = play(schedule._replace(incidents=incidents))
         return any(violation.by == first.by for violation in outcome.seen)
 
+    if fails(()):
+        return schedule._replace(incidents=())
     least = _thinned(schedule.incidents, fails, budget)
-    for size in range(len(least)):
+    for size in range(1, len(least)):
         for choice in combinations(schedule.incidents, size):
             if next(budget, None) is None:
                 break

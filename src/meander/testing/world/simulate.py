@@ -6,7 +6,9 @@ import logging
 from collections import Counter
 from hashlib import blake2b
 from random import Random
+from traceback import format_exc
 
+from meander.errors import InputError
 from meander.protocol.edges.server import StateServer
 from meander.protocol.master.master import Master
 from meander.protocol.node.node import Node
@@ -29,6 +31,9 @@ def run_world(
         trial: the operator and its rows; the schedule's if not given, else drawn from its seed.
         digest: whether to hash all that was delivered, to compare runs bit for bit.
 
+    Raises:
+        InputError: if the trial is of another number of tasks, or needs what is not installed.
+
     >>> from meander.testing.faults import generate
     >>> outcome = run_world(generate(seed=1, nodes=2, tasks=4, faults=["crash"], seconds=2.0))
     >>> outcome.failed
@@ -46,6 +51,8 @@ def _run(schedule: Schedule, trial: WorldTrial | None, *, digest: bool) -> Outco
     schedule = schedule._replace(world="full")
     if trial is None and schedule.trial:
         trial = named(schedule.trial, Random(schedule.seed), schedule.tasks)
+    if trial is not None and trial.tasks != schedule.tasks:
+        raise InputError(f"a trial of {trial.tasks} tasks, a schedule of {schedule.tasks}")
     world = World(schedule, trial)
     history = world.history = blake2b(digest_size=16) if digest else None
     checkers, counts = world.checkers, world.counts
@@ -58,7 +65,7 @@ def _run(schedule: Schedule, trial: WorldTrial | None, *, digest: bool) -> Outco
             checkers.final()
     except Exception as error:  # a bug of ours is a finding like any other
         log.debug("a simulated world broke", exc_info=True)
-        checkers.violated(ACCIDENT, f"{type(error).__name__}: {error}")
+        checkers.violated(ACCIDENT, f"{type(error).__name__}: {error} {format_exc()[-1500:]}")
     counts["lost"] = sum(v.by in ("end", "shown") for v in checkers.seen)
     _count(world, counts)
     violations = [str(violation) for violation in checkers.seen]

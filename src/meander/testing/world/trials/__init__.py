@@ -6,6 +6,7 @@
     windows     windows of event time: timers, watermarks, outputs
     reminders   timers by the clock
     emits       an answer to every row, and deletions
+    own         an operator of a user's own
     mischief    any operator, made to fail or to take long
 
 One more has a processor written for Spark; it is loaded when it is drawn, where there is a `pyspark`.
@@ -22,6 +23,7 @@ from typing import TypeAlias
 from meander.errors import InputError
 from meander.testing.world.trials.emits import EmitTrial
 from meander.testing.world.trials.mischief import METHODS, Mischief, Prank
+from meander.testing.world.trials.own import Judge, OwnTrial
 from meander.testing.world.trials.patterns import PatternTrial
 from meander.testing.world.trials.reminders import ReminderTrial
 from meander.testing.world.trials.trial import EXTENT, QUIET_S, Extent, Outputs, States, WorldTrial
@@ -34,8 +36,10 @@ __all__ = [
     "QUIET_S",
     "EmitTrial",
     "Extent",
+    "Judge",
     "Mischief",
     "Outputs",
+    "OwnTrial",
     "PatternTrial",
     "Prank",
     "ReminderTrial",
