@@ -77,6 +77,8 @@ class WorldCheckers:
         """What a reader has seen, by task and number."""
         self.lost_tasks: set[TaskId] = set()
         """Told to be lost: without checkpoints that is all that can be done."""
+        self.tasks_at_risk: set[TaskId] = set()
+        """Told to be lost unless a state server has them."""
         self._turns = 0
 
     def violated(self, by: str, text: str) -> None:
@@ -160,6 +162,10 @@ class WorldCheckers:
             if world.durable:
                 self.violated("cause", f"states are lost though there are checkpoints: {facts}")
             self.lost_tasks.update(facts["tasks"])
+        elif what is News.STATE_AT_RISK:
+            if world.durable:
+                self.violated("cause", f"states are at risk though there are checkpoints: {facts}")
+            self.tasks_at_risk.update(facts["tasks"])
 
     def ended(self, resident: Resident) -> None:
         """A process has ended by itself."""
@@ -230,14 +236,24 @@ class WorldCheckers:
             self.violated("end", f"tasks {sorted(missing)} are served by nobody")
         outputs: dict[TaskId, list[tuple[int, pa.RecordBatch]]] = {}
         if world.people.readers and not world.people.lost_outputs:
-            outputs = {task: [] for task in states}
+            outputs = {task: [] for task in states if task not in world.people.gone}
             for (task, number), batch in sorted(self.shown.items(), key=lambda item: item[0]):
                 if task in outputs:
                     outputs[task].append((number, batch))
         for text in world.trial.judge(states, outputs):
             self.violated("end", text)
-        self._answers()
+        for driver in world.user.drivers:
+            for order in driver.under_way():
+                self.violated("answer", f"{order.what} of {order.at:.3f} has not come to its end")
         self._left_over()
+        self.rest()
+
+    def rest(self) -> None:
+        """Whatever was lost: every call was answered, and nothing failed without a cause.
+
+        A rescale that has to move a lost state waits, as rows for it do.
+        """
+        self._answers()
         self._failures()
 
     def _answers(self) -> None:
@@ -245,8 +261,8 @@ class WorldCheckers:
         for what in world.people.book.overdue():
             self.violated("answer", f"nobody has answered {what}")
         for driver in world.user.drivers:
-            for order in (*driver.unanswered(), *driver.under_way()):
-                self.violated("answer", f"{order.what} of {order.at:.3f} has not come to its end")
+            for order in driver.unanswered():
+                self.violated("answer", f"{order.what} of {order.at:.3f} has no answer")
 
     def _failures(self) -> None:
         """A deployment fails because an operator did, a later driver took over, or the disk failed."""

@@ -55,6 +55,7 @@ class SimReader:
         shown: Shown,
         missed: Callable[[TaskId, list[int]], None],
         lost: Callable[[SimReader, OutputsLostError], None],
+        came: Callable[[Offset], None] = lambda _: None,
         releases: bool = True,
     ) -> None:
         """Come soon.
@@ -67,10 +68,12 @@ class SimReader:
             shown: sees what it is shown.
             missed: hears of numbers within a stretch that did not come.
             lost: hears that outputs are gone. The reader begins again with a new checkpoint.
+            came: hears where it begins to read: what was emitted before is gone.
             releases: whether it lets go of what it has read.
         """
         self._runner, self._random, self._clock, self._driver = runner, random, clock, driver
         self._shown, self._missed, self._lost, self._releases = shown, missed, lost, releases
+        self._came = came
         self.committed: Offset | None = None
         """How far it has read, as its checkpoint says; None: it has none."""
         self.planned: Offset | None = None
@@ -139,6 +142,7 @@ class SimReader:
         scripts = OutputScripts(driver, about, clock=self._clock)
         if self.committed is None:
             self.committed = yield from scripts.earliest()
+            self._came(self.committed)
         while True:
             if self.planned is None:
                 latest = yield from scripts.latest(self.committed)

@@ -58,11 +58,7 @@ def _run(schedule: Schedule, trial: WorldTrial | None, *, digest: bool) -> Outco
     checkers, counts = world.checkers, world.counts
     try:
         world.run()
-        counts["stuck"] = 0 if world.people.quiet() else 1
-        if counts["stuck"]:
-            checkers.violated("stuck", world.people.why_stuck())
-        else:
-            checkers.final()
+        _judge(world)
     except Exception as error:  # a bug of ours is a finding like any other
         log.debug("a simulated world broke", exc_info=True)
         checkers.violated(ACCIDENT, f"{type(error).__name__}: {error} {format_exc()[-1500:]}")
@@ -71,6 +67,21 @@ def _run(schedule: Schedule, trial: WorldTrial | None, *, digest: bool) -> Outco
     violations = [str(violation) for violation in checkers.seen]
     digested = history.hexdigest() if history else ""
     return Outcome(schedule, counts, violations, checkers.seen, digested)
+
+
+def _judge(world: World) -> None:
+    """Say what is wrong at the end of a run."""
+    counts, checkers, people = world.counts, world.checkers, world.people
+    quiet = people.quiet()
+    if people.given_up and not quiet:  # those tasks are not served again, and rows for them wait
+        counts["states_lost"] = 1
+        checkers.rest()
+        return
+    counts["stuck"] = 0 if quiet else 1
+    if quiet:
+        checkers.final()
+    else:
+        checkers.violated("stuck", people.why_stuck())
 
 
 def _count(world: World, counts: Counter[str]) -> None:

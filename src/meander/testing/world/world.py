@@ -347,7 +347,7 @@ class World:
 
     def run(self, patience_s: float = 90.0) -> None:
         """Run until everything is quiet, or patience is over."""
-        self.timeline.run(self.schedule.seconds + patience_s, self.people.quiet)
+        self.timeline.run(self.schedule.seconds + patience_s, self.people.over)
 
 
 class SimCommitter:
