@@ -16,6 +16,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from math import ceil
 from typing import Any, NamedTuple, Protocol
 
 import psutil
@@ -55,6 +56,10 @@ class ChaosOptions(NamedTuple):
     nodes_max: int = 5
     executors: bool = False
     """Whether executors may be killed: there is more than one."""
+    seats: bool = False
+    """Whether the Spark workers that hold the nodes' slots may be killed, too."""
+    kills_per_minute: float | None = None
+    """How many there shall be, in the long run; None: as `STEP_S` has it."""
 
 
 class ChaosGround(Protocol):
@@ -74,6 +79,9 @@ class ChaosGround(Protocol):
 
     def tend(self) -> int:
         """Start feeders again that have died; give how many have not finished."""
+
+    def seats(self) -> dict[str, int]:
+        """Tell the pids of the Spark workers that hold the slots of nodes; none without Spark."""
 
 
 class Victim(NamedTuple):
@@ -144,15 +152,23 @@ class Campaign:
             self._rescale: 30, self._kill_node: 20, self._kill_two: 6, self._kill_server: 8,
             self._kill_sender: 10, self._kill_executor: 6 if self.wish.executors else 0,
             self._stop: 14, self._cut: 10, self._fill: 6,
+            self._kill_seat: 6 if self.wish.seats else 0,
         }  # fmt: skip
+        kills = sum(n for deed, n in deeds.items() if deed.__name__.startswith("_kill"))
+        pace = self._pace(kills / sum(deeds.values()))
         end = time.monotonic() + self.wish.seconds
         while time.monotonic() < end:
             (deed,) = self._chance.choices(list(deeds), list(deeds.values()))
             deed()
-            pause = time.monotonic() + self._chance.uniform(*STEP_S)
+            pause = time.monotonic() + pace * self._chance.uniform(*STEP_S)
             while time.monotonic() < min(pause, end):
                 time.sleep(0.02)
                 self._tend()
+
+    def _pace(self, kills_per_deed: float) -> float:
+        """Tell how much longer than usual the steps between deeds are."""
+        wish = self.wish.kills_per_minute
+        return 1.0 if wish is None else 60 * kills_per_deed / wish / statistics.mean(STEP_S)
 
     def _tend(self) -> None:
         """Let those go on whose time is over; start feeders again that were killed."""
@@ -250,6 +266,16 @@ class Campaign:
             if havoc.kill(victim.pid):
                 self._note("kills", f"kill {victim.name}", KILLED[kind])
 
+    def _kill_seat(self) -> None:
+        choice, found = self._chance.random(), self._victims("node")
+        if found:
+            victim = found[int(choice * len(found))]
+            seat = self.ground.seats().get(victim.name)
+            if seat is not None:
+                self._losing([victim])
+                havoc.kill(seat)
+                self._note("kills", f"kill the seat of {victim.name}", "seats killed")
+
     def _kill_executor(self) -> None:
         choice, found = self._chance.random(), self._victims("node")
         if found:
@@ -345,6 +371,7 @@ class Campaign:
             "duplicated": found.duplicated,
             "recoveries": len(times),
             "recovery_s_p50": round(statistics.median(times), 3) if times else None,
+            "recovery_s_p99": round(times[ceil(0.99 * len(times)) - 1], 3) if times else None,
             "recovery_s_max": round(times[-1], 3) if times else None,
             "details": details,
             "trouble": trouble,

@@ -51,6 +51,10 @@ class LocalGround:
                     self._start(ended.name)
         return self.app.shape.feeders - len(self._finished)
 
+    def seats(self) -> dict[str, int]:
+        """There are none."""
+        return {}
+
     def _start(self, name: str) -> None:
         self._launched[name] = self._launched.get(name, 0) + 1
         source = ChaosSource(self.app, int(name[1:]), self._start_s)

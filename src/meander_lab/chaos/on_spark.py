@@ -52,6 +52,10 @@ class SparkGround:
                 self._start(number)
         return unfinished
 
+    def seats(self) -> dict[str, int]:
+        """Tell who holds the nodes' slots."""
+        return self.op.seats()
+
     def _start(self, number: int) -> None:
         source = ChaosSource(self.app, number, self._start_s)
         self._feeders[number] = self.op.source(f"f{number}", source)

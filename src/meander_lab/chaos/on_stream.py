@@ -3,6 +3,9 @@
 Files drop into a folder by the clock, each with some batches of the load; a query reads them and writes
 into the operator. A killed worker costs Spark a retry. When the query fails (rows that were staged at a
 node may die with it) it is started again from its checkpoint, and what it replays must count once.
+
+Every other life of the query is a wide one: its micro-batches have more partitions than the session has
+slots, so that they hold all that are free while a node is lost.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import pyarrow.parquet as pq
 from pyspark.sql.streaming.query import StreamingQuery
 
 from meander.errors import MeanderError
+from meander.spark.cluster.session_check import slots_now
 from meander_lab.chaos.havoc import Disk
 from meander_lab.chaos.load import ChaosApp
 from meander_lab.chaos.on_spark import deployed
@@ -32,6 +36,8 @@ FILE_BATCHES = 20
 LOOK_S = 0.2
 """How often the query is looked at."""
 RESTARTS_MAX = 500
+WIDE = 2
+"""Partitions of a wide micro-batch for each slot of the session."""
 
 
 class StreamGround:
@@ -75,12 +81,18 @@ class StreamGround:
         if self._query is not None:
             self._query.stop()
 
+    def seats(self) -> dict[str, int]:
+        """Tell who holds the nodes' slots."""
+        return self.op.seats()
+
     def _start(self) -> None:
         self.restarts += 1
         if self.restarts > RESTARTS_MAX:
             raise MeanderError(f"the query has failed {RESTARTS_MAX} times")
         columns = ", ".join(f"{f.name} {_sql(f.type)}" for f in self.op.driver.operator.schema)
         rows = self._spark.readStream.schema(columns).parquet(str(self._folder / "in"))
+        if self.restarts % 2 == 0:
+            rows = rows.repartition(WIDE * slots_now(self._spark.sparkContext))
         writer = rows.writeStream.format("meander").option("operator", self.op.address)
         self._query = writer.option("checkpointLocation", str(self._folder / "query")).start()
 

@@ -43,6 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sink", action="store_true",
         help="on Spark: rows come through a Structured Streaming query (word-count)",
     )  # fmt: skip
+    parser.add_argument(
+        "--kills-per-minute", type=float, metavar="N",
+        help="how many, in the long run, as far as the machine can (default: about 50)",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -56,6 +60,8 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--seconds must be from 1 to 86400, not {args.seconds}")
     if args.sink and args.app != "word-count":
         raise InputError("--sink feeds word-count: a window needs its rows in order")
+    if args.kills_per_minute is not None and not 1 <= args.kills_per_minute <= 1000:
+        raise InputError(f"--kills-per-minute is from 1 to 1000, not {args.kills_per_minute}")
     rows = ROWS.get(args.app, 1)
     app = app_of(
         args.app, Shape(args.seed, args.feeders, int(args.seconds / BATCH_S), BATCH_S, rows)
@@ -68,7 +74,10 @@ def run(args: argparse.Namespace) -> int:
 
     say(f"{args.app}, seed {args.seed}: starting …")
     executors = (args.master or "").startswith(("local-cluster", "spark://", "standalone"))
-    wish = ChaosOptions(args.seconds, args.seed, args.nodes, executors)
+    seats = args.sink or args.master is not None
+    wish = ChaosOptions(
+        args.seconds, args.seed, args.nodes, executors, seats, args.kills_per_minute
+    )
     with (
         tempfile.TemporaryDirectory(prefix="meander-chaos-") as folder,
         disk(Path(folder) / "disk", DISK_MB) as store,
@@ -112,7 +121,8 @@ def _text(report: dict[str, Any]) -> str:
     if report["recovery_s_max"] is not None:
         lines.append(
             f"recovered {report['recoveries']} times: half of them within "
-            f"{report['recovery_s_p50']} s, all within {report['recovery_s_max']} s"
+            f"{report['recovery_s_p50']} s, 99 of 100 within "
+            f"{report['recovery_s_p99']} s, all within {report['recovery_s_max']} s"
         )
     if report["trouble"]:
         lines.append(report["trouble"])

@@ -9,9 +9,11 @@ import pyarrow as pa
 import pytest
 
 from meander.errors import FeederError, InputError
+from meander.model import Assignment, Epoch
 from meander.operators import WordCount
 from meander.protocol.edges.feeder import Feeder
-from meander.protocol.messages import Envelope, Offer
+from meander.protocol.messages import Ending, Envelope, Exit, Offer
+from meander.protocol.table import Table
 from meander.runtime.clients import gathering as gathered_by
 from meander.runtime.clients.feeder_process import FeederProcess
 from meander.runtime.clients.gathering import GATHER_MORE, OFFERS_MAX, Gathering
@@ -275,3 +277,22 @@ def test_a_flush_that_takes_too_long_says_what_is_known() -> None:
 
     with pytest.raises(FeederError, match=r"on their way after 2 s; the store is full"):
         run(feeder.flush(2.0), carry_out)
+
+
+def test_one_that_loses_its_driver_while_it_leaves_has_not_left() -> None:
+    feeder = process(Now())
+    feeder.machine.turn.table = Table(
+        Assignment.from_intervals({"n1": (0, TASKS)}, TASKS, Epoch(1, 1)), (), (), {}, {}
+    )
+
+    def carry_out(step: Any) -> Any:
+        if isinstance(step, Call):
+            return step.function(feeder.machine)
+        if isinstance(step, Until) and not step.true():
+            feeder.process.turn(Exit(Ending.DRIVER_SILENT, "the driver is silent"))
+            feeder.process.close()
+            assert step.true()
+        return True
+
+    with pytest.raises(FeederError, match="f has ended: the driver is silent"):
+        run(feeder.close(1.0), carry_out)

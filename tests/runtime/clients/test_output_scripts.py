@@ -238,6 +238,18 @@ def test_outputs_come_once_and_the_next_call_says_what_the_caller_has() -> None:
     assert made.asked[-1].fields["release"] == {"0": 4, "1": 2}
 
 
+def test_what_a_call_brings_is_not_forgotten_before_the_caller_has_it() -> None:
+    made, have = Made(), {0: 2}
+    made.serving["b"].add(0)  # it moves while the nodes are asked
+    found = run(new_outputs(made.nodes, have), made)
+    assert [n for table in found for n in table["n"].to_pylist()][:2] == [3, 4]
+    assert [step.fields["release"] for step in made.asked] == [{"0": 2}] * 2
+    made.refusing["b"], have = ValueError("malformed"), {0: 2}
+    with pytest.raises(ValueError, match="malformed"):
+        run(new_outputs(made.nodes, have), made)
+    assert have == {0: 2}, "the caller was given nothing, and asks for it again"
+
+
 def test_who_does_not_answer_has_no_metrics() -> None:
     made = Made()
     made.refusing["b"] = OperatorGoneError("b:1")

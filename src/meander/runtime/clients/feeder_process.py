@@ -159,7 +159,7 @@ class FeederProcess:
         """Wait until everything is durable, then leave for good.
 
         Raises:
-            FeederError: if that does not happen in time.
+            FeederError: if that does not happen in time, or it has ended before the master let it go.
         """
         yield from self.ready(timeout_s)
         yield from self.flush(timeout_s)
@@ -170,6 +170,8 @@ class FeederProcess:
             raise FeederError(
                 f"{self.name}: not everything is durable after {timeout_s:.0f} s; {self._why()}"
             )
+        if self.process.ending is not Ending.FINISHED:
+            self.check()
 
     def _until(self, true: Callable[[], bool], timeout_s: float) -> Until:
         """Wait for something that may never come: then the wait raises why."""

@@ -19,13 +19,14 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from meander.errors import OperatorGoneError
 from meander.runtime.clients.driver_client import DeploymentInfo, Part, desk_of
-from meander.runtime.clients.query_process import READY_S, WRITE_S, QueryProcess
+from meander.runtime.clients.query_process import READY_S, WRITE_S, QueryProcess, nothing
 from meander.runtime.clients.waiting import Waiter
+from meander.runtime.process.script import Script
 from meander.runtime.process.shell import Shell
 from meander.runtime.wire.credentials import Credentials
 from meander.runtime.wire.publisher import board
@@ -108,6 +109,7 @@ class QueryClient:
         batches: Iterable[pa.RecordBatch],
         *,
         timeout_s: float = WRITE_S,
+        meanwhile: Callable[[], Script[None]] = nothing,
     ) -> tuple[Part, ...]:
         """Lay the rows of a partition by, at the nodes of their tasks; nothing is applied.
 
@@ -118,6 +120,7 @@ class QueryClient:
             attempt: at this partition; `new_attempt` gives one.
             batches: record batches with the operator's columns.
             timeout_s: how long to wait for an answer to a piece.
+            meanwhile: a script, carried out once a second while it waits; what it raises ends the wait.
 
         Returns:
             What `commit` must be told of this partition.
@@ -126,7 +129,7 @@ class QueryClient:
             InputError: if the rows do not fit the operator.
             QueryError: if nodes do not answer.
         """
-        script = self.queries.write(query, batch, partition, attempt, batches, timeout_s)
+        script = self.queries.write(query, batch, partition, attempt, batches, timeout_s, meanwhile)
         return self._waiter.run(script)
 
     def abandon(self, query: str, batch: int, parts: Sequence[Part]) -> None:

@@ -37,6 +37,11 @@ WRITE_S = 120.0
 """How long an answer may take before the writer gives up."""
 
 
+def nothing() -> Script[None]:
+    """Do nothing."""
+    yield from ()
+
+
 class QueryProcess:
     """One process of queries, whoever drives it."""
 
@@ -95,6 +100,7 @@ class QueryProcess:
         attempt: int,
         batches: Iterable[pa.RecordBatch],
         timeout_s: float = WRITE_S,
+        meanwhile: Callable[[], Script[None]] = nothing,
     ) -> Script[tuple[Part, ...]]:
         """Lay the rows of a partition by, at the nodes of their tasks; nothing is applied.
 
@@ -114,9 +120,9 @@ class QueryProcess:
                 piece = partition * PIECES_MAX + number
                 groups = groups_of(rows, about.keys, about.tasks, about.event_time)
                 parts.append((piece, attempt, tuple((t, count) for t, _, count, _ in groups)))
-                yield from self._laid(query, batch, attempt, PIECES_OPEN - 1, timeout_s)
+                yield from self._laid(query, batch, attempt, PIECES_OPEN - 1, timeout_s, meanwhile)
                 yield from self._give(Write(batch, piece, attempt, groups, query))
-            yield from self._laid(query, batch, attempt, 0, timeout_s)
+            yield from self._laid(query, batch, attempt, 0, timeout_s, meanwhile)
         except GeneratorExit:  # its process is no more
             raise
         except BaseException:
@@ -126,11 +132,21 @@ class QueryProcess:
         return tuple(parts)
 
     def _laid(
-        self, query: str, batch: int, attempt: int, most: int, timeout_s: float
+        self,
+        query: str,
+        batch: int,
+        attempt: int,
+        most: int,
+        timeout_s: float,
+        meanwhile: Callable[[], Script[None]],
     ) -> Script[None]:
         """Wait until at most so many pieces of an attempt are on their way."""
         book = self.book
-        if not (yield from self._wait(lambda: book.open(query, batch, attempt) <= most, timeout_s)):
+
+        def few() -> bool:
+            return book.open(query, batch, attempt) <= most
+
+        if not (yield from self._wait(few, timeout_s, meanwhile)):
             raise QueryError(f"{(yield from self._silent('laid by'))} in {timeout_s:.0f} s")
         refused = book.outdated(query, batch)
         if refused is not None:
@@ -202,12 +218,18 @@ class QueryProcess:
 
         return Until(holds, timeout_s)
 
-    def _wait(self, true: Callable[[], bool], timeout_s: float) -> Script[bool]:
+    def _wait(
+        self,
+        true: Callable[[], bool],
+        timeout_s: float,
+        meanwhile: Callable[[], Script[None]] = nothing,
+    ) -> Script[bool]:
         """Wait until something holds, and ask the driver now and then whether it still can."""
         clock = self.process.clock.monotonic
         end = clock() + timeout_s
         while not (yield self._until(true, max(0.0, min(FAILURE_S, end - clock())))):
             yield from self._check_deployment()
+            yield from meanwhile()
             if clock() >= end:
                 return False
         return True

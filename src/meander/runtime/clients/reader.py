@@ -122,22 +122,24 @@ def new_outputs(nodes: Mapping[NodeId, str], have: dict[TaskId, int]) -> Script[
     """Fetch outputs that are new; `have` (the last number of each task) is brought up to date.
 
     Every batch comes once, in order within its task, also across moves and recoveries, as long
-    as the caller keeps `have`.
+    as the caller keeps `have`. Nodes forget what the caller had before, and nothing of this call: it
+    may fail yet.
     """
-    found = []
+    found, now = [], dict(have)
+    fields = {"kind": "outputs", "release": {str(t): n for t, n in have.items()}}
     for address in nodes.values():
-        fields = {"kind": "outputs", "release": {str(t): n for t, n in have.items()}}
         try:
             table: pa.Table = yield Fetch(address, fields, FETCH_S)
         except (OperatorGoneError, OperatorRefusedError):
             continue
         if table.num_rows == 0:
             continue
-        tasks, numbers = table["task"].to_numpy(), table["number"].to_numpy()
-        fresh = [n > have.get(int(t), 0) for t, n in zip(tasks, numbers, strict=True)]
+        tasks, numbers = (column.to_numpy() for column in table.columns[-2:])  # ours come last
+        fresh = [n > now.get(int(t), 0) for t, n in zip(tasks, numbers, strict=True)]
         for t, n in zip(tasks, numbers, strict=True):
-            have[int(t)] = max(int(n), have.get(int(t), 0))
+            now[int(t)] = max(int(n), now.get(int(t), 0))
         found.append(table.filter(pa.array(fresh)))
+    have.update(now)
     return found
 
 

@@ -13,7 +13,8 @@ Rules
   2. No thread is started. (jemalloc, inside Arrow, has one and looks after it at a fork. OpenBLAS
      would start one per core: it is told to do without, unless OPENBLAS_NUM_THREADS says otherwise.)
   3. stdout belongs to Spark, which reads a port from it: nothing is printed.
-  4. A worker that has nothing to do with Meander behaves as under Spark's own daemon.
+  4. A worker may have threads, and cannot fork: a process that has none does it for it (`forks`).
+  5. A worker that has nothing to do with Meander behaves as under Spark's own daemon.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ MODULES = (
     "meander.runtime.roles.nursery",
     "meander.runtime.roles.entry",
     "pyspark.worker",
+    "meander.spark.deploy.seat",
 )
 """What nodes need, in the order of the layers. One that is missing is missed by its user, later."""
 
@@ -69,6 +71,9 @@ def prepare() -> None:
 
 if __name__ == "__main__":
     prepare()
+    from meander.spark.cluster.forks import open_desk
+
+    open_desk()
     from pyspark.daemon import manager
 
     manager()

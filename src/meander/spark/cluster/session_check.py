@@ -101,7 +101,8 @@ def remarks(facts: Facts) -> list[str]:
     if facts.get("spark.python.daemon.module") != DAEMON:
         found.append(
             "this session forks plain Python workers, so that every node imports everything anew: "
-            f"start it with spark.python.daemon.module={DAEMON} and nodes start many times faster"
+            f"start it with spark.python.daemon.module={DAEMON} and nodes start many times faster, and "
+            "in their old slot when they die"
         )
     if master.startswith("local[") and "," not in master:
         found.append(

@@ -13,6 +13,7 @@ nothing that a killed worker or an earlier run has staged can be taken for rows 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from secrets import token_hex
 from typing import TYPE_CHECKING, ClassVar
@@ -24,12 +25,12 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from meander.errors import InputError, SinkError
+from meander.errors import InputError, OperatorGoneError, OperatorRefusedError, SinkError
 from meander.protocol.messages import ONCE
 from meander.runtime.clients.committing import committed, forgotten
 from meander.runtime.clients.driver_client import DriverClient, Part, desk_of
 from meander.runtime.clients.given import NULL_KEYS
-from meander.runtime.process.script import Script, run
+from meander.runtime.process.script import Ask, Script, run
 from meander.runtime.process.warm import settle_worker
 from meander.spark.datasource.options import BATCH_SINK, STREAM_SINK, check_options
 from meander.spark.datasource.sink_rows import CUTS, check_words, with_keys, words_of
@@ -44,6 +45,10 @@ QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 """Local properties of a task of a streaming query."""
 COMMIT_S = 600.0
 """How long a commit may take before the query fails: a node may have to be restored meanwhile."""
+ROOM = "room"
+"""What a task asks the driver that waits for a node: whether its slot is needed, and for whom."""
+ROOM_S = 5.0
+"""How long the driver may take to answer that."""
 
 
 @dataclass
@@ -71,6 +76,8 @@ class Sink:
         """
         check_options(source.options, self.known, self.what)
         self.address, self.credentials = source.address, source.credentials
+        self.shares_slots = source.options.get("token") is None
+        """Whether the nodes live in this very application."""
         self.null_keys = str(source.options.get("nullKeys", NULL_KEYS[0])).lower()
         if self.null_keys not in NULL_KEYS:
             raise InputError(f"nullKeys is one of {', '.join(NULL_KEYS)}, not {self.null_keys!r}")
@@ -107,9 +114,27 @@ class Sink:
         if self.words is not None:
             rows = words_of(rows, self.words, self.keys[0], self.cut)
         checked = with_keys(rows, self.keys, self.null_keys)
-        parts = client.write(query, batch, partition, new_attempt(), checked)
+        parts = client.write(
+            query, batch, partition, new_attempt(), checked, meanwhile=self.make_room
+        )
         settle_worker()
         return StagedRows(query, batch, parts)
+
+    def make_room(self) -> Script[None]:
+        """End a task that waits for a node, if a node waits for its slot.
+
+        Raises:
+            SinkError: if so. Spark gives the slot to the node, and the task another try.
+        """
+        name = None
+        if self.shares_slots:
+            with suppress(OperatorGoneError, OperatorRefusedError):  # found out elsewhere
+                name = yield Ask(self.address, ROOM, {}, ROOM_S)
+        if name is not None:
+            raise SinkError(
+                f"{name} was lost, and its successor finds no slot, since tasks that wait for it hold "
+                "all of them: this one makes room, and Spark tries it again"
+            )
 
     def apply(
         self, messages: Sequence[WriterCommitMessage | None], batch: int | None = None

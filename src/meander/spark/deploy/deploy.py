@@ -24,7 +24,7 @@ from meander.spark.cluster.session import classic
 from meander.spark.datasource.format import introduce
 from meander.spark.datasource.transform import Transforms
 from meander.spark.datasource.warming import share_daemon, warm_planners
-from meander.spark.deploy.launch import SparkLauncher
+from meander.spark.deploy.launch import Actions, SparkLauncher
 from meander.spark.deploy.watch import looking, starting, watched
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ def deploy(
     ground.check(classic(spark), max(nodes, nodes_max or nodes))
     launcher = SparkLauncher(spark.sparkContext)
     driver = Driver(deployment, launcher)
+    launcher.answers = lambda: answers_of(driver)
     share_daemon(spark)
     with looking(spark.sparkContext):
         ship.equip(spark.sparkContext)
@@ -83,6 +84,12 @@ def deploy(
     warm_planners(spark)  # after the nodes: they would wait for the same cores
     introduce(spark, driver.address, driver.issue(PEERS))
     return SparkOperator(spark, driver, launcher)
+
+
+def answers_of(driver: Driver) -> Actions:
+    """Give what a driver answers; it has a transport before it starts its launcher."""
+    assert driver.transport is not None, "the driver has not started"
+    return driver.transport.actions
 
 
 class SparkOperator(ElasticOperator):
@@ -133,6 +140,10 @@ class SparkOperator(ElasticOperator):
             InputError: if `rows` is no stream, or the operator does not say what it emits.
         """
         return self._transforms.start(rows, name, checkpoint, trigger or {})
+
+    def seats(self) -> dict[str, int]:
+        """Tell the pid of the Python worker that holds the slot of each process, on its own host."""
+        return self._launcher.seats()
 
     def _check_room(self, nodes: int) -> None:
         """See that the session has slots for so many nodes."""

@@ -3,12 +3,13 @@
 Rules
   1. One job of one task each, in a job group of its own: only jobs can be cancelled, and one that
      dies touches no other. No barrier: it would give all of them one fate and one size.
-  2. The function runs in the task's own Python process and starts no child. Then Spark's SIGKILL
-     is its death, and nothing can be left behind.
+  2. The function runs in the task's own Python process. Spark's SIGKILL is its death; a child that it
+     starts has to see to it that it dies as well (`seat`), so that nothing can be left behind.
   3. That process ends with the task and serves no other. (It leaves a part of its input unread; Spark
      does not use such a worker again. So a node's memory is free when it has left.)
-  4. A second attempt (Spark's retry after it lost an executor) leaves at once and quietly: whoever
-     started the function decides whether it is started again, under a new name.
+  4. A second attempt (Spark's retry after it lost a worker or an executor) leaves at once and quietly:
+     whoever started the function decides whether it is started again, under a new name. Unless the
+     function finds out by itself what is left to do (`again`).
   5. Nothing is raised out of a task for what the function did: what it returned, or the end of its
      traceback, comes back as the one row of the job. Row or exception, the caller is notified once.
   6. Stopping is the function's own affair (a task cannot learn that it is being cancelled).
@@ -27,6 +28,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -81,7 +83,7 @@ class _Job:
     group: str
     payload: bytes
     told: Callable[[JobEnd], None]
-    submitted: float
+    again: bool
     done: Event = field(default_factory=Event)
     cancelled: bool = False
 
@@ -104,7 +106,9 @@ class SparkJobs:
         self._closed = False
         _OPEN.add(self)
 
-    def start(self, name: str, payload: bytes, told: Callable[[JobEnd], None]) -> None:
+    def start(
+        self, name: str, payload: bytes, told: Callable[[JobEnd], None], *, again: bool = False
+    ) -> None:
         """Submit a job for what `pickled` gave. Returns at once; there may be no slot for it yet.
 
         Args:
@@ -112,11 +116,12 @@ class SparkJobs:
             payload: the function and its arguments.
             told: called once, in a thread of its own, when the function has ended. After `close`
                 nothing is started, and it is told at once that this was cancelled.
+            again: whether Spark's second attempt runs it, too.
 
         Raises:
             InputError: for a name that was used before.
         """
-        job = _Job(name, f"meander-{self.run}-{name}", payload, told, time.monotonic())
+        job = _Job(name, f"meander-{self.run}-{name}", payload, told, again)
         with self._lock:
             if name in self._jobs:
                 raise InputError(f"{name} was started before: names are not used twice in a run")
@@ -133,15 +138,6 @@ class SparkJobs:
         """Name the functions that have not ended, in the order of their start."""
         with self._lock:
             return tuple(name for name, job in self._jobs.items() if not job.done.is_set())
-
-    def waited_s(self, name: str) -> float:
-        """Tell how long ago the job was submitted."""
-        return time.monotonic() - self._jobs[name].submitted
-
-    def has_slot(self, name: str) -> bool:
-        """Tell whether Spark has given the job a slot (or it is over); may be seconds late."""
-        job = self._jobs[name]
-        return job.done.is_set() or _active_tasks(self.context, job.group) > 0
 
     def cancel(self, name: str) -> None:
         """Have Spark end it, also if its job has not even been submitted. Does not wait."""
@@ -212,7 +208,8 @@ class SparkJobs:
     def _collect(self, job: _Job) -> JobEnd:
         self.context._jsc.sc().setLocalProperties(self._properties.clone())
         self.context.setJobGroup(job.group, f"meander {job.name}", interruptOnCancel=False)
-        rows = self.context.parallelize([job.payload], 1).mapPartitions(_task).collect()
+        task = partial(_task, again=job.again)
+        rows = self.context.parallelize([job.payload], 1).mapPartitions(task).collect()
         row = rows[0] if rows else _Row(JobOutcome.LOST, trouble="the task gave no row")
         return JobEnd(job.name, *row)
 
@@ -231,13 +228,13 @@ def pickled(function: Callable[..., Any], *arguments: Any, what: str = "") -> by
     return dumps((function, arguments), what or str(function))
 
 
-def _task(payloads: Any) -> Any:
+def _task(payloads: Any, again: bool) -> Any:
     """Run the function. This is the whole life of the Spark task."""
     from pyspark import TaskContext, cloudpickle
 
     context = TaskContext.get()
     assert context is not None, "this runs in a Spark task"
-    if context.attemptNumber() > 0:
+    if context.attemptNumber() > 0 and not again:
         why = "its process or its executor was lost, and Spark's second attempt has left"
         return [_Row(JobOutcome.LOST, trouble=why)]
     try:

@@ -1,72 +1,108 @@
-"""Nodes and state servers as Spark tasks: the runtime's `Launcher` on top of `jobs`.
+"""Nodes and state servers in Spark tasks: the runtime's `Launcher` on top of `jobs`.
 
-A spec goes out in the closure of a job, a `ProcessExit` comes back as its row. Between the two Spark
-knows nothing of the process but that it runs; that it has a slot at all is seen when it registers
-with the master. `waiting` says why one has not.
+A spec goes out in the closure of a job that holds a seat (`seat`); who dies there is followed by the
+next in the same slot (`seats`). Between start and end Spark knows nothing of the process but that its
+task runs; that it has a slot at all is seen when its seat asks. `waiting` says why one has not.
+
+What if a seat is lost with its process, and a query's tasks hold all slots, waiting for that very node?
+Then one of them is asked to make room (`room`): its task fails, Spark gives the slot to the seat, whose
+job is older, and the task a second try.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
-from meander.runtime.roles.nursery import run
+from meander.runtime.process.spec import ProcessExit, ProcessSpec
 from meander.runtime.wire.credentials import LOOPBACK
 from meander.spark.cluster import session_check as ground
 from meander.spark.cluster.pickling import dumps
-from meander.spark.deploy.jobs import JobEnd, JobOutcome, SparkJobs, pickled
+from meander.spark.datasource.sink import ROOM
+from meander.spark.deploy.jobs import SparkJobs, pickled
+from meander.spark.deploy.seat import ASK, hold
+from meander.spark.deploy.seats import Seats
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
+ROOM_S = 1.0
+"""How long a process waits for a slot before somebody is asked to make room …"""
+ROOM_AGAIN_S = 2.0
+"""… and before the next one is asked."""
+
+Actions = dict[str, Callable[[Mapping[str, Any]], Any]]
+"""What a driver answers to those who have its address and token."""
+
 
 class SparkLauncher:
-    """Starts every process as a Spark job of one task."""
+    """Starts every process in a Spark job of one task."""
 
     def __init__(self, context: SparkContext) -> None:
         """Prepare to launch into a session."""
         self.context = context
+        self.answers: Callable[[], Actions] = dict
+        """Where the driver looks for its answers; set before it starts."""
         self._jobs = SparkJobs(context, secrets.token_hex(4))
-        self._ended: Callable[[ProcessExit], None] = lambda _: None
+        self._seats = Seats(self, lambda _: None)
 
     def pickle(self, value: object, what: str) -> bytes:
         """Write it as Spark writes closures."""
         return dumps(value, what)
 
     def start(self, ended: Callable[[ProcessExit], None]) -> None:
-        """Remember whom to tell."""
-        self._ended = ended
+        """Remember whom to tell, and answer seats."""
+        self._seats = Seats(self, ended)
+        self.answers().update({ASK: self._seats.ask, ROOM: self.room})
 
     def launch(self, spec: ProcessSpec) -> None:
-        """Submit a job for a process and return at once."""
-
-        def told(ending: JobEnd) -> None:
-            self._ended(exit_of(spec, ending))
-
-        payload = pickled(run, anywhere(spec))
-        self._jobs.start(job_name(spec.name, spec.incarnation), payload, told)
+        """Have a process started and return at once; there may be no slot for it yet."""
+        self._seats.want(anywhere(spec))
 
     def cancel(self, name: str, incarnation: int) -> None:
         """Have Spark kill the process: within a second in a session of ours, else in 2 to 4."""
-        self._jobs.cancel(job_name(name, incarnation))
+        self._seats.cancel(name, incarnation)
 
     def close(self, patience_s: float) -> None:
         """Have Spark kill what is left (the driver has asked it to end before), and wait for it."""
+        self._seats.close()
         self._jobs.close()
 
     def waiting(self, seconds: float) -> Iterator[tuple[str, str]]:
-        """Name the jobs without a slot that have waited longer, each with what to say of it."""
-        used, slots = ground.in_use(self.context)
-        if used < slots:  # then nobody waits for one, whatever the slow tracker says of a job
-            return
-        for job in self._jobs.running():
-            waited = self._jobs.waited_s(job)
-            if waited >= seconds and not self._jobs.has_slot(job):
-                name = job.rpartition("-")[0]
+        """Name the processes without a slot that have waited longer, each with what to say of it."""
+        found = self._seats.waiting(seconds)
+        if found and self._full():
+            for name, waited in found:
                 yield name, ground.waiting(self.context, name, waited)
+
+    def seats(self) -> dict[str, int]:
+        """Tell the pid of the worker that holds the slot of each process that runs."""
+        return self._seats.pids()
+
+    def room(self, _: Mapping[str, Any]) -> str | None:
+        """Tell one who holds a slot and waits for a node whether it shall make room, and for whom."""
+        if self._seats.waiting(ROOM_S) and self._full():
+            return self._seats.claim_slot(ROOM_S, ROOM_AGAIN_S)
+        return None
+
+    def _full(self) -> bool:
+        used, slots = ground.in_use(self.context)
+        return used >= slots
+
+    # ------------------------------------------------------------------ what seats need
+
+    def open_seat(self, job: str, seat: str, spec: ProcessSpec) -> None:
+        """Submit a job that holds a seat."""
+        seats = self._seats
+        self._jobs.start(
+            job, pickled(hold, seat, spec), lambda ending: seats.left(seat, ending), again=True
+        )
+
+    def cancel_seat(self, job: str) -> None:
+        """Have Spark end it."""
+        self._jobs.cancel(job)
 
 
 def anywhere(spec: ProcessSpec) -> ProcessSpec:
@@ -83,31 +119,3 @@ def anywhere(spec: ProcessSpec) -> ProcessSpec:
     ('', '127.0.0.1')
     """
     return replace(spec, host="") if spec.kind == "server" and spec.host != LOOPBACK else spec
-
-
-def job_name(name: str, incarnation: int) -> str:
-    """Name the job of a process; incarnations are never used again, so neither is this."""
-    return f"{name}-{incarnation}"
-
-
-def exit_of(spec: ProcessSpec, ending: JobEnd) -> ProcessExit:
-    """Read how a process ended from how its job did.
-
-    >>> from meander.protocol.settings import Settings
-    >>> from meander.runtime.wire.credentials import Credentials
-    >>> spec = ProcessSpec("node", "r", "n1", 3, 1, "127.0.0.1:1", Credentials("t"), 64, Settings())
-    >>> exit_of(spec, JobEnd("n1-3", JobOutcome.LOST, trouble="killed")).reason
-    <Reason.KILLED: 'killed'>
-    """
-    if isinstance(ending.value, ProcessExit):
-        return ending.value
-    crashed = ending.outcome is JobOutcome.RAISED
-    detail = (ending.trouble.strip().splitlines() or ["it ended without a word"])[-1]
-    return ProcessExit(
-        spec.kind,
-        spec.name,
-        spec.incarnation,
-        Reason.CRASHED if crashed else Reason.KILLED,
-        detail,
-        ending.trouble if crashed else "",
-    )

@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 
-from meander.errors import BrokenRuleError, CheckpointError, DeployError, OperatorFailedError
+from meander.errors import (
+    BrokenRuleError,
+    CheckpointError,
+    DeployError,
+    InputError,
+    OperatorFailedError,
+)
 from meander.model import TaskId
 from meander.protocol.invariants import check
 from meander.protocol.messages import (
@@ -89,6 +95,8 @@ class WorldCheckers:
         """What a reader has seen, by task and number."""
         self.lost_tasks: set[TaskId] = set()
         """Told to be lost: without checkpoints that is all that can be done."""
+        self.tasks_at_risk: set[TaskId] = set()
+        """Told to be lost unless a state server has them."""
         self._turns = 0
         self._failures_of: dict[tuple[Resident, str], deque[float]] = {}
         """When the store has lately failed each process, by what it was asked for."""
@@ -174,6 +182,10 @@ class WorldCheckers:
             if world.durable:
                 self.violated("cause", f"states are lost though there are checkpoints: {facts}")
             self.lost_tasks.update(facts["tasks"])
+        elif what is News.STATE_AT_RISK:
+            if world.durable:
+                self.violated("cause", f"states are at risk though there are checkpoints: {facts}")
+            self.tasks_at_risk.update(facts["tasks"])
 
     def ended(self, resident: Resident) -> None:
         """A process has ended by itself."""
@@ -215,6 +227,10 @@ class WorldCheckers:
         for what, used, most in self._queues(resident):
             if used > most:
                 self.violated("limit", f"{resident.name}: {what} holds {used}, more than {most}")
+        if resident.node is not None:  # seldom seen, so worth a look at how often
+            counts, parts = self.world.counts, resident.node
+            counts["seen_laid_on_disk"] += parts.adapter.laid.disk_bytes > 0
+            counts["seen_parked"] += bool(parts.node.rerouter.parked)
 
     def _queues(self, resident: Resident) -> Iterator[tuple[str, int, int]]:
         """Give what every queue of a process holds, and may hold."""
@@ -261,14 +277,27 @@ class WorldCheckers:
             self.violated("end", f"tasks {sorted(missing)} are served by nobody")
         outputs: dict[TaskId, list[tuple[int, pa.RecordBatch]]] = {}
         if world.people.readers and not world.people.lost_outputs:
-            outputs = {task: [] for task in states}
+            outputs = {task: [] for task in states if task not in world.people.gone}
             for (task, number), batch in sorted(self.shown.items(), key=lambda item: item[0]):
                 if task in outputs:
                     outputs[task].append((number, batch))
         for text in world.trial.judge(states, outputs):
             self.violated("end", text)
-        self._answers()
+        for driver in world.user.drivers:
+            for order in driver.under_way():
+                assert order.rescaling is not None
+                if driver is not world.driver and order.rescaling.stage is News.ABORTED:
+                    continue  # it is its user's to go on with, who has turned to another driver
+                self.violated("answer", f"{order.what} of {order.at:.3f} has not come to its end")
         self._left_over()
+        self.rest()
+
+    def rest(self) -> None:
+        """Whatever was lost: every call was answered, and nothing failed without a cause.
+
+        A rescale that has to move a lost state waits, as rows for it do.
+        """
+        self._answers()
         self._failures()
 
     def _answers(self) -> None:
@@ -276,8 +305,8 @@ class WorldCheckers:
         for what in world.people.book.overdue():
             self.violated("answer", f"nobody has answered {what}")
         for driver in world.user.drivers:
-            for order in (*driver.unanswered(), *driver.under_way()):
-                self.violated("answer", f"{order.what} of {order.at:.3f} has not come to its end")
+            for order in driver.unanswered():
+                self.violated("answer", f"{order.what} of {order.at:.3f} has no answer")
 
     def _failures(self) -> None:
         """A deployment fails because an operator did, a later driver took over, or the disk failed."""
@@ -288,7 +317,7 @@ class WorldCheckers:
                 fine = any(
                     r.mischief is not None and r.mischief.played for r in self.world.residents
                 )
-            elif isinstance(error, CheckpointError):
+            elif isinstance(error, CheckpointError | InputError):
                 fine = bool(self.world.kinds & {"store", "cut"})
             else:
                 fine = isinstance(error, DeployError) and (
@@ -302,6 +331,8 @@ class WorldCheckers:
             machine = resident.actor.machine
             if not isinstance(machine, Node):
                 continue
+            if machine.epoch.generation != self.world.driver.generation:
+                continue  # nobody tells it any more what became of a batch: it ends with its driver
             for slot in machine.slots.values():
                 if slot.pending_chunks:
                     self.violated("left", f"{resident.name}: task {slot.task} still keeps chunks")

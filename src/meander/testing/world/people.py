@@ -12,6 +12,7 @@ from meander.protocol.master.master import Master
 from meander.protocol.messages import MASTER
 from meander.protocol.node.slot import TaskPhase
 from meander.runtime.clients.feeder_process import FeederProcess
+from meander.runtime.clients.output_scripts import Offset
 from meander.runtime.clients.query_process import QueryProcess
 from meander.runtime.process.outputs import ROWS_MAX
 from meander.testing.world.actor import Actor
@@ -29,6 +30,14 @@ QUERY: Final = "query0"
 CALL_S: Final = 0.7
 """About how often somebody asks something."""
 READERS_MAX: Final = 2
+STEADY_S: Final = 1.0
+"""So long after the last fault everybody goes on as before."""
+HURRY: Final = 0.1
+"""Pauses are so much shorter then."""
+LOST_S: Final = 3.0
+"""So long a run goes on when states are lost for good."""
+RISK_S: Final = 15.0
+"""So long it goes on when states may be lost."""
 
 
 class People:
@@ -42,16 +51,25 @@ class People:
         self.book = CallBook(timeline)
         self.lost_outputs = False
         """Whether a reader could not be shown everything, as it was told."""
+        self.gone: set[TaskId] = set()
+        """Tasks whose first outputs had to go before any reader came: little is kept."""
         self.sources = [
             SimSource(
-                timeline, random, self.home.runner, name, batches, self._open_feeder, self._wrong
+                timeline,
+                random,
+                self.home.runner,
+                name,
+                batches,
+                self._open_feeder,
+                self._wrong,
+                self._pace,
             )
             for name, batches in world.trial.feeders.items()
         ]
         batches = [_batch(table) for table in world.trial.batches]
         self.query = SimQuery(
             timeline, random, self.home.runner, QUERY, batches, self._open_query, self.driver,
-            self._wrong, self._kill,
+            self._wrong, self._kill, self._pace,
         )  # fmt: skip
         self.readers: list[SimReader] = []
         self.emits = world.trial.operator().output_schema is not None
@@ -63,6 +81,12 @@ class People:
             doubled=self._wrong, preview=world.preview,
         )  # fmt: skip
         timeline.after(random.uniform(0.3, CALL_S), self._call)
+
+    def _pace(self, seconds: float) -> float:
+        """Hurry when nothing happens any more that could befall what is fed."""
+        world = self.world
+        over = world.timeline.now > world.schedule.seconds + STEADY_S
+        return seconds * HURRY if over else seconds
 
     # ------------------------------------------------------------------ where they turn to
 
@@ -108,7 +132,7 @@ class People:
         reader = SimReader(
             self.home.runner, world.random, self.home.actor.time, self.driver,
             shown=world.checkers.show, missed=self._missed, lost=self._lost,
-            releases=not self.readers,
+            came=self._came, releases=not self.readers,
         )  # fmt: skip
         self.readers.append(reader)
         return True
@@ -130,6 +154,19 @@ class People:
         if not excused:
             world.checkers.violated("shown", f"a reader is told that outputs are gone: {error}")
         self.lost_outputs = True
+
+    def _came(self, offset: Offset) -> None:
+        """A reader begins: what is gone already was let go by one, or did not fit."""
+        world = self.world
+        for task, number in enumerate(offset["numbers"]):
+            released = max((reader.released.get(task, 0) for reader in self.readers), default=0)
+            if number <= released or task in world.checkers.lost_tasks:
+                continue
+            if world.limits.output_rows == ROWS_MAX:
+                world.checkers.violated(
+                    "shown", f"outputs up to {number} of task {task} are gone, read by nobody"
+                )
+            self.gone.add(task)
 
     def _call(self, _: object) -> None:
         world = self.world
@@ -175,6 +212,19 @@ class People:
         ):
             return False
         return all(self._idle(master, task) for task in range(world.tasks)) and self._all_read()
+
+    @property
+    def given_up(self) -> bool:
+        """Whether states are lost, as the master has told: rows for them wait, and wait for ever."""
+        checkers = self.world.checkers
+        past = self.world.timeline.now - self.world.schedule.seconds
+        return bool(checkers.lost_tasks and past > LOST_S) or bool(
+            checkers.tasks_at_risk and past > RISK_S
+        )
+
+    def over(self) -> bool:
+        """Whether nothing more is to be expected."""
+        return self.given_up or self.quiet()
 
     def owner(self, task: TaskId) -> Resident | None:
         """Find the node that serves a task now."""

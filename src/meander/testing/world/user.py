@@ -10,7 +10,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final, NamedTuple
 
-from meander.errors import CheckpointError, DeployError, MeanderError
+from meander.errors import CheckpointError, DeployError, InputError, MeanderError
 from meander.runtime.driver import books
 from meander.testing.timeline import Timeline
 from meander.testing.world.driver import SimDriver
@@ -41,7 +41,8 @@ class SimUser:
         Args:
             timeline: the virtual time.
             random: what delays are drawn from.
-            deploy: makes the driver of the run with this number; raises CheckpointError as it does.
+            deploy: makes the driver of the run with this number; raises as `Driver` does if the
+                checkpoint cannot be used now.
         """
         self._timeline, self._random, self._deploy = timeline, random, deploy
         self.drivers: list[SimDriver] = []
@@ -51,6 +52,8 @@ class SimUser:
         """What the user was told, for a checker: each must have a cause."""
         self.runs = 0
         """How often it was deployed, or tried."""
+        self.beside = 0
+        """How often one was deployed while another was there that did not know it."""
         self._due = False
         """Whether it is to be deployed."""
         self._served: set[SimDriver] = set()
@@ -67,11 +70,12 @@ class SimUser:
         self.runs += 1
         try:
             driver = self._deploy(self.runs)
-        except CheckpointError as error:
+        except (CheckpointError, InputError) as error:  # its folder cannot be read, or not made
             self.failures.append(Failure(self._timeline.now, self.runs, error))
             self._again()
         else:
             self._run[driver] = self.runs
+            self.beside += any(other.present and not other.stopping for other in self.drivers)
             self.drivers.append(driver)
 
     def replace(self, *, killed: bool, orphans: bool = True) -> bool:

@@ -1,0 +1,266 @@
+"""The driver's book of seats: which Spark tasks are held for whom, and who is wanted there.
+
+A process is *wanted* from its launch until a seat asks for it. A name whose seat is held gets its next
+process there (`seat`); only a name without one costs a new Spark job. Whoever asks has no child:
+whatever its seat was given has ended. So no end is missed, and none is told twice.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import Any, Protocol
+
+from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
+from meander.spark.deploy.jobs import JobEnd, JobOutcome
+from meander.spark.deploy.seat import HOLD_S
+
+GRACE_S = 1.0
+"""How long a held seat may take to ask for a wanted process before it gets a second one: the old one's
+host may be cut off, or its child hang."""
+
+
+class Jobs(Protocol):
+    """Where seats are opened."""
+
+    def open_seat(self, job: str, seat: str, spec: ProcessSpec) -> None:
+        """Start a Spark job that holds a seat."""
+
+    def cancel_seat(self, job: str) -> None:
+        """Have Spark end it."""
+
+
+@dataclass(slots=True, eq=False)
+class _Seat:
+    id: str
+    """A secret: who knows it is the seat."""
+    job: str
+    spec: ProcessSpec
+    """What was sent there."""
+    attempt: int = -1
+    """Spark's, the last that has asked."""
+    pid: int = 0
+    """Of the worker that holds it."""
+    current: ProcessSpec | None = None
+    """The process that it was given and that has not ended."""
+    closed: bool = False
+    """Whether it gets no more."""
+
+
+@dataclass(slots=True, eq=False)
+class _Wanted:
+    spec: ProcessSpec
+    since: float = field(default_factory=time.monotonic)
+    asked_at: float = -inf
+    """When a writer was last asked to make room for it."""
+
+
+class Seats:
+    """The book. Safe to use from any thread; nobody is told anything under its lock."""
+
+    def __init__(self, jobs: Jobs, ended: Callable[[ProcessExit], None]) -> None:
+        self._jobs, self._ended = jobs, ended
+        self._changed = threading.Condition()
+        self._seats: dict[str, _Seat] = {}
+        """By their secret."""
+        self._wanted: dict[str, _Wanted] = {}
+        """By name."""
+        self._opened = 0
+        self._over = False
+
+    # ------------------------------------------------------------------ what the launcher does
+
+    def want(self, spec: ProcessSpec) -> None:
+        """Have a process started: in a seat that is held under its name, or in a new one."""
+        with self._changed:
+            before = self._wanted.get(spec.name)
+            wanted = self._wanted[spec.name] = _Wanted(spec)
+            held = any(_alike(seat.spec, spec) for seat in self._open(spec.name))
+            self._changed.notify_all()
+        if before is not None:  # nobody has started it, and nobody will
+            self._ended(silent(before.spec, "its successor was launched before it was started"))
+        if not held:
+            self._add(spec)
+            return
+        late = threading.Timer(GRACE_S, self._late, args=(wanted,))
+        late.daemon = True
+        late.start()
+
+    def cancel(self, name: str, incarnation: int) -> None:
+        """Have a process killed, or not even started."""
+        with self._changed:
+            wanted = self._wanted.get(name)
+            if wanted is not None and wanted.spec.incarnation == incarnation:
+                del self._wanted[name]
+            else:
+                wanted = None
+            ending = [
+                seat for seat in self._open(name)
+                if (seat.current is None and wanted is not None)
+                or (seat.current is not None and seat.current.incarnation == incarnation)
+            ]  # fmt: skip
+            for seat in ending:
+                seat.closed = True
+            self._changed.notify_all()
+        for seat in ending:
+            self._jobs.cancel_seat(seat.job)
+        if wanted is not None:
+            self._ended(silent(wanted.spec, "cancelled"))
+
+    def close(self) -> None:
+        """Give nobody anything any more."""
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+
+    def waiting(self, seconds: float) -> list[tuple[str, float]]:
+        """Name the processes that nobody has asked for, each with how long it waits."""
+        now = time.monotonic()
+        with self._changed:
+            waits = [(name, now - wanted.since) for name, wanted in self._wanted.items()]
+        return [(name, waited) for name, waited in waits if waited >= seconds]
+
+    def pids(self) -> dict[str, int]:
+        """Tell which worker holds the slot of each process that runs."""
+        with self._changed:
+            return {s.spec.name: s.pid for s in self._seats.values() if s.current is not None}
+
+    def claim_slot(self, waited_s: float, again_s: float) -> str | None:
+        """Name a process for which one slot shall be freed; each of them only so often."""
+        now = time.monotonic()
+        with self._changed:
+            for name, wanted in self._wanted.items():
+                if now - wanted.since >= waited_s and now - wanted.asked_at >= again_s:
+                    wanted.asked_at = now
+                    return name
+        return None
+
+    # ------------------------------------------------------------------ what seats do
+
+    def ask(self, fields: Mapping[str, Any]) -> int | None:
+        """Answer a seat that has no child: the incarnation to be, or None: leave."""
+        attempt = int(fields["attempt"])
+        with self._changed:
+            seat = self._seats.get(str(fields["seat"]))
+            if seat is None or attempt < seat.attempt:  # another attempt has its place
+                return None
+            seat.attempt, seat.pid = attempt, int(fields["pid"])
+            before, seat.current = seat.current, None
+        if before is not None:
+            self._ended(_told(before, str(fields["ended"]), str(fields["how"])))
+        return self._next(seat)
+
+    def _next(self, seat: _Seat) -> int | None:
+        """Wait until there is a process for a seat."""
+        name, end = seat.spec.name, time.monotonic() + HOLD_S
+        with self._changed:
+            while not self._over and not seat.closed:
+                wanted = self._wanted.get(name)
+                if wanted is not None and _alike(seat.spec, wanted.spec):
+                    del self._wanted[name]
+                    seat.current = wanted.spec
+                    break
+                others = any(s.current is not None for s in self._open(name))
+                left = end - time.monotonic()
+                if others or left <= 0 or wanted is not None:
+                    break
+                self._changed.wait(left)
+            if seat.current is None:
+                seat.closed = True
+                return None
+            needless = [s for s in self._open(name) if s.attempt < 0]
+            for other in needless:
+                other.closed = True
+        for other in needless:
+            self._jobs.cancel_seat(other.job)
+        return seat.current.incarnation
+
+    def left(self, seat_id: str, ending: JobEnd) -> None:
+        """Hear that the job of a seat has ended."""
+        with self._changed:
+            seat = self._seats.pop(seat_id)
+            name, lost = seat.spec.name, seat.current
+            orphan = None if seat.closed or self._open(name) else self._wanted.get(name)
+            if (
+                orphan is not None and lost is None
+            ):  # it never was a seat: what it was for has failed
+                del self._wanted[name]
+                lost, orphan = orphan.spec, None
+        if lost is not None:
+            self._ended(exit_of(lost, ending))
+        if orphan is not None:
+            self._add(orphan.spec)
+
+    # ------------------------------------------------------------------ parts
+
+    def _open(self, name: str) -> list[_Seat]:
+        return [s for s in self._seats.values() if s.spec.name == name and not s.closed]
+
+    def _late(self, wanted: _Wanted) -> None:
+        """Open a second seat for a process that the first has not asked for."""
+        with self._changed:
+            name = wanted.spec.name
+            late = self._wanted.get(name) is wanted and not self._over
+            late = late and all(seat.attempt >= 0 for seat in self._open(name))  # or one is coming
+        if late:
+            self._add(wanted.spec)
+
+    def _add(self, spec: ProcessSpec) -> None:
+        with self._changed:
+            self._opened += 1
+            seat = _Seat(secrets.token_hex(16), f"{spec.name}-{self._opened}", spec)
+            self._seats[seat.id] = seat
+        self._jobs.open_seat(seat.job, seat.id, spec)
+
+
+def _alike(one: ProcessSpec, other: ProcessSpec) -> bool:
+    """Whether a seat of one can be the other: credentials of one name are as good as later ones."""
+    return replace(one, incarnation=0, credentials=other.credentials) == replace(
+        other, incarnation=0
+    )
+
+
+def silent(spec: ProcessSpec, how: str) -> ProcessExit:
+    """Tell of a process that ended without a word."""
+    return ProcessExit(spec.kind, spec.name, spec.incarnation, Reason.KILLED, how)
+
+
+def _told(spec: ProcessSpec, words: str, how: str) -> ProcessExit:
+    """Read a process's last words, if they are its own."""
+    try:
+        ended = ProcessExit.parse(words)
+    except (ValueError, KeyError, TypeError):
+        ended = silent(spec, how or "its worker or its executor was lost")
+    return ended if _same(spec, ended) else silent(spec, how)
+
+
+def _same(spec: ProcessSpec, ended: ProcessExit) -> bool:
+    return (spec.kind, spec.name, spec.incarnation) == (ended.kind, ended.name, ended.incarnation)
+
+
+def exit_of(spec: ProcessSpec, ending: JobEnd) -> ProcessExit:
+    """Read how a process ended from how its job did.
+
+    >>> from meander.protocol.settings import Settings
+    >>> from meander.runtime.wire.credentials import Credentials
+    >>> spec = ProcessSpec("node", "r", "n1", 3, 1, "127.0.0.1:1", Credentials("t"), 64, Settings())
+    >>> exit_of(spec, JobEnd("n1-3", JobOutcome.LOST, trouble="killed")).reason
+    <Reason.KILLED: 'killed'>
+    """
+    value = ending.value
+    if isinstance(value, ProcessExit):  # one that could not ask does not know its incarnation
+        return value if _same(spec, value) else replace(value, incarnation=spec.incarnation)
+    crashed = ending.outcome is JobOutcome.RAISED
+    detail = (ending.trouble.strip().splitlines() or ["it ended without a word"])[-1]
+    return ProcessExit(
+        spec.kind,
+        spec.name,
+        spec.incarnation,
+        Reason.CRASHED if crashed else Reason.KILLED,
+        detail,
+        ending.trouble if crashed else "",
+    )

@@ -1,0 +1,181 @@
+"""The driver's book of seats, without Spark: who starts where, and that every end is told once."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from agents import until
+
+from meander.protocol.settings import Settings
+from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
+from meander.runtime.wire.credentials import Credentials
+from meander.spark.deploy import seats as book
+from meander.spark.deploy.jobs import JobEnd, JobOutcome, cancelled
+from meander.spark.deploy.seats import Seats
+
+N1 = ProcessSpec("node", "r", "n1", 1, 1, "127.0.0.1:1", Credentials("t"), 64, Settings())
+
+
+def life(incarnation: int, **changes: Any) -> ProcessSpec:
+    return replace(N1, incarnation=incarnation, **changes)
+
+
+class Ground:
+    """Jobs that only exist on paper."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, str] = {}
+        """Job → seat."""
+        self.cancelled: list[str] = []
+        self.told: list[tuple[int, Reason, str]] = []
+        self.seats = Seats(self, self._hear)
+
+    def open_seat(self, job: str, seat: str, spec: ProcessSpec) -> None:
+        self.jobs[job] = seat
+
+    def cancel_seat(self, job: str) -> None:
+        self.cancelled.append(job)
+
+    def _hear(self, ended: ProcessExit) -> None:
+        self.told.append((ended.incarnation, ended.reason, ended.detail))
+
+    def ask(self, job: str, attempt: int = 0, ended: str = "", how: str = "killed") -> int | None:
+        fields = {"seat": self.jobs[job], "attempt": attempt, "pid": 7, "ended": ended, "how": how}
+        return self.seats.ask(fields)
+
+    def left(self, job: str, ending: JobEnd | None = None) -> None:
+        self.seats.left(self.jobs[job], ending or JobEnd(job, JobOutcome.LOST, trouble="lost"))
+
+
+@pytest.fixture
+def ground(monkeypatch: pytest.MonkeyPatch) -> Ground:
+    monkeypatch.setattr(book, "HOLD_S", 0.05)
+    monkeypatch.setattr(book, "GRACE_S", 60.0)
+    return Ground()
+
+
+def test_a_successor_starts_in_the_seat_of_the_one_before(ground: Ground) -> None:
+    ground.seats.want(life(1))
+    assert ground.ask("n1-1") == 1
+    ground.seats.want(life(2))
+    assert list(ground.jobs) == ["n1-1"], "no second job"
+    assert ground.ask("n1-1") == 2
+    assert ground.told == [(1, Reason.KILLED, "killed")]
+
+
+def test_last_words_arrive_and_are_believed_only_of_oneself(ground: Ground) -> None:
+    for said, reason in ((1, Reason.CRASHED), (7, Reason.KILLED)):
+        ground.told.clear()
+        ground.seats = Seats(ground, ground._hear)
+        ground.seats.want(life(1))
+        job = list(ground.jobs)[-1]
+        assert ground.ask(job) == 1
+        ground.seats.want(life(2))
+        words = ProcessExit("node", "n1", said, Reason.CRASHED, "boom").json()
+        assert ground.ask(job, ended=words) == 2
+        assert ground.told[0][:2] == (1, reason)
+
+
+def test_a_seat_waits_for_a_wish_and_then_leaves(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ground.seats.want(life(1))
+    assert ground.ask("n1-1") == 1
+    assert ground.ask("n1-1") is None, "nobody wished for another"
+    ground.seats.want(life(2))
+    assert list(ground.jobs) == ["n1-1", "n1-2"], "who was told to leave gets no more"
+    ground.left("n1-1", JobEnd("n1-1", JobOutcome.RETURNED))
+    assert ground.ask("n1-2") == 2
+    monkeypatch.setattr(book, "HOLD_S", 30.0)
+    threading.Timer(0.1, ground.seats.want, args=(life(3),)).start()
+    assert ground.ask("n1-2") == 3
+    assert [incarnation for incarnation, *_ in ground.told] == [1, 2]
+
+
+def test_a_seat_that_is_lost_with_its_child_is_the_same_seat_in_the_next_attempt(
+    ground: Ground,
+) -> None:
+    ground.seats.want(life(1))
+    assert ground.ask("n1-1") == 1
+    ground.seats.want(life(2))
+    assert ground.ask("n1-1", attempt=1, how="") == 2
+    assert ground.ask("n1-1", attempt=0) is None, "the first attempt lives on somewhere, cut off"
+    ground.seats.want(life(3))
+    assert ground.ask("n1-1", attempt=1) == 3
+    assert [incarnation for incarnation, *_ in ground.told] == [1, 2]
+
+
+def test_a_job_that_ends_has_the_next_one_started_in_a_new_one(ground: Ground) -> None:
+    ground.seats.want(life(1))
+    assert ground.ask("n1-1") == 1
+    ground.seats.want(life(2))
+    ground.left("n1-1")
+    assert list(ground.jobs) == ["n1-1", "n1-2"]
+    assert ground.ask("n1-2") == 2
+    done = ProcessExit("node", "n1", 2, Reason.DRAINED)
+    ground.left("n1-2", JobEnd("n1-2", JobOutcome.RETURNED, done))
+    assert [told[:2] for told in ground.told] == [(1, Reason.KILLED), (2, Reason.DRAINED)]
+
+
+def test_a_job_that_never_asked_is_the_end_of_what_it_was_for(ground: Ground) -> None:
+    ground.seats.want(life(1))
+    gone = ProcessExit("node", "n1", 0, Reason.DRIVER_LOST, "no answer")
+    ground.left("n1-1", JobEnd("n1-1", JobOutcome.RETURNED, gone))
+    assert ground.told == [(1, Reason.DRIVER_LOST, "no answer")]
+    assert list(ground.jobs) == ["n1-1"], "whether it is tried again is not decided here"
+
+
+def test_who_does_not_ask_in_time_gets_a_rival_and_the_first_to_ask_wins(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ground.seats.want(life(1))
+    assert ground.ask("n1-1") == 1
+    monkeypatch.setattr(book, "GRACE_S", 0.0)
+    ground.seats.want(life(2))
+    assert until(lambda: list(ground.jobs) == ["n1-1", "n1-2"])
+    assert ground.ask("n1-1") == 2, "its child has ended after all"
+    assert ground.cancelled == ["n1-2"]
+    assert ground.ask("n1-2") is None
+    ground.left("n1-2", cancelled("n1-2"))
+    assert [incarnation for incarnation, *_ in ground.told] == [1]
+
+
+def test_cancelling_ends_what_runs_and_what_only_waits(ground: Ground) -> None:
+    ground.seats.want(life(1))
+    ground.seats.cancel("n1", 1)
+    assert ground.told == [(1, Reason.KILLED, "cancelled")]
+    assert ground.ask("n1-1") is None
+    ground.seats.want(life(2))
+    assert ground.ask("n1-2") == 2
+    ground.seats.cancel("n1", 2)
+    assert ground.cancelled == ["n1-1", "n1-2"]
+    ground.left("n1-2", cancelled("n1-2"))
+    assert ground.told[1:] == [(2, Reason.KILLED, "cancelled")]
+
+
+def test_another_source_under_the_same_name_needs_a_job_of_its_own(ground: Ground) -> None:
+    ground.seats.want(life(1, source=b"one"))
+    assert ground.ask("n1-1") == 1
+    ground.seats.want(life(2, source=b"two"))
+    assert list(ground.jobs) == ["n1-1", "n1-2"]
+    assert ground.ask("n1-1") is None
+    assert ground.ask("n1-2") == 2
+
+
+def test_a_stranger_and_a_stopped_deployment_get_nothing(ground: Ground) -> None:
+    assert ground.seats.ask({"seat": "?", "attempt": 0, "ended": "", "how": ""}) is None
+    ground.seats.want(life(1))
+    ground.seats.close()
+    assert ground.ask("n1-1") is None
+
+
+def test_room_is_made_for_one_at_a_time(ground: Ground) -> None:
+    ground.seats.want(life(1))
+    assert ground.seats.claim_slot(60.0, 60.0) is None, "it has not waited long"
+    assert ground.seats.claim_slot(0.0, 60.0) == "n1"
+    assert ground.seats.claim_slot(0.0, 60.0) is None, "somebody was asked just now"
+    assert ground.ask("n1-1") == 1
+    assert ground.seats.waiting(0.0) == []

@@ -1,0 +1,90 @@
+"""A node is lost while tasks of a query hold all slots and wait for it: it is back within seconds."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from agents import alive, until
+from processes import pid_of
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from word_counts import counted
+
+import meander
+from meander.operators import WordCount
+from meander.runtime.process.spec import Reason
+from meander.spark.cluster import session_check as ground
+from meander.spark.deploy.deploy import SparkOperator
+
+PARTITIONS = 16
+"""Of a micro-batch: more than there are slots."""
+BACK_S_MAX = 30.0
+WORDS = [f"w{i % 700}" for i in range(20_000)]
+
+
+def start(spark: SparkSession, operator: SparkOperator, folder: Path) -> Any:
+    rows = spark.readStream.schema("word string").parquet(str(folder / "rows"))
+    writer = rows.repartition(PARTITIONS).writeStream.format("meander")
+    writer = writer.option("operator", operator.address).trigger(availableNow=True)
+    return writer.option("checkpointLocation", str(folder / "query")).start()
+
+
+def finish(spark: SparkSession, operator: SparkOperator, folder: Path, query: Any) -> None:
+    """Wait for the query; it may have lost rows with the node, and is then started again."""
+    for _ in range(3):
+        try:
+            assert query.awaitTermination(120)
+            return
+        except StreamingQueryException:
+            query = start(spark, operator, folder)
+    raise AssertionError("the query failed again and again")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whom", ["node", "seat"])
+def test_a_node_that_is_killed_while_a_query_holds_all_slots_is_soon_back(
+    spark: SparkSession, tmp_path: Path, whom: str
+) -> None:
+    """1. a node stands still, so that the tasks of a wide micro-batch wait for it and hold every slot
+    2. it is killed, or the worker that holds its slot  3. it is back  4. the counts are right."""
+    (tmp_path / "rows").mkdir()
+    pq.write_table(pa.table({"word": WORDS}), tmp_path / "rows" / "0.parquet")
+    store = str(tmp_path / "store")
+    with meander.deploy(spark, WordCount(), tasks=16, nodes=2, checkpoint=store) as operator:
+        pid, seat = pid_of(operator.driver.nodes()["n1"]), operator.seats()["n1"]
+        os.kill(pid, signal.SIGSTOP)
+        query = start(spark, operator, tmp_path)
+        assert until(lambda: ground.in_use(spark.sparkContext) == (6, 6), 30)
+        began = time.monotonic()
+        os.kill(pid if whom == "node" else seat, signal.SIGKILL)
+        assert until(lambda: not alive(pid), 5), "a node outlived its seat"
+
+        def back() -> bool:
+            return operator.driver.nodes().get("n1") is not None and operator.driver.serving()
+
+        assert until(lambda: any(e.name == "n1" for e in operator.driver.exits), BACK_S_MAX)
+        assert until(back, BACK_S_MAX)
+        assert time.monotonic() - began < BACK_S_MAX
+        if whom == "node":
+            assert operator.seats()["n1"] == seat, "it kept its slot"
+        finish(spark, operator, tmp_path, query)
+        assert counted(operator) == Counter(WORDS)
+        (ended,) = (e for e in operator.driver.exits if e.name == "n1")
+        assert ended.reason is Reason.KILLED
+    assert until(lambda: not any(map(alive, operator.seats().values())), 10)
+
+
+def test_nodes_that_leave_give_their_slots_back(spark: SparkSession) -> None:
+    with meander.deploy(spark, WordCount(), tasks=16, nodes=3) as operator:
+        before, _ = ground.in_use(spark.sparkContext)
+        operator.rescale(1).wait(60)
+        assert until(lambda: ground.in_use(spark.sparkContext)[0] == before - 2, 20)
+    assert until(lambda: ground.in_use(spark.sparkContext)[0] == 0, 20)
