@@ -42,8 +42,11 @@ class Outcome:
 
     @property
     def caught_by(self) -> str:
-        """The checker that saw something first; empty: none did. An accident is no catch."""
-        return next((v.by for v in self.seen if v.by != ACCIDENT), "")
+        """The checker that saw something first; empty: none did.
+
+        An accident is no catch, nor is what comes of one: that is why only the first counts.
+        """
+        return "" if not self.seen or self.seen[0].by == ACCIDENT else self.seen[0].by
 
     @property
     def accident(self) -> bool:

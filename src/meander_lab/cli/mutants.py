@@ -23,7 +23,7 @@ SURVIVORS = 1
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add which mutants there are and what they are let loose on."""
     add = parser.add_argument
-    add("--modules", metavar="NAMES", help="modules to break, with commas (those of the protocol)")
+    add("--modules", metavar="NAMES", help="modules to break, with commas (the world's)")
     add("--count", type=positive, default=60, metavar="N", help="how many mutants (60)")
     add("--seed", type=int, default=1, metavar="N", help="which mutants are drawn (1)")
     add("--only", metavar="MODULE#N", help="one mutant: its module and its number in --json")
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--nodes", type=positive, default=3, metavar="N", help="nodes at the start (3)")
     add("--tasks", type=positive, default=8, metavar="M", help="tasks of the operator (8)")
     add("--seconds", type=float, default=2.0, metavar="S", help="virtual seconds of faults (2)")
-    add("--world", default="protocol", metavar="WORLD", help="protocol or full (protocol)")
+    add("--world", choices=("protocol", "full"), default="protocol", help="which simulator")
     add("--json", action="store_true", help="answer in JSON, one mutant a line")
     add("--list", action="store_true", help="only say which mutants these are")
 
@@ -57,12 +57,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _drawn(args: argparse.Namespace) -> list[Mutant]:
-    from meander_lab.mutants.mutate import PROTOCOL, draw, mutants_of
+    from meander_lab.mutants.mutate import MODULES, draw, mutants_of
 
     if args.only:
         module, _, number = args.only.partition("#")
         return [mutant for mutant in mutants_of(module) if str(mutant.number) == number]
-    names = args.modules.split(",") if args.modules else [f"meander.protocol.{m}" for m in PROTOCOL]
+    names = args.modules.split(",") if args.modules else MODULES[args.world]
     return draw(names, args.count, args.seed)
 
 

@@ -1,8 +1,8 @@
 """Let mutants loose on schedules until a checker catches them.
 
-Every mutant lives in a process of its own, forked from one that has loaded the libraries and nothing
-of the product that could be broken: so it starts in a fraction of a second. A finder in front of the
-import system gives the broken module instead of the sound one.
+Every mutant lives in a process of its own, forked from one that has run the sound product once: so
+libraries are loaded, kernels compiled, and it starts in a second. There the product is loaded anew, all
+but what is kept (`SHARED`), and a finder in front of the import system gives the broken module.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import importlib.util
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from types import CodeType, ModuleType
 from typing import Any, Final, NamedTuple
 
+from meander.errors import InputError
 from meander_lab.mutants.bugs import Bug
 from meander_lab.mutants.mutate import Mutant, source_of
 
@@ -33,9 +35,8 @@ OFTEN: Final = (
 """What happens in every hundred schedules, as long as it is not broken."""
 SEED_S_MAX: Final = 30
 """A schedule that takes more of a processor has got stuck in one event."""
-LIBRARIES: Final = ("numpy", "meander.planning", "meander.model")
-SHARED: Final = ("meander.errors", "meander.model", "meander.planning")
-"""What a mutant's process keeps of what was loaded before; all else of the product is loaded anew."""
+SHARED: Final = ("meander.errors", "meander.model", "meander.planning", "meander.operators")
+"""What a mutant's process keeps of what was loaded before, unless it is broken itself."""
 
 
 class Scope(NamedTuple):
@@ -87,30 +88,24 @@ class _Overlay(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def lay_over(mutant: Mutant | Bug) -> None:
     """From now on, importing the mutant's modules gives the broken ones."""
-    for name in [n for n in sys.modules if n.startswith("meander.") and not n.startswith(SHARED)]:
+    codes = mutant.codes()
+    kept = () if any(module.startswith(SHARED) for module in codes) else SHARED
+    for name in [n for n in sys.modules if n.startswith("meander.") and not n.startswith(kept)]:
         del sys.modules[name]
-    for module, code in mutant.codes().items():
+    for module, code in codes.items():
         sys.meta_path.insert(0, _Overlay(module, code))
 
 
 def try_seeds(scope: Scope) -> Iterator[tuple[str, str]]:
     """Run schedule after schedule; give who caught something and what (empty: nobody, nothing)."""
-    from meander.testing.checkers import ACCIDENT as FELL
-    from meander.testing.faults import WORLDS, generate
-    from meander.testing.simulate import run
-    from meander.testing.world.simulate import run_world
+    from meander.testing.simulate import play
 
     counts: Counter[str] = Counter()
-    go: Callable[..., Any] = {"protocol": run, "full": run_world}[scope.world]
-    faults = WORLDS[scope.world]
     for seed in range(scope.first_seed, scope.first_seed + scope.seeds):
-        outcome = go(generate(seed, scope.nodes, scope.tasks, faults, scope.seconds))
+        outcome = play(_schedule(scope, seed))
         counts.update(outcome.counts)
-        seen = next((v for v in outcome.seen if v.by != FELL), None)
-        if seen is not None:
-            yield seen.by, str(seen).splitlines()[0]
-        elif outcome.seen:
-            yield FELL, str(outcome.seen[0]).splitlines()[0]
+        if outcome.seen:
+            yield outcome.caught_by or ACCIDENT, str(outcome.seen[0]).splitlines()[0]
         else:
             yield "", ""
     never = [name for name in OFTEN if not counts[name]] if scope.seeds >= MANY_SEEDS else []
@@ -151,19 +146,58 @@ def _hunt(mutant: Mutant | Bug, scope: Scope, answer: Connection) -> None:
     answer.send(catch or Catch(mutant, ACCIDENT if fell else SURVIVED, tried, "", fell))
 
 
-def hunt(mutants: Iterable[Mutant | Bug], scope: Scope) -> Iterator[Catch]:
-    """Hunt mutants one after another; give what became of each."""
-    for library in LIBRARIES:
-        importlib.import_module(library)
+def _warm_up(scope: Scope) -> None:
+    """Run sound schedules, so that no mutant has to load libraries or to compile kernels."""
+    from meander.testing.faults import TRIALS, Incident, Schedule
+    from meander.testing.simulate import play
+
+    for trial in TRIALS if scope.world == "full" else ("",):
+        with suppress(InputError):  # one needs what need not be installed
+            play(Schedule(0, 2, 4, 1.0, (Incident(0.5, "rescale", 3),), scope.world, trial))
+
+
+def _caught(mutant: Mutant | Bug, scope: Scope) -> Catch:
+    """Hunt one mutant in a process of its own."""
     context = get_context("fork")
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=_hunt, args=(mutant, scope, there))
+    process.start()
+    there.close()
+    try:
+        found: Catch = here.recv()
+        return found
+    except EOFError:
+        return Catch(mutant, ACCIDENT, 0, "", "its process ended without a word")
+    finally:
+        process.join()
+
+
+def hunt(mutants: Iterable[Mutant | Bug], scope: Scope) -> Iterator[Catch]:
+    """Hunt mutants one after another; give what became of each.
+
+    Whatever sees something in a schedule of the sound product, too, has caught nobody.
+    """
+    _warm_up(scope)
     for mutant in mutants:
-        here, there = context.Pipe(duplex=False)
-        process = context.Process(target=_hunt, args=(mutant, scope, there))
-        process.start()
-        there.close()
-        try:
-            yield here.recv()
-        except EOFError:
-            yield Catch(mutant, ACCIDENT, 0, "", "its process ended without a word")
-        finally:
-            process.join()
+        found, tried = _caught(mutant, scope), 0
+        while found.status == CAUGHT and _sound_fails(
+            scope, scope.first_seed + tried + found.seeds
+        ):
+            tried += found.seeds
+            rest = scope._replace(seeds=scope.seeds - tried, first_seed=scope.first_seed + tried)
+            found = _caught(mutant, rest)
+        yield found._replace(seeds=tried + found.seeds)
+
+
+def _sound_fails(scope: Scope, after: int) -> bool:
+    """Whether the sound product fails in the schedule before a seed."""
+    from meander.testing.simulate import play
+
+    return play(_schedule(scope, after - 1)).failed
+
+
+def _schedule(scope: Scope, seed: int) -> Any:
+    from meander.testing.faults import WORLDS, generate
+
+    faults = WORLDS[scope.world]
+    return generate(seed, scope.nodes, scope.tasks, faults, scope.seconds, world=scope.world)

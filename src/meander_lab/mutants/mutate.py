@@ -22,7 +22,25 @@ PROTOCOL: Final = (
     "master.migration", "master.rehoming", "edges.feeder", "edges.query", "edges.server", "client",
     "machine", "outbox", "records", "state", "table", "turn",
 )  # fmt: skip
-"""What is broken if nothing is named, under `meander.protocol`."""
+"""What is broken in the protocol's world if nothing is named, under `meander.protocol`."""
+RUNTIME: Final = (
+    "process.adapter", "process.addresses", "process.copying", "process.dumping",
+    "process.feeding", "process.grouping", "process.hands", "process.keeping", "process.outputs",
+    "process.process", "process.recording", "process.streams", "process.timing", "process.turns",
+    "process.watermarks", "wire.codec", "wire.inbox", "wire.outgoing", "wire.presence",
+    "wire.rows", "store.answering", "store.durable", "store.filesystem", "store.spill",
+    "store.staged", "store.steps", "clients.committing", "clients.feeder_process",
+    "clients.gathering", "clients.offers", "clients.output_scripts", "clients.pieces",
+    "clients.query_book", "clients.query_process", "clients.state_scripts", "roles.answers",
+    "roles.assembly", "roles.output_answers", "roles.oversight", "driver.books", "driver.core",
+    "driver.ending", "driver.rescales", "driver.service", "driver.supervisor",
+)  # fmt: skip
+"""The same in the full world, under `meander.runtime`."""
+MODULES: Final = {
+    "protocol": tuple(f"meander.protocol.{name}" for name in PROTOCOL),
+    "full": (*(f"meander.runtime.{name}" for name in RUNTIME), "meander.spark.processor.state"),
+}
+"""By world."""
 
 
 class Mutant(NamedTuple):

@@ -32,6 +32,8 @@ CALL_S: Final = 0.7
 READERS_MAX: Final = 2
 STEADY_S: Final = 1.0
 """So long after the last fault everybody goes on as before."""
+ONCE_SHARE: Final = 0.2
+"""How often a program writes that names no query. Each of its writes would be a source of event time."""
 HURRY: Final = 0.1
 """Pauses are so much shorter then."""
 LOST_S: Final = 3.0
@@ -70,6 +72,7 @@ class People:
         self.query = SimQuery(
             timeline, random, self.home.runner, QUERY, batches, self._open_query, self.driver,
             self._wrong, self._kill, self._pace,
+            once=random.random() < ONCE_SHARE and world.trial.operator().event_time is None,
         )  # fmt: skip
         self.readers: list[SimReader] = []
         self.emits = world.trial.operator().output_schema is not None

@@ -6,7 +6,8 @@
     worker              a process of its own, with the query process of production; may be killed
 
 A query that fails or is killed begins again with the batch of which it does not know that it is
-committed: the same rows, in another order and other partitions.
+committed: the same rows, in another order and other partitions. Some are no queries, but write after
+write of a program that names none of them (`ONCE`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import pyarrow as pa
 
 from meander.errors import MeanderError, QueryError, RolledBackError, SinkError
+from meander.protocol.messages import ONCE
 from meander.runtime.clients.committing import committed, forgotten
 from meander.runtime.clients.driver_client import Part
 from meander.runtime.clients.query import ATTEMPT_BITS, PEERS
@@ -83,6 +85,8 @@ class SimQuery:
         wrong: Callable[[str], None],
         kill: Callable[[Actor], Any] = Actor.kill,
         pace: Pace = as_it_is,
+        *,
+        once: bool = False,
     ) -> None:
         """Begin soon.
 
@@ -97,6 +101,7 @@ class SimQuery:
             wrong: hears of what must not happen.
             kill: ends a process without a word.
             pace: says how long a pause is really.
+            once: whether every batch is a write of its own, which was given no query.
         """
         self.name, self.batches = name, batches
         self.batch = 0
@@ -113,6 +118,7 @@ class SimQuery:
         self._began = -1
         """The last batch that was begun to be written."""
         self._pace_s = random.choice((0.2, 0.8, 1.5))
+        self.once = once
         self._life: Running[None] | None = None
         timeline.after(random.uniform(0.3, 0.6), self._start)
 
@@ -120,6 +126,10 @@ class SimQuery:
     def finished(self) -> bool:
         """Whether every batch is committed, and that is known."""
         return self.batch >= len(self.batches)
+
+    def _named(self, batch: int) -> tuple[str, int]:
+        """Give a batch's query, and its number there."""
+        return (f"{ONCE}{batch:016x}", 0) if self.once else (self.name, batch)
 
     # ------------------------------------------------------------------ what befalls it
 
@@ -182,10 +192,10 @@ class SimQuery:
     def _commit(self, batch: int, parts: list[Part]) -> Script[None]:
         try:
             address = self._address()
-            yield from committed(address, self.name, batch, parts, COMMIT_S, self._clock)
+            yield from committed(address, *self._named(batch), parts, COMMIT_S, self._clock)
         except MeanderError:
             address = self._address()
-            yield from forgotten(address, self.name, batch, parts)
+            yield from forgotten(address, *self._named(batch), parts)
             raise
 
     def _address(self) -> str:
@@ -243,7 +253,7 @@ class SimQuery:
             self._timeline.after(self._random.uniform(0.0, 0.3), lambda _: self._kill(worker.actor))
         number = self._random.getrandbits(ATTEMPT_BITS)
         source = self._source(partition.rows, breaks=breaks)
-        script = worker.queries.write(self.name, batch, partition.number, number, source)
+        script = worker.queries.write(*self._named(batch), partition.number, number, source)
         ended = partial(self._written, batch, partition, worker)
         partition.attempts.append(Attempt(worker, self._runner.begin(script, ended)))
 
@@ -277,7 +287,7 @@ class SimQuery:
                 if not twin.running.over and self._random.random() < 0.5:
                     twin.running.kill()
         elif self._random.random() < 0.5:  # it lost, and noticed
-            self._runner.begin(worker.queries.abandon(self.name, batch, parts))
+            self._runner.begin(worker.queries.abandon(*self._named(batch), parts))
 
     # ------------------------------------------------------------------ workers
 

@@ -118,6 +118,7 @@ def _count(world: World, counts: Counter[str]) -> None:
             counts.update(machine.conductor.counts)
     people = world.people
     counts["staged_batches"] = people.query.batch
+    counts["once_written"] = people.query.batch if people.query.once else 0
     counts["replays"] = people.query.replays + sum(source.replayed for source in people.sources)
     counts["twins"] = people.query.twins
     counts["failed_attempts"] = people.query.failed_attempts
