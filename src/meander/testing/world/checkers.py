@@ -321,7 +321,8 @@ class WorldCheckers:
                 fine = bool(self.world.kinds & {"store", "cut", "master"})
             else:
                 fine = isinstance(error, DeployError) and (
-                    "later driver" in str(error) or bool(self.world.kinds & {"store", "launch", "master"})
+                    "later driver" in str(error)
+                    or bool(self.world.kinds & {"store", "launch", "master"})
                 )
             if not fine or late:
                 self.violated("cause", f"run {failure.run} failed at {failure.at:.3f}: {error}")

@@ -33,7 +33,7 @@ READERS_MAX: Final = 2
 STEADY_S: Final = 1.0
 """So long after the last fault everybody goes on as before."""
 ONCE_SHARE: Final = 0.2
-"""How often a program writes that names no query. Each of its writes would be a source of event time."""
+"""How often a program writes that names no query; each write would be a source of event time."""
 HURRY: Final = 0.1
 """Pauses are so much shorter then."""
 LOST_S: Final = 3.0

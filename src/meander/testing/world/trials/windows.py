@@ -167,10 +167,13 @@ class WindowTrial:
         now_us, stride_us = BEGIN_US, 2 * SPAN_US // max(1, length)
         found, ats = [], list[int]()
         for _ in range(length):
+            least_us = (
+                now_us - DELAY_US
+            )  # later than what was said before, not than what is said with it
             now_us += random.randint(0, stride_us)
             columns: list[list[Any]] = [[], [], []]
             for _ in range(random.randint(0, rows_max)):
-                key, at_us = skewed(random, KEYS), now_us - random.randint(0, DELAY_US)
+                key, at_us = skewed(random, KEYS), random.randint(least_us, now_us)
                 row = random.randint(1, 2**40)
                 for column, value in zip(columns, (key, at_us, row), strict=True):
                     column.append(value)
