@@ -33,12 +33,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--tasks", type=positive, default=8, metavar="M", help="tasks of the operator (8)")
     add("--seconds", type=float, default=2.0, metavar="S", help="virtual seconds of faults (2)")
     add("--world", choices=("protocol", "full"), default="protocol", help="which simulator")
+    add("--trial", default="", metavar="NAME", help="the full world's operator (drawn)")
+    add("--faults", metavar="NAMES", help="what may go wrong, with commas (all)")
     add("--json", action="store_true", help="answer in JSON, one mutant a line")
     add("--list", action="store_true", help="only say which mutants these are")
 
 
 def run(args: argparse.Namespace) -> int:
     """Hunt mutants."""
+    from meander.testing.faults import parse_faults
     from meander_lab.mutants.hunt import CAUGHT, Scope, hunt
 
     mutants = _drawn(args)
@@ -46,7 +49,11 @@ def run(args: argparse.Namespace) -> int:
         for mutant in mutants:
             print(mutant)
         return OK
-    scope = Scope(args.seeds, args.nodes, args.tasks, args.seconds, args.world, args.first_seed)
+    faults = parse_faults(args.faults, args.world) if args.faults else ()
+    scope = Scope(
+        args.seeds, args.nodes, args.tasks, args.seconds, args.world, args.first_seed, args.trial,
+        tuple(faults),
+    )  # fmt: skip
     counts: Counter[str] = Counter()
     for catch in hunt(mutants, scope):
         counts[catch.status] += 1

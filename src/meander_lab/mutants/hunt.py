@@ -15,6 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from types import CodeType, ModuleType
@@ -48,6 +49,10 @@ class Scope(NamedTuple):
     seconds: float = 2.0
     world: str = "protocol"
     first_seed: int = 0
+    trial: str = ""
+    """One of the full world's; empty: each schedule draws its own."""
+    faults: tuple[str, ...] = ()
+    """Empty: all of the world's."""
 
 
 class Catch(NamedTuple):
@@ -146,14 +151,15 @@ def _hunt(mutant: Mutant | Bug, scope: Scope, answer: Connection) -> None:
     answer.send(catch or Catch(mutant, ACCIDENT if fell else SURVIVED, tried, "", fell))
 
 
-def _warm_up(scope: Scope) -> None:
+@cache
+def _warm_up(world: str) -> None:
     """Run sound schedules, so that no mutant has to load libraries or to compile kernels."""
     from meander.testing.faults import TRIALS, Incident, Schedule
     from meander.testing.simulate import play
 
-    for trial in TRIALS if scope.world == "full" else ("",):
+    for trial in TRIALS if world == "full" else ("",):
         with suppress(InputError):  # one needs what need not be installed
-            play(Schedule(0, 2, 4, 1.0, (Incident(0.5, "rescale", 3),), scope.world, trial))
+            play(Schedule(0, 2, 4, 1.0, (Incident(0.5, "rescale", 3),), world, trial))
 
 
 def _caught(mutant: Mutant | Bug, scope: Scope) -> Catch:
@@ -177,7 +183,7 @@ def hunt(mutants: Iterable[Mutant | Bug], scope: Scope) -> Iterator[Catch]:
 
     Whatever sees something in a schedule of the sound product, too, has caught nobody.
     """
-    _warm_up(scope)
+    _warm_up(scope.world)
     for mutant in mutants:
         found, tried = _caught(mutant, scope), 0
         while found.status == CAUGHT and _sound_fails(
@@ -199,5 +205,7 @@ def _sound_fails(scope: Scope, after: int) -> bool:
 def _schedule(scope: Scope, seed: int) -> Any:
     from meander.testing.faults import WORLDS, generate
 
-    faults = WORLDS[scope.world]
-    return generate(seed, scope.nodes, scope.tasks, faults, scope.seconds, world=scope.world)
+    return generate(
+        seed, scope.nodes, scope.tasks, scope.faults or WORLDS[scope.world], scope.seconds,
+        world=scope.world, trial=scope.trial,
+    )  # fmt: skip

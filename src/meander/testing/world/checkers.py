@@ -47,6 +47,7 @@ from meander.protocol.messages import (
 )
 from meander.protocol.node.node import Node
 from meander.protocol.node.retriever import LOADS_MAX
+from meander.protocol.records import file_of
 from meander.runtime.process.spec import Reason
 from meander.runtime.store.answering import StoreAction
 from meander.testing.causes import Causes
@@ -74,6 +75,8 @@ HEALED_S: Final = 10.0
 """So long after all faults are over their consequences may show."""
 SLACK_EVENTS: Final = 64
 """An inbox has requests, answers of the store and what the master says besides what it limits."""
+UNNEEDED_MAX: Final = 16
+"""So many files may wait to be deleted."""
 FINE: Final = frozenset(
     {Reason.DRAINED, Reason.STOPPED, Reason.FINISHED, Reason.IDLE, Reason.REPLACED}
 )
@@ -290,6 +293,7 @@ class WorldCheckers:
                     continue  # it is its user's to go on with, who has turned to another driver
                 self.violated("answer", f"{order.what} of {order.at:.3f} has not come to its end")
         self._left_over()
+        self._unneeded()
         self.rest()
 
     def rest(self) -> None:
@@ -326,6 +330,16 @@ class WorldCheckers:
                 )
             if not fine or late:
                 self.violated("cause", f"run {failure.run} failed at {failure.at:.3f}: {error}")
+
+    def _unneeded(self) -> None:
+        """Records that nothing needs are let go."""
+        world, manifest = self.world, self.oracle.manifest
+        if not world.durable or world.kinds & {"store", "cut", "master"} or manifest is None:
+            return  # a file that could not be deleted stays until somebody sweeps
+        named = {file_of(key) for kept in manifest.records.values() for key in kept.chain}
+        unneeded = self.store.files("log") - named
+        if len(unneeded) > UNNEEDED_MAX:
+            self.violated("left", f"{len(unneeded)} files of records are of no use: {min(unneeded)}")
 
     def _left_over(self) -> None:
         for resident in self.world.living():

@@ -41,6 +41,10 @@ class StoreView:
         """Give what is under a key of the store."""
         return self._blob if key == MANIFEST_KEY else self._disk.peek(f"{self._root}/{key}")
 
+    def files(self, folder: str) -> set[str]:
+        """Name all files in a folder and below."""
+        return {p.removeprefix(f"{self._root}/") for p in self._disk.paths(f"{self._root}/{folder}")}
+
     def record(self, key: str) -> bytes | None:
         """Give a record; None: it is not there, or not what it was."""
         ref = Ref.parse(key)
