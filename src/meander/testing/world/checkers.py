@@ -24,6 +24,7 @@ from meander.errors import (
     DeployError,
     InputError,
     OperatorFailedError,
+    ProtocolError,
 )
 from meander.model import TaskId
 from meander.protocol.invariants import check
@@ -75,6 +76,10 @@ HEALED_S: Final = 10.0
 """So long after all faults are over their consequences may show."""
 SLACK_EVENTS: Final = 64
 """An inbox has requests, answers of the store and what the master says besides what it limits."""
+OURS: Final = (AssertionError, BrokenRuleError, ProtocolError)
+"""A machine has seen by itself that something is wrong."""
+OVERDUE_S: Final = 1.0
+"""So long after its time a timer may wait."""
 UNNEEDED_MAX: Final = 16
 """So many files may wait to be deleted."""
 FINE: Final = frozenset(
@@ -198,7 +203,7 @@ class WorldCheckers:
         if reason in FINE:
             return
         if reason is Reason.CRASHED:
-            ours = isinstance(actor.process.error, AssertionError | BrokenRuleError)
+            ours = isinstance(actor.process.error, OURS)
             by = "crash" if ours else ACCIDENT
             self.violated(by, f"{actor.name} crashed: {detail} {trace[-1500:]}")
         elif reason is Reason.OPERATOR_FAILED:
@@ -293,6 +298,7 @@ class WorldCheckers:
                     continue  # it is its user's to go on with, who has turned to another driver
                 self.violated("answer", f"{order.what} of {order.at:.3f} has not come to its end")
         self._left_over()
+        self._overdue()
         self._unneeded()
         self.rest()
 
@@ -330,6 +336,23 @@ class WorldCheckers:
                 )
             if not fine or late:
                 self.violated("cause", f"run {failure.run} failed at {failure.at:.3f}: {error}")
+
+    def _overdue(self) -> None:
+        """Timers have fired that were due, by the clock of whoever serves their task."""
+        if self.world.kinds & {"jump", "pause", "slow", "long", "lazy"}:
+            return  # it may have had no turn since
+        for task in range(self.world.tasks):
+            owner = self.world.people.owner(task)
+            state = None
+            if owner is not None and owner.node is not None:
+                state = owner.node.node.slots[task].state
+            known = None if state is None else state.app.time
+            at_us = None if known is None else known.timers.next_us
+            if owner is None or at_us is None:
+                continue
+            late_s = (owner.actor.time.wall_us() - at_us) / 1e6
+            if late_s > OVERDUE_S:
+                self.violated("left", f"a timer of task {task} was due {late_s:.1f} s ago")
 
     def _unneeded(self) -> None:
         """Records that nothing needs are let go."""

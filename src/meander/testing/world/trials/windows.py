@@ -156,10 +156,13 @@ class WindowTrial:
             ]
             for name in feeder_names(extent)
         }
+        fed = len(self.latest_us)
         self.batches = [
             pa.table(columns, schema=Windows.schema)
             for columns in self._source(random, extent.batches, extent.batch_rows_max)
         ]
+        self._stays_us = self.latest_us[fed:]
+        """Of the query, if it has rows: it does not leave, as feeders do in the end."""
         self.waits = random.random() < 0.5
         """Whether the watermark waits for all sources: then none is late."""
 
@@ -191,7 +194,9 @@ class WindowTrial:
 
     @property
     def watermark_us(self) -> int:
-        """What every task must have heard at the end."""
+        """What every task must have heard at the end: all feeders have left."""
+        if self._stays_us:
+            return self._stays_us[0] - DELAY_US
         return min(at_us // STEP_US * STEP_US for at_us in self.latest_us) - DELAY_US
 
     def judge(self, states: States, outputs: Outputs) -> list[str]:
