@@ -76,6 +76,8 @@ HEALED_S: Final = 10.0
 """So long after all faults are over their consequences may show."""
 SLACK_EVENTS: Final = 64
 """An inbox has requests, answers of the store and what the master says besides what it limits."""
+LOSES_ROWS: Final = frozenset({"master", "cut", "raise", "dump", "store"})
+"""What ends drivers: the next one knows nothing of rows that were staged."""
 OURS: Final = (AssertionError, BrokenRuleError, ProtocolError)
 """A machine has seen by itself that something is wrong."""
 OVERDUE_S: Final = 1.0
@@ -105,6 +107,8 @@ class WorldCheckers:
         """Told to be lost: without checkpoints that is all that can be done."""
         self.tasks_at_risk: set[TaskId] = set()
         """Told to be lost unless a state server has them."""
+        self.nodes_lost = 0
+        """How often a master has told that it lost a node."""
         self._turns = 0
         self._failures_of: dict[tuple[Resident, str], deque[float]] = {}
         """When the store has lately failed each process, by what it was asked for."""
@@ -119,6 +123,8 @@ class WorldCheckers:
     def sent(self, resident: Resident, envelope: Envelope) -> None:
         """A process sends something: looked at before it is bytes."""
         body, me, actor = envelope.body, resident.name, _simulated(resident.actor)
+        if "limits" in self.world.kinds:
+            self._queued(resident)
         if isinstance(body, Beat):
             self.leases.asked(actor, body, self.world.timeline.now)
         elif MASTER not in (envelope.sender, envelope.to):
@@ -137,9 +143,14 @@ class WorldCheckers:
 
     def look_at_store(self) -> None:
         """Let the oracle read what is new in the store."""
-        if self.store.changed():
+        if not self.store.changed():
+            return
+        try:
             self.oracle.look()
-            self._whole()
+        except ValueError as error:
+            self.violated("store", f"the newest manifest cannot be read: {error}")
+            return
+        self._whole()
 
     def _whole(self) -> None:
         """Whatever happens to the driver now: all that the manifest names is in the store."""
@@ -158,7 +169,12 @@ class WorldCheckers:
             self.violated("lease", f"{actor.name} sends {kind} to {envelope.to} without a lease")
 
     def delivered(self, resident: Resident, envelope: Envelope) -> None:
-        """Something has reached a process."""
+        """Something reaches a process: of others than the master, only as long as there is room."""
+        inbox = resident.actor.process.inbox
+        if envelope.sender != MASTER and (
+            inbox.waiting > inbox.events_max or inbox.bytes > inbox.bytes_max
+        ):
+            self.violated("limit", f"{resident.name} reads on with {inbox.waiting} events waiting")
         if isinstance(envelope.body, Welcome | Grant):
             self.leases.given(_simulated(resident.actor), envelope)
 
@@ -180,6 +196,7 @@ class WorldCheckers:
         """A driver's master tells something."""
         world = self.world
         if what is News.LOST:
+            self.nodes_lost += 1
             resident = world.node(facts["node"], facts["incarnation"])
             if resident is None or resident.actor.over is not None:
                 return
@@ -232,18 +249,24 @@ class WorldCheckers:
             self._within_limits(self.world.resident(actor))
 
     def _within_limits(self, resident: Resident) -> None:
-        for what, used, most in self._queues(resident):
-            if used > most:
-                self.violated("limit", f"{resident.name}: {what} holds {used}, more than {most}")
+        self._queued(resident)
         if resident.node is not None:  # seldom seen, so worth a look at how often
             counts, parts = self.world.counts, resident.node
             counts["seen_laid_on_disk"] += parts.adapter.laid.disk_bytes > 0
             counts["seen_parked"] += bool(parts.node.rerouter.parked)
 
+    def _queued(self, resident: Resident) -> None:
+        for what, used, most in self._queues(resident):
+            if used > most:
+                self.violated("limit", f"{resident.name}: {what} holds {used}, more than {most}")
+
     def _queues(self, resident: Resident) -> Iterator[tuple[str, int, int]]:
         """Give what every queue of a process holds, and may hold."""
         for link in resident.post.links.values():
-            yield f"the queue to {link.address}", len(link.queue), self.world.limits.queue_messages
+            limits = self.world.limits
+            yield f"the queue to {link.address}", len(link.queue), limits.queue_messages
+            if len(link.queue) > 1:  # one alone may be larger
+                yield f"bytes to {link.address}", link.queue.bytes, limits.queue_bytes
         inbox = resident.actor.process.inbox
         streams = len(resident.post.incoming)
         yield "the inbox", inbox.waiting, inbox.events_max + SLACK_EVENTS + 8 * streams
@@ -309,6 +332,7 @@ class WorldCheckers:
         """
         self._answers()
         self._failures()
+        self._failed_batches()
 
     def _answers(self) -> None:
         world = self.world
@@ -317,6 +341,12 @@ class WorldCheckers:
         for driver in world.user.drivers:
             for order in driver.unanswered():
                 self.violated("answer", f"{order.what} of {order.at:.3f} has no answer")
+
+    def _failed_batches(self) -> None:
+        """Staged rows are lost with a node, or with a driver; else no micro-batch fails."""
+        lost = self.world.people.query.rows_lost
+        if lost and not self.nodes_lost and not self.world.kinds & LOSES_ROWS:
+            self.violated("cause", f"micro-batches failed, and no node was lost: {lost[0]}")
 
     def _failures(self) -> None:
         """A deployment fails because an operator did, a later driver took over, or the disk failed."""
@@ -362,7 +392,9 @@ class WorldCheckers:
         named = {file_of(key) for kept in manifest.records.values() for key in kept.chain}
         unneeded = self.store.files("log") - named
         if len(unneeded) > UNNEEDED_MAX:
-            self.violated("left", f"{len(unneeded)} files of records are of no use: {min(unneeded)}")
+            self.violated(
+                "left", f"{len(unneeded)} files of records are of no use: {min(unneeded)}"
+            )
 
     def _left_over(self) -> None:
         for resident in self.world.living():

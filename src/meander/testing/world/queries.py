@@ -107,6 +107,8 @@ class SimQuery:
         self.batch = 0
         """The one of which it is not known that it is committed."""
         self.lives = self.replays = self.failed_attempts = self.twins = 0
+        self.rows_lost: list[str] = []
+        """What it was told of batches whose rows were lost."""
         self.spoilt = 0
         """How many of the next attempts die half way."""
         self._timeline, self._random, self._runner = timeline, random, runner
@@ -171,6 +173,8 @@ class SimQuery:
             for worker in self._workers:
                 self._close(worker)
             return
+        if "were lost" in str(error):
+            self.rows_lost.append(str(error))
         if not isinstance(error, MeanderError):
             self._wrong(f"{self.name}: it ended by {error!r}")
         if "deterministic" in str(error):

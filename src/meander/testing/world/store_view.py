@@ -43,7 +43,9 @@ class StoreView:
 
     def files(self, folder: str) -> set[str]:
         """Name all files in a folder and below."""
-        return {p.removeprefix(f"{self._root}/") for p in self._disk.paths(f"{self._root}/{folder}")}
+        return {
+            p.removeprefix(f"{self._root}/") for p in self._disk.paths(f"{self._root}/{folder}")
+        }
 
     def record(self, key: str) -> bytes | None:
         """Give a record; None: it is not there, or not what it was."""

@@ -1,0 +1,461 @@
+"""The runtime broken in one place at a time, each named by what is wrong: a checker must see each.
+
+`python tests/testing/runtime_mutants.py [WORDS]` lets them loose, all or those with these words in
+their names, and prints the table of the documentation.
+"""
+
+import sys
+from typing import NamedTuple
+
+from meander_lab.mutants.bugs import Bug, Edit
+from meander_lab.mutants.hunt import CAUGHT, Scope, hunt
+
+SEEDS_MAX = 300
+"""So many schedules each may take."""
+
+
+class Broken(NamedTuple):
+    """A mutant, and where it is looked for."""
+
+    name: str
+    bug: Bug
+    trial: str
+    """Empty: with every operator."""
+    faults: tuple[str, ...]
+    """Empty: with all of them."""
+
+    def caught(self):
+        """Let it loose."""
+        scope = Scope(SEEDS_MAX, world="full", trial=self.trial, faults=self.faults)
+        (found,) = hunt([self.bug], scope)
+        return found
+
+
+def mutant(name, module, before, after, *, trial="", faults=""):
+    """Name one that is broken in one place; with an operator or faults that it takes to see it."""
+    place = module if module.startswith("spark") else f"runtime.{module}"
+    bug = Bug(name, (Edit(f"meander.{place}", before, after),))
+    return Broken(name, bug, trial, tuple(faults.split()))
+
+
+MUTANTS = [
+    # ------------------------------------------------------------------ a process's turns
+    mutant(
+        "let leave what was caused though the lease has ended",
+        "process.turns",
+        "if not (may or _needs_no_lease(action)):",
+        "if False:",
+        faults="long partition pause clog",
+    ),
+    mutant(
+        "hear the master's newest word first",
+        "wire.inbox",
+        "self._master.popleft()",
+        "self._master.pop()",
+    ),
+    mutant(
+        "write a record without the rows that were noted",
+        "process.adapter",
+        """        self.settle()
+        return self._recorder.record(app, since)
+""",
+        """        return self._recorder.record(app, since)
+""",
+    ),
+    mutant(
+        "move a task without the rows that were noted",
+        "process.adapter",
+        """        self.settle()
+        ask(self.operator, app.task, "freeze", self.operator.freeze, app.state)
+""",
+        """        self._noted.take()
+        ask(self.operator, app.task, "freeze", self.operator.freeze, app.state)
+""",
+    ),
+    mutant(
+        "let a watermark take effect before the rows in front of it",
+        "process.adapter",
+        """            for group in grouped(layer.noted) if layer.noted else ():
+                self._refuse_fed(self._process(group))
+            self._refuse_fed(self.timing.hear(layer.watermarks))
+""",
+        """            self._refuse_fed(self.timing.hear(layer.watermarks))
+            for group in grouped(layer.noted) if layer.noted else ():
+                self._refuse_fed(self._process(group))
+""",
+        trial="windows",
+    ),
+    mutant(
+        "lose what the store is told to let go of",
+        "process.hands",
+        "elif kind is Store or kind is Load or kind is Discard or kind is Sweep:",
+        "elif kind is Store or kind is Load:",
+    ),
+    mutant(
+        "credit what one task feeds to another",
+        "process.feeding",
+        "(np.diff(feeding) != 0) | (np.diff(targets) != 0)",
+        "np.diff(targets) != 0",
+        trial="patterns",
+    ),
+    # ------------------------------------------------------------------ outputs
+    mutant(
+        "show outputs up to the last instead of the durable",
+        "roles.output_answers",
+        "return outputs.durable if node.gated else outputs.last",
+        "return outputs.last",
+    ),
+    mutant(
+        "release one output too many",
+        "roles.output_answers",
+        "found.release(min(upto.get(task, 0), newest(node, found)))",
+        "found.release(min(upto.get(task, 0) + 1, newest(node, found)))",
+    ),
+    mutant(
+        "give a reader the output before its stretch once more",
+        "process.outputs",
+        "if n > number and (upto is None or n <= upto)",
+        "if n >= number and (upto is None or n <= upto)",
+    ),
+    mutant(
+        "call outputs durable that came after the record",
+        "process.keeping",
+        "app.outputs.durable = mark.outputs",
+        "app.outputs.durable = app.outputs.last",
+    ),
+    mutant(
+        "let outputs go that nobody could read yet",
+        "process.keeping",
+        "app.outputs.retain(self.rows_max, app.outputs.durable)",
+        "app.outputs.retain(self.rows_max, app.outputs.last)",
+        trial="emits",
+        faults="limits reader",
+    ),
+    mutant(
+        "let a reader ask for what is not durable",
+        "clients.output_scripts",
+        "return ready if last < before else max(before, ready)",
+        "return last",
+    ),
+    mutant(
+        "forget what was durable when a task moves",
+        "process.outputs",
+        "return payloads, [self.last, self.lost_rows, self.durable, sizes]",
+        "return payloads, [self.last, self.lost_rows, self.last, sizes]",
+    ),
+    mutant(
+        "read a stretch of outputs as if all of it were there",
+        "clients.output_scripts",
+        "if first > span.after + 1 and self.fail_on_data_loss:",
+        "if False:",
+        trial="emits",
+        faults="limits reader",
+    ),
+    # ------------------------------------------------------------------ time
+    mutant(
+        "leave timers out of a record",
+        "process.recording",
+        "timers, known = self.timing.dump(app)",
+        'timers, known = b"", None',
+        trial="windows",
+    ),
+    mutant(
+        "forget the watermark of a moved task",
+        "process.watermarks",
+        "        result._heard_us = dict.fromkeys(here, now_us)\n",
+        "        result._heard_us = dict.fromkeys(here, now_us)\n"
+        "        result.watermarks, result._heard_us = {}, {}\n",
+        trial="windows",
+    ),
+    mutant(
+        "go by the fastest feeder instead of the slowest",
+        "process.watermarks",
+        "mark = min(told, default=0) - self._delay_us",
+        "mark = max(told, default=0) - self._delay_us",
+        trial="windows",
+    ),
+    mutant(
+        "fire a window before its time",
+        "process.timing",
+        "known.event_timers.due(known.watermark_us)",
+        "known.event_timers.due(known.watermark_us + 500_000)",
+        trial="windows",
+    ),
+    mutant(
+        "never fire by the clock",
+        "process.timing",
+        "fired = self.fire(app, context, by_clock=True)",
+        "fired = self.fire(app, context)",
+        trial="reminders",
+    ),
+    mutant(
+        "lose the watermark of a micro-batch",
+        "wire.codec",
+        "marks = () if item.watermark is None else (Mark(0, 0, item.watermark),)",
+        "marks = ()",
+        trial="windows",
+    ),
+    mutant(
+        "tell a micro-batch's watermark only to tasks with rows",
+        "clients.pieces",
+        "np.flatnonzero(bounds[1:] > bounds[:-1]).tolist() if watermark is None else range(tasks)",
+        "np.flatnonzero(bounds[1:] > bounds[:-1]).tolist()",
+        trial="windows",
+    ),
+    # ------------------------------------------------------------------ feeders
+    mutant(
+        "count a replayed offset twice",
+        "wire.rows",
+        "kept = tuple(mark for mark in self.marks if mark.offset > offset)",
+        "kept = tuple(mark for mark in self.marks if mark.offset >= offset)",
+        faults="feeder crash",
+    ),
+    mutant(
+        "drop the lane's order when offers are pumped",
+        "clients.gathering",
+        """            offer(self._offers[0])
+            self._offers.popleft()
+""",
+        """            offer(self._offers[-1])
+            self._offers.pop()
+""",
+    ),
+    mutant(
+        "call all applied though offers wait",
+        "clients.gathering",
+        """        if self._offers:
+            return False
+        if durable:
+""",
+        """        if durable:
+""",
+        faults="limits narrow slow clog",
+    ),
+    mutant(
+        "skip one offset of a replay",
+        "clients.gathering",
+        "if number <= self._durable:",
+        "if number <= self._durable + 1:",
+        faults="feeder",
+    ),
+    mutant(
+        "owe no last watermark when a feeder leaves",
+        "clients.feeder_process",
+        "        self.gathering.end()\n",
+        "",
+        trial="windows",
+    ),
+    # ------------------------------------------------------------------ micro-batches
+    mutant(
+        "take a batch for committed before it is",
+        "clients.query_process",
+        "if not (yield self._until(lambda: commit.over, wait_s)):",
+        "if False:",
+        faults="query attempt crash",
+    ),
+    mutant(
+        "tell a query that lost rows are committed",
+        "driver.service",
+        'return {"lost": str(error)}',
+        'return {"done": True, "why": ""}',
+        faults="crash reset",
+    ),
+    mutant(
+        "take any end of a commit for a good one",
+        "clients.query_book",
+        'self._commits.pop(query).end(RowsLostError(batch, facts["task"]))',
+        "self._commits.pop(query).end()",
+        faults="crash reset",
+    ),
+    mutant(
+        "call a partition written while pieces are on their way",
+        "clients.query_process",
+        "            yield from self._laid(query, batch, attempt, 0, timeout_s, meanwhile)\n",
+        "",
+    ),
+    mutant(
+        "keep all staged rows in memory",
+        "store.staged",
+        "if self.memory_bytes + rows.batch.nbytes > self.memory_bytes_max:",
+        "if False:",
+        faults="limits attempt",
+    ),
+    # ------------------------------------------------------------------ the wire
+    mutant(
+        "take messages without a limit",
+        "wire.inbox",
+        "return self.waiting > self.events_max or self.bytes > self.bytes_max",
+        "return False",
+        faults="limits lazy slow pause",
+    ),
+    mutant(
+        "queue messages without a limit",
+        "wire.outgoing",
+        "if full or len(queue) >= self._messages_max:",
+        "if False:",
+        faults="limits lazy slow clog partition",
+    ),
+    mutant(
+        "take one for dead that answers",
+        "wire.presence",
+        "if found is not Pulse.DEAD:",
+        "if found is Pulse.UNKNOWN:",
+        faults="reset lazy",
+    ),
+    mutant(
+        "read the rows of a chunk from its neighbour",
+        "wire.codec",
+        "rows = Rows(batch, start, end - start, told)",
+        "rows = Rows(batch, max(0, start - 1), end - start, told)",
+    ),
+    # ------------------------------------------------------------------ the store
+    mutant(
+        "claim without looking",
+        "store.durable",
+        "            granted = (yield Read(self.files, own)) == mine  # again: the answer was lost\n",
+        "            granted = True\n",
+        faults="master store",
+    ),
+    mutant(
+        "claim beside others without looking who did",
+        "store.durable",
+        "rivals = [n for n, path in claims if n >= generation and path != own]",
+        "rivals = []",
+        faults="master store",
+    ),
+    mutant(
+        "sweep what the manifest names",
+        "store.durable",
+        "keep = frozenset(action.keep)",
+        "keep = frozenset()",
+        faults="crash master",
+    ),
+    mutant(
+        "acknowledge by a manifest without looking who claims",
+        "store.durable",
+        """        yield Publish(self.files, name, data)
+        if (yield from self._replaced(generation)):
+            return False
+""",
+        """        yield Publish(self.files, name, data)
+""",
+        faults="master store partition",
+    ),
+    mutant(
+        "go on from the oldest manifest",
+        "store.durable",
+        'path = manifests[-1].path if manifests else ""',
+        'path = manifests[0].path if manifests else ""',
+        faults="master",
+    ),
+    mutant(
+        "answer nothing when a read fails",
+        "store.answering",
+        "return Loaded(action.key, None, why, again=True) if isinstance(action, Load) else None",
+        "return None",
+        faults="store crash",
+    ),
+    mutant(
+        "take a failed read for nothing there",
+        "store.answering",
+        "return Loaded(action.key, None, why, again=True) if isinstance(action, Load) else None",
+        "return Loaded(action.key, None) if isinstance(action, Load) else None",
+        faults="store master",
+    ),
+    mutant(
+        "publish where others see it half written",
+        "store.filesystem",
+        """        with self._whole_or_gone(beside):
+            self._disk.write(beside, [data], sync=self.sync)
+            self._disk.rename(beside, file)
+""",
+        """        self._disk.write(file, [data], sync=self.sync)
+""",
+        faults="cut store master",
+    ),
+    mutant(
+        "read a spilled state from the start of its block",
+        "store.spill",
+        "start = offset - first * BLOCK_BYTES",
+        "start = 0",
+        faults="full",
+    ),
+    # ------------------------------------------------------------------ roles, the driver
+    mutant(
+        "keep no lease beside a long turn, and warn alone",
+        "process.process",
+        "self._hands.to_master(machine.beat_meanwhile(known, now))",
+        "pass",
+        faults="long",
+    ),
+    mutant(
+        "start a state server once and never again",
+        "driver.supervisor",
+        "if (peer.server, launches) in self._running or now - at < SERVER_S_MIN:",
+        "if peer.server in self._servers:",
+        faults="server host",
+    ),
+    mutant(
+        "let a fenced driver go on",
+        "driver.core",
+        "if tell.what is News.FENCED:",
+        "if False:",
+        faults="master",
+    ),
+    mutant(
+        "forget a rescale that is carried on under another number",
+        "driver.rescales",
+        "            before.number = number\n            self._known[number] = before\n",
+        "            pass\n",
+    ),
+    mutant(
+        "wait for ever for a rescale that another takes the place of",
+        "driver.rescales",
+        "ENDS = frozenset({News.COMPLETED, News.ROLLED_BACK, News.SUPERSEDED})",
+        "ENDS = frozenset({News.COMPLETED, News.ROLLED_BACK})",
+    ),
+    mutant(
+        "blame the deployment for a node that was let go",
+        "driver.supervisor",
+        """        if ended.clean:
+            self._failed_restores = 0
+            return None
+""",
+        """        if ended.clean:
+            return DeployError(f"{ended.name} has left")
+""",
+    ),
+    # ------------------------------------------------------------------ a processor's state
+    mutant(
+        "forget that a key was removed",
+        "spark.processor.state",
+        """            self.stamps[key] = self.version
+            if len(self.stamps)""",
+        """            self.stamps.pop(key, None)
+            if len(self.stamps)""",
+        trial="processor",
+    ),
+    mutant(
+        "take changes for all though removed keys are forgotten",
+        "spark.processor.state",
+        "if since < self.forgotten:",
+        "if False:",
+        trial="processor",
+    ),
+]
+"""Each is caught within `SEEDS_MAX` schedules."""
+
+
+def main(words):
+    """Print the table."""
+    print("| mutation | module | seeds it took | checker |\n| --- | --- | --- | --- |")  # noqa: T201
+    for broken in MUTANTS:
+        if words in broken.name:
+            catch = broken.caught()
+            module = broken.bug.edits[0].module.removeprefix("meander.").removeprefix("runtime.")
+            told = catch.by if catch.status == CAUGHT else f"**{catch.status}** {catch.text}"
+            print(f"| {broken.name} | {module} | {catch.seeds} | {told} |", flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main(" ".join(sys.argv[1:]))
