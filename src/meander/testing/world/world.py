@@ -32,6 +32,7 @@ from meander.runtime.roles.entry import opened
 from meander.runtime.store.durable import FileStore, NoStore
 from meander.runtime.store.filesystem import LocalFiles
 from meander.runtime.store.spill import DiskSpill
+from meander.runtime.wire.codec import encode
 from meander.testing.faults import Schedule
 from meander.testing.network import Network
 from meander.testing.timeline import Timeline
@@ -171,7 +172,15 @@ class World:
     def _make(self, launcher: SimLauncher, spec: ProcessSpec, report: Ended) -> None:
         host = spec.host or self.random.choice(self.hosts)
         make = {"node": self._make_node, "server": self._make_server}[spec.kind]
-        make(spec, host, report)
+        before = len(self.residents)
+        try:
+            make(spec, host, report)
+        except Exception:  # it ends before it has begun: the launcher tells why
+            self.counts["starts_failed"] += 1
+            for resident in self.residents[before:]:
+                resident.report = None
+                resident.kill()
+            raise
 
     def _make_node(self, spec: ProcessSpec, host: str, report: Ended) -> None:
         operator = opened(self.trial.operator())
@@ -324,7 +333,9 @@ class World:
 
     def _delivered(self, post: SimPost, envelope: Envelope) -> None:
         if self.history is not None:
-            self.history.update(f"{self.timeline.now!r} {post.peer} {envelope!r}\n".encode())
+            header, rows = encode(envelope)
+            told = None if rows is None else rows.to_pylist()
+            self.history.update(f"{self.timeline.now!r} {post.peer} {header!r} {told}\n".encode())
         self.checkers.delivered(self._by_post[post], envelope)
 
     def run(self, patience_s: float = 90.0) -> None:
