@@ -30,6 +30,8 @@ QUERY: Final = "query0"
 CALL_S: Final = 0.7
 """About how often somebody asks something."""
 READERS_MAX: Final = 2
+LODGER_SHARE: Final = 0.7
+"""How often a feeder runs in the driver's process, as `op.feeder` does, and ends with it."""
 STEADY_S: Final = 1.0
 """So long after the last fault everybody goes on as before."""
 HURRY: Final = 0.1
@@ -107,6 +109,8 @@ class People:
             clock=resident.actor.time, tick_s=TICK_S,
         )  # fmt: skip
         resident.start(feeder.process)
+        if world.random.random() < LODGER_SHARE:
+            world.resident(world.driver.actor).lodgers.append(resident)
         return feeder, resident.actor
 
     def _open_query(self, name: str) -> tuple[QueryProcess, Actor] | None:

@@ -304,7 +304,7 @@ class World:
         name = f"{PEERS}/committer.{self._committers}"
         queries, actor = self.open_query(name, about, driver.post.address)
         committer = self.resident(actor)
-        driver.left = lambda: _end(committer)
+        driver.lodgers.append(committer)
         return SimCommitter(queries, committer)
 
     def open_query(
@@ -371,8 +371,3 @@ class SimCommitter:
         """Leave."""
         self._queries.process.stop("closed")
         self._resident.actor.wake()
-
-
-def _end(resident: Resident) -> None:
-    """A part of a process ends with it."""
-    resident.kill()
