@@ -7,8 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from meander.runtime.clients.driver_client import desk_of
-from meander.runtime.process.script import CALL_S_MAX, Ask, Call, Command, Fetch, Sleep
+from meander.runtime.process.script import CALL_S_MAX, Ask, Call, Command, Fetch, Sleep, Until
 from meander.runtime.wire.credentials import Credentials
+
+POLL_S = 0.01
+"""How often something is looked at that a script waits for, where nobody says when to look again."""
 
 
 class Carrier:
@@ -31,10 +34,19 @@ class Carrier:
             return self._fetch(step)
         if kind is Sleep:
             return time.sleep(step.seconds)
+        if kind is Until:
+            return _wait(step)
         if kind is Command:
             return step.process.command(step.event).result(CALL_S_MAX)
         assert kind is Call
         return step.process.call(step.function).result(CALL_S_MAX)
+
+
+def _wait(step: Until) -> bool:
+    end = time.monotonic() + step.timeout_s
+    while not (holds := step.true()) and time.monotonic() < end:
+        time.sleep(POLL_S)
+    return holds
 
 
 def by_desk(credentials: Credentials | str) -> Carrier:

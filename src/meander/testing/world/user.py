@@ -41,8 +41,8 @@ class SimUser:
         Args:
             timeline: the virtual time.
             random: what delays are drawn from.
-            deploy: makes the driver of the run with this number; raises CheckpointError, or
-                InputError for a folder that is none, as it does.
+            deploy: makes the driver of the run with this number; raises as `Driver` does if the
+                checkpoint cannot be used now.
         """
         self._timeline, self._random, self._deploy = timeline, random, deploy
         self.drivers: list[SimDriver] = []
@@ -70,7 +70,7 @@ class SimUser:
         self.runs += 1
         try:
             driver = self._deploy(self.runs)
-        except (CheckpointError, InputError) as error:  # its folder may give no answer now
+        except (CheckpointError, InputError) as error:  # its folder cannot be read, or not made
             self.failures.append(Failure(self._timeline.now, self.runs, error))
             self._again()
         else:
