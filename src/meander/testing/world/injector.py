@@ -88,9 +88,10 @@ class WorldInjector(Injector):
     def _do_attempt(self, incident: Incident) -> bool:
         return self.world.people.query.spoil(1 + incident.target % 3)
 
-    def _do_launch(self, _: Incident) -> bool:
-        self.world.launches_fail += 1
-        return True
+    def _do_launch(self, incident: Incident) -> bool:
+        """The next launch fails; half of the time it is that of a node whose predecessor is killed."""
+        self.world.launches_fail += 1 + incident.target % 2
+        return incident.other % 2 == 0 or self._kill(Node, incident.target)
 
     def _do_reset(self, incident: Incident) -> bool:
         """A connection breaks, and both ends live on."""
