@@ -202,6 +202,9 @@ class WorldCheckers:
     def looked(self, actor: Actor) -> None:
         """A process has taken a turn."""
         self._turns += 1
+        machine = actor.machine
+        if isinstance(machine, Node) and machine.rerouter.parked:
+            self.world.counts["turns_parked"] += 1
         if self._turns % INSIDE_EVERY == 0 and not actor.machine.ended:
             try:
                 check(actor.machine)
@@ -214,9 +217,8 @@ class WorldCheckers:
             if used > most:
                 self.violated("limit", f"{resident.name}: {what} holds {used}, more than {most}")
         if resident.node is not None:  # seldom seen, so worth a look at how often
-            counts, parts = self.world.counts, resident.node
-            counts["seen_laid_on_disk"] += parts.adapter.laid.disk_bytes > 0
-            counts["seen_parked"] += bool(parts.node.rerouter.parked)
+            laid = resident.node.adapter.laid
+            self.world.counts["seen_laid_on_disk"] += laid.disk_bytes > 0
         if resident.node is not None and resident.store is not None:
             loads = resident.store.outstanding().loads
             if len(set(loads)) < len(loads):

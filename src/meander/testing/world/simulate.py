@@ -84,7 +84,9 @@ def _count(world: World, counts: Counter[str]) -> None:
     for resident in world.residents:
         if not resident.actor.begun:
             continue
-        machine = resident.actor.machine
+        machine, over = resident.actor.machine, resident.actor.over
+        if over is not None:
+            counts[f"ended_{over[0].value.replace(' ', '_')}"] += 1
         counts["turns"] += resident.actor.turns
         counts["long_turns"] += resident.actor.long_turns
         counts["malformed"] += resident.post.malformed
