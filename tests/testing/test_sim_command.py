@@ -8,11 +8,14 @@ from meander.cli.main import main
 from meander.testing import campaign, simulate
 
 KEYS = [
-    "schedules", "rescales", "faults", "chunks", "reroutes", "waits", "second_moves", "aborts",
-    "resumes", "replays", "loop_chunks", "staged_batches", "lost", "duplicated", "reordered",
-    "stuck", "violations",
+    "world", "schedules", "rescales", "faults", "chunks", "reroutes", "waits", "second_moves",
+    "aborts", "resumes", "replays", "loop_chunks", "staged_batches", "lost", "duplicated",
+    "reordered", "stuck", "violations",
 ]  # fmt: skip
-SMALL = ["--nodes", "3", "--tasks", "6", "--jobs", "1", "--seconds", "3"]
+SMALL = [
+    "--world", "protocol", "--nodes", "3", "--tasks", "6", "--jobs", "1", "--seconds", "3",
+]  # fmt: skip
+FULL = ["--jobs", "1", "--seconds", "1"]
 
 
 def test_it_counts_what_happened_in_json(capsys):
@@ -22,6 +25,15 @@ def test_it_counts_what_happened_in_json(capsys):
     assert answer["schedules"] == 4
     assert answer["violations"] == []
     assert answer["chunks"] > 0
+
+
+def test_the_full_world_is_the_usual_one(capsys):
+    assert main(["sim", "--seeds", "2", "--trial", "words", "--json", *FULL]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["world"] == "full"
+    assert answer["trial_words"] == answer["schedules"] == 2
+    assert answer["violations"] == []
+    assert answer["malformed"] == 0 or answer["corrupt"] > 0
 
 
 def test_it_says_it_in_words_too(capsys):
@@ -41,6 +53,46 @@ def test_a_printed_schedule_can_be_replayed(capsys, tmp_path):
     assert json.loads(capsys.readouterr().out) == first
     assert main(["sim", "--replay", str(file)]) == 0
     assert first["digest"] in capsys.readouterr().out
+
+
+def test_a_printed_schedule_knows_its_world_and_its_trial(capsys, tmp_path):
+    args = ["--first-seed", "4", "--faults", "crash,host", "--trial", "emits", *FULL]
+    assert main(["sim", "--print-schedule", *args]) == 0
+    file = tmp_path / "schedule.json"
+    file.write_text(capsys.readouterr().out)
+    told = []
+    for _ in range(2):
+        assert main(["sim", "--replay", str(file), "--json"]) == 0
+        told.append(json.loads(capsys.readouterr().out))
+    assert told[0] == told[1]
+    assert told[0]["world"] == "full"
+    assert told[0]["counts"]["trial_emits"] == 1
+    assert main(["sim", "--replay", str(file)]) == 0
+    assert "world full, emits" in capsys.readouterr().out
+
+
+def test_an_old_file_is_of_the_protocol(capsys, tmp_path):
+    file = tmp_path / "schedule.json"
+    old = {"seed": 1, "nodes": 2, "tasks": 4, "seconds": 1.0, "incidents": []}
+    file.write_text(json.dumps(old))
+    assert main(["sim", "--replay", str(file), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["world"] == "protocol"
+
+
+def test_an_accident_is_told_from_what_a_checker_saw(capsys, tmp_path, monkeypatch):
+    def fall(self):
+        raise ZeroDivisionError("of nobody's making")
+
+    monkeypatch.setattr(simulate.Cluster, "quiet", fall)
+    args = ["--seeds", "1", "--out", str(tmp_path), "--faults", "none", *SMALL]
+    assert main(["sim", *args]) == 1
+    assert "seed 0 an accident" in capsys.readouterr().out
+    assert main(["sim", "--json", *args]) == 1
+    (failure,) = json.loads(capsys.readouterr().out)["violations"]
+    assert failure["accident"]
+    assert failure["caught_by"] == ""
+    assert main(["sim", "--replay", failure["schedule"]]) == 1
+    assert ", an accident;" in capsys.readouterr().out
 
 
 def test_a_failure_gives_its_seed_and_a_schedule_to_replay(capsys, tmp_path, monkeypatch):
@@ -77,9 +129,28 @@ def test_an_interrupted_campaign_says_what_was_done(capsys, monkeypatch):
 
 @pytest.mark.parametrize(
     "args",
-    [["--faults", "fire"], ["--nodes", "9", "--tasks", "3"], ["--seconds", "0"],
+    [["--faults", "fire"], ["--world", "flat"], ["--world", "protocol", "--faults", "host"],
+     ["--trial", "fire"], ["--world", "protocol", "--trial", "words"],
+     ["--nodes", "9", "--tasks", "3"], ["--seconds", "0"],
      ["--replay", "/does/not/exist"], ["--seeds", "0"], ["--first-seed", "-1"]],
 )  # fmt: skip
 def test_wrong_input_is_one_line_and_exit_code_2(args, capsys):
     assert main(["sim", *args]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"world": "flat"}, {"world": "full", "trial": "fire"}, {"trial": "words"}, {"nodes": "3"},
+     {"seed": None}, {"incidents": [{"at": 1, "kind": "host"}]}, {"incidents": 7},
+     {"incidents": [{"at": "soon", "kind": "crash"}]}, {"colour": "red"},
+     {"incidents": [{"at": 1, "kind": "crash", "target": "n1"}]}],
+)  # fmt: skip
+def test_a_file_that_is_no_schedule_is_one_line_too(wrong, capsys, tmp_path):
+    sound = {"seed": 1, "nodes": 2, "tasks": 4, "seconds": 1.0, "incidents": []}
+    file = tmp_path / "schedule.json"
+    file.write_text(json.dumps({**sound, **wrong}))
+    assert main(["sim", "--replay", str(file)]) == 2
+    err = capsys.readouterr().err
+    assert len(err.splitlines()) == 1
+    assert "no schedule" in err

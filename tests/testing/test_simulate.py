@@ -7,7 +7,7 @@ from collections import Counter
 
 from mutants_for_testing import Forgetful
 
-from meander.testing.campaign import Report, Scope, campaign, run_seeds
+from meander.testing.campaign import SCOPES, Report, Scope, campaign, run_seeds
 from meander.testing.faults import FAULTS, generate
 from meander.testing.simulate import minimise, run
 
@@ -52,7 +52,7 @@ def test_a_failing_schedule_is_cut_down_to_what_it_takes():
         s for s in (generate(i, 3, 6, ["loss", "slow"]) for i in range(20))
         if run(s, Forgetful).failed
     )  # fmt: skip
-    small = minimise(schedule, Forgetful)
+    small = minimise(schedule, lambda s: run(s, Forgetful))
     assert run(small, Forgetful).failed
     assert set(small.incidents) <= set(schedule.incidents)
     for left_out in small.incidents:
@@ -77,3 +77,9 @@ def test_a_long_campaign_in_which_something_never_happened_says_so():
     assert "rescales" not in report.untested()
     assert Report(Scope(), Counter(schedules=499)).untested() == []
     assert Report(Scope(faults=("loss",)), Counter(schedules=500)).untested() == []
+    full = Report(SCOPES["full"], Counter(schedules=500, host=3))
+    assert "writes_cut" in full.untested()
+    assert "spot" in full.untested()
+    assert "host" not in full.untested()
+    one = SCOPES["full"]._replace(trial="words")
+    assert Report(one, Counter(schedules=500)).untested() == []

@@ -1,4 +1,4 @@
-"""`meander sim`: run the migration protocol in the seeded simulator and check every run.
+"""`meander sim`: run whole deployments, or the protocol alone, in the seeded simulator, and check them.
 
 Exit code 1 says that a run broke a promise, or that many runs never tried something they must.
 """
@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Final
 
 from meander.cli.arguments import positive
@@ -30,12 +31,16 @@ BROKEN: Final = 1
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what is to be run and how it is shown."""
     add = parser.add_argument
+    add("--world", choices=("full", "protocol"), default="full",
+        help="whole processes on simulated wires and disks, or the protocol alone (full)")  # fmt: skip
     add("--seeds", type=positive, default=500, metavar="N", help="how many schedules (500)")
     add("--first-seed", type=_natural, default=0, metavar="N", help="the first seed (0)")
-    add("--nodes", type=positive, default=8, metavar="N", help="nodes at the start (8)")
-    add("--tasks", type=positive, default=64, metavar="M", help="tasks of the operator (64)")
+    add("--nodes", type=positive, metavar="N", help="nodes at the start (3; protocol: 8)")
+    add("--tasks", type=positive, metavar="M", help="tasks of the operator (8; protocol: 64)")
     add("--faults", default="all", metavar="KINDS", help="all, none, or crash,loss,… (all)")
-    add("--seconds", type=float, default=8.0, metavar="S", help="virtual seconds of faults (8)")
+    add("--seconds", type=float, metavar="S", help="virtual seconds of faults (2; protocol: 8)")
+    add("--trial", metavar="NAME", help="words, patterns, windows, reminders, emits or processor,"
+        " in the full world (drawn)")  # fmt: skip
     add("--jobs", type=positive, metavar="N", help="processes (one per core)")
     add("--json", action="store_true", help="answer in JSON")
     add("--out", type=Path, default=Path(), metavar="DIR", help="where failing schedules go (.)")
@@ -65,30 +70,39 @@ def run(args: argparse.Namespace) -> int:
         return _replay(args)
     scope = _scope(args)
     if args.print_schedule:
-        from meander.testing.faults import generate
-
-        print(generate(args.first_seed, *scope).dump())
+        print(scope.schedule(args.first_seed).dump())
         return OK
     return _campaign(args, scope)
 
 
 def _scope(args: argparse.Namespace) -> Scope:
-    from meander.testing.campaign import Scope
-    from meander.testing.faults import FAULTS, parse_faults
+    from meander.testing.campaign import SCOPES
+    from meander.testing.faults import TRIALS, WORLDS, parse_faults
 
-    if args.nodes > args.tasks:
-        raise InputError(f"{args.nodes} nodes need at least as many tasks, not {args.tasks}")
-    if not 1 <= args.seconds < 10_000:
+    usual, kinds = SCOPES[args.world], parse_faults(args.faults, args.world)
+    if args.trial is not None and args.world != "full":
+        raise InputError("--trial is for the full world")
+    if args.trial not in (None, *TRIALS):
+        raise InputError(f"there is no trial {args.trial!r}: choose from {', '.join(TRIALS)}")
+    scope = usual._replace(
+        nodes=args.nodes or usual.nodes,
+        tasks=args.tasks or usual.tasks,
+        faults=tuple(kind for kind in WORLDS[args.world] if kind in kinds),
+        seconds=usual.seconds if args.seconds is None else args.seconds,
+        trial=args.trial or "",
+    )
+    if scope.nodes > scope.tasks:
+        raise InputError(f"{scope.nodes} nodes need at least as many tasks, not {scope.tasks}")
+    if not 1 <= scope.seconds < 10_000:
         raise InputError("--seconds must be at least 1 and less than 10000")
-    kinds = parse_faults(args.faults)
-    return Scope(args.nodes, args.tasks, tuple(k for k in FAULTS if k in kinds), args.seconds)
+    return scope
 
 
 # ---------------------------------------------------------------------------- many
 
 
 def _campaign(args: argparse.Namespace, scope: Scope) -> int:
-    from meander.testing.campaign import Report, campaign, minimised
+    from meander.testing.campaign import MINIMISED_MAX, Report, campaign, minimised
 
     report, interrupted, begun = Report(scope), False, time.perf_counter()
     jobs = args.jobs or os.cpu_count() or 1
@@ -98,7 +112,12 @@ def _campaign(args: argparse.Namespace, scope: Scope) -> int:
         except KeyboardInterrupt:
             interrupted = True
     seconds = time.perf_counter() - begun
-    files = {} if interrupted else minimised(report, args.out)
+    files: dict[int, str] = {}
+    try:
+        for failure in report.failures[: 0 if interrupted else MINIMISED_MAX]:
+            files[failure.schedule.seed] = minimised(failure, args.out)
+    except KeyboardInterrupt:
+        interrupted = True
     if args.json:
         answer = report.as_dict()
         for failure in answer["violations"]:
@@ -141,15 +160,20 @@ def _progress(total: int) -> Iterator[Callable[[int, int], None]]:
 
 def _show(report: Report, seconds: float, files: dict[int, str], *, interrupted: bool) -> None:
     from meander.testing.campaign import MUST_HAPPEN, MUST_NOT_HAPPEN
+    from meander.testing.faults import WORLDS
 
-    counts = report.counts
+    counts, world = report.counts, report.scope.world
     done = counts["schedules"]
     state = "interrupted after" if interrupted else "ran"
     print(
         f"{state} {done:,} schedules in {seconds:.1f} s ({done / max(seconds, 1e-9):.1f} a second)"
     )
-    for name in (*MUST_HAPPEN[1:], *MUST_NOT_HAPPEN):
-        print(f"  {name.replace('_', ' '):16}{counts[name]:>12,}")
+    kinds = WORLDS[world]
+    paths = [n for n in MUST_HAPPEN[world][1:] if n not in kinds and not n.startswith("trial_")]
+    for name in (*paths, *MUST_NOT_HAPPEN[world]):
+        print(f"  {name.replace('_', ' '):22}{counts[name]:>12,}")
+    if report.scope.faults:
+        print(fill("by kind: " + ", ".join(f"{k} {counts[k]:,}" for k in report.scope.faults), 100))
     for failure in report.failures[:10]:
         _show_failure(failure, files.get(failure.schedule.seed))
     if report.failed > 10:
@@ -162,7 +186,8 @@ def _show(report: Report, seconds: float, files: dict[int, str], *, interrupted:
 
 def _show_failure(failure: Outcome, file: str | None) -> None:
     schedule = failure.schedule
-    print(f"seed {schedule.seed} FAILED")
+    how = "an accident: an exception that is no checker's" if failure.accident else "FAILED"
+    print(f"seed {schedule.seed} {how}")
     for text in failure.violations[:5]:
         print(f"  {text}")
     if file is not None:
@@ -174,24 +199,30 @@ def _show_failure(failure: Outcome, file: str | None) -> None:
 
 def _replay(args: argparse.Namespace) -> int:
     from meander.testing.faults import Schedule
-    from meander.testing.simulate import run as run_one
+    from meander.testing.simulate import play
 
     schedule = Schedule.read(args.replay)
-    outcome = run_one(schedule, digest=True)
+    outcome = play(schedule, digest=True)
     if args.json:
-        facts = {"counts": dict(sorted(outcome.counts.items())), "violations": outcome.violations}
-        print(json.dumps({**facts, "digest": outcome.digest}))
+        facts = {
+            "world": schedule.world, "counts": dict(sorted(outcome.counts.items())),
+            "violations": outcome.violations, "caught_by": outcome.caught_by,
+            "accident": outcome.accident, "digest": outcome.digest,
+        }  # fmt: skip
+        print(json.dumps(facts))
     else:
         _show_schedule(schedule)
         for text in outcome.violations:
             print(text)
-        print(f"{len(outcome.violations)} violations; digest {outcome.digest}")
+        accident = ", an accident" if outcome.accident else ""
+        print(f"{len(outcome.violations)} violations{accident}; digest {outcome.digest}")
     return BROKEN if outcome.failed else OK
 
 
 def _show_schedule(schedule: Schedule) -> None:
-    seed, nodes, tasks, seconds, incidents = schedule
-    print(f"seed {seed}: {nodes} nodes, {tasks} tasks, {seconds:g} s")
+    seed, nodes, tasks, seconds, incidents, world, trial = schedule
+    of = f", {trial}" if trial else ""
+    print(f"seed {seed}: {nodes} nodes, {tasks} tasks, {seconds:g} s, world {world}{of}")
     for incident in incidents:
         lasts = f" for {incident.seconds:g} s" if incident.seconds else ""
         print(f"  {incident.at:7.3f}  {incident.kind} {incident.target}{lasts}")

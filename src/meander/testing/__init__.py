@@ -1,9 +1,10 @@
-"""The public testing kit: an operator's rules, and whole clusters in one thread, under a seed.
+"""The public testing kit: an operator's rules, and whole deployments in one thread, under a seed.
 
 `check` tries an operator against its rules, in one call. The rest is the simulator: a schedule of
-faults is a value that can be printed, replayed and cut down. A cluster runs the very machines that
-production runs, on a virtual clock and a simulated network; checkers watch it from outside. Try an
-operator of your own with `OperatorTrial`.
+faults is a value that can be printed, replayed and cut down. `run_world` runs the very processes of
+production on a virtual clock, simulated wires and a simulated disk; `run` runs the machines of the
+protocol alone, which is faster. Checkers watch from outside. Try an operator of your own with
+`run_world` and an `OwnTrial`.
 """
 
 from importlib import import_module
@@ -13,36 +14,54 @@ from meander.testing.check import RULES, Checked, check
 
 if TYPE_CHECKING:
     from meander.testing.cluster import Cluster
-    from meander.testing.faults import COMMANDS, FAULTS, Incident, Schedule, generate
+    from meander.testing.faults import (
+        ALL_FAULTS,
+        COMMANDS,
+        FAULTS,
+        TRIALS,
+        Incident,
+        Schedule,
+        generate,
+    )
     from meander.testing.process import Classes
-    from meander.testing.simulate import Outcome, minimise, run
+    from meander.testing.simulate import Outcome, minimise, play, run
     from meander.testing.trial import OperatorTrial, Trial, Verdict
+    from meander.testing.world.simulate import run_world
+    from meander.testing.world.trials import OwnTrial, WorldTrial
 
 __all__ = [
+    "ALL_FAULTS",
     "COMMANDS",
     "FAULTS",
     "RULES",
+    "TRIALS",
     "Checked",
     "Classes",
     "Cluster",
     "Incident",
     "OperatorTrial",
     "Outcome",
+    "OwnTrial",
     "Schedule",
     "Trial",
     "Verdict",
+    "WorldTrial",
     "check",
     "generate",
     "minimise",
+    "play",
     "run",
+    "run_world",
 ]
 
 _PLACES = {
     "cluster": ("Cluster",),
-    "faults": ("COMMANDS", "FAULTS", "Incident", "Schedule", "generate"),
+    "faults": ("ALL_FAULTS", "COMMANDS", "FAULTS", "TRIALS", "Incident", "Schedule", "generate"),
     "process": ("Classes",),
-    "simulate": ("Outcome", "minimise", "run"),
+    "simulate": ("Outcome", "minimise", "play", "run"),
     "trial": ("OperatorTrial", "Trial", "Verdict"),
+    "world.simulate": ("run_world",),
+    "world.trials": ("OwnTrial", "WorldTrial"),
 }
 
 

@@ -55,7 +55,9 @@ WORLD_FAULTS = (
 """Kinds of fault that take a whole process, in the full world alone."""
 ALL_FAULTS = FAULTS + WORLD_FAULTS
 WORLDS = {"full": ALL_FAULTS, "protocol": FAULTS}
-"""What may go wrong in each world."""
+"""What may go wrong in each world: whole processes, or the protocol's machines alone."""
+TRIALS = ("words", "patterns", "windows", "reminders", "emits", "processor")
+"""Operators of the full world, by the names that `--trial` takes."""
 
 LOSES_MEMORY = frozenset(
     ("loss", "partition", "clog", "lag", "narrow", "crash", "reset", "pause", "server", "feeder",
@@ -73,7 +75,7 @@ class Incident(NamedTuple):
     at: float
     """Virtual seconds from the start."""
     kind: str
-    """One of `FAULTS` or `COMMANDS`."""
+    """One of `ALL_FAULTS` or `COMMANDS`."""
     target: int = 0
     """Which process of its kind, modulo how many there are; for `rescale` the number of nodes."""
     other: int = 0
@@ -91,6 +93,10 @@ class Schedule(NamedTuple):
     seconds: float
     """How long faults and commands go on; from then on everything must come to its end."""
     incidents: tuple[Incident, ...]
+    world: str = "protocol"
+    """One of `WORLDS`."""
+    trial: str = ""
+    """One of `TRIALS`, in the full world; empty: drawn from the seed."""
 
     def dump(self) -> str:
         """Write it as JSON."""
@@ -121,28 +127,39 @@ class Schedule(NamedTuple):
             raise InputError(f"cannot read {path}: {error}") from None
 
     def _checked(self) -> Schedule:
+        if self.world not in WORLDS:
+            raise ValueError(f"unknown world {self.world!r}")
+        if self.trial and (self.world != "full" or self.trial not in TRIALS):
+            raise ValueError(f"unknown trial {self.trial!r}")
         for incident in self.incidents:
-            if incident.kind not in ALL_FAULTS + COMMANDS:
+            if incident.kind not in WORLDS[self.world] + COMMANDS:
                 raise ValueError(f"unknown incident {incident.kind!r}")
+            if not all(isinstance(n, int) for n in (incident.target, incident.other)):
+                raise ValueError(f"target and other of {incident.kind!r} must be whole numbers")
+            if not all(0 <= n < 10_000 for n in (incident.at, incident.seconds, incident.amount)):
+                raise ValueError(f"at, seconds and amount of {incident.kind!r} must be 0 to 10000")
+        if not all(isinstance(n, int) for n in (self.seed, self.nodes, self.tasks)):
+            raise ValueError("seed, nodes and tasks must be whole numbers")
         if not (1 <= self.nodes <= self.tasks and 0 < self.seconds < 10_000):
             raise ValueError("needs 1 <= nodes <= tasks and 0 < seconds < 10000")
         return self
 
 
-def parse_faults(text: str) -> frozenset[str]:
-    """Read `all`, `none` or a list of kinds.
+def parse_faults(text: str, world: str = "protocol") -> frozenset[str]:
+    """Read `all`, `none` or a list of a world's kinds.
 
     >>> sorted(parse_faults("crash,loss"))
     ['crash', 'loss']
     """
+    known = WORLDS[world]
     if text == "all":
-        return frozenset(FAULTS)
+        return frozenset(known)
     if text == "none":
         return frozenset()
     kinds = frozenset(part.strip() for part in text.split(","))
-    if unknown := kinds - set(FAULTS):
+    if unknown := kinds - set(known):
         raise InputError(
-            f"unknown faults {', '.join(sorted(unknown))}: choose from {', '.join(FAULTS)}"
+            f"unknown faults {', '.join(sorted(unknown))}: choose from {', '.join(known)}"
         )
     return kinds
 
@@ -154,6 +171,9 @@ def generate(
     faults: Iterable[str],
     seconds: float = 8.0,
     rescales_max: int = 4,
+    *,
+    world: str = "protocol",
+    trial: str = "",
 ) -> Schedule:
     """Draw a schedule: some rescales, now and then an abort, and a handful of faults."""
     random = Random(seed * 7919 + 13)
@@ -169,7 +189,7 @@ def generate(
             one = random.choice(incidents)
             incidents.append(_fault(random, random.choice(kinds), one.at))
     incidents.sort()
-    return Schedule(seed, nodes, tasks, seconds, tuple(incidents))
+    return Schedule(seed, nodes, tasks, seconds, tuple(incidents), world, trial)
 
 
 def _commands(

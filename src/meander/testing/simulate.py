@@ -1,10 +1,15 @@
-"""Run schedules, count what happened, and cut a failing schedule down to what it takes."""
+"""Run schedules, count what happened, and cut a failing schedule down to what it takes.
+
+The world of the protocol's machines is run here, the full one in `world.simulate`.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import combinations
 
 from meander.errors import BrokenRuleError, ProtocolError
 from meander.protocol.edges.server import StateServer
@@ -13,7 +18,7 @@ from meander.protocol.node.node import Node
 from meander.testing.cellar import Cellar
 from meander.testing.checkers import ACCIDENT, Violation
 from meander.testing.cluster import Cluster
-from meander.testing.faults import FAULTS, Schedule
+from meander.testing.faults import FAULTS, Incident, Schedule
 from meander.testing.process import Classes
 from meander.testing.trial import Trial
 
@@ -40,6 +45,11 @@ class Outcome:
         """The checker that saw something first; empty: none did. An accident is no catch."""
         return next((v.by for v in self.seen if v.by != ACCIDENT), "")
 
+    @property
+    def accident(self) -> bool:
+        """Whether all that happened is an exception that is none of ours."""
+        return self.failed and not self.caught_by
+
 
 def run(
     schedule: Schedule,
@@ -57,11 +67,11 @@ def run(
         digest: whether to hash the whole history, to compare runs bit for bit.
 
     >>> from meander.testing.faults import generate
-    >>> from meander.testing.faults import generate
     >>> outcome = run(generate(seed=1, nodes=3, tasks=8, faults=["crash", "loss"], seconds=3.0))
     >>> outcome.failed, outcome.counts["lost"]
     (False, 0)
     """
+    schedule = schedule._replace(world="protocol", trial="")
     cluster = Cluster(schedule, classes=classes, trial=trial)
     history = cluster.history = blake2b(digest_size=16) if digest else None
     try:
@@ -136,24 +146,61 @@ def why_stuck(cluster: Cluster) -> str:
     return "; ".join(parts)
 
 
-def minimise(schedule: Schedule, classes: type[Classes] = Classes, tries: int = 200) -> Schedule:
-    """Leave incidents out as long as the schedule still fails.
+def play(schedule: Schedule, *, digest: bool = False) -> Outcome:
+    """Run a schedule in its own world."""
+    if schedule.world == "protocol":
+        return run(schedule, digest=digest)
+    from meander.testing.world.simulate import run_world  # Arrow, and the whole runtime
+
+    return run_world(schedule, digest=digest)
+
+
+def minimise(
+    schedule: Schedule, play: Callable[[Schedule], Outcome] = play, tries: int = 200
+) -> Schedule:
+    """Find the fewest incidents with which the same checker still sees something.
+
+    First none at all, then incidents are left out one by one, then all smaller choices are tried.
 
     Args:
         schedule: one that fails.
-        classes: which machines the cluster is made of.
+        play: runs one; give your own if it fails with your machines or your operator only.
         tries: how many runs this may take.
     """
+    first = next(iter(play(schedule).seen), None)
+    if first is None:
+        return schedule
+    budget = iter(range(tries))
+
+    def fails(incidents: tuple[Incident, ...]) -> bool:
+        outcome = play(schedule._replace(incidents=incidents))
+        return any(violation.by == first.by for violation in outcome.seen)
+
+    if fails(()):
+        return schedule._replace(incidents=())
+    least = _thinned(schedule.incidents, fails, budget)
+    for size in range(1, len(least)):
+        for choice in combinations(schedule.incidents, size):
+            if next(budget, None) is None:
+                break
+            if fails(choice):
+                return schedule._replace(incidents=choice)
+    return schedule._replace(incidents=least)
+
+
+def _thinned(
+    incidents: tuple[Incident, ...],
+    fails: Callable[[tuple[Incident, ...]], bool],
+    budget: Iterator[int],
+) -> tuple[Incident, ...]:
+    """Leave incidents out one by one, until none can be."""
     shrunk = True
-    while shrunk and tries > 0:
+    while shrunk:
         shrunk = False
-        for i in range(len(schedule.incidents)):
-            incidents = schedule.incidents[:i] + schedule.incidents[i + 1 :]
-            candidate = schedule._replace(incidents=incidents)
-            tries -= 1
-            if run(candidate, classes).failed:
-                schedule, shrunk = candidate, True
-                break
-            if tries <= 0:
-                break
-    return schedule
+        for left_out in reversed(incidents):
+            fewer = tuple(incident for incident in incidents if incident is not left_out)
+            if next(budget, None) is None:
+                return incidents
+            if fails(fewer):
+                incidents, shrunk = fewer, True
+    return incidents

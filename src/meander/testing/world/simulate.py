@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from hashlib import blake2b
+from random import Random
+from traceback import format_exc
 
+from meander.errors import InputError
 from meander.protocol.edges.server import StateServer
 from meander.protocol.master.master import Master
 from meander.protocol.node.node import Node
 from meander.testing.checkers import ACCIDENT
 from meander.testing.faults import ALL_FAULTS, Schedule
 from meander.testing.simulate import Outcome
-from meander.testing.world.trials import WorldTrial
+from meander.testing.world.trials import WorldTrial, named
 from meander.testing.world.world import World
 
 log = logging.getLogger("meander")
@@ -25,8 +28,11 @@ def run_world(
 
     Args:
         schedule: what happens.
-        trial: the operator and its rows; drawn from the schedule's seed if not given.
+        trial: the operator and its rows; the schedule's if not given, else drawn from its seed.
         digest: whether to hash all that was delivered, to compare runs bit for bit.
+
+    Raises:
+        InputError: if the trial is of another number of tasks, or needs what is not installed.
 
     >>> from meander.testing.faults import generate
     >>> outcome = run_world(generate(seed=1, nodes=2, tasks=4, faults=["crash"], seconds=2.0))
@@ -42,6 +48,11 @@ def run_world(
 
 
 def _run(schedule: Schedule, trial: WorldTrial | None, *, digest: bool) -> Outcome:
+    schedule = schedule._replace(world="full")
+    if trial is None and schedule.trial:
+        trial = named(schedule.trial, Random(schedule.seed), schedule.tasks)
+    if trial is not None and trial.tasks != schedule.tasks:
+        raise InputError(f"a trial of {trial.tasks} tasks, a schedule of {schedule.tasks}")
     world = World(schedule, trial)
     history = world.history = blake2b(digest_size=16) if digest else None
     checkers, counts = world.checkers, world.counts
@@ -50,7 +61,7 @@ def _run(schedule: Schedule, trial: WorldTrial | None, *, digest: bool) -> Outco
         _judge(world)
     except Exception as error:  # a bug of ours is a finding like any other
         log.debug("a simulated world broke", exc_info=True)
-        checkers.violated(ACCIDENT, f"{type(error).__name__}: {error}")
+        checkers.violated(ACCIDENT, f"{type(error).__name__}: {error} {format_exc()[-1500:]}")
     counts["lost"] = sum(v.by in ("end", "shown") for v in checkers.seen)
     _count(world, counts)
     violations = [str(violation) for violation in checkers.seen]

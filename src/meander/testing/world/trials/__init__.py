@@ -6,6 +6,7 @@
     windows     windows of event time: timers, watermarks, outputs
     reminders   timers by the clock
     emits       an answer to every row, and deletions
+    own         an operator of a user's own
     mischief    any operator, made to fail or to take long
 
 One more has a processor written for Spark; it is loaded when it is drawn, where there is a `pyspark`.
@@ -19,8 +20,10 @@ from importlib.util import find_spec
 from random import Random
 from typing import TypeAlias
 
+from meander.errors import InputError
 from meander.testing.world.trials.emits import EmitTrial
 from meander.testing.world.trials.mischief import METHODS, Mischief, Prank
+from meander.testing.world.trials.own import Judge, OwnTrial
 from meander.testing.world.trials.patterns import PatternTrial
 from meander.testing.world.trials.reminders import ReminderTrial
 from meander.testing.world.trials.trial import EXTENT, QUIET_S, Extent, Outputs, States, WorldTrial
@@ -33,8 +36,10 @@ __all__ = [
     "QUIET_S",
     "EmitTrial",
     "Extent",
+    "Judge",
     "Mischief",
     "Outputs",
+    "OwnTrial",
     "PatternTrial",
     "Prank",
     "ReminderTrial",
@@ -43,6 +48,7 @@ __all__ = [
     "WordTrial",
     "WorldTrial",
     "draw",
+    "named",
 ]
 
 Maker: TypeAlias = Callable[[Random, int, Extent], WorldTrial]
@@ -56,20 +62,33 @@ def _processor(random: Random, tasks: int, extent: Extent) -> WorldTrial:
     return found
 
 
-WEIGHTS: dict[Maker, int] = {
-    WordTrial: 3,
-    PatternTrial: 2,
-    WindowTrial: 3,
-    ReminderTrial: 1,
-    EmitTrial: 3,
-    _processor: 2,
+MAKERS: dict[str, Maker] = {
+    "words": WordTrial,
+    "patterns": PatternTrial,
+    "windows": WindowTrial,
+    "reminders": ReminderTrial,
+    "emits": EmitTrial,
+    "processor": _processor,
 }
+"""By the names of trials."""
+WEIGHTS = (3, 2, 3, 1, 3, 2)
 """How often each is drawn."""
 
 
 def draw(random: Random, tasks: int, extent: Extent = EXTENT) -> WorldTrial:
     """Draw a trial. Without pyspark, what would be that of a processor is another one."""
-    (make,) = random.choices(list(WEIGHTS), list(WEIGHTS.values()))
-    if make is _processor and find_spec("pyspark") is None:
-        make = EmitTrial
-    return make(random, tasks, extent)
+    (name,) = random.choices(list(MAKERS), WEIGHTS)
+    if name == "processor" and find_spec("pyspark") is None:
+        name = "emits"
+    return MAKERS[name](random, tasks, extent)
+
+
+def named(name: str, random: Random, tasks: int, extent: Extent = EXTENT) -> WorldTrial:
+    """Make the trial of a name.
+
+    Raises:
+        InputError: if it needs what is not installed.
+    """
+    if name == "processor" and find_spec("pyspark") is None:
+        raise InputError("the trial of a processor needs pyspark, which is not installed")
+    return MAKERS[name](random, tasks, extent)

@@ -1,0 +1,134 @@
+"""The full world: seeds pass, runs repeat themselves, what is broken is found and cut down."""
+
+import os
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+
+from meander.errors import InputError
+from meander.operators import WordCount
+from meander.runtime.process.keeping import OutputKeeper
+from meander.testing import ALL_FAULTS, TRIALS, Incident, OwnTrial, Schedule, generate, minimise
+from meander.testing.campaign import MUST_NOT_HAPPEN, SCOPES, run_seeds
+from meander.testing.world.simulate import run_world
+
+BATCH = 6
+DIGESTS = """
+from meander.testing import ALL_FAULTS, generate, run_world
+print([run_world(generate(s, 3, 8, ALL_FAULTS, 2.0), digest=True).digest for s in (1, 2)])
+"""
+
+
+def none_failed(first, count):
+    counts, failures = run_seeds(first, count, SCOPES["full"])
+    assert [(f.schedule.seed, f.violations[0]) for f in failures] == []
+    assert [name for name in MUST_NOT_HAPPEN["full"] if counts[name]] == []
+    assert counts["schedules"] == count
+
+
+@pytest.mark.parametrize("first", range(0, 60, BATCH))
+def test_a_deployment_keeps_its_promises_whatever_happens(first):
+    none_failed(first, BATCH)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(1000, 3000, 100))
+def test_two_thousand_seeds(first):
+    none_failed(first, 100)
+
+
+@pytest.mark.parametrize("trial", TRIALS)
+def test_without_faults_every_operator_comes_to_its_end(trial):
+    outcome = run_world(generate(3, 3, 8, (), 1.5, world="full", trial=trial))
+    assert outcome.violations == []
+    assert outcome.counts["chunks"] > 0
+    assert outcome.counts[f"trial_{trial}"] == 1
+
+
+def test_a_run_repeats_itself_and_does_not_depend_on_how_python_hashes():
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", DIGESTS], env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for seed in ("0", "4711")
+    }  # fmt: skip
+    assert len(found) == 1
+
+
+# --------------------------------------------------------------------------- an own operator
+
+
+def counted(rows, state, outputs):
+    wanted = rows.group_by("word").aggregate([("word", "count")]).to_pylist()
+    found = state.to_pylist() if state is not None else []
+    assert {r["word"]: r["count"] for r in found} == {r["word"]: r["word_count"] for r in wanted}
+
+
+def own(make=WordCount, judge=counted):
+    words = [{"word": [f"w{i % 7}", "the"]} for i in range(12)]
+    more = pa.table({"word": ["w1", "end"]})
+    return OwnTrial(make, {"texts": words}, [more, more], judge=judge, tasks=8)
+
+
+class Forgets(WordCount):
+    """Loses all that was written down."""
+
+    def load(self, batches, context):
+        return self.create(context)
+
+    def apply_changes(self, state, batches, context):
+        return state
+
+
+CRASH = Schedule(4, 2, 8, 2.0, (Incident(0.5, "lag"), Incident(1.2, "crash")), world="full")
+
+
+def test_an_own_operator_is_tried():
+    outcome = run_world(CRASH, own())
+    assert outcome.violations == []
+    assert outcome.counts["trial_WordCount"] == 1
+
+
+def test_an_own_operator_that_is_wrong_is_found_and_cut_down_to_the_crash():
+    outcome = run_world(CRASH, own(Forgets))
+    assert outcome.caught_by == "end"
+    assert outcome.violations[0].count("of Forgets") == 1
+    small = minimise(CRASH, lambda schedule: run_world(schedule, own(Forgets)))
+    assert [incident.kind for incident in small.incidents] == ["crash"]
+
+
+def test_rows_and_tasks_must_fit():
+    with pytest.raises(InputError, match="these are no rows of"):
+        OwnTrial(WordCount, {"texts": [{"text": ["a"]}]}, judge=counted, tasks=8)
+    with pytest.raises(InputError, match="a trial of 8 tasks, a schedule of 4"):
+        run_world(CRASH._replace(tasks=4), own())
+
+
+# --------------------------------------------------------------------------- what is broken
+
+
+def test_outputs_that_are_shown_too_early_are_found_and_the_schedule_is_cut_down(monkeypatch):
+    """Outputs that count as durable as soon as they are there."""
+
+    def keep(self, app, emitted):
+        sound(self, app, emitted)
+        app.outputs.durable = app.outputs.last
+
+    sound = OutputKeeper.keep
+    schedules = [generate(s, 3, 8, ["loss", "slow"], 1.5, trial="emits") for s in range(6)]
+    assert not run_world(schedules[0]).failed
+    monkeypatch.setattr(OutputKeeper, "keep", keep)
+    found = next(o for o in map(run_world, schedules) if o.caught_by == "shown")
+    assert found.schedule.world == "full"
+    small = minimise(found.schedule, tries=40)
+    assert small.incidents == ()
+    assert run_world(Schedule.load(small.dump())).caught_by == "shown"
+
+
+def test_all_kinds_are_known_to_the_injector():
+    from meander.testing.world.injector import WorldInjector
+
+    assert [kind for kind in ALL_FAULTS if not hasattr(WorldInjector, f"_do_{kind}")] == []
