@@ -62,6 +62,8 @@ INSIDE_EVERY: Final = 37
 """After every so many turns the machine in hand is looked at from inside."""
 SLACK_EVENTS: Final = 64
 """An inbox has requests, answers of the store and what the master says besides what it limits."""
+HEALED_S: Final = 2.0
+"""So long after the last fault its consequences may be told."""
 FINE: Final = frozenset(
     {Reason.DRAINED, Reason.STOPPED, Reason.FINISHED, Reason.IDLE, Reason.REPLACED}
 )
@@ -202,6 +204,9 @@ class WorldCheckers:
     def looked(self, actor: Actor) -> None:
         """A process has taken a turn."""
         self._turns += 1
+        machine = actor.machine
+        if isinstance(machine, Node) and machine.rerouter.parked:
+            self.world.counts["turns_parked"] += 1
         if self._turns % INSIDE_EVERY == 0 and not actor.machine.ended:
             try:
                 check(actor.machine)
@@ -214,9 +219,8 @@ class WorldCheckers:
             if used > most:
                 self.violated("limit", f"{resident.name}: {what} holds {used}, more than {most}")
         if resident.node is not None:  # seldom seen, so worth a look at how often
-            counts, parts = self.world.counts, resident.node
-            counts["seen_laid_on_disk"] += parts.adapter.laid.disk_bytes > 0
-            counts["seen_parked"] += bool(parts.node.rerouter.parked)
+            laid = resident.node.adapter.laid
+            self.world.counts["seen_laid_on_disk"] += laid.disk_bytes > 0
         if resident.node is not None and resident.store is not None:
             loads = resident.store.outstanding().loads
             if len(set(loads)) < len(loads):
@@ -279,17 +283,18 @@ class WorldCheckers:
 
     def _failures(self) -> None:
         """A deployment fails because an operator did, a later driver took over, or the disk failed."""
+        kinds, healed = self.world.kinds, self.world.schedule.seconds + HEALED_S
         for failure in self.world.user.failures:
-            error = failure.error
+            error, in_time = failure.error, failure.at < healed
             if isinstance(error, OperatorFailedError):
                 fine = any(
                     r.mischief is not None and r.mischief.played for r in self.world.residents
                 )
             elif isinstance(error, CheckpointError | InputError):
-                fine = bool(self.world.kinds & {"store", "cut"})
+                fine = in_time and "store" in kinds  # whoever dies in a write leaves no harm
             else:
                 fine = isinstance(error, DeployError) and (
-                    "later driver" in str(error) or bool(self.world.kinds & {"store", "launch"})
+                    "later driver" in str(error) or (in_time and bool(kinds & {"store", "launch"}))
                 )
             if not fine:
                 self.violated("cause", f"run {failure.run} failed at {failure.at:.3f}: {error}")

@@ -13,7 +13,7 @@ from meander.runtime.wire.inbox import BYTES_MAX, EVENTS_MAX
 from meander.runtime.wire.outgoing import QUEUE_BYTES_MAX, QUEUE_MESSAGES_MAX
 
 NEEDS_RECORDS: Final = frozenset(
-    {"master", "raise", "dump", "feeder", "query", "cut", "store", "attempt"}
+    {"master", "raise", "dump", "feeder", "query", "cut", "store", "attempt", "launch"}
 )
 """Faults that take checkpoints: without them a user begins anew, and there is nothing to compare."""
 HOME: Final = "h0"

@@ -228,11 +228,11 @@ class People:
         return self.given_up or self.quiet()
 
     def owner(self, task: TaskId) -> Resident | None:
-        """Find the node that serves a task now."""
+        """Find the node that serves a task now, as the newest driver knows it: others may bear its name."""
         master = self.world.driver.core.master
-        actor = self.world.processes.get(master.ledger.owner[task])
-        resident = None if actor is None else self.world.resident(actor)
-        if resident is None or resident.node is None or not actor or not actor.alive:
+        peer = master.membership.peers.get(master.ledger.owner[task])
+        resident = None if peer is None else self.world.node(peer.id, peer.incarnation)
+        if resident is None or resident.node is None or not resident.actor.alive:
             return None
         slot = resident.node.node.slots.get(task)
         serves = slot is not None and slot.phase is TaskPhase.SERVING and slot.state is not None
