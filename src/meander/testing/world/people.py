@@ -184,13 +184,16 @@ class People:
         random = self.world.random
         nodes = [r for r in self.world.living() if r.answers is not None]
         if random.random() < 0.5 and nodes:
-            node = random.choice(nodes)
-            assert node.answers is not None
+            self.call_behind(random.choice(nodes))
+            return True
+        return self.caller.call()
+
+    def call_behind(self, node: Resident) -> None:
+        """Ask a node something right behind what has just reached it."""
+        if node.answers is not None and node.actor.alive:
             self.caller.call_at(
                 node.answers.requests, self.world.tasks, lambda: node.actor.alive, node.runner
             )
-            return True
-        return self.caller.call()
 
     # ------------------------------------------------------------------ the end
 

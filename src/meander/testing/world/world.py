@@ -17,7 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from meander.model import NodeId
-from meander.protocol.messages import MASTER, Envelope
+from meander.protocol.messages import MASTER, Chunks, Commit, Envelope
 from meander.runtime.clients.driver_client import DeploymentInfo, Part
 from meander.runtime.clients.query import PEERS
 from meander.runtime.clients.query_process import QueryProcess
@@ -40,7 +40,7 @@ from meander.testing.world.actor import Actor
 from meander.testing.world.bucket import bucket
 from meander.testing.world.checkers import WorldCheckers
 from meander.testing.world.disk import Faults, SimDisk, View
-from meander.testing.world.draws import HOME, TICK_S, draw_limits, draw_settings
+from meander.testing.world.draws import HOME, TICK_S, draw_limits, draw_settings, draw_step_s
 from meander.testing.world.driver import Ground, SimDriver
 from meander.testing.world.injector import WorldInjector
 from meander.testing.world.launcher import Ended, SimLauncher
@@ -57,6 +57,8 @@ FOLDER: Final = "/checkpoint"
 """Where the checkpoint is, on a disk; in an object store its bucket has the same name."""
 REGISTRATION_S: Final = 60.0
 """How long a user waits for the first nodes."""
+CALL_BEHIND: Final = 0.1
+"""Of messages with rows: somebody asks the node that takes them something, right behind."""
 
 
 class World:
@@ -81,6 +83,7 @@ class World:
         """Whether they are in an object store."""
         self.root = FOLDER.strip("/") if self.flat else FOLDER
         """Where on the simulated disk."""
+        self.store_step_s = draw_step_s(random)
         self.timeline = Timeline()
         self.network = Network(self.timeline, random, lambda _: None)
         self.wires = Wires(self.timeline, self.network, random)
@@ -226,6 +229,9 @@ class World:
             self.random,
             resident.actor.time,
             view,
+            step_s=self.store_step_s,
+            asked=partial(self.checkers.asked_store, resident),
+            answered=partial(self.checkers.store_answered, resident),
             broken=lambda e: self.checkers.violated(
                 "store", f"{resident.name}'s worker ended: {e!r}"
             ),
@@ -337,6 +343,8 @@ class World:
             told = None if rows is None else rows.to_pylist()
             self.history.update(f"{self.timeline.now!r} {post.peer} {header!r} {told}\n".encode())
         self.checkers.delivered(self._by_post[post], envelope)
+        if type(envelope.body) in (Chunks, Commit) and self.random.random() < CALL_BEHIND:
+            self.timeline.after(0.0, self.people.call_behind, self._by_post[post])
 
     def run(self, patience_s: float = 90.0) -> None:
         """Run until everything is quiet, or patience is over."""
