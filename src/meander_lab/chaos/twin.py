@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute
 
-from meander.errors import MeanderError
+from meander.errors import MeanderError, ProtocolError
 from meander.model import TaskId
 from meander.operators.base import Operator
 from meander.protocol.messages import Abort, Event, Rescale, Resume, RollBack
@@ -205,7 +205,8 @@ class RealTwin:
                 self._harm(kind, incident)
 
     def _order(self, event: Event) -> None:
-        self.op.driver.process.command(event).result(30)
+        with suppress(ProtocolError):  # nothing is under way that could be aborted, or resumed
+            self.op.driver.process.command(event).result(30)
 
     def _harm(self, kind: str, incident: Incident) -> None:
         who = {"crash": "node", "reset": "node", "pause": STOPPED[min(incident.other, 3)]}
