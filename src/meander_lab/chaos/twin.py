@@ -32,7 +32,7 @@ from meander.testing.world.simulate import run_world
 from meander.testing.world.trials import EmitTrial, Extent, Outputs, States, WordTrial, WorldTrial
 from meander_lab.chaos import havoc
 from meander_lab.chaos.load import Difference, Shape
-from meander_lab.chaos.local import CHECKPOINT_S, LocalGround
+from meander_lab.chaos.local import CHECKPOINT_S, START_S, LocalGround
 
 BEARABLE: Final = ("crash", "server", "feeder", "pause", "reset")
 """Faults that a machine can bear: kills of all kinds, SIGSTOP, connections that are cut."""
@@ -58,7 +58,7 @@ class End(NamedTuple):
 # ---------------------------------------------------------------------------- what happens
 
 
-def draw(seed: int, seconds: float = 4.0) -> Schedule:
+def draw(seed: int, seconds: float = 3.0) -> Schedule:
     """Draw a schedule that both worlds can carry out. At least one feeder is killed."""
     drawn = generate(seed, 3, TASKS, BEARABLE, seconds, rescales_max=3, world="full")
     random = Random(seed)
@@ -155,7 +155,7 @@ class RealTwin:
             MeanderError: if it does not come.
         """
         self.ground.start_feeders()
-        began = time.monotonic()
+        began = time.monotonic() + START_S
         try:
             for incident in schedule.incidents:
                 self._tend_until(began + incident.at)
@@ -257,7 +257,7 @@ def real(trial: WorldTrial, schedule: Schedule, folder: Path) -> Iterator[RealTw
 
 
 def _states(table: pa.Table) -> dict[TaskId, pa.Table | None]:
-    found = table.drop_columns(["node"])
+    found = table.drop_columns(["node", "as_of"])
     return {task: _of(found, task) for task in range(TASKS)}
 
 
