@@ -7,6 +7,7 @@ same state, and with outputs that tell of every row once.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -146,7 +147,7 @@ class RealTwin:
         self._stopped: dict[int, float] = {}
         """Processes that stand still: until when."""
         self._shown: list[pa.Table] = []
-        self._read_at = 0.0
+        self._over = threading.Event()
 
     def run(self, schedule: Schedule) -> End:
         """Have it all happen, and wait for the end.
@@ -156,6 +157,8 @@ class RealTwin:
         """
         self.ground.start_feeders()
         began = time.monotonic() + START_S
+        reader = threading.Thread(target=self._keep_reading, name="reader", daemon=True)
+        reader.start()
         try:
             for incident in schedule.incidents:
                 self._tend_until(began + incident.at)
@@ -164,7 +167,11 @@ class RealTwin:
         finally:
             self._relent()
         self._order(Resume())  # whoever aborted a migration has it carried on now
-        return self._end()
+        self._wait()
+        self._over.set()
+        reader.join()
+        self._read()
+        return End(_states(self.op.state_table(END_S_MAX)), _outputs(self._shown))
 
     # ------------------------------------------------------------------ meanwhile
 
@@ -174,11 +181,13 @@ class RealTwin:
                 havoc.go_on(pid)
                 del self._stopped[pid]
             self.ground.tend()
-            if now >= self._read_at:
-                self._read_at = now + READ_S
-                with suppress(MeanderError):  # nodes that do not answer; it is asked again
-                    self._read()
             time.sleep(0.02)
+
+    def _keep_reading(self) -> None:
+        """Read outputs all the time, from a thread of its own: a node that stands still takes long."""
+        while not self._over.wait(READ_S):
+            with suppress(MeanderError):  # nodes that do not answer; it is asked again
+                self._read()
 
     def _read(self) -> None:
         if self.op.driver.operator.output_schema is not None:
@@ -231,7 +240,7 @@ class RealTwin:
 
     # ------------------------------------------------------------------ the end
 
-    def _end(self) -> End:
+    def _wait(self) -> None:
         driver, end = self.op.driver, time.monotonic() + END_S_MAX
         while self.ground.tend():
             driver.check()
@@ -240,8 +249,6 @@ class RealTwin:
             time.sleep(0.02)
         driver.wait_for(driver.serving, END_S_MAX, "all tasks")
         self.op.drain(END_S_MAX)
-        self._read()
-        return End(_states(self.op.state_table(END_S_MAX)), _outputs(self._shown))
 
 
 @contextmanager
