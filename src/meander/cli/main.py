@@ -59,7 +59,7 @@ COMMANDS: Final = (
 
 
 LAB: Final = "meander_lab"
-LAB_COMMANDS: Final = ("bench", "experiment", "chaos", "soak")
+LAB_COMMANDS: Final = ("bench", "experiment", "chaos", "mutants", "soak")
 """What the laboratory has, so that whoever lacks it is told where they are."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 ROOM_BYTES = 60_000
-DAMAGE = 0.05
+DAMAGE = 0.2
 """How often what is read is not what was written."""
 
 

@@ -79,6 +79,8 @@ LEASED = (*ROUTED, Acks, StageHeld, Committed)
 ACCIDENT: Final = "accident"
 """In place of a checker's name: a machine fell over by itself, and nobody caught it."""
 SEEN_MAX: Final = 20
+MANIFESTS_MORE: Final = 4
+"""After so many more manifests, files that nobody needs are gone."""
 GHOST_S: Final = 3.0
 """So long a node that was replaced, and lives, may take rows that nobody will find."""
 
@@ -124,6 +126,12 @@ class Checkers:
         self.at_risk: set[TaskId] = set()
         self._offsets: dict[FeederId, int] = {}
         """Without checkpoints: how far feeders need not be read again."""
+        self._dead: list[tuple[str, int, float]] = []
+        """Nodes that were dead when they were told lost: (name, incarnation, when)."""
+        self._written: dict[str, float] = {}
+        """When files of records came to the store."""
+        self._manifests: list[tuple[float, frozenset[str]]] = []
+        """When manifests did, and the files that they name."""
         self._committed = -1
         """The last micro-batch that was."""
 
@@ -395,6 +403,35 @@ class Checkers:
         known = {record.key for record in master.ledger.record.values()}
         return {item.key for item in body.items} - known
 
+    def stored(self, key: str) -> None:
+        """Something has come to the store."""
+        if key == MANIFEST_KEY:
+            self.manifest()
+            self._manifests.append((self.cluster.timeline.now, self._read[1]))
+        else:
+            self._written[key] = self.cluster.timeline.now
+
+    def _leftovers(self) -> None:
+        """What nobody needs goes with one of the next manifests: files of who was lost before, too."""
+        if self.oracle is None:
+            return
+        for key in self.cluster.store.keys() - self._read[1]:
+            lost = self._owner_of(key)
+            if lost is None:
+                continue
+            used = max([at for at, names in self._manifests if key in names], default=0.0)
+            since = max(used, lost, self._written[key]) + 2 * self.cluster.settings.checkpoint_s
+            if sum(at > since for at, _ in self._manifests) > MANIFESTS_MORE:
+                self.violated("leftovers", f"{key} is of no use since {since}, and still there")
+                return
+
+    def _owner_of(self, key: str) -> float | None:
+        """Give when the node was lost that wrote a file; None: it was not, or lives on."""
+        for node, incarnation, at in self._dead:
+            if key.startswith(f"log/{self.cluster.generation}/{node}.{incarnation}/"):
+                return at
+        return None
+
     def manifest(self) -> None:
         """Whatever happens to the driver now: all that the manifest names is in the store."""
         blob = self.cluster.store.get(MANIFEST_KEY)
@@ -458,6 +495,8 @@ class Checkers:
         process = self.cluster.nodes.get((node, incarnation))
         alive = process is not None and process.alive
         self._loss_at = max(self._loss_at, now + (GHOST_S if alive else 0.0))
+        if not alive:
+            self._dead.append((node, incarnation, now))
         if process is not None and process.machine.ended:
             return  # that is looked at when it ends
         if not self.causes.excuse(process, node, now):
@@ -537,6 +576,7 @@ class Checkers:
 
     def limits(self) -> None:
         """Check the books of every node at the end."""
+        self._leftovers()
         for process in self.cluster.processes.values():
             machine = process.machine
             if isinstance(machine, StateServer):

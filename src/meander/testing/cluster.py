@@ -19,7 +19,7 @@ from meander.model import NodeId, TaskId
 from meander.protocol.client import Client
 from meander.protocol.edges.feeder import Feeder
 from meander.protocol.machine import Machine
-from meander.protocol.master.manifest import CLAIM_KEY, MANIFEST_KEY
+from meander.protocol.master.manifest import CLAIM_KEY
 from meander.protocol.master.master import Master
 from meander.protocol.messages import (
     MASTER,
@@ -364,8 +364,7 @@ class Cluster:
                 data, extents = assemble(data)
             self.store[action.key] = data
             self.store_fence = max(self.store_fence, action.fence)
-            if action.key == MANIFEST_KEY:
-                self.checkers.manifest()
+            self.checkers.stored(action.key)
         self.arrive((process, Stored(action.key, done, fenced, extents)))
 
     def _sweep(self, action: Sweep) -> None:

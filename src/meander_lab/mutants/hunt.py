@@ -31,7 +31,7 @@ OFTEN: Final = (
 )  # fmt: skip
 """What happens in every hundred schedules, as long as it is not broken."""
 SEED_S_MAX: Final = 30
-"""A schedule that takes longer has got stuck in one event."""
+"""A schedule that takes more of a processor has got stuck in one event."""
 LIBRARIES: Final = ("numpy", "meander.planning", "meander.model")
 SHARED: Final = ("meander.errors", "meander.model", "meander.planning")
 """What a mutant's process keeps of what was loaded before; all else of the product is loaded anew."""
@@ -126,14 +126,14 @@ def _alarm(_: int, __: object) -> None:
 
 def _hunt(mutant: Mutant, scope: Scope, answer: Connection) -> None:
     """In a process of its own: hunt one mutant and tell."""
-    signal.signal(signal.SIGALRM, _alarm)
+    signal.signal(signal.SIGVTALRM, _alarm)
     fell, tried = "", 0
     catch: Catch | None = None
     try:
         lay_over(mutant)
-        signal.alarm(SEED_S_MAX)
+        signal.setitimer(signal.ITIMER_VIRTUAL, SEED_S_MAX)
         for tried, (by, text) in enumerate(try_seeds(scope), 1):
-            signal.alarm(SEED_S_MAX)
+            signal.setitimer(signal.ITIMER_VIRTUAL, SEED_S_MAX)
             if by == ACCIDENT:
                 fell = fell or text
                 if tried >= ACCIDENTS_MAX:
@@ -145,7 +145,7 @@ def _hunt(mutant: Mutant, scope: Scope, answer: Connection) -> None:
         catch = Catch(mutant, CAUGHT, tried + 1, "hang", "an event does not come to its end")
     except Exception as error:
         fell = f"{type(error).__name__}: {error}"
-    signal.alarm(0)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     answer.send(catch or Catch(mutant, ACCIDENT if fell else SURVIVED, tried, "", fell))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from meander.protocol.messages import (
@@ -40,13 +41,15 @@ class Inbox:
 
     def __init__(self, events_max: int = EVENTS_MAX, bytes_max: int = BYTES_MAX) -> None:
         self.events_max, self.bytes_max = events_max, bytes_max
+        self.came: Callable[[], object] = lambda: None
+        """Told that something was put, on the thread that did: for whoever does not wait in `get`."""
         self._queue: queue.SimpleQueue[tuple[Any, int]] = queue.SimpleQueue()
         self._master: deque[Any] = deque()
         """What the master has sent: it is heard before all else."""
         self._lock = threading.Lock()
-        self._came = 0
+        self._bytes_in = 0
         """Bytes that were put, in all; under the lock."""
-        self._went = 0
+        self._bytes_out = 0
         """Bytes that were taken, in all; written by the one thread that takes."""
 
     @property
@@ -62,30 +65,32 @@ class Inbox:
     @property
     def bytes(self) -> int:
         """Of what waits."""
-        return self._came - self._went
+        return self._bytes_in - self._bytes_out
 
     def put(self, event: Any) -> None:
         """Hand in an event."""
         if type(event) is Envelope and event.sender == MASTER:
             self._master.append(event)
             self._queue.put((None, 0))  # wakes whoever waits
+            self.came()
             return
         size = size_of(event)
         if size:
             with self._lock:
-                self._came += size
+                self._bytes_in += size
         self._queue.put((event, size))
+        self.came()
 
     def get(self, timeout: float) -> Any:
         """Take the oldest, or None if it is the master who has sent; wait. Raises queue.Empty."""
         event, size = self._queue.get(timeout=timeout)
-        self._went += size
+        self._bytes_out += size
         return event
 
     def get_nowait(self) -> Any:
         """Take the oldest, or None if it is the master who has sent. Raises queue.Empty."""
         event, size = self._queue.get_nowait()
-        self._went += size
+        self._bytes_out += size
         return event
 
     def from_master(self) -> Any:

@@ -19,11 +19,12 @@ from meander.runtime.process.process import Process
 from meander.runtime.process.spec import Reason
 from meander.runtime.roles.oversight import LOOK_S, Oversight, ended
 from meander.testing.timeline import Timeline
+from meander.testing.world.draws import TICK_S
 
 GATHER_S: Final = 0.003
 """A turn is taken at most so long after something has come."""
-POLL_S: Final = 0.02
-"""How often a process is looked at that nobody has woken: somebody may have asked it something."""
+PAUSED_S: Final = 0.02
+"""How often it is looked whether a process that was stopped within a turn goes on."""
 EPOCH_US: Final = 1_700_000_000_000_000
 """When simulated worlds begin, in microseconds since 1970."""
 
@@ -87,8 +88,9 @@ class Actor:
         """Open the process, and take its turns from now on."""
         self._process, self._post, self._oversight = process, post, oversight
         self.began(process)
+        process.inbox.came = self.wake
         process.open(post)
-        self.timeline.after(self.random.random() * GATHER_S, self._poll)
+        self.timeline.after(self.random.random() * GATHER_S, self._tick)
         if oversight is not None:
             self.timeline.after(LOOK_S, self._look)
 
@@ -132,7 +134,6 @@ class Actor:
         """Put an event into its inbox, whatever it does at the moment."""
         if not self.killed:
             self.process.give(event)
-            self.wake()
 
     def spend(self, seconds: float) -> None:
         """Hear from an operator that the turn under way takes longer."""
@@ -148,12 +149,14 @@ class Actor:
             self._due = True
             self.timeline.after(self.random.random() * (GATHER_S + self.slow_s), self._turn)
 
-    def _poll(self, _: object) -> None:
-        if not self.alive:
-            return
-        self.timeline.after(POLL_S, self._poll)
-        if self.process.inbox.waiting or self.process.tick_in_s() <= 0:
-            self.wake()
+    def _tick(self, _: object) -> None:
+        """Have a turn when the machine wants to look at the clock."""
+        if self.alive:
+            wait_s = self.process.tick_in_s()
+            if wait_s <= 0:
+                self.wake()
+                wait_s = TICK_S
+            self.timeline.after(wait_s, self._tick)
 
     def _turn(self, _: object) -> None:
         self._due = False
@@ -181,7 +184,7 @@ class Actor:
         if not self.alive:
             return
         if self.paused:  # it goes on where it was stopped
-            self.timeline.after(POLL_S, self._finish)
+            self.timeline.after(PAUSED_S, self._finish)
             return
         self.busy = False
         try:

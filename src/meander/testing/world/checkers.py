@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 
-from meander.errors import BrokenRuleError, CheckpointError, DeployError, OperatorFailedError
+from meander.errors import (
+    BrokenRuleError,
+    CheckpointError,
+    DeployError,
+    InputError,
+    OperatorFailedError,
+)
 from meander.model import TaskId
 from meander.protocol.invariants import check
 from meander.protocol.messages import (
@@ -207,6 +213,10 @@ class WorldCheckers:
         for what, used, most in self._queues(resident):
             if used > most:
                 self.violated("limit", f"{resident.name}: {what} holds {used}, more than {most}")
+        if resident.node is not None:  # seldom seen, so worth a look at how often
+            counts, parts = self.world.counts, resident.node
+            counts["seen_laid_on_disk"] += parts.adapter.laid.disk_bytes > 0
+            counts["seen_parked"] += bool(parts.node.rerouter.parked)
         if resident.node is not None and resident.store is not None:
             loads = resident.store.outstanding().loads
             if len(set(loads)) < len(loads):
@@ -244,6 +254,9 @@ class WorldCheckers:
             self.violated("end", text)
         for driver in world.user.drivers:
             for order in driver.under_way():
+                assert order.rescaling is not None
+                if driver is not world.driver and order.rescaling.stage is News.ABORTED:
+                    continue  # it is its user's to go on with, who has turned to another driver
                 self.violated("answer", f"{order.what} of {order.at:.3f} has not come to its end")
         self._left_over()
         self.rest()
@@ -272,7 +285,7 @@ class WorldCheckers:
                 fine = any(
                     r.mischief is not None and r.mischief.played for r in self.world.residents
                 )
-            elif isinstance(error, CheckpointError):
+            elif isinstance(error, CheckpointError | InputError):
                 fine = bool(self.world.kinds & {"store", "cut"})
             else:
                 fine = isinstance(error, DeployError) and (
@@ -286,6 +299,8 @@ class WorldCheckers:
             machine = resident.actor.machine
             if not isinstance(machine, Node):
                 continue
+            if machine.epoch.generation != self.world.driver.generation:
+                continue  # nobody tells it any more what became of a batch: it ends with its driver
             for slot in machine.slots.values():
                 if slot.pending_chunks:
                     self.violated("left", f"{resident.name}: task {slot.task} still keeps chunks")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Final
+from typing import Final, TypeAlias
 
 from meander.protocol.settings import Settings
 from meander.runtime.process.outputs import ROWS_MAX
@@ -19,6 +20,15 @@ HOME: Final = "h0"
 """Where drivers, feeders, queries and readers run; nodes run elsewhere."""
 TICK_S: Final = 0.1
 """How often machines look at the clock: less often than in production, for speed."""
+
+
+Pace: TypeAlias = Callable[[float], float]
+"""Says how many seconds a pause of so many seconds takes at this moment."""
+
+
+def as_it_is(seconds: float) -> float:
+    """Keep a pace."""
+    return seconds
 
 
 @dataclass(frozen=True)

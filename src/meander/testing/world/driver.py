@@ -69,6 +69,8 @@ class Ground(NamedTuple):
     """Nothing of it happens any more when the driver's process was killed."""
     commits: Callable[[DeploymentInfo], Committer]
     """Makes who commits micro-batches, in the driver's process."""
+    die: Callable[[], object] = lambda: None
+    """Ends what else there is of the driver's process, without a word: its post, its store."""
     failed: Callable[[Exception], None] = lambda _: None
     """Hears, once, why nothing can go on: the feeders of this process, and the user."""
 
@@ -226,8 +228,9 @@ class SimDriver:
     def kill(self, *, orphans: bool) -> None:
         """End its process without a word; `orphans`: those it has launched live on for a while.
 
-        Its post, its store and its scripts end with it: that is the world's business, as for any other.
+        Its post, its store and its scripts end with it (`Ground.die`).
         """
+        self._ground.die()
         self.actor.kill()
         self._ground.launcher.die(orphans=orphans)
 

@@ -157,9 +157,13 @@ class WorldInjector(Injector):
         self._lost_hosts += 1
         world.hosts[world.hosts.index(host)] = f"{host}x{self._lost_hosts}"
         world.wires.lose_host(host)
+        silent = world.random.random() < 0.5  # those who watch its processes were lost with it
         for resident in world.living():
             if resident.host == host:
+                if silent:
+                    resident.report = None
                 resident.kill()
+        world.counts["hosts_lost_silently"] += silent
         return True
 
     # ------------------------------------------------------------------ what users write

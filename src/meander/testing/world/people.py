@@ -30,6 +30,10 @@ QUERY: Final = "query0"
 CALL_S: Final = 0.7
 """About how often somebody asks something."""
 READERS_MAX: Final = 2
+STEADY_S: Final = 1.0
+"""So long after the last fault everybody goes on as before."""
+HURRY: Final = 0.1
+"""Pauses are so much shorter then."""
 LOST_S: Final = 3.0
 """So long a run goes on when states are lost for good."""
 RISK_S: Final = 15.0
@@ -51,14 +55,21 @@ class People:
         """Tasks whose first outputs had to go before any reader came: little is kept."""
         self.sources = [
             SimSource(
-                timeline, random, self.home.runner, name, batches, self._open_feeder, self._wrong
+                timeline,
+                random,
+                self.home.runner,
+                name,
+                batches,
+                self._open_feeder,
+                self._wrong,
+                self._pace,
             )
             for name, batches in world.trial.feeders.items()
         ]
         batches = [_batch(table) for table in world.trial.batches]
         self.query = SimQuery(
             timeline, random, self.home.runner, QUERY, batches, self._open_query, self.driver,
-            self._wrong, self._kill,
+            self._wrong, self._kill, self._pace,
         )  # fmt: skip
         self.readers: list[SimReader] = []
         self.emits = world.trial.operator().output_schema is not None
@@ -70,6 +81,12 @@ class People:
             doubled=self._wrong, preview=world.preview,
         )  # fmt: skip
         timeline.after(random.uniform(0.3, CALL_S), self._call)
+
+    def _pace(self, seconds: float) -> float:
+        """Hurry when nothing happens any more that could befall what is fed."""
+        world = self.world
+        over = world.timeline.now > world.schedule.seconds + STEADY_S
+        return seconds * HURRY if over else seconds
 
     # ------------------------------------------------------------------ where they turn to
 

@@ -27,6 +27,7 @@ from meander.runtime.clock import Clock
 from meander.runtime.process.script import Script, Sleep
 from meander.testing.timeline import Timeline
 from meander.testing.world.actor import Actor
+from meander.testing.world.draws import Pace, as_it_is
 from meander.testing.world.scripts import Running, ScriptRunner
 
 WORKERS_MAX: Final = 3
@@ -81,6 +82,7 @@ class SimQuery:
         driver: Callable[[], str | None],
         wrong: Callable[[str], None],
         kill: Callable[[Actor], Any] = Actor.kill,
+        pace: Pace = as_it_is,
     ) -> None:
         """Begin soon.
 
@@ -94,6 +96,7 @@ class SimQuery:
             driver: tells where the operator's driver listens; None: there is none now.
             wrong: hears of what must not happen.
             kill: ends a process without a word.
+            pace: says how long a pause is really.
         """
         self.name, self.batches = name, batches
         self.batch = 0
@@ -103,6 +106,7 @@ class SimQuery:
         """How many of the next attempts die half way."""
         self._timeline, self._random, self._runner = timeline, random, runner
         self._open, self._driver, self._wrong, self._kill = open_query, driver, wrong, kill
+        self._pace = pace
         self._clock = Clock(lambda: timeline.now, lambda: round(1e6 * timeline.now))
         self._workers: list[Worker | None] = [None] * random.randint(1, WORKERS_MAX)
         self._opened = 0
@@ -166,7 +170,7 @@ class SimQuery:
     def _all(self) -> Script[None]:
         """Write and commit one batch after the other."""
         while not self.finished:
-            yield Sleep(self._random.uniform(0.0, 2 * self._pace_s))
+            yield Sleep(self._pace(self._random.uniform(0.0, 2 * self._pace_s)))
             self.replays += self.batch == self._began
             self._began = self.batch
             parts = yield from self._write(self.batch)

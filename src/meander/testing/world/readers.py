@@ -35,6 +35,9 @@ BACK_S: Final = (0.2, 2.0)
 """After so long a reader comes back that was killed, or has failed."""
 RELEASE_SHARE: Final = 0.6
 """How often a reader lets go of what it has read."""
+TURN_SHARE: Final = 0.1
+"""How often, at each look, a reader turns to a driver that was deployed since it came. One that has
+nothing to write does not notice that there is another (docs/checkpoints.md)."""
 FAILURES: Final = (OperatorGoneError, OperatorRefusedError, OutputsBrokenError, UnreadError)
 """What a query fails by that is started again."""
 
@@ -143,7 +146,7 @@ class SimReader:
         if self.committed is None:
             self.committed = yield from scripts.earliest()
             self._came(self.committed)
-        while True:
+        while not self._turns_away(driver):
             if self.planned is None:
                 latest = yield from scripts.latest(self.committed)
                 self.planned = None if latest == self.committed else latest
@@ -153,6 +156,10 @@ class SimReader:
                 if self._releases and self._random.random() < RELEASE_SHARE:
                     yield from self._release(scripts, self.committed)
             yield Sleep(self._random.uniform(*TRIGGER_S))
+
+    def _turns_away(self, driver: str) -> bool:
+        """Tell whether its user has it read from the next driver; the old one may go on unaware."""
+        return self._driver() not in (None, driver) and self._random.random() < TURN_SHARE
 
     def _batch(self, scripts: OutputScripts, start: Offset, end: Offset) -> Script[None]:
         """Read a stretch, part by part."""

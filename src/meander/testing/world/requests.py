@@ -8,12 +8,14 @@ whose asker has given up may still be carried out.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyarrow import flight
 
 from meander.errors import OperatorGoneError, OperatorRefusedError
+from meander.protocol.messages import PeerId
 from meander.runtime.process.script import Ask, Fetch
 from meander.testing.world.scripts import Done
 
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
 
 END_S: Final = 0.01
 """Who is connected to a process sees about so long after it that it was killed."""
+CUT_S: Final = 0.2
+"""How often something is sent again that does not get through."""
+BROKEN_SHARE: Final = 0.5
+"""How often its connection is then found broken; else it goes on."""
 AWAKE_S: Final = 0.05
 """How often a request looks whether a process that was paused goes on."""
 
@@ -84,8 +90,9 @@ class Requests:
             wires.timeline.after(wires.network.delay_s, request.gone)
         elif target.paused:
             wires.timeline.after(AWAKE_S, self._arrive, request)
-        elif wires.network.reaches(request.asker.peer, target.peer):
-            self._serve(request, target)
+        else:
+            way = request.asker.peer, target.peer
+            self._pass(request, way, lambda: self._serve(request, target))
 
     def _serve(self, request: Request, target: SimPost) -> None:
         """Carry out a request, unless its connection breaks on the way."""
@@ -117,12 +124,28 @@ class Requests:
             answer, error = None, as_heard(address, error)
         else:
             answer = crossed(answer)
-        if not wires.network.reaches(target.peer, request.asker.peer):
-            return  # its time runs out
-        if self._breaks():
-            answer, error = None, OperatorGoneError(address)
-        trip_s = wires.network.trip_s(target.peer, request.asker.peer)
-        wires.timeline.after(trip_s, lambda _: request.finish(answer, error))
+        way = target.peer, request.asker.peer
+
+        def send() -> None:
+            heard = (None, OperatorGoneError(address)) if self._breaks() else (answer, error)
+            wires.timeline.after(wires.network.trip_s(*way), lambda _: request.finish(*heard))
+
+        self._pass(request, way, send)
+
+    def _pass(self, request: Request, way: tuple[PeerId, PeerId], then: Callable[[], None]) -> None:
+        """Go on when there is a way; after a while without one the connection may be found broken."""
+        if self._wires.network.reaches(*way):
+            then()
+        elif not request.over:
+            self._wires.timeline.after(CUT_S, lambda _: self._go_on(request, way, then))
+
+    def _go_on(
+        self, request: Request, way: tuple[PeerId, PeerId], then: Callable[[], None]
+    ) -> None:
+        if self._wires.network.reaches(*way) and self._wires.random.random() < BROKEN_SHARE:
+            request.gone()
+        else:
+            self._pass(request, way, then)
 
     def _breaks(self) -> bool:
         """Whether a connection breaks: what is lost of it is a whole request, or a whole answer."""

@@ -111,6 +111,7 @@ def _count(world: World, counts: Counter[str]) -> None:
             counts["deltas"] += machine.checkpointer.counts["deltas"]
             counts["snapshots"] += machine.checkpointer.counts["snapshots"]
             counts["deltas_restored"] += machine.retriever.deltas
+            counts["corrupt_refused"] += machine.retriever.bad_blobs
         elif isinstance(machine, StateServer) and machine.spill is not None:
             counts["spilled"] += getattr(machine.spill, "spilled", 0)
         elif isinstance(machine, Master):
@@ -123,5 +124,15 @@ def _count(world: World, counts: Counter[str]) -> None:
     counts["outputs_shown"] = len(world.checkers.shown)
     counts["calls"] = sum(people.caller.counts.values())
     counts["drivers"] = len(world.user.drivers)
+    counts["drivers_beside"] = world.user.beside
+    counts["deployments_failed"] = len(world.user.failures)
+    counts["outputs_lost"] = int(people.lost_outputs)
+    counts["outputs_gone"] = len(people.gone)
+    for reader in people.readers:
+        for name, count in reader.counts.items():
+            counts[f"reader_{name}"] += count
+    for name, count in people.caller.counts.items():
+        if ":" in name:  # what went wrong for a caller
+            counts[f"call_{name.replace(': ', '_').replace(' ', '_')}"] += count
     for name, count in world.wires.counts.items():
         counts[f"wire_{name}"] += count

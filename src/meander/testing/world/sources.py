@@ -19,6 +19,7 @@ from meander.runtime.clients.feeder_process import FeederProcess
 from meander.runtime.process.script import Script, Sleep
 from meander.testing.timeline import Timeline
 from meander.testing.world.actor import Actor
+from meander.testing.world.draws import Pace, as_it_is
 from meander.testing.world.scripts import Running, ScriptRunner
 
 FLUSH_SHARE: Final = 0.05
@@ -49,6 +50,7 @@ class SimSource:
         batches: Sequence[pa.RecordBatch],
         open_feeder: OpenFeeder,
         wrong: Callable[[str], None],
+        pace: Pace = as_it_is,
     ) -> None:
         """Begin soon.
 
@@ -60,6 +62,7 @@ class SimSource:
             batches: what it feeds, by offset.
             open_feeder: starts a process.
             wrong: hears of what must not happen.
+            pace: says how long a pause is really.
         """
         self.name, self.batches = name, batches
         self.finished = False
@@ -68,7 +71,7 @@ class SimSource:
         self.replayed = 0
         """Batches that were fed once more."""
         self._timeline, self._random, self._runner = timeline, random, runner
-        self._open, self._wrong = open_feeder, wrong
+        self._open, self._wrong, self._pace = open_feeder, wrong, pace
         self._feeder: FeederProcess | None = None
         self._actor: Actor | None = None
         self._scripts: list[Running[Any]] = []
@@ -142,7 +145,8 @@ class SimSource:
             self._wrong(f"{self.name}: offset {first - 1} needs no replay, and was never fed")
         feeder.gathering.begin(first - 1)
         for offset in range(first, len(self.batches)):
-            yield from self._rest(actor, self._random.uniform(0.0, 2 * self._pace_s))
+            pause_s = self._random.uniform(0.0, 2 * self._pace_s)
+            yield from self._rest(actor, self._pace(pause_s))
             item = feeder.gathering.check(self.batches[offset], offset)
             assert item is not None
             while not feeder.try_add(item):

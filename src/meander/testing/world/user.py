@@ -52,6 +52,8 @@ class SimUser:
         """What the user was told, for a checker: each must have a cause."""
         self.runs = 0
         """How often it was deployed, or tried."""
+        self.beside = 0
+        """How often one was deployed while another was there that did not know it."""
         self._due = False
         """Whether it is to be deployed."""
         self._served: set[SimDriver] = set()
@@ -73,6 +75,7 @@ class SimUser:
             self._again()
         else:
             self._run[driver] = self.runs
+            self.beside += any(other.present and not other.stopping for other in self.drivers)
             self.drivers.append(driver)
 
     def replace(self, *, killed: bool, orphans: bool = True) -> bool:

@@ -8,8 +8,7 @@ itself. What incidents do is in `injector`, what must hold in `checkers`, when i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -18,7 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from meander.model import NodeId
-from meander.protocol.messages import MASTER, Envelope, Event
+from meander.protocol.messages import MASTER, Envelope
 from meander.runtime.clients.driver_client import DeploymentInfo, Part
 from meander.runtime.clients.query import PEERS
 from meander.runtime.clients.query_process import QueryProcess
@@ -30,7 +29,7 @@ from meander.runtime.process.spec import ProcessSpec
 from meander.runtime.roles.answers import NodeAnswers
 from meander.runtime.roles.assembly import make_node, make_server
 from meander.runtime.roles.entry import opened
-from meander.runtime.store.durable import FileStore, NoStore, StoreWorker
+from meander.runtime.store.durable import FileStore, NoStore
 from meander.runtime.store.filesystem import LocalFiles
 from meander.runtime.store.spill import DiskSpill
 from meander.runtime.wire.codec import encode
@@ -98,7 +97,6 @@ class World:
         self._by_post: dict[SimPost, Resident] = {}
         self._by_actor: dict[Actor, Resident] = {}
         self._committers = 0
-        self._by_process: dict[int, Resident] = {}
         self.hosts = [f"h{i}" for i in range(1, 2 + schedule.nodes // 2)]
         self.launches_fail = 0
         self.history: Any = None
@@ -120,9 +118,7 @@ class World:
             skew = (self.random.uniform(0, 50), self.random.uniform(0.96, 1.04))
         actor = Actor(self.timeline, self.random, name, skew)
         post = self.wires.open(name, incarnation, host, actor.give, actor.full, schema)
-        runner = ScriptRunner(
-            self.timeline, partial(self.wires.ask, post), call=self._call, command=self._command
-        )
+        runner = ScriptRunner(self.timeline, partial(self.wires.ask, post))
         resident = Resident(actor, post, runner)
         actor.looked = self.checkers.looked
         self.residents.append(resident)
@@ -132,8 +128,7 @@ class World:
         return resident
 
     def _began(self, resident: Resident, process: Process) -> None:
-        """A resident's process is there: find it by that, and let its inbox be as small as it shall."""
-        self._by_process[id(process)] = resident
+        """A resident's process is there: let its inbox be as small as it shall."""
         self.processes[resident.name] = resident.actor
         process.inbox.events_max = self.limits.inbox_events
         process.inbox.bytes_max = self.limits.inbox_bytes
@@ -141,18 +136,6 @@ class World:
     def _ended(self, resident: Resident) -> None:
         self.checkers.ended(resident)
         resident.ended()
-
-    def _call(self, process: Process, function: Callable[[Any], Any]) -> Future[Any]:
-        return self._woken(process, process.call(function))
-
-    def _command(self, process: Process, event: Event) -> Future[Any]:
-        return self._woken(process, process.command(event))
-
-    def _woken(self, process: Process, future: Future[Any]) -> Future[Any]:
-        resident = self._by_process.get(id(process))
-        if resident is not None:
-            resident.actor.wake()
-        return future
 
     def living(self) -> list[Resident]:
         """Give all processes that take turns."""
@@ -189,7 +172,15 @@ class World:
     def _make(self, launcher: SimLauncher, spec: ProcessSpec, report: Ended) -> None:
         host = spec.host or self.random.choice(self.hosts)
         make = {"node": self._make_node, "server": self._make_server}[spec.kind]
-        make(spec, host, report)
+        before = len(self.residents)
+        try:
+            make(spec, host, report)
+        except Exception:  # it ends before it has begun: the launcher tells why
+            self.counts["starts_failed"] += 1
+            for resident in self.residents[before:]:
+                resident.report = None
+                resident.kill()
+            raise
 
     def _make_node(self, spec: ProcessSpec, host: str, report: Ended) -> None:
         operator = opened(self.trial.operator())
@@ -226,9 +217,11 @@ class World:
 
     def _store(self, resident: Resident) -> SimStoreWorker:
         """Give a process its view of the disk, and a worker on it."""
-        view = self.disk.view(f"{resident.name}-{len(self.residents)}")
+        view = None
+        if self.durable:
+            view = self.disk.view(f"{resident.name}-{len(self.residents)}")
         return SimStoreWorker(
-            self._files(view),
+            NoStore() if view is None else self._files(view),
             self.timeline,
             self.random,
             resident.actor.time,
@@ -283,18 +276,18 @@ class World:
             output_rows_max=self.limits.output_rows,
             tell=partial(self.checkers.told, run),
         )
-        resident.store = self._store(resident) if self.durable else None
-        files = None if resident.store is None else resident.store.store
-        assert files is None or isinstance(files, FileStore)
+        resident.store = self._store(resident)
+        files = resident.store.store
         launcher = SimLauncher(
             self.timeline, self.random, lambda *made: self._make(launcher, *made), self._kill,
             self._fails,
         )  # fmt: skip
         ground = Ground(
-            store=resident.store or StoreWorker(NoStore()),
-            files=files,
+            store=resident.store,
+            files=files if isinstance(files, FileStore) else None,
             listen=partial(self._listen, resident),
             hang_up=lambda _: resident.leave(),
+            die=resident.kill,
             launcher=launcher,
             begin=resident.begin,
             commits=lambda about: self._committer(resident, about),
