@@ -318,10 +318,12 @@ class WorldCheckers:
                     r.mischief is not None and r.mischief.played for r in self.world.residents
                 )
             elif isinstance(error, CheckpointError | InputError):
-                fine = bool(self.world.kinds & {"store", "cut"})
+                fine = self.world.disk_failed or "cut" in self.world.kinds
             else:
                 fine = isinstance(error, DeployError) and (
-                    "later driver" in str(error) or bool(self.world.kinds & {"store", "launch"})
+                    "later driver" in str(error)
+                    or self.world.disk_failed
+                    or "launch" in self.world.kinds
                 )
             if not fine or late:
                 self.violated("cause", f"run {failure.run} failed at {failure.at:.3f}: {error}")
