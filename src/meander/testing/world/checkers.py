@@ -313,7 +313,7 @@ class WorldCheckers:
 
     def _failures(self) -> None:
         """A deployment fails because an operator did, a later driver took over, or the disk failed."""
-        kinds, healed = self.world.kinds, self.world.schedule.seconds + HEALED_S
+        healed = self.world.schedule.seconds + HEALED_S
         for failure in self.world.user.failures:
             error, in_time = failure.error, failure.at < healed
             if isinstance(error, OperatorFailedError):
@@ -321,10 +321,12 @@ class WorldCheckers:
                     r.mischief is not None and r.mischief.played for r in self.world.residents
                 )
             elif isinstance(error, CheckpointError | InputError):
-                fine = "store" in kinds  # whoever dies in a write leaves no harm
+                fine = self.world.disk_failed  # whoever dies in a write leaves no harm
             else:
                 fine = isinstance(error, DeployError) and (
-                    "later driver" in str(error) or bool(kinds & {"store", "launch"})
+                    "later driver" in str(error)
+                    or self.world.disk_failed
+                    or "launch" in self.world.kinds
                 )
             if not fine or not in_time:
                 self.violated("cause", f"run {failure.run} failed at {failure.at:.3f}: {error}")

@@ -102,6 +102,8 @@ class World:
         self._committers = 0
         self.hosts = [f"h{i}" for i in range(1, 2 + schedule.nodes // 2)]
         self.launches_fail = 0
+        self.disk_failed = False
+        """Whether the disk had faults at any time."""
         self.history: Any = None
         """Something with `update(bytes)`: every message that is delivered goes into it."""
         self.checkers = WorldCheckers(self)
@@ -246,6 +248,7 @@ class World:
 
     def set_faults(self, faults: Faults) -> None:
         """Let the disk fail in other ways, for everybody."""
+        self.disk_failed |= faults != Faults()
         self.disk.faults = faults
         for resident in self.residents:
             if resident.store is not None and resident.store.view is not None:
