@@ -224,7 +224,7 @@ class People:
         return self.given_up or self.quiet()
 
     def owner(self, task: TaskId) -> Resident | None:
-        """Find the node that serves a task now, as the newest driver knows it: others may bear its name."""
+        """Find the node that serves a task now; one of a fenced driver may bear its name."""
         master = self.world.driver.core.master
         peer = master.membership.peers.get(master.ledger.owner[task])
         resident = None if peer is None else self.world.node(peer.id, peer.incarnation)
