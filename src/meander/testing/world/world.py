@@ -95,8 +95,6 @@ class World:
         self.counts: Counter[str] = Counter()
         self.residents: list[Resident] = []
         """All that ever were."""
-        self.processes: dict[str, Actor] = {}
-        """By name, the newest of each."""
         self._by_post: dict[SimPost, Resident] = {}
         self._by_actor: dict[Actor, Resident] = {}
         self._committers = 0
@@ -134,7 +132,6 @@ class World:
 
     def _began(self, resident: Resident, process: Process) -> None:
         """A resident's process is there: let its inbox be as small as it shall."""
-        self.processes[resident.name] = resident.actor
         process.inbox.events_max = self.limits.inbox_events
         process.inbox.bytes_max = self.limits.inbox_bytes
 
@@ -145,6 +142,11 @@ class World:
     def living(self) -> list[Resident]:
         """Give all processes that take turns."""
         return [r for r in self.residents if r.actor.begun and r.actor.alive]
+
+    @property
+    def processes(self) -> dict[str, Actor]:
+        """Those that live by name, the newest of each."""
+        return {resident.name: resident.actor for resident in self.living()}
 
     def is_newest(self, resident: Resident) -> bool:
         """Whether it is the process of the newest driver."""
