@@ -231,11 +231,7 @@ class People:
         return self.given_up or self.quiet()
 
     def owner(self, task: TaskId) -> Resident | None:
-<<<<<<< HEAD
-        """Find the node that serves a task now, as the newest driver knows: others may bear its name."""
-=======
         """Find the node that serves a task now; one of a fenced driver may bear its name."""
->>>>>>> 35264cc574a9c43f86e9022b7618ca82a9ccf8bb
         master = self.world.driver.core.master
         peer = master.membership.peers.get(master.ledger.owner[task])
         resident = None if peer is None else self.world.node(peer.id, peer.incarnation)
