@@ -12,6 +12,7 @@ end, left   states and outputs are those of a plain sequential run, and nothing 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -36,13 +37,18 @@ from meander.protocol.messages import (
     Committed,
     Envelope,
     Grant,
+    Load,
+    Loaded,
     News,
     Stage,
+    Store,
+    Stored,
     Welcome,
 )
 from meander.protocol.node.node import Node
 from meander.protocol.node.retriever import LOADS_MAX
 from meander.runtime.process.spec import Reason
+from meander.runtime.store.answering import StoreAction
 from meander.testing.causes import Causes
 from meander.testing.checkers import ACCIDENT, Violation
 from meander.testing.leases import Leases
@@ -51,6 +57,7 @@ from meander.testing.process import Process as Simulated
 from meander.testing.trial import Trial
 from meander.testing.world.actor import Actor
 from meander.testing.world.resident import Resident
+from meander.testing.world.store import Outstanding
 from meander.testing.world.store_view import StoreView, TrialRows
 
 if TYPE_CHECKING:
@@ -60,6 +67,11 @@ VIOLATIONS_MAX: Final = 20
 """More are not kept: one is enough."""
 INSIDE_EVERY: Final = 37
 """After every so many turns the machine in hand is looked at from inside."""
+FAILURES_MAX: Final = 8
+FAILURES_S: Final = 1.5
+"""So often in so many seconds nobody tries again what the store cannot do."""
+HEALED_S: Final = 10.0
+"""So long after all faults are over their consequences may show."""
 SLACK_EVENTS: Final = 64
 """An inbox has requests, answers of the store and what the master says besides what it limits."""
 FINE: Final = frozenset(
@@ -86,6 +98,8 @@ class WorldCheckers:
         self.tasks_at_risk: set[TaskId] = set()
         """Told to be lost unless a state server has them."""
         self._turns = 0
+        self._failures_of: dict[tuple[Resident, str], deque[float]] = {}
+        """When the store has lately failed each process, by what it was asked for."""
 
     def violated(self, by: str, text: str) -> None:
         """Note a violation, and who saw it."""
@@ -202,6 +216,9 @@ class WorldCheckers:
     def looked(self, actor: Actor) -> None:
         """A process has taken a turn."""
         self._turns += 1
+        machine = actor.machine
+        if isinstance(machine, Node) and machine.rerouter.parked:
+            self.world.counts["turns_parked"] += 1
         if self._turns % INSIDE_EVERY == 0 and not actor.machine.ended:
             try:
                 check(actor.machine)
@@ -217,10 +234,6 @@ class WorldCheckers:
             counts, parts = self.world.counts, resident.node
             counts["seen_laid_on_disk"] += parts.adapter.laid.disk_bytes > 0
             counts["seen_parked"] += bool(parts.node.rerouter.parked)
-        if resident.node is not None and resident.store is not None:
-            loads = resident.store.outstanding().loads
-            if len(set(loads)) < len(loads):
-                self.violated("limit", f"{resident.name} asks again for a record that is to come")
 
     def _queues(self, resident: Resident) -> Iterator[tuple[str, int, int]]:
         """Give what every queue of a process holds, and may hold."""
@@ -234,6 +247,27 @@ class WorldCheckers:
             yield "staged rows in memory", laid.memory_bytes, laid.memory_bytes_max
             if resident.store is not None:
                 yield "loads under way", len(resident.store.outstanding().loads), LOADS_MAX
+
+    # ------------------------------------------------------------------ the store
+
+    def asked_store(self, resident: Resident, load: Load, under_way: Outstanding) -> None:
+        """A process asks its store for a record: not for one that is to come."""
+        if load.key in under_way.loads:
+            self.violated("limit", f"{resident.name} asks again for {load.key}, which is to come")
+
+    def store_answered(
+        self, resident: Resident, action: StoreAction, answer: Stored | Loaded
+    ) -> None:
+        """A store answers: what fails is tried again less and less often."""
+        key = action.key.partition("/")[0] if isinstance(action, Store) else answer.key
+        failed = answer.again if isinstance(answer, Loaded) else bool(answer.fault)
+        failures = self._failures_of.setdefault((resident, key), deque(maxlen=FAILURES_MAX))
+        if not failed:
+            failures.clear()
+            return
+        failures.append(self.world.timeline.now)
+        if len(failures) == FAILURES_MAX and failures[-1] - failures[0] < FAILURES_S:
+            self.violated("limit", f"{resident.name} tries {key} again and again, and it fails")
 
     # ------------------------------------------------------------------ the end
 
@@ -279,19 +313,22 @@ class WorldCheckers:
 
     def _failures(self) -> None:
         """A deployment fails because an operator did, a later driver took over, or the disk failed."""
+        healed = self.world.schedule.seconds + HEALED_S
         for failure in self.world.user.failures:
-            error = failure.error
+            error, in_time = failure.error, failure.at < healed
             if isinstance(error, OperatorFailedError):
                 fine = any(
                     r.mischief is not None and r.mischief.played for r in self.world.residents
                 )
             elif isinstance(error, CheckpointError | InputError):
-                fine = bool(self.world.kinds & {"store", "cut"})
+                fine = self.world.disk_failed  # whoever dies in a write leaves no harm
             else:
                 fine = isinstance(error, DeployError) and (
-                    "later driver" in str(error) or bool(self.world.kinds & {"store", "launch"})
+                    "later driver" in str(error)
+                    or self.world.disk_failed
+                    or "launch" in self.world.kinds
                 )
-            if not fine:
+            if not fine or not in_time:
                 self.violated("cause", f"run {failure.run} failed at {failure.at:.3f}: {error}")
 
     def _left_over(self) -> None:

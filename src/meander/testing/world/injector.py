@@ -88,9 +88,15 @@ class WorldInjector(Injector):
     def _do_attempt(self, incident: Incident) -> bool:
         return self.world.people.query.spoil(1 + incident.target % 3)
 
-    def _do_launch(self, _: Incident) -> bool:
-        self.world.launches_fail += 1
-        return True
+    def _do_launch(self, incident: Incident) -> bool:
+        """The next launch fails; half of the time it is that of a node whose predecessor is killed."""
+        self.world.launches_fail += 1 + incident.target % 2
+        return incident.other % 2 == 0 or self._kill(Node, incident.target)
+
+    def _do_corrupt(self, incident: Incident) -> bool:
+        """Messages change for a while, and the next states whenever they travel: that is seldom."""
+        self.world.wires.states_spoilt += 1 + incident.target % 3
+        return super()._do_corrupt(incident)
 
     def _do_reset(self, incident: Incident) -> bool:
         """A connection breaks, and both ends live on."""
@@ -132,8 +138,10 @@ class WorldInjector(Injector):
 
     def _do_master(self, incident: Incident) -> bool:
         """The driver dies, or is taken for dead; another takes its place."""
+        if self.world.durable and incident.target % 2:  # the disk that both use is the reason
+            self._do_store(incident)
         user = self.world.user
-        return user.replace(killed=incident.other % 3 > 0, orphans=incident.other % 2 == 0)
+        return user.replace(killed=incident.other % 2 == 0, orphans=incident.other % 4 == 0)
 
     def _do_host(self, incident: Incident) -> bool:
         """A host is gone with all that runs there; nobody closes its connections."""
@@ -229,12 +237,11 @@ class WorldInjector(Injector):
     # ------------------------------------------------------------------ the disk
 
     def _do_store(self, incident: Incident) -> bool:
-        """The disk fails, in one of its ways, or is slow."""
+        """The disk fails in some of its ways, or is slow."""
         share = min(0.9, 3 * incident.amount)
-        faults = (
-            Faults(read=share), Faults(scan=share), Faults(full=share), Faults(change=share),
-            Faults(slow=share), Faults(read=share, scan=share, full=share, change=share, slow=0.1),
-        )[incident.target % 6]  # fmt: skip
+        kinds = ("read", "scan", "full", "change", "slow", "odd")
+        chosen = [kind for bit, kind in enumerate(kinds) if incident.target >> bit & 1]
+        faults = Faults(**dict.fromkeys(chosen or kinds, share))
         self.world.set_faults(faults)
         return self._undo(incident, lambda: self.world.set_faults(Faults()))
 
@@ -253,7 +260,7 @@ class WorldInjector(Injector):
         world = self.world
         self.network.heal()
         world.set_faults(Faults())
-        world.launches_fail = 0
+        world.launches_fail = world.wires.states_spoilt = 0
         for resident in world.residents:
             resident.actor.slow_s = resident.post.slow_s = 0.0
             if resident.mischief is not None:

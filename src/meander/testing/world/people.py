@@ -184,13 +184,16 @@ class People:
         random = self.world.random
         nodes = [r for r in self.world.living() if r.answers is not None]
         if random.random() < 0.5 and nodes:
-            node = random.choice(nodes)
-            assert node.answers is not None
+            self.call_behind(random.choice(nodes))
+            return True
+        return self.caller.call()
+
+    def call_behind(self, node: Resident) -> None:
+        """Ask a node something right behind what has just reached it."""
+        if node.answers is not None and node.actor.alive:
             self.caller.call_at(
                 node.answers.requests, self.world.tasks, lambda: node.actor.alive, node.runner
             )
-            return True
-        return self.caller.call()
 
     # ------------------------------------------------------------------ the end
 
@@ -228,11 +231,11 @@ class People:
         return self.given_up or self.quiet()
 
     def owner(self, task: TaskId) -> Resident | None:
-        """Find the node that serves a task now."""
+        """Find the node that serves a task now; one of a fenced driver may bear its name."""
         master = self.world.driver.core.master
-        actor = self.world.processes.get(master.ledger.owner[task])
-        resident = None if actor is None else self.world.resident(actor)
-        if resident is None or resident.node is None or not actor or not actor.alive:
+        peer = master.membership.peers.get(master.ledger.owner[task])
+        resident = None if peer is None else self.world.node(peer.id, peer.incarnation)
+        if resident is None or resident.node is None or not resident.actor.alive:
             return None
         slot = resident.node.node.slots.get(task)
         serves = slot is not None and slot.phase is TaskPhase.SERVING and slot.state is not None

@@ -17,7 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from meander.model import NodeId
-from meander.protocol.messages import MASTER, Envelope
+from meander.protocol.messages import MASTER, Chunks, Commit, Envelope
 from meander.runtime.clients.driver_client import DeploymentInfo, Part
 from meander.runtime.clients.query import PEERS
 from meander.runtime.clients.query_process import QueryProcess
@@ -40,7 +40,7 @@ from meander.testing.world.actor import Actor
 from meander.testing.world.bucket import bucket
 from meander.testing.world.checkers import WorldCheckers
 from meander.testing.world.disk import Faults, SimDisk, View
-from meander.testing.world.draws import HOME, TICK_S, draw_limits, draw_settings
+from meander.testing.world.draws import HOME, TICK_S, draw_limits, draw_settings, draw_step_s
 from meander.testing.world.driver import Ground, SimDriver
 from meander.testing.world.injector import WorldInjector
 from meander.testing.world.launcher import Ended, SimLauncher
@@ -57,6 +57,8 @@ FOLDER: Final = "/checkpoint"
 """Where the checkpoint is, on a disk; in an object store its bucket has the same name."""
 REGISTRATION_S: Final = 60.0
 """How long a user waits for the first nodes."""
+CALL_BEHIND: Final = 0.1
+"""Of messages with rows: somebody asks the node that takes them something, right behind."""
 
 
 class World:
@@ -81,6 +83,7 @@ class World:
         """Whether they are in an object store."""
         self.root = FOLDER.strip("/") if self.flat else FOLDER
         """Where on the simulated disk."""
+        self.store_step_s = draw_step_s(random)
         timeline = self.timeline = Timeline()
         self.network = Network(self.timeline, random, lambda _: None)
         self.wires = Wires(self.timeline, self.network, random)
@@ -92,13 +95,13 @@ class World:
         self.counts: Counter[str] = Counter()
         self.residents: list[Resident] = []
         """All that ever were."""
-        self.processes: dict[str, Actor] = {}
-        """By name, the newest of each."""
         self._by_post: dict[SimPost, Resident] = {}
         self._by_actor: dict[Actor, Resident] = {}
         self._committers = 0
         self.hosts = [f"h{i}" for i in range(1, 2 + schedule.nodes // 2)]
         self.launches_fail = 0
+        self.disk_failed = False
+        """Whether the disk had faults at any time."""
         self.history: Any = None
         """Something with `update(bytes)`: every message that is delivered goes into it."""
         self.checkers = WorldCheckers(self)
@@ -129,7 +132,6 @@ class World:
 
     def _began(self, resident: Resident, process: Process) -> None:
         """A resident's process is there: let its inbox be as small as it shall."""
-        self.processes[resident.name] = resident.actor
         process.inbox.events_max = self.limits.inbox_events
         process.inbox.bytes_max = self.limits.inbox_bytes
 
@@ -140,6 +142,11 @@ class World:
     def living(self) -> list[Resident]:
         """Give all processes that take turns."""
         return [r for r in self.residents if r.actor.begun and r.actor.alive]
+
+    @property
+    def processes(self) -> dict[str, Actor]:
+        """Those that live by name, the newest of each."""
+        return {resident.name: resident.actor for resident in self.living()}
 
     def is_newest(self, resident: Resident) -> bool:
         """Whether it is the process of the newest driver."""
@@ -226,6 +233,9 @@ class World:
             self.random,
             resident.actor.time,
             view,
+            step_s=self.store_step_s,
+            asked=partial(self.checkers.asked_store, resident),
+            answered=partial(self.checkers.store_answered, resident),
             broken=lambda e: self.checkers.violated(
                 "store", f"{resident.name}'s worker ended: {e!r}"
             ),
@@ -240,6 +250,7 @@ class World:
 
     def set_faults(self, faults: Faults) -> None:
         """Let the disk fail in other ways, for everybody."""
+        self.disk_failed |= faults != Faults()
         self.disk.faults = faults
         for resident in self.residents:
             if resident.store is not None and resident.store.view is not None:
@@ -337,6 +348,8 @@ class World:
             told = None if rows is None else rows.to_pylist()
             self.history.update(f"{self.timeline.now!r} {post.peer} {header!r} {told}\n".encode())
         self.checkers.delivered(self._by_post[post], envelope)
+        if type(envelope.body) in (Chunks, Commit) and self.random.random() < CALL_BEHIND:
+            self.timeline.after(0.0, self.people.call_behind, self._by_post[post])
 
     def run(self, patience_s: float = 90.0) -> None:
         """Run until everything is quiet, or patience is over."""
