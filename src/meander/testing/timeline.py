@@ -33,6 +33,10 @@ class Timeline:
         self._count += 1
         heappush(self._heap, (self.now + max(delay, 0.0), self._count, what, arg))
 
+    def clear(self) -> None:
+        """Forget all that was to come, and with it whoever was to be called."""
+        self._heap.clear()
+
     def run(self, until: float, done: Callable[[], bool] | None = None) -> None:
         """Go on until a time, or until `done` says so (asked now and then)."""
         heap = self._heap

@@ -18,7 +18,7 @@ NEEDS_RECORDS: Final = frozenset(
 """Faults that take checkpoints: without them a user begins anew, and there is nothing to compare."""
 HOME: Final = "h0"
 """Where drivers, feeders, queries and readers run; nodes run elsewhere."""
-TICK_S: Final = 0.1
+TICK_S: Final = 0.2
 """How often machines look at the clock: less often than in production, for speed."""
 
 

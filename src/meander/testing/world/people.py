@@ -32,7 +32,7 @@ CALL_S: Final = 0.7
 READERS_MAX: Final = 2
 LODGER_SHARE: Final = 0.7
 """How often a feeder runs in the driver's process, as `op.feeder` does, and ends with it."""
-STEADY_S: Final = 1.0
+STEADY_S: Final = 0.6
 """So long after the last fault everybody goes on as before."""
 HURRY: Final = 0.1
 """Pauses are so much shorter then."""
@@ -136,7 +136,7 @@ class People:
         reader = SimReader(
             self.home.runner, world.random, self.home.actor.time, self.driver,
             shown=world.checkers.show, missed=self._missed, lost=self._lost,
-            came=self._came, releases=not self.readers,
+            came=self._came, releases=not self.readers, pace=self._pace,
         )  # fmt: skip
         self.readers.append(reader)
         return True

@@ -84,14 +84,14 @@ class World:
         self.root = FOLDER.strip("/") if self.flat else FOLDER
         """Where on the simulated disk."""
         self.store_step_s = draw_step_s(random)
-        self.timeline = Timeline()
+        timeline = self.timeline = Timeline()
         self.network = Network(self.timeline, random, lambda _: None)
         self.wires = Wires(self.timeline, self.network, random)
         self.wires.sent, self.wires.delivered = self._sent, self._delivered
         self.wires.window_bytes = self.limits.window_bytes
         self.wires.queue_bytes_max = self.limits.queue_bytes
         self.wires.queue_messages_max = self.limits.queue_messages
-        self.disk = SimDisk(random, lambda: self.timeline.now)
+        self.disk = SimDisk(random, lambda: timeline.now)  # Arrow holds it where no one can look
         self.counts: Counter[str] = Counter()
         self.residents: list[Resident] = []
         """All that ever were."""
