@@ -65,9 +65,10 @@ def draw_limits(random: Random, *, small: bool) -> Limits:
 def draw_settings(random: Random, kinds: set[str], *, small: bool) -> Settings:
     """Choose limits and delays of the protocol."""
     durable = bool(kinds & NEEDS_RECORDS) or random.random() < 0.6
+    lease_s = random.choice((1.0, 2.0))
     return Settings(
-        beat_s=0.4,
-        lease_s=2.0,
+        beat_s=lease_s / 5,
+        lease_s=lease_s,
         retry_s=0.3,
         window_chunks=random.choice((2, 4, 8)),
         retained_chunks_max=random.choice((24, 64, 512)),
