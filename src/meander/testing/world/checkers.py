@@ -67,8 +67,9 @@ VIOLATIONS_MAX: Final = 20
 """More are not kept: one is enough."""
 INSIDE_EVERY: Final = 37
 """After every so many turns the machine in hand is looked at from inside."""
-FAILURES_MAX: Final = 8
-FAILURES_S: Final = 1.5
+FAILURES_MAX: Final = 5
+FAILURES_S: Final = 0.8
+ONE_TRY_S: Final = 0.05
 """So often in so many seconds nobody tries again what the store cannot do."""
 HEALED_S: Final = 10.0
 """So long after all faults are over their consequences may show."""
@@ -98,6 +99,8 @@ class WorldCheckers:
         self.tasks_at_risk: set[TaskId] = set()
         """Told to be lost unless a state server has them."""
         self._turns = 0
+        self._recorded = 0
+        """How many of the last manifests had records."""
         self._failures_of: dict[tuple[Resident, str], deque[float]] = {}
         """When the store has lately failed each process, by what it was asked for."""
 
@@ -136,7 +139,11 @@ class WorldCheckers:
     def _whole(self) -> None:
         """Whatever happens to the driver now: all that the manifest names is in the store."""
         assert self.oracle.manifest is not None
-        for task, kept in self.oracle.manifest.records.items():
+        records = self.oracle.manifest.records
+        if not records and self._recorded > 1:
+            self.violated("store", "a manifest forgets all records: the checkpoint begins anew")
+        self._recorded = self._recorded + 1 if records else 0
+        for task, kept in records.items():
             missing = [key for key in kept.chain if self.store.record(key) is None]
             if missing:
                 self.violated("store", f"the manifest names {missing[0]} of task {task}: not there")
@@ -265,7 +272,10 @@ class WorldCheckers:
         if not failed:
             failures.clear()
             return
-        failures.append(self.world.timeline.now)
+        now = self.world.timeline.now
+        if failures and now - failures[-1] < ONE_TRY_S:
+            return  # several files of one try
+        failures.append(now)
         if len(failures) == FAILURES_MAX and failures[-1] - failures[0] < FAILURES_S:
             self.violated("limit", f"{resident.name} tries {key} again and again, and it fails")
 

@@ -138,7 +138,7 @@ class WorldInjector(Injector):
 
     def _do_master(self, incident: Incident) -> bool:
         """The driver dies, or is taken for dead; another takes its place."""
-        if self.world.durable and incident.target % 2:  # the disk that both use is the reason
+        if self.world.durable and incident.target % 4:  # the disk that both use is the reason
             self._do_store(incident)
         user = self.world.user
         return user.replace(killed=incident.other % 2 == 0, orphans=incident.other % 4 == 0)

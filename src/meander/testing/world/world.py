@@ -58,6 +58,7 @@ FOLDER: Final = "/checkpoint"
 REGISTRATION_S: Final = 60.0
 """How long a user waits for the first nodes."""
 CALL_BEHIND: Final = 0.1
+CALL_BEHIND_TROUBLE: Final = 1.0
 """Of messages with rows: somebody asks the node that takes them something, right behind."""
 
 
@@ -348,8 +349,14 @@ class World:
             told = None if rows is None else rows.to_pylist()
             self.history.update(f"{self.timeline.now!r} {post.peer} {header!r} {told}\n".encode())
         self.checkers.delivered(self._by_post[post], envelope)
-        if type(envelope.body) in (Chunks, Commit) and self.random.random() < CALL_BEHIND:
-            self.timeline.after(0.0, self.people.call_behind, self._by_post[post])
+        if type(envelope.body) in (Chunks, Commit):
+            self._called_behind(self._by_post[post])
+
+    def _called_behind(self, resident: Resident) -> None:
+        """Have somebody ask a node something right behind rows: most often one that is in trouble."""
+        trouble = resident.mischief is not None and resident.mischief.planned
+        if self.random.random() < (CALL_BEHIND_TROUBLE if trouble else CALL_BEHIND):
+            self.timeline.after(0.0, self.people.call_behind, resident)
 
     def run(self, patience_s: float = 90.0) -> None:
         """Run until everything is quiet, or patience is over."""
