@@ -20,6 +20,7 @@ from meander.testing.injector import Injector
 from meander.testing.process import Process as Simulated
 from meander.testing.world.disk import Faults
 from meander.testing.world.resident import Resident
+from meander.testing.world.store import STEP_S
 from meander.testing.world.trials import Prank
 
 if TYPE_CHECKING:
@@ -261,8 +262,12 @@ class WorldInjector(Injector):
         self.network.heal()
         world.set_faults(Faults())
         world.launches_fail = world.wires.states_spoilt = 0
+        world.wires.find_hosts()
+        world.store_step_s = STEP_S
         for resident in world.residents:
             resident.actor.slow_s = resident.post.slow_s = 0.0
+            if resident.store is not None:
+                resident.store.step_s = STEP_S
             if resident.mischief is not None:
                 resident.mischief.behave()
             resident.go_on()

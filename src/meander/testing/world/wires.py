@@ -221,6 +221,10 @@ class Wires:
             self.kill(post)
         return lost
 
+    def find_hosts(self) -> None:
+        """Let all hosts that were lost be there again, with nothing on them: they refuse."""
+        self._lost_hosts.clear()
+
     def close(self, post: SimPost) -> None:
         """End a process in order: it writes what is queued for a moment, then hangs up."""
         if post.gone or post.leaving:
