@@ -101,7 +101,8 @@ def try_seeds(scope: Scope) -> Iterator[tuple[str, str]]:
     from meander.testing.world.simulate import run_world
 
     counts: Counter[str] = Counter()
-    go: Callable[..., Any] = run if scope.world == "protocol" else run_world
+    worlds: dict[str, Callable[..., Any]] = {"protocol": run, "full": run_world}
+    go = worlds[scope.world]
     faults = WORLDS[scope.world]
     for seed in range(scope.first_seed, scope.first_seed + scope.seeds):
         outcome = go(generate(seed, scope.nodes, scope.tasks, faults, scope.seconds))

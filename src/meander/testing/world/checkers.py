@@ -223,6 +223,9 @@ class WorldCheckers:
     def looked(self, actor: Actor) -> None:
         """A process has taken a turn."""
         self._turns += 1
+        machine = actor.machine
+        if isinstance(machine, Node) and machine.rerouter.parked:
+            self.world.counts["turns_parked"] += 1
         if self._turns % INSIDE_EVERY == 0 and not actor.machine.ended:
             try:
                 check(actor.machine)
@@ -320,22 +323,22 @@ class WorldCheckers:
 
     def _failures(self) -> None:
         """A deployment fails because an operator did, a later driver took over, or the disk failed."""
-        healed_at = self.world.schedule.seconds + HEALED_S
+        healed = self.world.schedule.seconds + HEALED_S
         for failure in self.world.user.failures:
-            error, late = failure.error, failure.at > healed_at
+            error, in_time = failure.error, failure.at < healed
             if isinstance(error, OperatorFailedError):
                 fine = any(
                     r.mischief is not None and r.mischief.played for r in self.world.residents
                 )
             elif isinstance(error, CheckpointError | InputError):
-                fine = self.world.disk_failed or "cut" in self.world.kinds
+                fine = self.world.disk_failed  # whoever dies in a write leaves no harm
             else:
                 fine = isinstance(error, DeployError) and (
                     "later driver" in str(error)
                     or self.world.disk_failed
                     or "launch" in self.world.kinds
                 )
-            if not fine or late:
+            if not fine or not in_time:
                 self.violated("cause", f"run {failure.run} failed at {failure.at:.3f}: {error}")
 
     def _left_over(self) -> None:

@@ -88,9 +88,15 @@ class WorldInjector(Injector):
     def _do_attempt(self, incident: Incident) -> bool:
         return self.world.people.query.spoil(1 + incident.target % 3)
 
-    def _do_launch(self, _: Incident) -> bool:
-        self.world.launches_fail += 1
-        return True
+    def _do_launch(self, incident: Incident) -> bool:
+        """The next launch fails; half of the time it is that of a node whose predecessor is killed."""
+        self.world.launches_fail += 1 + incident.target % 2
+        return incident.other % 2 == 0 or self._kill(Node, incident.target)
+
+    def _do_corrupt(self, incident: Incident) -> bool:
+        """Messages change for a while, and the next states whenever they travel: that is seldom."""
+        self.world.wires.states_spoilt += 1 + incident.target % 3
+        return super()._do_corrupt(incident)
 
     def _do_reset(self, incident: Incident) -> bool:
         """A connection breaks, and both ends live on."""
@@ -254,7 +260,7 @@ class WorldInjector(Injector):
         world = self.world
         self.network.heal()
         world.set_faults(Faults())
-        world.launches_fail = 0
+        world.launches_fail = world.wires.states_spoilt = 0
         for resident in world.residents:
             resident.actor.slow_s = resident.post.slow_s = 0.0
             if resident.mischief is not None:

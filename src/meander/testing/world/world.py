@@ -85,19 +85,17 @@ class World:
         self.root = FOLDER.strip("/") if self.flat else FOLDER
         """Where on the simulated disk."""
         self.store_step_s = draw_step_s(random)
-        self.timeline = Timeline()
+        timeline = self.timeline = Timeline()
         self.network = Network(self.timeline, random, lambda _: None)
         self.wires = Wires(self.timeline, self.network, random)
         self.wires.sent, self.wires.delivered = self._sent, self._delivered
         self.wires.window_bytes = self.limits.window_bytes
         self.wires.queue_bytes_max = self.limits.queue_bytes
         self.wires.queue_messages_max = self.limits.queue_messages
-        self.disk = SimDisk(random, lambda: self.timeline.now)
+        self.disk = SimDisk(random, lambda: timeline.now)  # Arrow holds it where no one can look
         self.counts: Counter[str] = Counter()
         self.residents: list[Resident] = []
         """All that ever were."""
-        self.processes: dict[str, Actor] = {}
-        """By name, the newest of each."""
         self._by_post: dict[SimPost, Resident] = {}
         self._by_actor: dict[Actor, Resident] = {}
         self._committers = 0
@@ -135,7 +133,6 @@ class World:
 
     def _began(self, resident: Resident, process: Process) -> None:
         """A resident's process is there: let its inbox be as small as it shall."""
-        self.processes[resident.name] = resident.actor
         process.inbox.events_max = self.limits.inbox_events
         process.inbox.bytes_max = self.limits.inbox_bytes
 
@@ -146,6 +143,11 @@ class World:
     def living(self) -> list[Resident]:
         """Give all processes that take turns."""
         return [r for r in self.residents if r.actor.begun and r.actor.alive]
+
+    @property
+    def processes(self) -> dict[str, Actor]:
+        """Those that live by name, the newest of each."""
+        return {resident.name: resident.actor for resident in self.living()}
 
     def is_newest(self, resident: Resident) -> bool:
         """Whether it is the process of the newest driver."""
@@ -314,7 +316,7 @@ class World:
         name = f"{PEERS}/committer.{self._committers}"
         queries, actor = self.open_query(name, about, driver.post.address)
         committer = self.resident(actor)
-        driver.left = lambda: _end(committer)
+        driver.lodgers.append(committer)
         return SimCommitter(queries, committer)
 
     def open_query(
@@ -389,8 +391,3 @@ class SimCommitter:
         """Leave."""
         self._queries.process.stop("closed")
         self._resident.actor.wake()
-
-
-def _end(resident: Resident) -> None:
-    """A part of a process ends with it."""
-    resident.kill()
