@@ -19,7 +19,8 @@ from multiprocessing.connection import Connection
 from types import CodeType, ModuleType
 from typing import Any, Final, NamedTuple
 
-from meander_lab.mutants.mutate import Mutant, broken, source_of
+from meander_lab.mutants.bugs import Bug
+from meander_lab.mutants.mutate import Mutant, source_of
 
 CAUGHT, SURVIVED, ACCIDENT = "caught", "survived", "accident"
 ACCIDENTS_MAX: Final = 25
@@ -51,7 +52,7 @@ class Scope(NamedTuple):
 class Catch(NamedTuple):
     """What became of a mutant."""
 
-    mutant: Mutant
+    mutant: Mutant | Bug
     status: str
     """`CAUGHT`, `SURVIVED`, or `ACCIDENT`: it fell over by itself, which is no catch."""
     seeds: int
@@ -70,8 +71,8 @@ class Catch(NamedTuple):
 class _Overlay(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Gives one module from other code."""
 
-    def __init__(self, module: str, code: CodeType, origin: str) -> None:
-        self.module, self.code, self.origin = module, code, origin
+    def __init__(self, module: str, code: CodeType) -> None:
+        self.module, self.code, self.origin = module, code, str(source_of(module))
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -84,25 +85,27 @@ class _Overlay(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(self.code, module.__dict__)
 
 
-def lay_over(mutant: Mutant) -> None:
-    """From now on, importing the mutant's module gives the broken one."""
+def lay_over(mutant: Mutant | Bug) -> None:
+    """From now on, importing the mutant's modules gives the broken ones."""
     for name in [n for n in sys.modules if n.startswith("meander.") and not n.startswith(SHARED)]:
         del sys.modules[name]
-    code = compile(broken(mutant), str(source_of(mutant.module)), "exec")
-    sys.meta_path.insert(0, _Overlay(mutant.module, code, str(source_of(mutant.module))))
+    for module, code in mutant.codes().items():
+        sys.meta_path.insert(0, _Overlay(module, code))
 
 
 def try_seeds(scope: Scope) -> Iterator[tuple[str, str]]:
     """Run schedule after schedule; give who caught something and what (empty: nobody, nothing)."""
     from meander.testing.checkers import ACCIDENT as FELL
-    from meander.testing.faults import FAULTS, generate
+    from meander.testing.faults import WORLDS, generate
     from meander.testing.simulate import run
+    from meander.testing.world.simulate import run_world
 
     counts: Counter[str] = Counter()
-    more = {} if scope.world == "protocol" else {"world": scope.world}
-    go: Callable[..., Any] = run
+    worlds: dict[str, Callable[..., Any]] = {"protocol": run, "full": run_world}
+    go = worlds[scope.world]
+    faults = WORLDS[scope.world]
     for seed in range(scope.first_seed, scope.first_seed + scope.seeds):
-        outcome = go(generate(seed, scope.nodes, scope.tasks, FAULTS, scope.seconds), **more)
+        outcome = go(generate(seed, scope.nodes, scope.tasks, faults, scope.seconds))
         counts.update(outcome.counts)
         seen = next((v for v in outcome.seen if v.by != FELL), None)
         if seen is not None:
@@ -124,7 +127,7 @@ def _alarm(_: int, __: object) -> None:
     raise _Hangs
 
 
-def _hunt(mutant: Mutant, scope: Scope, answer: Connection) -> None:
+def _hunt(mutant: Mutant | Bug, scope: Scope, answer: Connection) -> None:
     """In a process of its own: hunt one mutant and tell."""
     signal.signal(signal.SIGVTALRM, _alarm)
     fell, tried = "", 0
@@ -149,7 +152,7 @@ def _hunt(mutant: Mutant, scope: Scope, answer: Connection) -> None:
     answer.send(catch or Catch(mutant, ACCIDENT if fell else SURVIVED, tried, "", fell))
 
 
-def hunt(mutants: Iterable[Mutant], scope: Scope) -> Iterator[Catch]:
+def hunt(mutants: Iterable[Mutant | Bug], scope: Scope) -> Iterator[Catch]:
     """Hunt mutants one after another; give what became of each."""
     for library in LIBRARIES:
         importlib.import_module(library)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
+from types import CodeType
 from typing import Any, Final, NamedTuple
 
 from meander.errors import InputError
@@ -37,6 +38,10 @@ class Mutant(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.module}:{self.line} {self.kind}: {self.before} → {self.after}"
+
+    def codes(self) -> dict[str, CodeType]:
+        """Give the broken module."""
+        return {self.module: compile(broken(self), str(source_of(self.module)), "exec")}
 
 
 def source_of(module: str) -> Path:

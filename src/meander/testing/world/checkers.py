@@ -12,6 +12,7 @@ end, left   states and outputs are those of a plain sequential run, and nothing 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -36,13 +37,18 @@ from meander.protocol.messages import (
     Committed,
     Envelope,
     Grant,
+    Load,
+    Loaded,
     News,
     Stage,
+    Store,
+    Stored,
     Welcome,
 )
 from meander.protocol.node.node import Node
 from meander.protocol.node.retriever import LOADS_MAX
 from meander.runtime.process.spec import Reason
+from meander.runtime.store.answering import StoreAction
 from meander.testing.causes import Causes
 from meander.testing.checkers import ACCIDENT, Violation
 from meander.testing.leases import Leases
@@ -51,6 +57,7 @@ from meander.testing.process import Process as Simulated
 from meander.testing.trial import Trial
 from meander.testing.world.actor import Actor
 from meander.testing.world.resident import Resident
+from meander.testing.world.store import Outstanding
 from meander.testing.world.store_view import StoreView, TrialRows
 
 if TYPE_CHECKING:
@@ -60,10 +67,14 @@ VIOLATIONS_MAX: Final = 20
 """More are not kept: one is enough."""
 INSIDE_EVERY: Final = 37
 """After every so many turns the machine in hand is looked at from inside."""
+FAILURES_MAX: Final = 5
+FAILURES_S: Final = 0.8
+ONE_TRY_S: Final = 0.05
+"""So often in so many seconds nobody tries again what the store cannot do."""
+HEALED_S: Final = 10.0
+"""So long after all faults are over their consequences may show."""
 SLACK_EVENTS: Final = 64
 """An inbox has requests, answers of the store and what the master says besides what it limits."""
-HEALED_S: Final = 2.0
-"""So long after the last fault its consequences may be told."""
 FINE: Final = frozenset(
     {Reason.DRAINED, Reason.STOPPED, Reason.FINISHED, Reason.IDLE, Reason.REPLACED}
 )
@@ -88,6 +99,10 @@ class WorldCheckers:
         self.tasks_at_risk: set[TaskId] = set()
         """Told to be lost unless a state server has them."""
         self._turns = 0
+        self._recorded = 0
+        """How many of the last manifests had records."""
+        self._failures_of: dict[tuple[Resident, str], deque[float]] = {}
+        """When the store has lately failed each process, by what it was asked for."""
 
     def violated(self, by: str, text: str) -> None:
         """Note a violation, and who saw it."""
@@ -124,7 +139,11 @@ class WorldCheckers:
     def _whole(self) -> None:
         """Whatever happens to the driver now: all that the manifest names is in the store."""
         assert self.oracle.manifest is not None
-        for task, kept in self.oracle.manifest.records.items():
+        records = self.oracle.manifest.records
+        if not records and self._recorded > 1:
+            self.violated("store", "a manifest forgets all records: the checkpoint begins anew")
+        self._recorded = self._recorded + 1 if records else 0
+        for task, kept in records.items():
             missing = [key for key in kept.chain if self.store.record(key) is None]
             if missing:
                 self.violated("store", f"the manifest names {missing[0]} of task {task}: not there")
@@ -219,12 +238,9 @@ class WorldCheckers:
             if used > most:
                 self.violated("limit", f"{resident.name}: {what} holds {used}, more than {most}")
         if resident.node is not None:  # seldom seen, so worth a look at how often
-            laid = resident.node.adapter.laid
-            self.world.counts["seen_laid_on_disk"] += laid.disk_bytes > 0
-        if resident.node is not None and resident.store is not None:
-            loads = resident.store.outstanding().loads
-            if len(set(loads)) < len(loads):
-                self.violated("limit", f"{resident.name} asks again for a record that is to come")
+            counts, parts = self.world.counts, resident.node
+            counts["seen_laid_on_disk"] += parts.adapter.laid.disk_bytes > 0
+            counts["seen_parked"] += bool(parts.node.rerouter.parked)
 
     def _queues(self, resident: Resident) -> Iterator[tuple[str, int, int]]:
         """Give what every queue of a process holds, and may hold."""
@@ -238,6 +254,30 @@ class WorldCheckers:
             yield "staged rows in memory", laid.memory_bytes, laid.memory_bytes_max
             if resident.store is not None:
                 yield "loads under way", len(resident.store.outstanding().loads), LOADS_MAX
+
+    # ------------------------------------------------------------------ the store
+
+    def asked_store(self, resident: Resident, load: Load, under_way: Outstanding) -> None:
+        """A process asks its store for a record: not for one that is to come."""
+        if load.key in under_way.loads:
+            self.violated("limit", f"{resident.name} asks again for {load.key}, which is to come")
+
+    def store_answered(
+        self, resident: Resident, action: StoreAction, answer: Stored | Loaded
+    ) -> None:
+        """A store answers: what fails is tried again less and less often."""
+        key = action.key.partition("/")[0] if isinstance(action, Store) else answer.key
+        failed = answer.again if isinstance(answer, Loaded) else bool(answer.fault)
+        failures = self._failures_of.setdefault((resident, key), deque(maxlen=FAILURES_MAX))
+        if not failed:
+            failures.clear()
+            return
+        now = self.world.timeline.now
+        if failures and now - failures[-1] < ONE_TRY_S:
+            return  # several files of one try
+        failures.append(now)
+        if len(failures) == FAILURES_MAX and failures[-1] - failures[0] < FAILURES_S:
+            self.violated("limit", f"{resident.name} tries {key} again and again, and it fails")
 
     # ------------------------------------------------------------------ the end
 
@@ -283,7 +323,7 @@ class WorldCheckers:
 
     def _failures(self) -> None:
         """A deployment fails because an operator did, a later driver took over, or the disk failed."""
-        kinds, healed = self.world.kinds, self.world.schedule.seconds + HEALED_S
+        healed = self.world.schedule.seconds + HEALED_S
         for failure in self.world.user.failures:
             error, in_time = failure.error, failure.at < healed
             if isinstance(error, OperatorFailedError):
@@ -291,12 +331,14 @@ class WorldCheckers:
                     r.mischief is not None and r.mischief.played for r in self.world.residents
                 )
             elif isinstance(error, CheckpointError | InputError):
-                fine = in_time and "store" in kinds  # whoever dies in a write leaves no harm
+                fine = self.world.disk_failed  # whoever dies in a write leaves no harm
             else:
                 fine = isinstance(error, DeployError) and (
-                    "later driver" in str(error) or (in_time and bool(kinds & {"store", "launch"}))
+                    "later driver" in str(error)
+                    or self.world.disk_failed
+                    or "launch" in self.world.kinds
                 )
-            if not fine:
+            if not fine or not in_time:
                 self.violated("cause", f"run {failure.run} failed at {failure.at:.3f}: {error}")
 
     def _left_over(self) -> None:

@@ -42,6 +42,8 @@ class Faults:
     """ENOSPC on a write: before the first byte, or after some."""
     change: float = 0.0
     """EIO on what changes names (make, rename, link, delete, sync); half of them after it was done."""
+    odd: float = 0.0
+    """A write ends by an error that is none of the disk's: what is to be written cannot be made."""
     cut: float = 0.0
     """The process dies in a write: what it wrote so far stays."""
     slow: float = 0.0
@@ -278,6 +280,7 @@ class View:
         full, cut = self._draws(self.faults.full), self._dies() or self._draws(self.faults.cut)
         if full and self.disk.coin():
             raise _error(errno.ENOSPC, path)
+        self._stumble(path)
         data = bytearray()
         self.disk.put(path, b"")
         try:
@@ -300,6 +303,7 @@ class View:
         """Put an object, as object stores do: at once, in folders that nobody makes."""
         self._end(self._dies() or self._draws(self.faults.cut))
         self.check_room(path)
+        self._stumble(path)
         self.disk.make_folder(path.rpartition("/")[0])
         self._change(self.disk.put, path, data)
 
@@ -354,6 +358,10 @@ class View:
             change(*where)
         if fails:
             raise _error(errno.EIO, where[0])
+
+    def _stumble(self, path: str) -> None:
+        if self._draws(self.faults.odd):
+            raise ValueError(f"{path} cannot be made into bytes")
 
     def _draws(self, share: float) -> bool:
         return share > 0.0 and self.disk.random.random() < share

@@ -147,8 +147,10 @@ class WorldInjector(Injector):
 
     def _do_master(self, incident: Incident) -> bool:
         """The driver dies, or is taken for dead; another takes its place."""
+        if self.world.durable and incident.target % 4:  # the disk that both use is the reason
+            self._do_store(incident)
         user = self.world.user
-        return user.replace(killed=incident.other % 3 > 0, orphans=incident.other % 2 == 0)
+        return user.replace(killed=incident.other % 2 == 0, orphans=incident.other % 4 == 0)
 
     def _do_host(self, incident: Incident) -> bool:
         """A host is gone with all that runs there; nobody closes its connections."""
@@ -244,12 +246,11 @@ class WorldInjector(Injector):
     # ------------------------------------------------------------------ the disk
 
     def _do_store(self, incident: Incident) -> bool:
-        """The disk fails, in one of its ways, or is slow."""
+        """The disk fails in some of its ways, or is slow."""
         share = min(0.9, 3 * incident.amount)
-        faults = (
-            Faults(read=share), Faults(scan=share), Faults(full=share), Faults(change=share),
-            Faults(slow=share), Faults(read=share, scan=share, full=share, change=share, slow=0.1),
-        )[incident.target % 6]  # fmt: skip
+        kinds = ("read", "scan", "full", "change", "slow", "odd")
+        chosen = [kind for bit, kind in enumerate(kinds) if incident.target >> bit & 1]
+        faults = Faults(**dict.fromkeys(chosen or kinds, share))
         self.world.set_faults(faults)
         return self._undo(incident, lambda: self.world.set_faults(Faults()))
 

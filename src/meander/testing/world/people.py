@@ -30,7 +30,9 @@ QUERY: Final = "query0"
 CALL_S: Final = 0.7
 """About how often somebody asks something."""
 READERS_MAX: Final = 2
-STEADY_S: Final = 1.0
+LODGER_SHARE: Final = 0.7
+"""How often a feeder runs in the driver's process, as `op.feeder` does, and ends with it."""
+STEADY_S: Final = 0.6
 """So long after the last fault everybody goes on as before."""
 HURRY: Final = 0.1
 """Pauses are so much shorter then."""
@@ -107,6 +109,8 @@ class People:
             clock=resident.actor.time, tick_s=TICK_S,
         )  # fmt: skip
         resident.start(feeder.process)
+        if world.random.random() < LODGER_SHARE:
+            world.resident(world.driver.actor).lodgers.append(resident)
         return feeder, resident.actor
 
     def _open_query(self, name: str) -> tuple[QueryProcess, Actor] | None:
@@ -132,7 +136,7 @@ class People:
         reader = SimReader(
             self.home.runner, world.random, self.home.actor.time, self.driver,
             shown=world.checkers.show, missed=self._missed, lost=self._lost,
-            came=self._came, releases=not self.readers,
+            came=self._came, releases=not self.readers, pace=self._pace,
         )  # fmt: skip
         self.readers.append(reader)
         return True
@@ -180,13 +184,16 @@ class People:
         random = self.world.random
         nodes = [r for r in self.world.living() if r.answers is not None]
         if random.random() < 0.5 and nodes:
-            node = random.choice(nodes)
-            assert node.answers is not None
+            self.call_behind(random.choice(nodes))
+            return True
+        return self.caller.call()
+
+    def call_behind(self, node: Resident) -> None:
+        """Ask a node something right behind what has just reached it."""
+        if node.answers is not None and node.actor.alive:
             self.caller.call_at(
                 node.answers.requests, self.world.tasks, lambda: node.actor.alive, node.runner
             )
-            return True
-        return self.caller.call()
 
     # ------------------------------------------------------------------ the end
 

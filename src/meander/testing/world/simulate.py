@@ -66,6 +66,7 @@ def _run(schedule: Schedule, trial: WorldTrial | None, *, digest: bool) -> Outco
     _count(world, counts)
     violations = [str(violation) for violation in checkers.seen]
     digested = history.hexdigest() if history else ""
+    world.timeline.clear()
     return Outcome(schedule, counts, violations, checkers.seen, digested)
 
 

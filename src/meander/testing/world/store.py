@@ -55,6 +55,8 @@ class SimStoreWorker:
         clock: the process's own.
         view: the process's view of the disk; None for a store that has none.
         step_s: how long a step takes on average.
+        asked: hears of loads, and of what was asked for before and is not answered yet.
+        answered: hears of answers.
         broken: told of an error that left an operation: in production a thread would have ended.
         died: told that the process died in the middle of a step; nothing comes from it any more.
     """
@@ -68,12 +70,14 @@ class SimStoreWorker:
         view: View | None = None,
         *,
         step_s: float = STEP_S,
+        asked: Callable[[Load, Outstanding], None] = lambda *_: None,
+        answered: Callable[[StoreAction, Stored | Loaded], None] = lambda *_: None,
         broken: Callable[[BaseException], None],
         died: Callable[[], None],
     ) -> None:
         self.store = store
         self._timeline, self._random, self.view, self._step_s = timeline, random, view, step_s
-        self._broken, self._died = broken, died
+        self._asked, self._answered, self._broken, self._died = asked, answered, broken, died
         self._complaints = complaints(clock)
         self._deliver: Callable[[Stored | Loaded], None] | None = None
         self._writes, self._reads = deque[StoreAction](), deque[StoreAction]()
@@ -94,6 +98,8 @@ class SimStoreWorker:
         """Hand in an action."""
         if self._closed or self._dead:
             return
+        if isinstance(action, Load):
+            self._asked(action, self.outstanding())
         work = self._reads if isinstance(action, Load) else self._writes
         work.append(action)
         for lane in self._lanes:
@@ -195,6 +201,8 @@ class SimStoreWorker:
         lane, answered = pair
         assert self._deliver is not None
         if answered is not None:
+            assert lane.action is not None
+            self._answered(lane.action, answered)
             try:
                 self._deliver(answered)
             except Exception as error:

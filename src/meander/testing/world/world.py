@@ -17,7 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from meander.model import NodeId
-from meander.protocol.messages import MASTER, Envelope
+from meander.protocol.messages import MASTER, Chunks, Commit, Envelope
 from meander.runtime.clients.driver_client import DeploymentInfo, Part
 from meander.runtime.clients.query import PEERS
 from meander.runtime.clients.query_process import QueryProcess
@@ -40,7 +40,7 @@ from meander.testing.world.actor import Actor
 from meander.testing.world.bucket import bucket
 from meander.testing.world.checkers import WorldCheckers
 from meander.testing.world.disk import Faults, SimDisk, View
-from meander.testing.world.draws import HOME, TICK_S, draw_limits, draw_settings
+from meander.testing.world.draws import HOME, TICK_S, draw_limits, draw_settings, draw_step_s
 from meander.testing.world.driver import Ground, SimDriver
 from meander.testing.world.injector import WorldInjector
 from meander.testing.world.launcher import Ended, SimLauncher
@@ -57,6 +57,9 @@ FOLDER: Final = "/checkpoint"
 """Where the checkpoint is, on a disk; in an object store its bucket has the same name."""
 REGISTRATION_S: Final = 60.0
 """How long a user waits for the first nodes."""
+CALL_BEHIND: Final = 0.1
+CALL_BEHIND_TROUBLE: Final = 1.0
+"""Of messages with rows: somebody asks the node that takes them something, right behind."""
 
 
 class World:
@@ -81,14 +84,15 @@ class World:
         """Whether they are in an object store."""
         self.root = FOLDER.strip("/") if self.flat else FOLDER
         """Where on the simulated disk."""
-        self.timeline = Timeline()
+        self.store_step_s = draw_step_s(random)
+        timeline = self.timeline = Timeline()
         self.network = Network(self.timeline, random, lambda _: None)
         self.wires = Wires(self.timeline, self.network, random)
         self.wires.sent, self.wires.delivered = self._sent, self._delivered
         self.wires.window_bytes = self.limits.window_bytes
         self.wires.queue_bytes_max = self.limits.queue_bytes
         self.wires.queue_messages_max = self.limits.queue_messages
-        self.disk = SimDisk(random, lambda: self.timeline.now)
+        self.disk = SimDisk(random, lambda: timeline.now)  # Arrow holds it where no one can look
         self.counts: Counter[str] = Counter()
         self.residents: list[Resident] = []
         """All that ever were."""
@@ -97,6 +101,8 @@ class World:
         self._committers = 0
         self.hosts = [f"h{i}" for i in range(1, 2 + schedule.nodes // 2)]
         self.launches_fail = 0
+        self.disk_failed = False
+        """Whether the disk had faults at any time."""
         self.history: Any = None
         """Something with `update(bytes)`: every message that is delivered goes into it."""
         self.checkers = WorldCheckers(self)
@@ -228,6 +234,9 @@ class World:
             self.random,
             resident.actor.time,
             view,
+            step_s=self.store_step_s,
+            asked=partial(self.checkers.asked_store, resident),
+            answered=partial(self.checkers.store_answered, resident),
             broken=lambda e: self.checkers.violated(
                 "store", f"{resident.name}'s worker ended: {e!r}"
             ),
@@ -242,6 +251,7 @@ class World:
 
     def set_faults(self, faults: Faults) -> None:
         """Let the disk fail in other ways, for everybody."""
+        self.disk_failed |= faults != Faults()
         self.disk.faults = faults
         for resident in self.residents:
             if resident.store is not None and resident.store.view is not None:
@@ -306,7 +316,7 @@ class World:
         name = f"{PEERS}/committer.{self._committers}"
         queries, actor = self.open_query(name, about, driver.post.address)
         committer = self.resident(actor)
-        driver.left = lambda: _end(committer)
+        driver.lodgers.append(committer)
         return SimCommitter(queries, committer)
 
     def open_query(
@@ -339,6 +349,14 @@ class World:
             told = None if rows is None else rows.to_pylist()
             self.history.update(f"{self.timeline.now!r} {post.peer} {header!r} {told}\n".encode())
         self.checkers.delivered(self._by_post[post], envelope)
+        if type(envelope.body) in (Chunks, Commit):
+            self._called_behind(self._by_post[post])
+
+    def _called_behind(self, resident: Resident) -> None:
+        """Have somebody ask a node something right behind rows: most often one that is in trouble."""
+        trouble = resident.mischief is not None and resident.mischief.planned
+        if self.random.random() < (CALL_BEHIND_TROUBLE if trouble else CALL_BEHIND):
+            self.timeline.after(0.0, self.people.call_behind, resident)
 
     def run(self, patience_s: float = 90.0) -> None:
         """Run until everything is quiet, or patience is over."""
@@ -373,8 +391,3 @@ class SimCommitter:
         """Leave."""
         self._queries.process.stop("closed")
         self._resident.actor.wake()
-
-
-def _end(resident: Resident) -> None:
-    """A part of a process ends with it."""
-    resident.kill()
