@@ -248,8 +248,6 @@ class People:
         assert owner.node is not None
         state = owner.node.node.slots[task].state
         assert state is not None
-        if state.staged:  # what lost, and was told to go, goes with the next words of its writer
-            return False
         return all(lane.applied == lane.last for lane in state.outbox.lanes.values())
 
     def _all_read(self) -> bool:
