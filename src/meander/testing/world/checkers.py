@@ -346,8 +346,8 @@ class WorldCheckers:
             machine = resident.actor.machine
             if not isinstance(machine, Node):
                 continue
-            if machine.epoch.generation != self.world.driver.generation:
-                continue  # nobody tells it any more what became of a batch: it ends with its driver
+            if not self.world.counted_on(resident):
+                continue  # it was replaced: nobody tells it what became of a batch, and it ends
             for slot in machine.slots.values():
                 if slot.pending_chunks:
                     self.violated("left", f"{resident.name}: task {slot.task} still keeps chunks")

@@ -13,7 +13,7 @@ from meander.protocol.edges.query import Query
 from meander.protocol.edges.server import StateServer
 from meander.protocol.machine import Machine
 from meander.protocol.master.master import Master
-from meander.protocol.messages import Abort, Event, Resume, RollBack
+from meander.protocol.messages import MASTER, Abort, Event, Resume, RollBack
 from meander.protocol.node.node import Node
 from meander.testing.faults import Incident
 from meander.testing.injector import Injector
@@ -98,6 +98,15 @@ class WorldInjector(Injector):
         """Messages change for a while, and the next states whenever they travel: that is seldom."""
         self.world.wires.states_spoilt += 1 + incident.target % 3
         return super()._do_corrupt(incident)
+
+    def _do_lag(self, incident: Incident) -> bool:
+        """A link takes longer; half of the time a node hears late of tables that others go by."""
+        node = self._one(Node, incident.target)
+        if node is None or incident.other % 2:
+            return super()._do_lag(incident)
+        pair = MASTER, node.name
+        self.network.lag[pair] = incident.amount
+        return self._undo(incident, lambda: self.network.lag.pop(pair, None))
 
     def _do_reset(self, incident: Incident) -> bool:
         """A connection breaks, and both ends live on."""
