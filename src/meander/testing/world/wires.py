@@ -224,6 +224,7 @@ class Wires:
     def find_hosts(self) -> None:
         """Let all hosts that were lost be there again, with nothing on them: they refuse."""
         self._lost_hosts.clear()
+        self._requests.found()
 
     def close(self, post: SimPost) -> None:
         """End a process in order: it writes what is queued for a moment, then hangs up."""
