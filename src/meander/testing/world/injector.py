@@ -164,7 +164,7 @@ class WorldInjector(Injector):
         if len(nodes) < 2 or not self.world.driver.rescale(len(nodes) - 1):
             return False
         host = nodes[incident.target % len(nodes)].host
-        self.timeline.after(incident.seconds, lambda _: self._lose(host))
+        self.timeline.at(self._end(incident), lambda _: self._lose(host))
         return True
 
     def _lose(self, host: str) -> bool:
