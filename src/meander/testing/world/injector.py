@@ -164,7 +164,8 @@ class WorldInjector(Injector):
         if len(nodes) < 2 or not self.world.driver.rescale(len(nodes) - 1):
             return False
         host = nodes[incident.target % len(nodes)].host
-        self.timeline.at(self._end(incident), lambda _: self._lose(host))
+        gone_at = min(self._end(incident), self.world.schedule.seconds - 0.01)
+        self.timeline.at(gone_at, lambda _: self._lose(host))
         return True
 
     def _lose(self, host: str) -> bool:
