@@ -81,7 +81,7 @@ def four_agents(spark: SparkSession) -> dict[str, Any]:
     gone = until(lambda: not any(map(alive, board.pids.values())))
     return {
         "slots": checked.slots, "sent": sent, "up_s": up_s, "noticed": noticed, "lost": lost,
-        "still": still, "gone": gone, "told": {e.name: e[1:] for e in told},
+        "still": still, "gone": gone, "told": {e.name: (e.value, e.trouble) for e in told},
     }  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 import meander
 from meander.errors import InputError, OperatorError, StateError
+from meander.runtime.clock import Clock
 from meander.runtime.process.adapter import OperatorAdapter
 from meander.runtime.wire.rows import Mark, Rows
 from meander.spark.processor.operator import ProcessorOperator, processor
@@ -48,7 +49,9 @@ class Place:
         self.now_ms, self.number = 1_000_000, 0
         operator = pickle.loads(pickle.dumps(operator))
         operator.open()
-        self.adapter = OperatorAdapter(operator, 1, lambda: self.now_ms * 1000)
+        self.adapter = OperatorAdapter(
+            operator, 1, Clock(lambda: self.now_ms / 1000, lambda: self.now_ms * 1000)
+        )
         self.app = self.adapter.empty(0)
 
     def give(self, *rows: tuple[str, float, int | None], word: float | None = None) -> list[Any]:

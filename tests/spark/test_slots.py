@@ -20,7 +20,7 @@ from word_counts import counted
 
 import meander
 from meander.operators import WordCount
-from meander.runtime.process.spec import Reason
+from meander.runtime.process.spec import Reason, live_settings
 from meander.spark.cluster import session_check as ground
 from meander.spark.deploy.deploy import SparkOperator
 
@@ -57,8 +57,10 @@ def test_a_node_that_is_killed_while_a_query_holds_all_slots_is_soon_back(
     2. it is killed, or the worker that holds its slot  3. it is back  4. the counts are right."""
     (tmp_path / "rows").mkdir()
     pq.write_table(pa.table({"word": WORDS}), tmp_path / "rows" / "0.parquet")
-    store = str(tmp_path / "store")
-    with meander.deploy(spark, WordCount(), tasks=16, nodes=2, checkpoint=store) as operator:
+    settings = live_settings(16, lease_s=120.0, checkpoint_s=0.5)  # it stands still for a while
+    with meander.deploy(
+        spark, WordCount(), tasks=16, nodes=2, checkpoint=str(tmp_path / "store"), settings=settings
+    ) as operator:
         pid, seat = pid_of(operator.driver.nodes()["n1"]), operator.seats()["n1"]
         os.kill(pid, signal.SIGSTOP)
         query = start(spark, operator, tmp_path)

@@ -22,11 +22,14 @@ PATHS: Final = (
 MUST_HAPPEN: Final = {
     "protocol": (*PATHS, "spill_damaged", *FAULTS),
     "full": (
-        *PATHS, "roll_backs", "restores", "snapshots", "deltas", "deltas_restored", "drivers",
-        "twins", "failed_attempts", "outputs_shown", "calls", "pranks", "long_turns",
-        "launches_failed", "writes_cut", "dropped", "malformed", "wire_peers_lost",
-        "wire_pulse_alive", "wire_pulse_dead", "wire_pulse_unknown", "wire_readers_waited",
-        "wire_writers_waited", "wire_writes_failed", *(f"trial_{name}" for name in TRIALS),
+        *PATHS, "roll_backs", "restores", "snapshots", "deltas", "deltas_restored", "states_lost",
+        "corrupt_refused", "seen_laid_on_disk", "writes_cut", "drivers", "drivers_beside",
+        "deployments_failed", "launches_failed", "hosts_lost_silently", "twins",
+        "failed_attempts", "outputs_shown", "outputs_gone", "reader_releases", "reader_kills",
+        "reader_failures", "calls", "pranks", "long_turns", "dropped", "malformed",
+        "wire_peers_lost", "wire_pulse_alive", "wire_pulse_dead", "wire_pulse_unknown",
+        "wire_readers_waited", "wire_writers_waited", "wire_writes_failed",
+        *(f"trial_{name}" for name in TRIALS),
         *ALL_FAULTS,
     ),
 }  # fmt: skip

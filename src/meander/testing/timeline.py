@@ -25,11 +25,17 @@ class Timeline:
     def at(self, time: float, what: Callable[[Any], object], arg: Any = None) -> None:
         """Call `what(arg)` at a time; at equal times, first come, first called."""
         self._count += 1
-        heappush(self._heap, (max(time, self.now), self._count, what, arg))
+        now = self.now
+        heappush(self._heap, (time if time > now else now, self._count, what, arg))
 
     def after(self, delay: float, what: Callable[[Any], object], arg: Any = None) -> None:
         """Call `what(arg)` after a delay."""
-        self.at(self.now + delay, what, arg)
+        self._count += 1
+        heappush(self._heap, (self.now + max(delay, 0.0), self._count, what, arg))
+
+    def clear(self) -> None:
+        """Forget all that was to come, and with it whoever was to be called."""
+        self._heap.clear()
 
     def run(self, until: float, done: Callable[[], bool] | None = None) -> None:
         """Go on until a time, or until `done` says so (asked now and then)."""

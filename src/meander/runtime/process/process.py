@@ -210,7 +210,7 @@ class Process:
 
     def _take_more(self, until: float) -> None:
         for _ in range(EVENTS_MAX - 1):
-            if self.clock.monotonic() > until:
+            if not self.inbox.waiting or self.clock.monotonic() > until:
                 return
             try:
                 event = self.inbox.get_nowait()

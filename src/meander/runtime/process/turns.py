@@ -141,10 +141,13 @@ class Turns:
 
     def leaving(self) -> list[Any]:
         """Give what shall be carried out, as far as the lease allows it now; the rest waits."""
-        if not self.machine.may_act(self._clock()):
+        if not self._actions:
+            return []
+        may = self.machine.may_act(self._clock())
+        if not may:
             self.hear_master()
             self.settle()
-        may = self.machine.may_act(self._clock())
+            may = self.machine.may_act(self._clock())
         actions, self._actions = self._actions, []
         found = []
         for action in actions:

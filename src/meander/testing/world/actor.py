@@ -72,7 +72,7 @@ class Actor:
         return self._offset_s + self._rate * now
 
     def _monotonic(self) -> float:
-        return self.clock(self.timeline.now)
+        return self._offset_s + self._rate * self.timeline.now
 
     def _wall_us(self) -> int:
         return EPOCH_US + self.jump_us + round(1e6 * self._rate * self.timeline.now)
@@ -155,7 +155,7 @@ class Actor:
             wait_s = self.process.tick_in_s()
             if wait_s <= 0:
                 self.wake()
-                wait_s = TICK_S
+                wait_s = TICK_S + GATHER_S  # it takes its turn first
             self.timeline.after(wait_s, self._tick)
 
     def _turn(self, _: object) -> None:

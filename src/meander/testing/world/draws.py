@@ -13,12 +13,12 @@ from meander.runtime.wire.inbox import BYTES_MAX, EVENTS_MAX
 from meander.runtime.wire.outgoing import QUEUE_BYTES_MAX, QUEUE_MESSAGES_MAX
 
 NEEDS_RECORDS: Final = frozenset(
-    {"master", "raise", "dump", "feeder", "query", "cut", "store", "attempt"}
+    {"master", "raise", "dump", "feeder", "query", "cut", "store", "attempt", "launch"}
 )
 """Faults that take checkpoints: without them a user begins anew, and there is nothing to compare."""
 HOME: Final = "h0"
 """Where drivers, feeders, queries and readers run; nodes run elsewhere."""
-TICK_S: Final = 0.1
+TICK_S: Final = 0.2
 """How often machines look at the clock: less often than in production, for speed."""
 
 
@@ -65,9 +65,10 @@ def draw_limits(random: Random, *, small: bool) -> Limits:
 def draw_settings(random: Random, kinds: set[str], *, small: bool) -> Settings:
     """Choose limits and delays of the protocol."""
     durable = bool(kinds & NEEDS_RECORDS) or random.random() < 0.6
+    lease_s = random.choice((1.0, 2.0))
     return Settings(
-        beat_s=0.4,
-        lease_s=2.0,
+        beat_s=lease_s / 5,
+        lease_s=lease_s,
         retry_s=0.3,
         window_chunks=random.choice((2, 4, 8)),
         retained_chunks_max=random.choice((24, 64, 512)),

@@ -13,13 +13,14 @@ from meander.protocol.edges.query import Query
 from meander.protocol.edges.server import StateServer
 from meander.protocol.machine import Machine
 from meander.protocol.master.master import Master
-from meander.protocol.messages import Abort, Event, Resume, RollBack
+from meander.protocol.messages import MASTER, Abort, Event, Resume, RollBack
 from meander.protocol.node.node import Node
 from meander.testing.faults import Incident
 from meander.testing.injector import Injector
 from meander.testing.process import Process as Simulated
 from meander.testing.world.disk import Faults
 from meander.testing.world.resident import Resident
+from meander.testing.world.store import STEP_S
 from meander.testing.world.trials import Prank
 
 if TYPE_CHECKING:
@@ -88,9 +89,24 @@ class WorldInjector(Injector):
     def _do_attempt(self, incident: Incident) -> bool:
         return self.world.people.query.spoil(1 + incident.target % 3)
 
-    def _do_launch(self, _: Incident) -> bool:
-        self.world.launches_fail += 1
-        return True
+    def _do_launch(self, incident: Incident) -> bool:
+        """The next launch fails; half of the time it is that of a node whose predecessor is killed."""
+        self.world.launches_fail += 1 + incident.target % 2
+        return incident.other % 2 == 0 or self._kill(Node, incident.target)
+
+    def _do_corrupt(self, incident: Incident) -> bool:
+        """Messages change for a while, and the next states whenever they travel: that is seldom."""
+        self.world.wires.states_spoilt += 1 + incident.target % 3
+        return super()._do_corrupt(incident)
+
+    def _do_lag(self, incident: Incident) -> bool:
+        """A link takes longer; half of the time a node hears late of tables that others go by."""
+        node = self._one(Node, incident.target)
+        if node is None or incident.other % 2:
+            return super()._do_lag(incident)
+        pair = MASTER, node.name
+        self.network.lag[pair] = incident.amount
+        return self._undo(incident, lambda: self.network.lag.pop(pair, None))
 
     def _do_reset(self, incident: Incident) -> bool:
         """A connection breaks, and both ends live on."""
@@ -132,7 +148,7 @@ class WorldInjector(Injector):
 
     def _do_master(self, incident: Incident) -> bool:
         """The driver dies, or is taken for dead; another takes its place."""
-        if self.world.durable and incident.target % 2:  # the disk that both use is the reason
+        if self.world.durable and incident.target % 4:  # the disk that both use is the reason
             self._do_store(incident)
         user = self.world.user
         return user.replace(killed=incident.other % 2 == 0, orphans=incident.other % 4 == 0)
@@ -148,7 +164,8 @@ class WorldInjector(Injector):
         if len(nodes) < 2 or not self.world.driver.rescale(len(nodes) - 1):
             return False
         host = nodes[incident.target % len(nodes)].host
-        self.timeline.after(incident.seconds, lambda _: self._lose(host))
+        gone_at = min(self._end(incident), self.world.schedule.seconds - 0.01)
+        self.timeline.at(gone_at, lambda _: self._lose(host))
         return True
 
     def _lose(self, host: str) -> bool:
@@ -254,9 +271,13 @@ class WorldInjector(Injector):
         world = self.world
         self.network.heal()
         world.set_faults(Faults())
-        world.launches_fail = 0
+        world.launches_fail = world.wires.states_spoilt = 0
+        world.wires.find_hosts()
+        world.store_step_s = STEP_S
         for resident in world.residents:
             resident.actor.slow_s = resident.post.slow_s = 0.0
+            if resident.store is not None:
+                resident.store.step_s = STEP_S
             if resident.mischief is not None:
                 resident.mischief.behave()
             resident.go_on()

@@ -30,7 +30,9 @@ QUERY: Final = "query0"
 CALL_S: Final = 0.7
 """About how often somebody asks something."""
 READERS_MAX: Final = 2
-STEADY_S: Final = 1.0
+LODGER_SHARE: Final = 0.7
+"""How often a feeder runs in the driver's process, as `op.feeder` does, and ends with it."""
+STEADY_S: Final = 0.6
 """So long after the last fault everybody goes on as before."""
 ONCE_SHARE: Final = 0.2
 """How often a program writes that names no query; each write would be a source of event time."""
@@ -110,6 +112,8 @@ class People:
             clock=resident.actor.time, tick_s=TICK_S,
         )  # fmt: skip
         resident.start(feeder.process)
+        if world.random.random() < LODGER_SHARE:
+            world.resident(world.driver.actor).lodgers.append(resident)
         return feeder, resident.actor
 
     def _open_query(self, name: str) -> tuple[QueryProcess, Actor] | None:
@@ -135,7 +139,7 @@ class People:
         reader = SimReader(
             self.home.runner, world.random, self.home.actor.time, self.driver,
             shown=world.checkers.show, missed=self._missed, lost=self._lost,
-            came=self._came, releases=not self.readers,
+            came=self._came, releases=not self.readers, pace=self._pace,
         )  # fmt: skip
         self.readers.append(reader)
         return True
@@ -230,11 +234,11 @@ class People:
         return self.given_up or self.quiet()
 
     def owner(self, task: TaskId) -> Resident | None:
-        """Find the node that serves a task now."""
+        """Find the node that serves a task now; one of a fenced driver may bear its name."""
         master = self.world.driver.core.master
-        actor = self.world.processes.get(master.ledger.owner[task])
-        resident = None if actor is None else self.world.resident(actor)
-        if resident is None or resident.node is None or not actor or not actor.alive:
+        peer = master.membership.peers.get(master.ledger.owner[task])
+        resident = None if peer is None else self.world.node(peer.id, peer.incarnation)
+        if resident is None or resident.node is None or not resident.actor.alive:
             return None
         slot = resident.node.node.slots.get(task)
         serves = slot is not None and slot.phase is TaskPhase.SERVING and slot.state is not None

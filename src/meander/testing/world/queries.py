@@ -190,7 +190,9 @@ class SimQuery:
             parts = yield from self._write(self.batch)
             if parts:
                 yield from self._commit(self.batch, parts)
-            yield Sleep(self._random.choice((0.0, 0.2)))  # it may die before it has noted that
+            yield Sleep(
+                self._pace(self._random.choice((0.0, 0.2)))
+            )  # it may die before it has noted that
             self.batch += 1
 
     def _commit(self, batch: int, parts: list[Part]) -> Script[None]:

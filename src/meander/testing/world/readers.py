@@ -27,6 +27,7 @@ from meander.runtime.clients.driver_client import ASK_S, DeploymentInfo
 from meander.runtime.clients.output_scripts import Offset, OutputScripts, OutputSpan
 from meander.runtime.clock import Clock
 from meander.runtime.process.script import Ask, Script, Sleep
+from meander.testing.world.draws import Pace, as_it_is
 from meander.testing.world.scripts import Running, ScriptRunner
 
 TRIGGER_S: Final = (0.05, 0.6)
@@ -60,6 +61,7 @@ class SimReader:
         lost: Callable[[SimReader, OutputsLostError], None],
         came: Callable[[Offset], None] = lambda _: None,
         releases: bool = True,
+        pace: Pace = as_it_is,
     ) -> None:
         """Come soon.
 
@@ -73,7 +75,9 @@ class SimReader:
             lost: hears that outputs are gone. The reader begins again with a new checkpoint.
             came: hears where it begins to read: what was emitted before is gone.
             releases: whether it lets go of what it has read.
+            pace: says how long a pause is really.
         """
+        self._pace = pace
         self._runner, self._random, self._clock, self._driver = runner, random, clock, driver
         self._shown, self._missed, self._lost, self._releases = shown, missed, lost, releases
         self._came = came
@@ -155,7 +159,7 @@ class SimReader:
                 self.committed, self.planned = self.planned, None
                 if self._releases and self._random.random() < RELEASE_SHARE:
                     yield from self._release(scripts, self.committed)
-            yield Sleep(self._random.uniform(*TRIGGER_S))
+            yield Sleep(self._pace(self._random.uniform(*TRIGGER_S)))
 
     def _turns_away(self, driver: str) -> bool:
         """Tell whether its user has it read from the next driver; the old one may go on unaware."""

@@ -64,6 +64,8 @@ class Requests:
         self._wires = wires
         self._served: dict[SimPost, dict[int, Request]] = {}
         """What processes are working at."""
+        self._unheard: list[Request] = []
+        """What was asked of processes on hosts that are lost."""
         self._count = 0
 
     def ask(self, post: SimPost, step: Ask | Fetch, done: Done) -> None:
@@ -80,13 +82,21 @@ class Requests:
         for request in self._served.pop(post, {}).values():
             if told:
                 self._wires.timeline.after(END_S, request.gone)
+            else:
+                self._unheard.append(request)
+
+    def found(self) -> None:
+        """Hosts that were lost are back: they know nothing of connections, and break them."""
+        unheard, self._unheard = self._unheard, []
+        for request in unheard:
+            self._wires.timeline.after(CUT_S, request.gone)
 
     def _arrive(self, request: Request) -> None:
         wires, address = self._wires, request.step.address
         target = wires.at(address)
         if wires.hidden(address):
-            return  # its time runs out
-        if target is None:
+            self._unheard.append(request)  # its time runs out, unless the host comes back
+        elif target is None:
             wires.timeline.after(wires.network.delay_s, request.gone)
         elif target.paused:
             wires.timeline.after(AWAKE_S, self._arrive, request)

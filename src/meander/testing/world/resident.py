@@ -33,8 +33,8 @@ class Resident:
         """Tells its end to whoever launched it."""
         self.outlives = False
         """Whether it goes on after its machine has ended, as a driver does."""
-        self.left: Callable[[], None] = lambda: None
-        """Hears that it is gone, however that came."""
+        self.lodgers: list[Resident] = []
+        """What else runs in the same process, and ends with it."""
         self._running: list[Running[Any]] = []
         post.begin = self.begin
 
@@ -109,4 +109,5 @@ class Resident:
     def _gone(self) -> None:
         for running in self._running:
             running.kill()
-        self.left()
+        for lodger in self.lodgers:
+            lodger.kill()

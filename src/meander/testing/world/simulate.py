@@ -66,6 +66,7 @@ def _run(schedule: Schedule, trial: WorldTrial | None, *, digest: bool) -> Outco
     _count(world, counts)
     violations = [str(violation) for violation in checkers.seen]
     digested = history.hexdigest() if history else ""
+    world.timeline.clear()
     return Outcome(schedule, counts, violations, checkers.seen, digested)
 
 
@@ -95,9 +96,13 @@ def _count(world: World, counts: Counter[str]) -> None:
     for resident in world.residents:
         if not resident.actor.begun:
             continue
-        machine = resident.actor.machine
+        machine, over = resident.actor.machine, resident.actor.over
+        if over is not None:
+            counts[f"ended_{over[0].value.replace(' ', '_')}"] += 1
         counts["turns"] += resident.actor.turns
         counts["long_turns"] += resident.actor.long_turns
+        for name in ("refused", "stale"):
+            counts[name] += resident.actor.process.counts[name]
         counts["malformed"] += resident.post.malformed
         counts["dropped"] += resident.post.dropped
         if resident.mischief is not None:

@@ -28,7 +28,7 @@ LOOK_S: Final = 0.1
 """How often it is looked at whether the process lives."""
 LINGER_S_MAX: Final = 0.05
 """How often it is looked at whether something gathered must go, at least."""
-READY_S: Final = 60.0
+READY_S: Final = 8.0
 FLUSH_S: Final = 60.0
 CLOSE_S: Final = 120.0
 """How long a source waits before it gives its feeder up, and starts another."""

@@ -76,7 +76,7 @@ class SimStoreWorker:
         died: Callable[[], None],
     ) -> None:
         self.store = store
-        self._timeline, self._random, self.view, self._step_s = timeline, random, view, step_s
+        self._timeline, self._random, self.view, self.step_s = timeline, random, view, step_s
         self._asked, self._answered, self._broken, self._died = asked, answered, broken, died
         self._complaints = complaints(clock)
         self._deliver: Callable[[Stored | Loaded], None] | None = None
@@ -218,7 +218,7 @@ class SimStoreWorker:
         return self._dead or self._held is not None
 
     def _wait_s(self) -> float:
-        wait_s = self._random.expovariate(1.0 / self._step_s)
+        wait_s = self._random.expovariate(1.0 / self.step_s)
         faults = None if self.view is None else self.view.faults
         if faults is not None and faults.slow and self._random.random() < faults.slow:
             wait_s += faults.slow_s * self._random.random()

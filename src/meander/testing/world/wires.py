@@ -59,6 +59,8 @@ class Wires:
         self.dead: list[SimPost] = []
         """Who was there: nothing that they were at is cleaned up."""
         self.counts: Counter[str] = Counter()
+        self.states_spoilt = 0
+        """How many of the next states under way change."""
         self.sent: Callable[[SimPost, Envelope], object] = lambda *_: None
         """Sees every message that a process has queued."""
         self.delivered: Callable[[SimPost, Envelope], object] = lambda *_: None
@@ -114,14 +116,20 @@ class Wires:
 
         Rows and headers have no checksum: a byte of theirs that changed would be another message.
         """
-        chance = self.network.corruption
-        if not chance or self.random.random() >= chance:
+        chance, rows, header = self.network.corruption, parcel.rows, parcel.header
+        state = b""
+        if (
+            rows is not None
+            and (chance or self.states_spoilt)
+            and parcel.stream.schema.equals(BLOB)
+        ):
+            state = unpacked(rows).column(0)[0].as_py()
+        if state and self.states_spoilt:
+            self.states_spoilt -= 1
+            self.counts["states_spoilt"] += 1
+        elif not chance or self.random.random() >= chance:
             return parcel
         self.network.corrupted += 1
-        rows, header = parcel.rows, parcel.header
-        state = b""
-        if rows is not None and parcel.stream.schema.equals(BLOB):
-            state = unpacked(rows).column(0)[0].as_py()
         if rows is None or not state:
             return parcel._replace(header=header[: self.random.randrange(len(header))])
         at = rows.rfind(state) + self.random.randrange(len(state))
@@ -212,6 +220,11 @@ class Wires:
         for post in lost:
             self.kill(post)
         return lost
+
+    def find_hosts(self) -> None:
+        """Let all hosts that were lost be there again, with nothing on them: they refuse."""
+        self._lost_hosts.clear()
+        self._requests.found()
 
     def close(self, post: SimPost) -> None:
         """End a process in order: it writes what is queued for a moment, then hangs up."""

@@ -58,6 +58,7 @@ FOLDER: Final = "/checkpoint"
 REGISTRATION_S: Final = 60.0
 """How long a user waits for the first nodes."""
 CALL_BEHIND: Final = 0.1
+CALL_BEHIND_TROUBLE: Final = 1.0
 """Of messages with rows: somebody asks the node that takes them something, right behind."""
 
 
@@ -84,24 +85,24 @@ class World:
         self.root = FOLDER.strip("/") if self.flat else FOLDER
         """Where on the simulated disk."""
         self.store_step_s = draw_step_s(random)
-        self.timeline = Timeline()
+        timeline = self.timeline = Timeline()
         self.network = Network(self.timeline, random, lambda _: None)
         self.wires = Wires(self.timeline, self.network, random)
         self.wires.sent, self.wires.delivered = self._sent, self._delivered
         self.wires.window_bytes = self.limits.window_bytes
         self.wires.queue_bytes_max = self.limits.queue_bytes
         self.wires.queue_messages_max = self.limits.queue_messages
-        self.disk = SimDisk(random, lambda: self.timeline.now)
+        self.disk = SimDisk(random, lambda: timeline.now)  # Arrow holds it where no one can look
         self.counts: Counter[str] = Counter()
         self.residents: list[Resident] = []
         """All that ever were."""
-        self.processes: dict[str, Actor] = {}
-        """By name, the newest of each."""
         self._by_post: dict[SimPost, Resident] = {}
         self._by_actor: dict[Actor, Resident] = {}
         self._committers = 0
         self.hosts = [f"h{i}" for i in range(1, 2 + schedule.nodes // 2)]
         self.launches_fail = 0
+        self.disk_failed = False
+        """Whether the disk had faults at any time."""
         self.history: Any = None
         """Something with `update(bytes)`: every message that is delivered goes into it."""
         self.checkers = WorldCheckers(self)
@@ -132,7 +133,6 @@ class World:
 
     def _began(self, resident: Resident, process: Process) -> None:
         """A resident's process is there: let its inbox be as small as it shall."""
-        self.processes[resident.name] = resident.actor
         process.inbox.events_max = self.limits.inbox_events
         process.inbox.bytes_max = self.limits.inbox_bytes
 
@@ -143,6 +143,11 @@ class World:
     def living(self) -> list[Resident]:
         """Give all processes that take turns."""
         return [r for r in self.residents if r.actor.begun and r.actor.alive]
+
+    @property
+    def processes(self) -> dict[str, Actor]:
+        """Those that live by name, the newest of each."""
+        return {resident.name: resident.actor for resident in self.living()}
 
     def is_newest(self, resident: Resident) -> bool:
         """Whether it is the process of the newest driver."""
@@ -246,6 +251,7 @@ class World:
 
     def set_faults(self, faults: Faults) -> None:
         """Let the disk fail in other ways, for everybody."""
+        self.disk_failed |= faults != Faults()
         self.disk.faults = faults
         for resident in self.residents:
             if resident.store is not None and resident.store.view is not None:
@@ -310,7 +316,7 @@ class World:
         name = f"{PEERS}/committer.{self._committers}"
         queries, actor = self.open_query(name, about, driver.post.address)
         committer = self.resident(actor)
-        driver.left = lambda: _end(committer)
+        driver.lodgers.append(committer)
         return SimCommitter(queries, committer)
 
     def open_query(
@@ -343,8 +349,14 @@ class World:
             told = None if rows is None else rows.to_pylist()
             self.history.update(f"{self.timeline.now!r} {post.peer} {header!r} {told}\n".encode())
         self.checkers.delivered(self._by_post[post], envelope)
-        if type(envelope.body) in (Chunks, Commit) and self.random.random() < CALL_BEHIND:
-            self.timeline.after(0.0, self.people.call_behind, self._by_post[post])
+        if type(envelope.body) in (Chunks, Commit):
+            self._called_behind(self._by_post[post])
+
+    def _called_behind(self, resident: Resident) -> None:
+        """Have somebody ask a node something right behind rows: most often one that is in trouble."""
+        trouble = resident.mischief is not None and resident.mischief.planned
+        if self.random.random() < (CALL_BEHIND_TROUBLE if trouble else CALL_BEHIND):
+            self.timeline.after(0.0, self.people.call_behind, resident)
 
     def run(self, patience_s: float = 90.0) -> None:
         """Run until everything is quiet, or patience is over."""
@@ -379,8 +391,3 @@ class SimCommitter:
         """Leave."""
         self._queries.process.stop("closed")
         self._resident.actor.wake()
-
-
-def _end(resident: Resident) -> None:
-    """A part of a process ends with it."""
-    resident.kill()
