@@ -45,13 +45,7 @@ MUTANTS = [
         "process.turns",
         "if not (may or _needs_no_lease(action)):",
         "if False:",
-        faults="long partition pause clog",
-    ),
-    mutant(
-        "hear the master's newest word first",
-        "wire.inbox",
-        "self._master.popleft()",
-        "self._master.pop()",
+        faults="pause long partition",
     ),
     mutant(
         "write a record without the rows that were noted",

@@ -46,6 +46,8 @@ class Actor:
         """How far its calendar is off."""
         self.time = Clock(self._monotonic, self._wall_us)
         self.killed = self.paused = False
+        self._midway = False
+        """Whether it is stopped in the middle of its next turn."""
         self.slow_s = 0.0
         """Up to so long it takes before it turns to what has come."""
         self.spent_s = 0.0
@@ -120,8 +122,8 @@ class Actor:
         self.killed = True
 
     def pause(self) -> None:
-        """Stop it (SIGSTOP)."""
-        self.paused = True
+        """Stop it (SIGSTOP): between two turns, or in the middle of one that it is about to take."""
+        self.paused, self._midway = True, self.random.random() < 0.5
 
     def go_on(self) -> None:
         """Let it go on (SIGCONT)."""
@@ -160,8 +162,9 @@ class Actor:
 
     def _turn(self, _: object) -> None:
         self._due = False
-        if not self.alive or self.paused or self.busy:
+        if not self.alive or (self.paused and not self._midway) or self.busy:
             return
+        self._midway = False
         process = self.process
         waiting, self.spent_s = process.inbox.waiting, 0.0
         self.turns += 1
@@ -177,6 +180,9 @@ class Actor:
             self.busy = True
             self.long_turns += 1
             self.timeline.after(self.spent_s, self._finish)
+        elif self.paused:
+            self.busy = True
+            self.timeline.after(PAUSED_S, self._finish)
         else:
             self._finish(None)
 
