@@ -45,7 +45,7 @@ MUTANTS = [
         "process.turns",
         "if not (may or _needs_no_lease(action)):",
         "if False:",
-        faults="pause long partition",
+        faults="pause",
     ),
     mutant(
         "write a record without the rows that were noted",
@@ -65,6 +65,7 @@ MUTANTS = [
         """        self._noted.take()
         ask(self.operator, app.task, "freeze", self.operator.freeze, app.state)
 """,
+        trial="words",
     ),
     mutant(
         "let a watermark take effect before the rows in front of it",
@@ -91,6 +92,7 @@ MUTANTS = [
         "(np.diff(feeding) != 0) | (np.diff(targets) != 0)",
         "np.diff(targets) != 0",
         trial="patterns",
+        faults="crash host reset feeder",
     ),
     # ------------------------------------------------------------------ outputs
     mutant(

@@ -162,10 +162,12 @@ class Actor:
 
     def _turn(self, _: object) -> None:
         self._due = False
-        if not self.alive or (self.paused and not self._midway) or self.busy:
+        if not self.alive or self.busy:
+            return
+        process = self.process
+        if self.paused and not (self._midway and process.inbox.waiting):
             return
         self._midway = False
-        process = self.process
         waiting, self.spent_s = process.inbox.waiting, 0.0
         self.turns += 1
         self.events_most = max(self.events_most, waiting)
