@@ -46,8 +46,8 @@ class Actor:
         """How far its calendar is off."""
         self.time = Clock(self._monotonic, self._wall_us)
         self.killed = self.paused = False
-        self._midway = False
-        """Whether it is stopped in the middle of its next turn."""
+        self.stop: Callable[[], None] | None = None
+        """Stops it in the middle of its next turn that has something to do; None: nobody does."""
         self.slow_s = 0.0
         """Up to so long it takes before it turns to what has come."""
         self.spent_s = 0.0
@@ -122,8 +122,8 @@ class Actor:
         self.killed = True
 
     def pause(self) -> None:
-        """Stop it (SIGSTOP): between two turns, or in the middle of one that it is about to take."""
-        self.paused, self._midway = True, self.random.random() < 0.5
+        """Stop it (SIGSTOP)."""
+        self.paused = True
 
     def go_on(self) -> None:
         """Let it go on (SIGCONT)."""
@@ -162,12 +162,9 @@ class Actor:
 
     def _turn(self, _: object) -> None:
         self._due = False
-        if not self.alive or self.busy:
+        if not self.alive or self.paused or self.busy:
             return
         process = self.process
-        if self.paused and not (self._midway and process.inbox.waiting):
-            return
-        self._midway = False
         waiting, self.spent_s = process.inbox.waiting, 0.0
         self.turns += 1
         self.events_most = max(self.events_most, waiting)
@@ -178,6 +175,9 @@ class Actor:
             return
         if self.killed:
             return
+        if self.stop is not None and waiting:
+            self.stop()
+            self.stop = None
         if self.spent_s:
             self.busy = True
             self.long_turns += 1

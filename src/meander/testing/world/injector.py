@@ -127,7 +127,10 @@ class WorldInjector(Injector):
         resident = self._one(kinds[incident.other % len(kinds)], incident.target)
         if resident is None or resident.actor.paused:
             return False
-        resident.pause()
+        if incident.target % 2:
+            resident.pause_midway()
+        else:
+            resident.pause()
         self._hurts(resident, self._end(incident))
         return self._undo(incident, resident.go_on)
 

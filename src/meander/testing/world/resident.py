@@ -76,6 +76,10 @@ class Resident:
             self.report(Reason.KILLED, "it was killed")
         return True
 
+    def pause_midway(self) -> None:
+        """Stop it in the middle of its next turn."""
+        self.actor.stop = self.pause
+
     def pause(self) -> None:
         """Stop it where it is."""
         self.actor.pause()
@@ -85,6 +89,7 @@ class Resident:
 
     def go_on(self) -> None:
         """Let it go on."""
+        self.actor.stop = None
         if self.actor.paused:
             self.post.wires.go_on(self.post)
             if self.store is not None:
