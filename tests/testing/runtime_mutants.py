@@ -57,17 +57,6 @@ MUTANTS = [
 """,
     ),
     mutant(
-        "move a task without the rows that were noted",
-        "process.adapter",
-        """        self.settle()
-        ask(self.operator, app.task, "freeze", self.operator.freeze, app.state)
-""",
-        """        self._noted.take()
-        ask(self.operator, app.task, "freeze", self.operator.freeze, app.state)
-""",
-        trial="words",
-    ),
-    mutant(
         "let a watermark take effect before the rows in front of it",
         "process.adapter",
         """            for group in grouped(layer.noted) if layer.noted else ():
@@ -87,12 +76,11 @@ MUTANTS = [
         "elif kind is Store or kind is Load:",
     ),
     mutant(
-        "credit what one task feeds to another",
+        "cut what is fed one row too early",
         "process.feeding",
-        "(np.diff(feeding) != 0) | (np.diff(targets) != 0)",
-        "np.diff(targets) != 0",
+        "(np.diff(feeding) != 0) | (np.diff(targets) != 0)) + 1",
+        "(np.diff(feeding) != 0) | (np.diff(targets) != 0))",
         trial="patterns",
-        faults="crash host reset feeder",
     ),
     # ------------------------------------------------------------------ outputs
     mutant(
@@ -146,6 +134,18 @@ MUTANTS = [
         "if False:",
         trial="emits",
         faults="limits reader",
+    ),
+    mutant(
+        "number outputs anew after a restore",
+        "process.recording",
+        "found.outputs.durable = found.outputs.last",
+        "found.outputs.last = found.outputs.durable = 0",
+    ),
+    mutant(
+        "show a copy's outputs as durable",
+        "process.copying",
+        'found.outputs.durable = int.from_bytes(blob[:DURABLE_BYTES], "little")',
+        "found.outputs.durable = found.outputs.last",
     ),
     # ------------------------------------------------------------------ time
     mutant(
@@ -217,17 +217,6 @@ MUTANTS = [
 """,
     ),
     mutant(
-        "call all applied though offers wait",
-        "clients.gathering",
-        """        if self._offers:
-            return False
-        if durable:
-""",
-        """        if durable:
-""",
-        faults="limits narrow slow clog",
-    ),
-    mutant(
         "skip one offset of a replay",
         "clients.gathering",
         "if number <= self._durable:",
@@ -240,6 +229,19 @@ MUTANTS = [
         "        self.gathering.end()\n",
         "",
         trial="windows",
+    ),
+    mutant(
+        "cut the rows of two source batches under one offset",
+        "clients.offers",
+        "sources = tuple((offset, due) for offset, due, _ in gathered)",
+        "sources = tuple((gathered[-1][0], due) for offset, due, _ in gathered)",
+        faults="feeder crash slow",
+    ),
+    mutant(
+        "send a task's rows to its neighbour",
+        "clients.offers",
+        "lb, ub = int(bounds[task]), int(bounds[task + 1])",
+        "lb, ub = int(bounds[task]), int(bounds[min(task + 2, tasks)])",
     ),
     # ------------------------------------------------------------------ micro-batches
     mutant(
@@ -275,6 +277,12 @@ MUTANTS = [
         "if self.memory_bytes + rows.batch.nbytes > self.memory_bytes_max:",
         "if False:",
         faults="limits attempt",
+    ),
+    mutant(
+        "commit without the pieces of one partition",
+        "clients.query_process",
+        "yield from self._give(Seal(batch, tuple(parts), query))",
+        "yield from self._give(Seal(batch, tuple(parts[1:]), query))",
     ),
     # ------------------------------------------------------------------ the wire
     mutant(
@@ -399,12 +407,6 @@ MUTANTS = [
         faults="master",
     ),
     mutant(
-        "forget a rescale that is carried on under another number",
-        "driver.rescales",
-        "            before.number = number\n            self._known[number] = before\n",
-        "            pass\n",
-    ),
-    mutant(
         "wait for ever for a rescale that another takes the place of",
         "driver.rescales",
         "ENDS = frozenset({News.COMPLETED, News.ROLLED_BACK, News.SUPERSEDED})",
@@ -431,15 +433,18 @@ MUTANTS = [
             if len(self.stamps)""",
         trial="processor",
     ),
-    mutant(
-        "take changes for all though removed keys are forgotten",
-        "spark.processor.state",
-        "if since < self.forgotten:",
-        "if False:",
-        trial="processor",
-    ),
 ]
 """Each is caught within `SEEDS_MAX` schedules."""
+QUICK = frozenset(
+    {
+        "write a record without the rows that were noted",
+        "show outputs up to the last instead of the durable",
+        "go by the fastest feeder instead of the slowest",
+        "sweep what the manifest names",
+        "take messages without a limit",
+    }
+)
+"""Caught within seconds: tried every time, the others in the long tier."""
 
 
 def main(words):

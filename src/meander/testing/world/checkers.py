@@ -247,6 +247,8 @@ class WorldCheckers:
 
     def looked(self, actor: Actor) -> None:
         """A process has taken a turn."""
+        if "limits" in self.world.kinds and isinstance(actor.machine, Node):
+            self._readable(actor.machine)
         self._turns += 1
         machine = actor.machine
         if isinstance(machine, Node) and machine.rerouter.parked:
@@ -264,6 +266,15 @@ class WorldCheckers:
             counts, parts = self.world.counts, resident.node
             counts["seen_laid_on_disk"] += parts.adapter.laid.disk_bytes > 0
             counts["seen_parked"] += bool(parts.node.rerouter.parked)
+
+    def _readable(self, node: Node) -> None:
+        """With checkpoints nothing goes that could not have been read: it was not durable."""
+        for task, slot in node.slots.items():
+            outputs = None if slot.state is None or not node.gated else slot.state.app.outputs
+            if outputs is not None and outputs.first > outputs.durable + 1:
+                self.violated(
+                    "shown", f"{node.me}: outputs of task {task} went and were never durable"
+                )
 
     def _queued(self, resident: Resident) -> None:
         for what, used, most in self._queues(resident):
