@@ -81,6 +81,8 @@ ACCIDENT: Final = "accident"
 SEEN_MAX: Final = 20
 MANIFESTS_MORE: Final = 4
 """After so many more manifests, files that nobody needs are gone."""
+RESTORED_S: Final = 1.0
+"""So long after a loss the tasks of a node may be on their way to another."""
 GHOST_S: Final = 3.0
 """So long a node that was replaced, and lives, may take rows that nobody will find."""
 
@@ -494,7 +496,8 @@ class Checkers:
         now = self.cluster.timeline.now
         process = self.cluster.nodes.get((node, incarnation))
         alive = process is not None and process.alive
-        self._loss_at = max(self._loss_at, now + (GHOST_S if alive else 0.0))
+        # Until its tasks are restored, rows may be staged where nobody looks for them afterwards.
+        self._loss_at = max(self._loss_at, now + (GHOST_S if alive else RESTORED_S))
         if not alive:
             self._dead.append((node, incarnation, now))
         if process is not None and process.machine.ended:
