@@ -175,14 +175,14 @@ class Actor:
             return
         if self.killed:
             return
-        if self.stop is not None and waiting:
-            self.stop()
-            self.stop = None
+        stop, self.stop = (self.stop, None) if waiting else (None, self.stop)
+        if stop is not None:
+            stop()
         if self.spent_s:
             self.busy = True
             self.long_turns += 1
             self.timeline.after(self.spent_s, self._finish)
-        elif self.paused:
+        elif stop is not None:
             self.busy = True
             self.timeline.after(PAUSED_S, self._finish)
         else:
