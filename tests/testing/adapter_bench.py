@@ -17,7 +17,7 @@ from meander.protocol.state import as_gathering
 from meander.runtime.clients.pieces import groups_of
 from meander.runtime.clock import Clock
 from meander.runtime.process.adapter import OperatorAdapter
-from meander.runtime.process.watermarks import WatermarkEmitter
+from meander.runtime.process.watermarks import END, WatermarkEmitter
 from meander.runtime.wire.rows import Mark, Marks, Rows
 
 QUERY = "query0"
@@ -59,9 +59,10 @@ class Bench:
                     marks = herald.marks(task, marks, before, offset)
                 self._put(name, task, Rows(part, 0, part.num_rows, marks))
         mark = herald.watermark(0.0) if herald else None
-        for task in range(tasks) if mark is not None else ():
-            nothing = pa.RecordBatch.from_pylist([], schema=operator.schema)
-            self._put(name, task, Rows(nothing, 0, 0, (Mark(len(source), 0, mark),)))
+        nothing = pa.RecordBatch.from_pylist([], schema=operator.schema)
+        for said in (mark, END) if mark is not None else ():  # in the end it leaves
+            for task in range(tasks):
+                self._put(name, task, Rows(nothing, 0, 0, (Mark(len(source), 0, said),)))
 
     def _stage(self, table: Any) -> None:
         """Cut a micro-batch into partitions, its rows in any order."""
