@@ -10,7 +10,8 @@ from meander.model import TaskId
 from meander.protocol.state import Emission, OperatorPort
 from meander.testing.alarms import SET, Alarms, AlarmTrial
 from meander.testing.faults import FAULTS, generate
-from meander.testing.simulate import Outcome, run
+from meander.testing.outcome import Outcome
+from meander.testing.simulate import run
 
 
 def simulate(seed: int, kind: type[AlarmTrial] = AlarmTrial) -> Outcome:

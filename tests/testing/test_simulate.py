@@ -9,7 +9,8 @@ from mutants_for_testing import Forgetful
 
 from meander.testing.campaign import SCOPES, Report, Scope, campaign, run_seeds
 from meander.testing.faults import FAULTS, generate
-from meander.testing.simulate import minimise, run
+from meander.testing.playing import minimise
+from meander.testing.simulate import run
 
 DIGESTS = """
 from meander.testing import FAULTS, generate, run

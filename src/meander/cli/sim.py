@@ -23,7 +23,7 @@ from meander.errors import InputError
 if TYPE_CHECKING:
     from meander.testing.campaign import Report, Scope
     from meander.testing.faults import Schedule
-    from meander.testing.simulate import Outcome
+    from meander.testing.outcome import Outcome
 
 BROKEN: Final = 1
 
@@ -199,7 +199,7 @@ def _show_failure(failure: Outcome, file: str | None) -> None:
 
 def _replay(args: argparse.Namespace) -> int:
     from meander.testing.faults import Schedule
-    from meander.testing.simulate import play
+    from meander.testing.playing import play
 
     schedule = Schedule.read(args.replay)
     outcome = play(schedule, digest=True)

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
         Schedule,
         generate,
     )
+    from meander.testing.outcome import Outcome
+    from meander.testing.playing import minimise, play
     from meander.testing.process import Classes
-    from meander.testing.simulate import Outcome, minimise, play, run
+    from meander.testing.simulate import run
     from meander.testing.trial import OperatorTrial, Trial, Verdict
     from meander.testing.world.simulate import run_world
     from meander.testing.world.trials import OwnTrial, WorldTrial
@@ -58,7 +60,9 @@ _PLACES = {
     "cluster": ("Cluster",),
     "faults": ("ALL_FAULTS", "COMMANDS", "FAULTS", "TRIALS", "Incident", "Schedule", "generate"),
     "process": ("Classes",),
-    "simulate": ("Outcome", "minimise", "play", "run"),
+    "outcome": ("Outcome",),
+    "playing": ("minimise", "play"),
+    "simulate": ("run",),
     "trial": ("OperatorTrial", "Trial", "Verdict"),
     "world.simulate": ("run_world",),
     "world.trials": ("OwnTrial", "WorldTrial"),

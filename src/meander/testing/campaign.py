@@ -13,7 +13,8 @@ from typing import Any, Final, NamedTuple
 
 from meander.errors import InputError
 from meander.testing.faults import ALL_FAULTS, FAULTS, TRIALS, WORLDS, Schedule, generate
-from meander.testing.simulate import Outcome, minimise, play
+from meander.testing.outcome import Outcome
+from meander.testing.playing import minimise, play
 
 PATHS: Final = (
     "schedules", "rescales", "faults", "chunks", "reroutes", "waits", "second_moves", "aborts",

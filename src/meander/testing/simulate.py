@@ -1,57 +1,21 @@
-"""Run schedules, count what happened, and cut a failing schedule down to what it takes.
-
-The world of the protocol's machines is run here, the full one in `world.simulate`.
-"""
+"""Run schedules with the protocol's machines, and count what happened (`world.simulate`: processes)."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from hashlib import blake2b
-from itertools import combinations
 
 from meander.errors import BrokenRuleError, ProtocolError
 from meander.protocol.edges.server import StateServer
 from meander.protocol.master.master import Master
 from meander.protocol.node.node import Node
 from meander.testing.cellar import Cellar
-from meander.testing.checkers import ACCIDENT, Violation
+from meander.testing.checkers import ACCIDENT
 from meander.testing.cluster import Cluster
-from meander.testing.faults import FAULTS, Incident, Schedule
+from meander.testing.faults import FAULTS, Schedule
+from meander.testing.outcome import Outcome
 from meander.testing.process import Classes
 from meander.testing.trial import Trial
-
-
-@dataclass
-class Outcome:
-    """What became of one schedule."""
-
-    schedule: Schedule
-    counts: Counter[str] = field(default_factory=Counter)
-    violations: list[str] = field(default_factory=list)
-    """What was seen, for people; `seen` has the same with the names of the checkers."""
-    seen: list[Violation] = field(default_factory=list)
-    digest: str = ""
-    """Of every event that any machine handled, if it was asked for."""
-
-    @property
-    def failed(self) -> bool:
-        """Whether anything that must not happen did."""
-        return bool(self.violations)
-
-    @property
-    def caught_by(self) -> str:
-        """The checker that saw something first; empty: none did.
-
-        An accident is no catch, nor is what comes of one: that is why only the first counts.
-        """
-        return "" if not self.seen or self.seen[0].by == ACCIDENT else self.seen[0].by
-
-    @property
-    def accident(self) -> bool:
-        """Whether all that happened is an exception that is none of ours."""
-        return self.failed and not self.caught_by
 
 
 def run(
@@ -147,63 +111,3 @@ def why_stuck(cluster: Cluster) -> str:
         f"migration {None if migration is None else migration.stage.value}",
     ]
     return "; ".join(parts)
-
-
-def play(schedule: Schedule, *, digest: bool = False) -> Outcome:
-    """Run a schedule in its own world."""
-    if schedule.world == "protocol":
-        return run(schedule, digest=digest)
-    from meander.testing.world.simulate import run_world  # Arrow, and the whole runtime
-
-    return run_world(schedule, digest=digest)
-
-
-def minimise(
-    schedule: Schedule, play: Callable[[Schedule], Outcome] = play, tries: int = 200
-) -> Schedule:
-    """Find the fewest incidents with which the same checker still sees something.
-
-    First none at all, then incidents are left out one by one, then all smaller choices are tried.
-
-    Args:
-        schedule: one that fails.
-        play: runs one; give your own if it fails with your machines or your operator only.
-        tries: how many runs this may take.
-    """
-    first = next(iter(play(schedule).seen), None)
-    if first is None:
-        return schedule
-    budget = iter(range(tries))
-
-    def fails(incidents: tuple[Incident, ...]) -> bool:
-        outcome = play(schedule._replace(incidents=incidents))
-        return any(violation.by == first.by for violation in outcome.seen)
-
-    if fails(()):
-        return schedule._replace(incidents=())
-    least = _thinned(schedule.incidents, fails, budget)
-    for size in range(1, len(least)):
-        for choice in combinations(schedule.incidents, size):
-            if next(budget, None) is None:
-                break
-            if fails(choice):
-                return schedule._replace(incidents=choice)
-    return schedule._replace(incidents=least)
-
-
-def _thinned(
-    incidents: tuple[Incident, ...],
-    fails: Callable[[tuple[Incident, ...]], bool],
-    budget: Iterator[int],
-) -> tuple[Incident, ...]:
-    """Leave incidents out one by one, until none can be."""
-    shrunk = True
-    while shrunk:
-        shrunk = False
-        for left_out in reversed(incidents):
-            fewer = tuple(incident for incident in incidents if incident is not left_out)
-            if next(budget, None) is None:
-                return incidents
-            if fails(fewer):
-                incidents, shrunk = fewer, True
-    return incidents

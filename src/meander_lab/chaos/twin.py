@@ -28,7 +28,7 @@ from meander.runtime.driver.launch import LocalLauncher
 from meander.runtime.driver.local import deploy_local
 from meander.runtime.process.spec import live_settings
 from meander.testing.faults import Incident, Schedule, generate
-from meander.testing.simulate import Outcome
+from meander.testing.outcome import Outcome
 from meander.testing.world.simulate import run_world
 from meander.testing.world.trials import EmitTrial, Extent, Outputs, States, WordTrial, WorldTrial
 from meander_lab.chaos import havoc

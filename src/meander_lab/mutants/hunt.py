@@ -103,7 +103,7 @@ def lay_over(mutant: Mutant | Bug) -> None:
 
 def try_seeds(scope: Scope) -> Iterator[tuple[str, str]]:
     """Run schedule after schedule; give who caught something and what (empty: nobody, nothing)."""
-    from meander.testing.simulate import play
+    from meander.testing.playing import play
 
     counts: Counter[str] = Counter()
     for seed in range(scope.first_seed, scope.first_seed + scope.seeds):
@@ -155,7 +155,7 @@ def _hunt(mutant: Mutant | Bug, scope: Scope, answer: Connection) -> None:
 def _warm_up(world: str) -> None:
     """Run sound schedules, so that no mutant has to load libraries or to compile kernels."""
     from meander.testing.faults import TRIALS, Incident, Schedule
-    from meander.testing.simulate import play
+    from meander.testing.playing import play
 
     for trial in TRIALS if world == "full" else ("",):
         with suppress(InputError):  # one needs what need not be installed
@@ -197,7 +197,7 @@ def hunt(mutants: Iterable[Mutant | Bug], scope: Scope) -> Iterator[Catch]:
 
 def _sound_fails(scope: Scope, after: int) -> bool:
     """Whether the sound product fails in the schedule before a seed."""
-    from meander.testing.simulate import play
+    from meander.testing.playing import play
 
     return play(_schedule(scope, after - 1)).failed
 

@@ -14,7 +14,7 @@ from meander.protocol.master.master import Master
 from meander.protocol.node.node import Node
 from meander.testing.checkers import ACCIDENT
 from meander.testing.faults import ALL_FAULTS, Schedule
-from meander.testing.simulate import Outcome
+from meander.testing.outcome import Outcome
 from meander.testing.world.trials import WorldTrial, named
 from meander.testing.world.world import World
 
