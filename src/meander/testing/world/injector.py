@@ -82,7 +82,7 @@ class WorldInjector(Injector):
         return resident is not None and resident.kill()
 
     def _do_crash(self, incident: Incident) -> bool:
-        """A node is killed; two of three are the next that take over tasks, and cannot tell so before."""
+        """A node is killed; two of three are those that take over tasks next, and cannot tell so."""
         if incident.other % 3 == 0:
             return self._kill(Node, incident.target)
         if not self.world.durable:  # one that has nothing yet comes with a rescale
