@@ -72,23 +72,27 @@ class OutputAnswers:
 
         def collect(node: Node) -> list[tuple[TaskId, int, pa.RecordBatch]]:
             found = []
-            for task, slot in node.slots.items():
-                if slot.state is not None:
-                    outputs = slot.state.app.outputs
-                    outputs.release(given.get(task, 0))
-                    upto = outputs.durable if node.gated else None
-                    found += [(task, n, b) for n, b in outputs.after(given.get(task, 0), upto)]
+            for task, outputs in served(node).items():
+                outputs.release(given.get(task, 0))
+                upto = newest(node, outputs)
+                found += [(task, n, b) for n, b in outputs.after(given.get(task, 0), upto)]
             return found
 
         return _table((yield Call(self._process, collect)))
 
 
 def served(node: Node) -> dict[TaskId, Outputs]:
-    """Give the outputs of the tasks that a node serves."""
+    """Give the outputs of the tasks that a node serves.
+
+    Without checkpoints not before the master knows that: else what is shown could be taken back, as the
+    task goes on from the frozen copy at its old owner if this node dies (`Installs.settled`).
+    """
     return {
         task: slot.state.app.outputs
         for task, slot in node.slots.items()
-        if slot.state is not None and slot.phase is TaskPhase.SERVING
+        if slot.state is not None
+        and slot.phase is TaskPhase.SERVING
+        and (node.gated or node.installs.settled(slot))
     }
 
 

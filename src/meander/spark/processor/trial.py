@@ -33,12 +33,18 @@ from meander.testing.world.trials.trial import (
     unequal,
 )
 
-KEYS = tuple(f"account{i}" for i in range(16))
+KEYS = tuple(f"account{i}" for i in range(32))
 """So many that most have few rows: what is deleted stays deleted for a while, or for good."""
 ROWS = pa.schema({"key": pa.string(), "row": pa.int64(), "what": pa.string(), "n": pa.int64()})
 ANSWERS = pa.schema({"key": pa.string(), "row": pa.int64(), "now": pa.string()})
-WHAT = (*["add"] * 4, "no total", "no list", "no map", "no item", *["nothing"] * 7)
-"""What a row does to its key: adds to all three, or deletes one of them, an item of the map, or all."""
+WAVES = (
+    (*["add"] * 4, "no total", "no list", "no map", "no item"),
+    (*["add"] * 4, "no total", "no list", "no map", "no item", *["nothing"] * 7),
+    ("nothing",),
+)
+"""What a row does to its key: adds to all three, or deletes one of them, an item of the map, or all.
+It goes in waves: keys come, keys come and go, keys go."""
+WAVE_OFFSETS = 3
 NUMBER = StructType([StructField("n", LongType())])
 ITEM = StructType([StructField("item", LongType())])
 ITEMS = 3
@@ -137,26 +143,27 @@ class ProcessorTrial:
     def __init__(self, random: Random, tasks: int, extent: Extent = EXTENT) -> None:
         numbers = count()
 
-        def columns(rows_max: int) -> list[Any]:
+        def columns(rows_max: int, wave: int) -> list[Any]:
             keys = [random.choice(KEYS) for _ in range(random.randint(0, rows_max))]
-            does = [(random.choice(WHAT), random.randint(1, 99)) for _ in keys]
+            does = [(random.choice(WAVES[wave % len(WAVES)]), random.randint(1, 99)) for _ in keys]
             return [keys, [next(numbers) for _ in keys], [w for w, _ in does], [n for _, n in does]]
 
         self.tasks = tasks
         self.places = Places(KEYS, tasks)
         self.feeders = {
             name: [
-                pa.record_batch(columns(extent.offset_rows_max), schema=ROWS)
-                for _ in range(extent.offsets)
+                pa.record_batch(columns(4 * extent.offset_rows_max, i // WAVE_OFFSETS), schema=ROWS)
+                for i in range(extent.offsets)
             ]
             for name in feeder_names(extent)
         }
         self.batches = [
-            pa.table(columns(extent.batch_rows_max), schema=ROWS) for _ in range(extent.batches)
+            pa.table(columns(4 * extent.batch_rows_max, i), schema=ROWS)
+            for i in range(extent.batches)
         ]
         self.fed = Fed(self.feeders.values(), self.batches)
         operator = processor(Ledger(), ANSWERS, keys=["key"], schema=ROWS, form="row")
-        gone_max = random.choice((0, 2, operator.layout.gone_max))
+        gone_max = random.choice((0, 0, 0, 2))
         operator.layout = operator.layout._replace(gone_max=gone_max)
         self._pickled = pickle.dumps(operator)
 

@@ -13,7 +13,7 @@ end, left   states and outputs are those of a plain sequential run, and nothing 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
@@ -48,7 +48,7 @@ from meander.protocol.messages import (
 )
 from meander.protocol.node.node import Node
 from meander.protocol.node.retriever import LOADS_MAX
-from meander.protocol.records import file_of
+from meander.protocol.records import file_of, restore
 from meander.runtime.process.spec import Reason
 from meander.runtime.store.answering import StoreAction
 from meander.testing.causes import Causes
@@ -338,6 +338,9 @@ class WorldCheckers:
                     outputs[task].append((number, batch))
         for text in world.trial.judge(states, outputs):
             self.violated("end", text)
+        if world.durable:
+            for text in world.trial.judge(self._restored(states), outputs):
+                self.violated("store", f"what would be restored: {text}")
         for driver in world.user.drivers:
             for order in driver.under_way():
                 assert order.rescaling is not None
@@ -348,6 +351,20 @@ class WorldCheckers:
         self._overdue()
         self._unneeded()
         self.rest()
+
+    def _restored(self, tasks: Iterable[TaskId]) -> dict[TaskId, pa.Table | None]:
+        """Give the states of tasks as the checkpoint alone has them."""
+        self.look_at_store()
+        manifest = self.oracle.manifest
+        found: dict[TaskId, pa.Table | None] = {}
+        for task in tasks:
+            owner = self.world.people.owner(task)
+            kept = None if manifest is None else manifest.records.get(task)
+            if kept is not None and owner is not None and owner.node is not None:
+                blobs = [blob for key in kept.chain if (blob := self.store.record(key)) is not None]
+                adapter = owner.node.adapter
+                found[task] = adapter.show(restore(task, blobs, adapter).app)
+        return found
 
     def rest(self) -> None:
         """Whatever was lost: every call was answered, and nothing failed without a cause.

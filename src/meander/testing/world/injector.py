@@ -5,6 +5,7 @@ A method says whether its incident hit anything; only those that did are counted
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -15,10 +16,12 @@ from meander.protocol.machine import Machine
 from meander.protocol.master.master import Master
 from meander.protocol.messages import MASTER, Abort, Event, Resume, RollBack
 from meander.protocol.node.node import Node
+from meander.protocol.node.slot import TaskPhase
 from meander.testing.faults import Incident
 from meander.testing.injector import Injector
 from meander.testing.process import Process as Simulated
 from meander.testing.world.disk import Faults
+from meander.testing.world.draws import NEEDS_RECORDS
 from meander.testing.world.resident import Resident
 from meander.testing.world.store import STEP_S
 from meander.testing.world.trials import Prank
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from meander.testing.world.world import World
 
 HOUR_US: Final = 3_600_000_000
+LOOK_S: Final = 0.01
+"""How often it is looked whether what a fault waits for has come."""
 
 
 class WorldInjector(Injector):
@@ -42,6 +47,11 @@ class WorldInjector(Injector):
     def world(self) -> World:
         """Where it happens."""
         return self.cluster
+
+    def _incident(self, incident: Incident) -> None:
+        if not self.world.durable and incident.kind in NEEDS_RECORDS:
+            incident = incident._replace(kind="crash")
+        super()._incident(incident)
 
     def _one(self, kind: type[Machine], index: int) -> Resident | None:
         found = [r for r in self.world.living() if isinstance(r.actor.machine, kind)]
@@ -72,7 +82,41 @@ class WorldInjector(Injector):
         return resident is not None and resident.kill()
 
     def _do_crash(self, incident: Incident) -> bool:
-        return self._kill(Node, incident.target)
+        """A node is killed; two of three are those that take over tasks next, and cannot tell so."""
+        if incident.other % 3 == 0:
+            return self._kill(Node, incident.target)
+        if not self.world.durable:  # one that has nothing yet comes with a rescale
+            nodes = sum(isinstance(r.actor.machine, Node) for r in self.world.living())
+            self.world.driver.rescale(min(nodes + 1, self.world.tasks))
+        self._strike(incident)
+        return False
+
+    def _strike(self, incident: Incident) -> None:
+        """Cut the next node that takes over tasks off from the master; kill it a while later.
+
+        Without checkpoints it is one that serves nothing else: that would be lost, and all would wait.
+        """
+        now, seconds = self.timeline.now, self.world.schedule.seconds
+        found = list(self._takers())
+        if now < seconds and not found:
+            self.timeline.after(LOOK_S, lambda _: self._strike(incident))
+        if now >= seconds or not found:
+            return
+        victim = found[incident.target % len(found)]
+        link, until = (victim.name, MASTER), min(seconds, now + 0.1 + 2 * incident.amount)
+        self.network.cut.add(link)
+        self.causes.link(*link, until)
+        self.world.counts["crash"] += 1
+        self.timeline.at(until, lambda _: (self.network.cut.discard(link), victim.kill()))
+
+    def _takers(self) -> Iterator[Resident]:
+        """Give the nodes that await tasks."""
+        for resident in self.world.living():
+            machine = resident.actor.machine
+            if isinstance(machine, Node) and machine.retriever.awaited:
+                serving = any(s.phase is TaskPhase.SERVING for s in machine.slots.values())
+                if self.world.durable or not serving:
+                    yield resident
 
     def _do_server(self, incident: Incident) -> bool:
         return self._kill(StateServer, incident.target)
@@ -252,7 +296,7 @@ class WorldInjector(Injector):
 
     def _do_store(self, incident: Incident) -> bool:
         """The disk fails in some of its ways, or is slow."""
-        share = min(0.9, 3 * incident.amount)
+        share = min(0.9, 3 * incident.amount) if incident.other % 2 else 1.0
         kinds = ("read", "scan", "full", "change", "slow", "odd")
         chosen = [kind for bit, kind in enumerate(kinds) if incident.target >> bit & 1]
         faults = Faults(**dict.fromkeys(chosen or kinds, share))

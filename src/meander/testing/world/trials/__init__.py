@@ -71,7 +71,7 @@ MAKERS: dict[str, Maker] = {
     "processor": _processor,
 }
 """By the names of trials."""
-WEIGHTS = (3, 2, 3, 1, 3, 2)
+WEIGHTS = (3, 2, 3, 1, 3, 4)
 """How often each is drawn."""
 
 
