@@ -6,7 +6,7 @@ from bugs import BUGS
 from meander_lab.mutants.hunt import CAUGHT, Scope, hunt
 
 QUICK = ("8 one",)
-OPEN = ("4 a failed listing un", "9 the store stops silently: the m", "9 a ")
+OPEN: tuple[str, ...] = ()
 """Nobody has seen these found within 300 seeds yet: the world lacks something."""
 
 

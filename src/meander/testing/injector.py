@@ -127,7 +127,7 @@ class Injector:
             peer = self._pick(kind, incident.other // 4)
             if peer is not None:
                 return (peer.name, MASTER) if kind is Node else (MASTER, peer.name)
-        names = sorted(self.cluster.processes)
+        names = sorted(self.cluster.processes) or [MASTER]
         source = names[incident.target // 2 % len(names)]
         to = names[incident.other % len(names)] if incident.other % 4 else "*"
         return (source, to) if incident.target % 4 else (to, source)
@@ -161,7 +161,7 @@ class Injector:
         return self._undo(incident, lambda: [self.network.lag.pop(p, None) for p in pairs])
 
     def _do_narrow(self, incident: Incident) -> bool:
-        names = sorted(self.cluster.processes)
+        names = sorted(self.cluster.processes) or [MASTER]
         name = names[incident.target % len(names)]
         self.causes.everybody(self._end(incident) + QUEUED_S)
         self.network.speeds[name] = self.network.bandwidth_bytes_s * incident.amount / 10

@@ -1,6 +1,7 @@
 """Truths about a whole deployment, checked from outside: they never ask the one whom they check.
 
 lease       nobody acts on a table whose lease has run out (kept from what crossed the wire)
+fence       a manifest that counts is read by every later driver
 oracle      what is called durable is in the store (read from the bytes on the simulated disk)
 shown       nothing is shown that is not durable; what was shown is never taken back, or changed
 cause       nobody is replaced without a cause; no deployment fails without one
@@ -28,6 +29,7 @@ from meander.errors import (
 )
 from meander.model import TaskId
 from meander.protocol.invariants import check
+from meander.protocol.master.manifest import MANIFEST_KEY
 from meander.protocol.messages import (
     MASTER,
     Accepted,
@@ -58,6 +60,7 @@ from meander.testing.oracle import Oracle
 from meander.testing.process import Process as Simulated
 from meander.testing.trial import Trial
 from meander.testing.world.actor import Actor
+from meander.testing.world.fence import Fence
 from meander.testing.world.resident import Resident
 from meander.testing.world.store import Outstanding
 from meander.testing.world.store_view import StoreView, TrialRows
@@ -70,9 +73,11 @@ VIOLATIONS_MAX: Final = 20
 INSIDE_EVERY: Final = 37
 """After every so many turns the machine in hand is looked at from inside."""
 FAILURES_MAX: Final = 5
-FAILURES_S: Final = 0.8
+FAILURES_S: Final = 1.5
+RECORDS_FAIL_S: Final = 0.8
 ONE_TRY_S: Final = 0.05
-"""So often in so many seconds nobody tries again what the store cannot do."""
+"""So often in so many seconds nobody tries again what the store cannot do; records that somebody waits
+for may follow others that failed."""
 HEALED_S: Final = 10.0
 """So long after all faults are over their consequences may show."""
 SLACK_EVENTS: Final = 64
@@ -113,6 +118,7 @@ class WorldCheckers:
         self._turns = 0
         self._recorded = 0
         """How many of the last manifests had records."""
+        self._fence = Fence(self.violated)
         self._failures_of: dict[tuple[Resident, str], deque[float]] = {}
         """When the store has lately failed each process, by what it was asked for."""
 
@@ -299,26 +305,30 @@ class WorldCheckers:
 
     # ------------------------------------------------------------------ the store
 
-    def asked_store(self, resident: Resident, load: Load, under_way: Outstanding) -> None:
-        """A process asks its store for a record: not for one that is to come."""
-        if load.key in under_way.loads:
-            self.violated("limit", f"{resident.name} asks again for {load.key}, which is to come")
+    def asked_store(self, resident: Resident, action: StoreAction, under_way: Outstanding) -> None:
+        """A process asks something of its store: no record that is to come."""
+        if isinstance(action, Load) and action.key in under_way.loads:
+            self.violated("limit", f"{resident.name} asks again for {action.key}, which is to come")
+        elif isinstance(action, Store) and action.key == MANIFEST_KEY:
+            self._fence.handed_in(action)
 
     def store_answered(
         self, resident: Resident, action: StoreAction, answer: Stored | Loaded
     ) -> None:
         """A store answers: what fails is tried again less and less often."""
+        if isinstance(action, Store | Load) and action.key == MANIFEST_KEY:
+            self._fence.answered(resident.actor.machine.epoch.generation, action, answer)
         key = action.key.partition("/")[0] if isinstance(action, Store) else answer.key
         failed = answer.again if isinstance(answer, Loaded) else bool(answer.fault)
         failures = self._failures_of.setdefault((resident, key), deque(maxlen=FAILURES_MAX))
         if not failed:
             failures.clear()
             return
-        now = self.world.timeline.now
+        now, within_s = self.world.timeline.now, RECORDS_FAIL_S if key == "log" else FAILURES_S
         if failures and now - failures[-1] < ONE_TRY_S:
             return  # several files of one try
         failures.append(now)
-        if len(failures) == FAILURES_MAX and failures[-1] - failures[0] < FAILURES_S:
+        if len(failures) == FAILURES_MAX and failures[-1] - failures[0] < within_s:
             self.violated("limit", f"{resident.name} tries {key} again and again, and it fails")
 
     # ------------------------------------------------------------------ the end

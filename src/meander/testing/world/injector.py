@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from meander.protocol.edges.feeder import Feeder
@@ -32,6 +33,15 @@ if TYPE_CHECKING:
 HOUR_US: Final = 3_600_000_000
 LOOK_S: Final = 0.01
 """How often it is looked whether what a fault waits for has come."""
+DISK_WAYS: Final = (
+    ("scan",), ("read",), ("read", "scan"), ("full",), ("change",), ("odd",), ("slow",),
+    ("read", "full", "slow"), ("scan", "slow"), ("read", "scan", "full", "change", "odd", "slow"),
+)  # fmt: skip
+"""What may be wrong with a disk at once."""
+IMPATIENT_S: Final = 0.4
+"""How soon some deploy once more while something is wrong."""
+DISK_S: Final = 1.0
+"""Faults of the disk outlast all others by so much: several manifests and restarts fall into them."""
 
 
 class WorldInjector(Injector):
@@ -176,6 +186,8 @@ class WorldInjector(Injector):
         else:
             resident.pause()
         self._hurts(resident, self._end(incident))
+        if self.world.is_newest(resident) and self.world.durable and incident.target % 2:
+            self.world.user.replace(killed=False)  # taken for dead, and goes on unaware
         return self._undo(incident, resident.go_on)
 
     def _do_slow(self, incident: Incident) -> bool:
@@ -194,11 +206,22 @@ class WorldInjector(Injector):
         return self._undo(incident, lambda: setattr(machine, "settings", before))
 
     def _do_master(self, incident: Incident) -> bool:
-        """The driver dies, or is taken for dead; another takes its place."""
-        if self.world.durable and incident.target % 4:  # the disk that both use is the reason
-            self._do_store(incident)
-        user = self.world.user
-        return user.replace(killed=incident.other % 2 == 0, orphans=incident.other % 4 == 0)
+        """The driver dies, or is taken for dead; another takes its place, and two live at once."""
+        world, killed = self.world, incident.other % 3 == 0
+        if (
+            world.durable and incident.target % 4
+        ):  # the disk is the reason: both use it, or one alone
+            alone = not killed and incident.other % 2 == 0
+            self._spoil(incident, world.resident(world.driver.actor) if alone else None)
+        return self._replace(incident, killed=killed)
+
+    def _replace(self, incident: Incident, *, killed: bool) -> bool:
+        """Let another driver take over; the impatient do it again before they know whether it goes."""
+        replace_ = partial(self.world.user.replace, orphans=incident.other % 2 == 0)
+        for again in range(incident.other % 5):
+            wait_s = (1 + again) * IMPATIENT_S
+            self.timeline.after(wait_s, lambda _: replace_(killed=incident.target % 3 == 0))
+        return replace_(killed=killed)
 
     def _do_host(self, incident: Incident) -> bool:
         """A host is gone with all that runs there; nobody closes its connections."""
@@ -284,6 +307,8 @@ class WorldInjector(Injector):
     def _do_jump(self, incident: Incident) -> bool:
         """The calendar of a process jumps, there or back."""
         living = self.world.living()
+        if not living:
+            return False
         actor = living[incident.target % len(living)].actor
         actor.jump_us += (incident.other - 500) * HOUR_US // 100
         return True
@@ -295,13 +320,22 @@ class WorldInjector(Injector):
     # ------------------------------------------------------------------ the disk
 
     def _do_store(self, incident: Incident) -> bool:
-        """The disk fails in some of its ways, or is slow."""
-        share = min(0.9, 3 * incident.amount) if incident.other % 2 else 1.0
-        kinds = ("read", "scan", "full", "change", "slow", "odd")
-        chosen = [kind for bit, kind in enumerate(kinds) if incident.target >> bit & 1]
-        faults = Faults(**dict.fromkeys(chosen or kinds, share))
-        self.world.set_faults(faults)
-        return self._undo(incident, lambda: self.world.set_faults(Faults()))
+        """The disk fails in some of its ways, or is slow; most users take the driver for dead then."""
+        world, killed, alone = self.world, incident.other % 4 == 0, incident.other % 4 == 1
+        self._spoil(incident, world.resident(world.driver.actor) if alone else None)
+        if incident.other % 3:
+            self._replace(incident, killed=killed)
+        return True
+
+    def _spoil(self, incident: Incident, resident: Resident | None = None) -> None:
+        """Let the disk fail for a while; for one process, whose mount is worse, or for all."""
+        ways = DISK_WAYS[incident.target % len(DISK_WAYS)]
+        share = min(0.9, incident.amount * (3 if resident is None else 6))
+        share = share if incident.other % 2 else 1.0
+        faults = Faults(**dict.fromkeys(ways, share))
+        self.world.set_faults(faults, resident)
+        until = min(self.timeline.now + incident.seconds, self.world.schedule.seconds) + DISK_S
+        self.timeline.at(until, lambda _: self.world.set_faults(Faults(), resident))
 
     def _do_cut(self, incident: Incident) -> bool:
         """A process dies in the middle of a write."""
@@ -317,7 +351,6 @@ class WorldInjector(Injector):
         """Faults stop here; from now on everything must come to its end."""
         world = self.world
         self.network.heal()
-        world.set_faults(Faults())
         world.launches_fail = world.wires.states_spoilt = 0
         world.wires.find_hosts()
         world.store_step_s = STEP_S

@@ -55,7 +55,7 @@ class SimStoreWorker:
         clock: the process's own.
         view: the process's view of the disk; None for a store that has none.
         step_s: how long a step takes on average.
-        asked: hears of loads, and of what was asked for before and is not answered yet.
+        asked: hears what is asked for, and what was before and is not answered yet.
         answered: hears of answers.
         broken: told of an error that left an operation: in production a thread would have ended.
         died: told that the process died in the middle of a step; nothing comes from it any more.
@@ -70,7 +70,7 @@ class SimStoreWorker:
         view: View | None = None,
         *,
         step_s: float = STEP_S,
-        asked: Callable[[Load, Outstanding], None] = lambda *_: None,
+        asked: Callable[[StoreAction, Outstanding], None] = lambda *_: None,
         answered: Callable[[StoreAction, Stored | Loaded], None] = lambda *_: None,
         broken: Callable[[BaseException], None],
         died: Callable[[], None],
@@ -98,8 +98,7 @@ class SimStoreWorker:
         """Hand in an action."""
         if self._closed or self._dead:
             return
-        if isinstance(action, Load):
-            self._asked(action, self.outstanding())
+        self._asked(action, self.outstanding())
         work = self._reads if isinstance(action, Load) else self._writes
         work.append(action)
         for lane in self._lanes:

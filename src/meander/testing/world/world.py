@@ -249,11 +249,12 @@ class World:
             return FileStore(bucket(view, self.root), me)
         return FileStore(LocalFiles(Path(self.root), disk=view, me=me), me)
 
-    def set_faults(self, faults: Faults) -> None:
-        """Let the disk fail in other ways, for everybody."""
+    def set_faults(self, faults: Faults, only: Resident | None = None) -> None:
+        """Let the disk fail in other ways, for everybody or for one process."""
         self.disk_failed |= faults != Faults()
-        self.disk.faults = faults
-        for resident in self.residents:
+        if only is None:
+            self.disk.faults = faults
+        for resident in self.residents if only is None else [only]:
             if resident.store is not None and resident.store.view is not None:
                 resident.store.view.faults = faults
 
