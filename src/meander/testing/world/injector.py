@@ -117,7 +117,12 @@ class WorldInjector(Injector):
         self.network.cut.add(link)
         self.causes.link(*link, until)
         self.world.counts["crash"] += 1
-        self.timeline.at(until, lambda _: (self.network.cut.discard(link), victim.kill()))
+
+        def end(_: object) -> None:
+            self.network.cut.discard(link)
+            victim.kill()
+
+        self.timeline.at(until, end)
 
     def _takers(self) -> Iterator[Resident]:
         """Give the nodes that await tasks."""

@@ -251,7 +251,10 @@ class People:
         assert owner.node is not None
         state = owner.node.node.slots[task].state
         assert state is not None
-        return all(lane.applied == lane.last for lane in state.outbox.lanes.values())
+        lanes = state.outbox.lanes.values()
+        if self.world.durable:  # what is in a loop is not lost any more, either
+            return all(lane.durable == lane.last for lane in lanes)
+        return all(lane.applied == lane.last for lane in lanes)
 
     def _all_read(self) -> bool:
         """Whether a reader has seen all that there is; nobody waits for more where some was lost."""
