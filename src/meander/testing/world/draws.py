@@ -17,6 +17,8 @@ NEEDS_RECORDS: Final = frozenset(
 )
 """Faults that take checkpoints: without them a user begins anew, and there is nothing to compare.
 In a world that has none, a node crashes instead."""
+FOLDER: Final = "/checkpoint"
+"""Where the checkpoint is, on a disk; in an object store its bucket has the same name."""
 HOME: Final = "h0"
 """Where drivers, feeders, queries and readers run; nodes run elsewhere."""
 TICK_S: Final = 0.2

@@ -338,9 +338,9 @@ class WorldInjector(Injector):
         share = min(0.9, incident.amount * (3 if resident is None else 6))
         share = share if incident.other % 2 else 1.0
         faults = Faults(**dict.fromkeys(ways, share))
-        self.world.set_faults(faults, resident)
+        self.world.maker.set_faults(faults, resident)
         until = min(self.timeline.now + incident.seconds, self.world.schedule.seconds) + DISK_S
-        self.timeline.at(until, lambda _: self.world.set_faults(Faults(), resident))
+        self.timeline.at(until, lambda _: self.world.maker.set_faults(Faults(), resident))
 
     def _do_cut(self, incident: Incident) -> bool:
         """A process dies in the middle of a write."""

@@ -120,7 +120,7 @@ class People:
         driver = self.world.driver
         if self.driver() is None or not driver.core.master.started:
             return None
-        return self.world.open_query(name, driver.service.about(), driver.post.address)
+        return self.world.deployer.open_query(name, driver.service.about(), driver.post.address)
 
     def _kill(self, actor: Actor) -> None:
         resident = self.world.resident(actor)
