@@ -107,7 +107,12 @@ class WorldInjector(Injector):
         self.network.cut.add(link)
         self.causes.link(*link, until)
         self.world.counts["crash"] += 1
-        self.timeline.at(until, lambda _: (self.network.cut.discard(link), victim.kill()))
+
+        def kill(_: object) -> None:
+            self.network.cut.discard(link)
+            victim.kill()
+
+        self.timeline.at(until, kill)
 
     def _takers(self) -> Iterator[Resident]:
         """Give the nodes that await tasks."""
