@@ -35,7 +35,7 @@ from meander.testing.world.resident import Resident
 from meander.testing.world.scripts import Done, ScriptRunner
 from meander.testing.world.store import SimStoreWorker
 from meander.testing.world.user import SimUser
-from meander.testing.world.world import SimCommitter
+from meander.testing.world.deploying import SimCommitter
 
 
 class Office:

@@ -25,10 +25,11 @@ def emitted(batches: int, durable: int) -> Outputs:
     return outputs
 
 
-def node(gated: bool, **slots: tuple[TaskPhase, Outputs]) -> Any:
-    """Make a node that has tasks t0, t1, … in a phase, with outputs."""
+def node(gated: bool, known: bool = True, **slots: tuple[TaskPhase, Outputs]) -> Any:
+    """Make a node that has tasks t0, t1, … in a phase, with outputs; `known`: to the master."""
     return SimpleNamespace(
         gated=gated,
+        installs=SimpleNamespace(settled=lambda _: known and not gated),
         slots={
             int(name[1:]): SimpleNamespace(
                 phase=phase, state=SimpleNamespace(app=SimpleNamespace(outputs=outputs))
@@ -53,6 +54,13 @@ def test_only_tasks_that_are_served_count_and_with_checkpoints_only_what_is_dura
     here, there = (TaskPhase.SERVING, emitted(5, 3)), (away(), emitted(2, 2))
     assert asked(node(True, t0=here, t1=there), "ends", {}) == {"0": [1, 3, 5]}
     assert asked(node(False, t0=here), "ends", {}) == {"0": [1, 5, 5]}
+
+
+def test_without_checkpoints_nothing_is_shown_before_the_master_knows_who_serves() -> None:
+    machine = node(False, known=False, t0=(TaskPhase.SERVING, emitted(5, 0)))
+    assert asked(machine, "ends", {}) == {}
+    assert asked(machine, "emitted", {"spans": {"0": [0, 5]}}).num_rows == 0
+    assert asked(machine, "outputs", {}).num_rows == 0
 
 
 def test_what_is_released_is_forgotten_but_nothing_that_nobody_could_read() -> None:

@@ -118,11 +118,11 @@ class WorldInjector(Injector):
         self.causes.link(*link, until)
         self.world.counts["crash"] += 1
 
-        def end(_: object) -> None:
+        def kill(_: object) -> None:
             self.network.cut.discard(link)
             victim.kill()
 
-        self.timeline.at(until, end)
+        self.timeline.at(until, kill)
 
     def _takers(self) -> Iterator[Resident]:
         """Give the nodes that await tasks."""
