@@ -28,6 +28,7 @@ from meander.runtime.store.durable import FileStore
 from meander.runtime.store.filesystem import LocalFiles
 from meander.testing.timeline import Timeline
 from meander.testing.world.actor import Actor
+from meander.testing.world.deploying import SimCommitter
 from meander.testing.world.disk import SimDisk, View
 from meander.testing.world.driver import Ground, SimDriver
 from meander.testing.world.launcher import Ended, SimLauncher
@@ -35,7 +36,6 @@ from meander.testing.world.resident import Resident
 from meander.testing.world.scripts import Done, ScriptRunner
 from meander.testing.world.store import SimStoreWorker
 from meander.testing.world.user import SimUser
-from meander.testing.world.deploying import SimCommitter
 
 
 class Office:

@@ -77,6 +77,8 @@ class Oracle:
             if self._keys.get(task) != kept.key:
                 self._keys[task] = kept.key
                 self._take(task, kept.chain)
+        for task in {task for _, task, _ in self._promised} - self.manifest.records.keys():
+            self.violated("oracle", f"the manifest has no record of task {task} any more")
         for feeder, offset in self.manifest.offsets.items():
             self.offset(feeder, offset, "the manifest")
 

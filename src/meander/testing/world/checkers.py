@@ -348,7 +348,7 @@ class WorldCheckers:
                     outputs[task].append((number, batch))
         for text in world.trial.judge(states, outputs):
             self.violated("end", text)
-        if world.durable and not self._loops():  # what is fed back may be in an outbox still
+        if world.durable:
             for text in world.trial.judge(self._restored(states), outputs):
                 self.violated("store", f"what would be restored: {text}")
         for driver in world.user.drivers:
@@ -361,14 +361,6 @@ class WorldCheckers:
         self._overdue()
         self._unneeded()
         self.rest()
-
-    def _loops(self) -> bool:
-        """Whether the operator has fed its own input."""
-        return any(
-            isinstance(r.actor.machine, Node) and r.actor.machine.intake.loop_chunks
-            for r in self.world.residents
-            if r.actor.begun
-        )
 
     def _restored(self, tasks: Iterable[TaskId]) -> dict[TaskId, pa.Table | None]:
         """Give the states of tasks as the checkpoint alone has them."""
