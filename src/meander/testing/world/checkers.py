@@ -256,6 +256,7 @@ class WorldCheckers:
         if "limits" in self.world.kinds and isinstance(actor.machine, Node):
             self._readable(actor.machine)
         self._turns += 1
+        self._went_on(self.world.resident(actor))
         machine = actor.machine
         if isinstance(machine, Node) and machine.rerouter.parked:
             self.world.counts["turns_parked"] += 1
@@ -265,6 +266,14 @@ class WorldCheckers:
             except AssertionError as error:
                 self.violated("inside", str(error))
             self._within_limits(self.world.resident(actor))
+
+    def _went_on(self, resident: Resident) -> None:
+        """Nobody goes on whose operator has raised: rows were given to it, and are nowhere."""
+        mischief = resident.mischief
+        if mischief is None or resident.actor.process.reason is not None:
+            return
+        if failed := [prank.method for prank in mischief.played if prank.fails]:
+            self.violated("crash", f"{resident.name} goes on though its operator failed: {failed}")
 
     def _within_limits(self, resident: Resident) -> None:
         self._queued(resident)

@@ -263,16 +263,19 @@ class WorldInjector(Injector):
     # ------------------------------------------------------------------ what users write
 
     def _play(self, incident: Incident, prank: Prank) -> bool:
-        resident = self._one(Node, incident.target)
-        if resident is None or resident.mischief is None:
-            return False
-        resident.mischief.plan(prank)
-        return True
+        """Plan a prank: on all nodes if it fails, as a bug is everywhere; else on one."""
+        found = [r for r in self.world.living() if r.mischief is not None]
+        if found and not prank.fails:
+            found = [found[incident.target % len(found)]]
+        for resident in found:
+            assert resident.mischief is not None
+            resident.mischief.plan(prank)
+        return bool(found)
 
     def _do_raise(self, incident: Incident) -> bool:
         """An operator raises, before its work or behind it."""
         spoils = incident.other % 2 == 0
-        return self._play(incident, Prank("process_groups", 1 + incident.other % 4, spoils=spoils))
+        return self._play(incident, Prank("process_groups", 1 + incident.other % 2, spoils=spoils))
 
     def _do_dump(self, incident: Incident) -> bool:
         """An operator cannot write or read a state."""
