@@ -27,6 +27,8 @@ PAUSED_S: Final = 0.02
 """How often it is looked whether a process that was stopped within a turn goes on."""
 EPOCH_US: Final = 1_700_000_000_000_000
 """When simulated worlds begin, in microseconds since 1970."""
+WAIT_S_MIN: Final = 1e-6
+"""Less would be lost when it is added to the time, which then stood still for ever."""
 
 
 class Killed(BaseException):
@@ -158,7 +160,7 @@ class Actor:
             if wait_s <= 0:
                 self.wake()
                 wait_s = TICK_S + GATHER_S  # it takes its turn first
-            self.timeline.after(wait_s, self._tick)
+            self.timeline.after(max(wait_s, WAIT_S_MIN), self._tick)
 
     def _turn(self, _: object) -> None:
         self._due = False
