@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from meander.testing.world.world import World
 
 HOUR_US: Final = 3_600_000_000
+PRANKS_S: Final = 1.0
+"""So long after all other faults operators may still fail."""
 LOOK_S: Final = 0.01
 """How often it is looked whether what a fault waits for has come."""
 DISK_WAYS: Final = (
@@ -366,10 +368,15 @@ class WorldInjector(Injector):
             resident.actor.slow_s = resident.post.slow_s = 0.0
             if resident.store is not None:
                 resident.store.step_s = STEP_S
-            if resident.mischief is not None:
-                resident.mischief.behave()
             resident.go_on()
         self.timeline.after(0.5, self._last_word)
+        self.timeline.after(PRANKS_S, self._behave)
+
+    def _behave(self, _: object) -> None:
+        """Operators have no bug any more: one may have waited for rows to show."""
+        for resident in self.world.residents:
+            if resident.mischief is not None:
+                resident.mischief.behave()
 
     def _last_word(self, _: object) -> None:
         """Whoever aborted a migration has it carried on now."""
