@@ -89,6 +89,10 @@ class Client(Machine):
         """Whether the table may be acted upon."""
         return self.turn.leased
 
+    def may_act(self, now: float) -> bool:
+        """Whether the lease holds still: an event may take longer to handle than a lease lasts."""
+        return now < self.lease_until
+
     # ------------------------------------------------------------------ events
 
     def _check_envelope(self, env: Envelope, *, known: bool) -> None:

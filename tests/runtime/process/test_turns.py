@@ -8,8 +8,22 @@ from typing import Any
 import pytest
 
 from meander.errors import OperatorError, ProtocolError, StaleMessage
+from meander.model import Epoch
+from meander.protocol.edges.feeder import Feeder
+from meander.protocol.edges.query import Query
 from meander.protocol.machine import Machine
-from meander.protocol.messages import MASTER, Bye, Ending, Exit, News, PeerLost, Send, Tell, Tick
+from meander.protocol.messages import (
+    MASTER,
+    Bye,
+    Ending,
+    Envelope,
+    Exit,
+    News,
+    PeerLost,
+    Send,
+    Tell,
+    Tick,
+)
 from meander.protocol.settings import Settings
 from meander.runtime.process.turns import Request, Turns
 
@@ -112,3 +126,17 @@ def test_rows_are_applied_before_an_answer_and_their_failure_ends_the_machine() 
 
     with pytest.raises(OperatorError):
         asked(Turns(Echo(), lambda: 1.0, settle=boom), lambda _: True)
+
+
+@pytest.mark.parametrize("kind", [Feeder, Query])
+def test_whoever_routes_by_a_table_sends_nothing_when_its_lease_has_ended_meanwhile(kind) -> None:
+    names = ("f", Settings(), 1, "f/1") if kind is Feeder else ("q", "q", Settings(), 1, "q/1")
+    machine, now = kind(*names), [1.0]
+    machine.turn.lease_until = 2.0
+    turns = Turns(machine, lambda: now[0])
+    letters = [Envelope("f", 1, to, 0, Epoch(1, 0), Bye(1)) for to in ("n1", MASTER)]
+    turns.act([Send(letter) for letter in letters])
+    now[0] = 3.0  # it was stopped in the middle of the turn
+    assert [action.envelope.to for action in turns.leaving()] == [MASTER]
+    machine.turn.lease_until = 4.0
+    assert [action.envelope.to for action in turns.leaving()] == ["n1"]

@@ -93,6 +93,10 @@ class StateServer(Client):
         self._forgone: dict[tuple[TaskId, Epoch], HeldState] = {}
         """What was here and is not any more, though a chain may name it: who is to put it again."""
 
+    def may_act(self, now: float) -> bool:
+        """Say yes: what it holds is named by task and tenure, and no table is needed to give it out."""
+        return True
+
     def _joined(self, body: Welcome) -> None:
         self.turn.incarnation = body.incarnation
 

@@ -137,10 +137,6 @@ class Node(Client):
         """Whether what is emitted must be durable before it leaves."""
         return self.book.gated
 
-    def may_act(self, now: float) -> bool:
-        """Whether the lease holds still: an event may take longer to handle than a lease lasts."""
-        return now < self.lease_until
-
     # ------------------------------------------------------------------ chunks and acknowledgements
 
     def _check_chunks(self, body: Chunks) -> str | None:
