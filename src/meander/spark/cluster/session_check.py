@@ -129,6 +129,11 @@ def in_use(context: SparkContext) -> tuple[int, int]:
     return used, slots_now(context)
 
 
+def tries(context: SparkContext) -> int:
+    """Tell how often Spark runs a task before it fails the job; once with a plain `local[N]`."""
+    return int(context._jsc.sc().taskScheduler().maxTaskFailures())
+
+
 def slots_now(context: SparkContext) -> int:
     """Count the tasks that can run at once on the executors there are now."""
     inner = context._jsc.sc()

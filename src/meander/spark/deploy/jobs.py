@@ -139,6 +139,11 @@ class SparkJobs:
         with self._lock:
             return tuple(name for name, job in self._jobs.items() if not job.done.is_set())
 
+    def queued(self, name: str) -> bool:
+        """Whether its task waits for a slot, the first time or after it was lost."""
+        job = self._jobs[name]
+        return not job.done.is_set() and _active_tasks(self.context, job.group) == 0
+
     def cancel(self, name: str) -> None:
         """Have Spark end it, also if its job has not even been submitted. Does not wait."""
         job = self._jobs[name]
