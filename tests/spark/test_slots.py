@@ -1,4 +1,4 @@
-"""A node is lost while tasks of a query hold all slots and wait for it: it is back within seconds."""
+"""Tasks of a query hold all slots: a node that is lost is back within seconds, a new one harms nobody."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ from meander.spark.deploy.deploy import SparkOperator
 PARTITIONS = 16
 """Of a micro-batch: more than there are slots."""
 BACK_S_MAX = 30.0
+WAITS_S = 8.0
+"""Long enough for tasks to make room several times over."""
 WORDS = [f"w{i % 700}" for i in range(20_000)]
 
 
@@ -82,6 +84,31 @@ def test_a_node_that_is_killed_while_a_query_holds_all_slots_is_soon_back(
         (ended,) = (e for e in operator.driver.exits if e.name == "n1")
         assert ended.reason is Reason.KILLED
     assert until(lambda: not any(map(alive, operator.seats().values())), 10)
+
+
+@pytest.mark.slow
+def test_a_rescale_while_a_query_holds_all_slots_does_not_harm_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """1. a node stands still, and a wide micro-batch waits for it with every slot  2. a second node is
+    wanted: its job is the youngest  3. no task fails for it  4. it comes when the batch is done."""
+    (tmp_path / "rows").mkdir()
+    pq.write_table(pa.table({"word": WORDS}), tmp_path / "rows" / "0.parquet")
+    settings = live_settings(16, lease_s=120.0)
+    with meander.deploy(
+        spark, WordCount(), tasks=16, nodes=1, nodes_max=2, settings=settings
+    ) as operator:
+        pid = pid_of(operator.driver.nodes()["n1"])
+        os.kill(pid, signal.SIGSTOP)
+        query = start(spark, operator, tmp_path)
+        assert until(lambda: ground.in_use(spark.sparkContext) == (6, 6), 30)
+        rescaling = operator.rescale(2)
+        time.sleep(WAITS_S)
+        os.kill(pid, signal.SIGCONT)
+        assert query.awaitTermination(120), "and without an error"
+        rescaling.wait(60)
+        assert len(operator.driver.nodes()) == 2
+        assert counted(operator) == Counter(WORDS)
 
 
 def test_nodes_that_leave_give_their_slots_back(spark: SparkSession) -> None:

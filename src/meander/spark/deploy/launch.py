@@ -5,9 +5,9 @@ next in the same slot (`seats`). Between start and end Spark knows nothing of th
 task runs; that it has a slot at all is seen when its seat asks. `waiting` says why one has not.
 
 What if a seat is lost with its process, and a query's tasks hold all slots, waiting for that very node?
-Where Spark tries the seat's task again, one of them is asked to make room (`room`): its task fails, Spark
-gives the slot to the seat, whose job is older, and the task another try. A seat in a new job is younger
-than those tasks and would not get the slot, so nobody fails for it: it waits until one is free.
+Where Spark tries the seat's task again, one of them is asked to make room (`room`): its task fails,
+Spark gives the slot to the seat, whose job is older, and the task another try. A seat in a new job is
+younger than those tasks and would not get the slot, so nobody fails for it: it waits until one is free.
 """
 
 from __future__ import annotations
