@@ -1,4 +1,4 @@
-"""Tasks of a query hold all slots: a node that is lost is back within seconds, a new one harms nobody."""
+"""Tasks of a query hold all slots: a node that is lost is soon back, a new one harms nobody."""
 
 from __future__ import annotations
 
