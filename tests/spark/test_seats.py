@@ -31,6 +31,7 @@ class Ground:
         self.jobs: dict[str, str] = {}
         """Job → seat."""
         self.cancelled: list[str] = []
+        self.ahead = False
         self.lost: set[str] = set()
         """Jobs whose task has no slot."""
         self.told: list[tuple[int, Reason, str]] = []
@@ -220,3 +221,15 @@ def test_nobody_makes_room_for_a_new_job(ground: Ground, monkeypatch: pytest.Mon
     assert until(lambda: "n1-4" in ground.jobs)
     ground.ahead_s = 240.0
     assert ground.seats.claim_slot(1.0, 20.0) is None, "only its rival waits"
+
+
+def test_where_nodes_come_first_room_is_made_for_a_new_job_of_a_lost_one(ground: Ground) -> None:
+    ground.ahead, ground.lost = True, {"n1-1", "n1-2"}
+    ground.seats.want(life(1))
+    ground.ahead_s = 60.0
+    assert ground.seats.claim_slot(1.0, 20.0) is None, "a node that comes with a rescale can wait"
+    assert ground.ask("n1-1") == 1
+    ground.seats.want(life(2))
+    ground.left("n1-1")
+    ground.ahead_s = 120.0
+    assert ground.seats.claim_slot(1.0, 20.0) == "n1"

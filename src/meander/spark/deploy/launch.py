@@ -5,9 +5,10 @@ next in the same slot (`seats`). Between start and end Spark knows nothing of th
 task runs; that it has a slot at all is seen when its seat asks. `waiting` says why one has not.
 
 What if a seat is lost with its process, and a query's tasks hold all slots, waiting for that very node?
-Where Spark tries the seat's task again, one of them is asked to make room (`room`): its task fails,
-Spark gives the slot to the seat, whose job is older, and the task another try. A seat in a new job is
-younger than those tasks and would not get the slot, so nobody fails for it: it waits until one is free.
+Then one of them is asked to make room (`room`): its task fails, Spark gives the slot to the seat, and
+the task another try. Nobody is asked in vain: the seat must be first in line. It is if Spark tries its
+task again, since that job is older; or if jobs of nodes come first (`jobs`). And it must follow one
+that was lost: a node that comes with a rescale waits until a slot is free.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class SparkLauncher:
         self.answers: Callable[[], Actions] = dict
         """Where the driver looks for its answers; set before it starts."""
         self._jobs = SparkJobs(context, secrets.token_hex(4))
+        self.ahead = self._jobs.ahead
         self._seats = Seats(self, lambda _: None)
 
     def pickle(self, value: object, what: str) -> bytes:

@@ -27,6 +27,9 @@ host may be cut off, or its child hang."""
 class Jobs(Protocol):
     """Where seats are opened."""
 
+    ahead: bool
+    """Whether a new job gets a free slot before any of a query."""
+
     def open_seat(self, job: str, seat: str, spec: ProcessSpec) -> None:
         """Start a Spark job that holds a seat."""
 
@@ -74,6 +77,8 @@ class Seats:
         """By their secret."""
         self._wanted: dict[str, _Wanted] = {}
         """By name."""
+        self._begun: set[str] = set()
+        """Names under which there was a process before."""
         self._opened = 0
         self._over = False
 
@@ -137,10 +142,10 @@ class Seats:
     def claim_slot(self, waited_s: float, again_s: float) -> str | None:
         """Name a process for which one slot shall be freed; each of them only so often.
 
-        It is one whose task was lost and waits for Spark's retry: that job is older than whatever holds
-        the slots since, so it gets the one that is freed. A new job would not; it has to wait.
+        It follows one that was lost, and will get that slot: since Spark tries its seat's task again,
+        and that job is older than what holds the slots, or since its jobs come first anyway.
         """
-        for wanted, jobs in self._retried(waited_s, again_s):
+        for wanted, jobs in self._first_in_line(waited_s, again_s):
             if not any(map(self._jobs.queued, jobs)):
                 continue
             with self._changed:
@@ -150,12 +155,13 @@ class Seats:
                     return wanted.spec.name
         return None
 
-    def _retried(self, waited_s: float, again_s: float) -> list[tuple[_Wanted, list[str]]]:
-        """List who has waited that long, each with the jobs that Spark has begun for it."""
+    def _first_in_line(self, waited_s: float, again_s: float) -> list[tuple[_Wanted, list[str]]]:
+        """List who has waited that long, each with those of its jobs that would get a free slot."""
         now = self._now()
         with self._changed:
+            ahead = self._begun if self._jobs.ahead else ()
             return [
-                (wanted, [seat.job for seat in self._open(name) if seat.attempt >= 0])
+                (wanted, [s.job for s in self._open(name) if s.attempt >= 0 or name in ahead])
                 for name, wanted in self._wanted.items()
                 if now - wanted.since >= waited_s and now - wanted.asked_at >= again_s
             ]
@@ -184,6 +190,7 @@ class Seats:
                 if wanted is not None and _alike(seat.spec, wanted.spec):
                     del self._wanted[name]
                     seat.current = wanted.spec
+                    self._begun.add(name)
                     break
                 others = any(s.current is not None for s in self._open(name))
                 left = end - self._now()
