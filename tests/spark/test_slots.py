@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,14 @@ import meander
 from meander.operators import WordCount
 from meander.runtime.process.spec import Reason, live_settings
 from meander.spark.cluster import session_check as ground
-from meander.spark.deploy.deploy import SparkOperator
+from meander.spark.datasource.sink import ROOM
+from meander.spark.deploy.deploy import SparkOperator, answers_of
 
 PARTITIONS = 16
 """Of a micro-batch: more than there are slots."""
 BACK_S_MAX = 30.0
-WAITS_S = 8.0
-"""Long enough for tasks to make room several times over."""
+ASKED = 30
+"""So often tasks ask whether to make room: four of them, each once a second."""
 WORDS = [f"w{i % 700}" for i in range(20_000)]
 
 
@@ -37,6 +39,19 @@ def start(spark: SparkSession, operator: SparkOperator, folder: Path) -> Any:
     writer = rows.repartition(PARTITIONS).writeStream.format("meander")
     writer = writer.option("operator", operator.address).trigger(availableNow=True)
     return writer.option("checkpointLocation", str(folder / "query")).start()
+
+
+def room_asked_for(operator: SparkOperator) -> list[str | None]:
+    """Write down what tasks are told that ask whether to make room."""
+    actions, told = answers_of(operator.driver), list[str | None]()
+    room = actions[ROOM]
+
+    def listen(fields: Mapping[str, Any]) -> str | None:
+        told.append(room(fields))
+        return told[-1]
+
+    actions[ROOM] = listen
+    return told
 
 
 def finish(spark: SparkSession, operator: SparkOperator, folder: Path, query: Any) -> None:
@@ -106,9 +121,11 @@ def test_a_rescale_while_a_query_holds_all_slots_does_not_harm_it(
         os.kill(pid, signal.SIGSTOP)
         query = start(spark, operator, tmp_path)
         assert until(lambda: ground.in_use(spark.sparkContext) == (6, 6), 30)
+        asked = room_asked_for(operator)
         rescaling = operator.rescale(2)
-        time.sleep(WAITS_S)
+        assert until(lambda: len(asked) >= ASKED, 60), "no task waits for the node"
         os.kill(pid, signal.SIGCONT)
+        assert set(asked) == {None}
         assert query.awaitTermination(120), "and without an error"
         rescaling.wait(60)
         assert len(operator.driver.nodes()) == 2
