@@ -22,6 +22,7 @@ from meander.model import Epoch
 from meander.operators import WordCount
 from meander.protocol.master.membership import Status
 from meander.protocol.messages import Chunk, Chunks, Envelope
+from meander.runtime.clients.query import PEERS
 from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.local import deploy_local
 from meander.runtime.wire.auth import Refusals
@@ -232,6 +233,20 @@ def test_orders_are_taken_from_the_master_alone(live: Live) -> None:
         list(client.do_action(flight.Action("stop", b"{}"), feeder.call(5.0)))
     assert asked(node, feeder), "a question is answered"
     live.check()
+
+
+def test_who_does_not_write_cannot_use_up_the_room_that_is_made(live: Live) -> None:
+    """Every such question is an order to the one that asks: to fail, so that a node gets its slot."""
+    driver = live.op.driver
+    made: list[object] = []
+    assert driver.transport is not None
+    driver.transport.actions["room"] = made.append
+    writer, stranger = driver.issue(PEERS), driver.issue("f2")
+    with stranger.connect(driver.address) as client, pytest.raises(flight.FlightUnauthorizedError):
+        list(client.do_action(flight.Action("room", b"{}"), stranger.call(5.0)))
+    with writer.connect(driver.address) as client:
+        list(client.do_action(flight.Action("room", b"{}"), writer.call(5.0)))
+    assert len(made) == 1
 
 
 def test_a_replayed_message_counts_once(live: Live) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import sys
 import time
 
 from agents import alive, until
+from pyspark import SparkFiles
 
 from meander.spark.cluster import forks
 
@@ -31,6 +33,19 @@ def linger(argument: str, say: forks.Say) -> str:
     return "never"
 
 
+def find(argument: str, say: forks.Say) -> str:
+    return SparkFiles.get(argument)
+
+
+def starved(server: int) -> forks.Heard | None:
+    """Ask for a child while the process that forks may open nothing more."""
+    before = resource.prlimit(server, resource.RLIMIT_NOFILE)
+    resource.prlimit(server, resource.RLIMIT_NOFILE, (3, before[1]))
+    heard = forks.run("forked:greet", "you")
+    resource.prlimit(server, resource.RLIMIT_NOFILE, before)
+    return heard
+
+
 def pids(path: str) -> list[int]:
     """Wait for a child that lingers; gives its pid and that of the process that forks."""
 
@@ -46,11 +61,14 @@ def main(folder: str) -> None:
     assert forks.run("forked:greet", "you") is None, "there is nobody yet"
     forks.open_desk()
     greeted, died = forks.run("forked:greet", "you"), forks.run("forked:die", "")
+    SparkFiles._root_directory, SparkFiles._is_running_on_worker = folder, True
+    found = forks.run("forked:find", "rows.csv")
     worker = os.fork()
     if worker == 0:
         forks.run("forked:linger", f"{folder}/one")
         os._exit(0)
-    child, _ = pids(f"{folder}/one")
+    child, server = pids(f"{folder}/one")
+    hungry, fed, lives = starved(server), forks.run("forked:greet", "you"), alive(child)
     os.kill(child, signal.SIGSTOP)  # it cannot look after itself
     os.kill(worker, signal.SIGKILL)
     os.waitpid(worker, 0)
@@ -64,7 +82,8 @@ def main(folder: str) -> None:
     orphaned = not until(lambda: not alive(child))
     os.wait()
     after = forks.run("forked:greet", "you")
-    print(json.dumps([repr(x) for x in (greeted, died, gone, lost, orphaned, after)]))  # noqa: T201
+    told = (greeted, died, found, hungry, fed, lives, gone, lost, orphaned, after)
+    print(json.dumps([repr(x) for x in told]))  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -6,8 +6,10 @@ import os
 import signal
 import sys
 import threading
+import time
 import types
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from agents import Board, agent, alive, failing, sleeper, until
@@ -64,6 +66,27 @@ def test_what_has_ended_keeps_nothing_and_after_the_end_nothing_starts(
     jobs.start("b", pickled(len, "four"), told.append)
     assert told == [JobEnd("a", JobOutcome.RETURNED, 4), cancelled("b")]
     assert jobs.running() == ()
+
+
+def test_a_free_slot_is_theirs_before_it_is_an_older_jobs(
+    spark: SparkSession, jobs: SparkJobs
+) -> None:
+    def slowly(row: int) -> int:
+        time.sleep(1.5)
+        return row
+
+    def rows() -> int:
+        return spark.sparkContext.parallelize(range(18), 18).map(slowly).count()  # six at a time
+
+    told: list[JobEnd] = []
+    with ThreadPoolExecutor(1) as pool:
+        older = pool.submit(rows)
+        assert until(lambda: ground.in_use(spark.sparkContext) == (6, 6), 30)
+        jobs.start("a", pickled(len, "four"), told.append)
+        assert jobs.wait("a", 60)
+        assert not older.done(), "it had to wait until nothing of the older one waited"
+        assert older.result() == 18
+    assert told == [JobEnd("a", JobOutcome.RETURNED, 4)]
 
 
 def test_a_killed_process_is_noticed_by_its_socket_and_not_started_again(

@@ -10,6 +10,7 @@ import pytest
 from agents import until
 
 from meander.protocol.settings import Settings
+from meander.runtime.clock import REAL, Clock
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 from meander.runtime.wire.credentials import Credentials
 from meander.spark.deploy import seats as book
@@ -30,14 +31,23 @@ class Ground:
         self.jobs: dict[str, str] = {}
         """Job → seat."""
         self.cancelled: list[str] = []
+        self.ahead = False
+        self.lost: set[str] = set()
+        """Jobs whose task has no slot."""
         self.told: list[tuple[int, Reason, str]] = []
-        self.seats = Seats(self, self._hear)
+        self.ahead_s = 0.0
+        """Of the system's clock."""
+        now = Clock(lambda: self.ahead_s + REAL.monotonic(), REAL.wall_us)
+        self.seats = Seats(self, self._hear, now)
 
     def open_seat(self, job: str, seat: str, spec: ProcessSpec) -> None:
         self.jobs[job] = seat
 
     def cancel_seat(self, job: str) -> None:
         self.cancelled.append(job)
+
+    def queued(self, job: str) -> bool:
+        return job in self.lost
 
     def _hear(self, ended: ProcessExit) -> None:
         self.told.append((ended.incarnation, ended.reason, ended.detail))
@@ -172,10 +182,54 @@ def test_a_stranger_and_a_stopped_deployment_get_nothing(ground: Ground) -> None
     assert ground.ask("n1-1") is None
 
 
-def test_room_is_made_for_one_at_a_time(ground: Ground) -> None:
+def test_room_is_made_for_who_waits_for_sparks_retry_one_at_a_time(ground: Ground) -> None:
     ground.seats.want(life(1))
-    assert ground.seats.claim_slot(60.0, 60.0) is None, "it has not waited long"
-    assert ground.seats.claim_slot(0.0, 60.0) == "n1"
-    assert ground.seats.claim_slot(0.0, 60.0) is None, "somebody was asked just now"
     assert ground.ask("n1-1") == 1
+    ground.seats.want(life(2))
+    ground.ahead_s = 5.0
+    assert ground.seats.claim_slot(1.0, 20.0) is None, "its task runs: a hung child holds the slot"
+    ground.lost.add("n1-1")
+    assert ground.seats.claim_slot(60.0, 20.0) is None, "it has not waited long"
+    assert ground.seats.claim_slot(1.0, 20.0) == "n1"
+    assert ground.seats.claim_slot(1.0, 20.0) is None, "somebody was asked just now"
+    ground.ahead_s = 30.0
+    assert ground.seats.claim_slot(1.0, 20.0) == "n1"
+    assert ground.ask("n1-1", attempt=1) == 2
     assert ground.seats.waiting(0.0) == []
+
+
+def test_nobody_makes_room_for_a_new_job(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark would give the slot back to the older job, whose task was to make room."""
+    ground.lost = {"n1-1", "n1-2", "n1-3"}
+    ground.seats.want(life(1))
+    ground.ahead_s = 60.0
+    assert ground.seats.claim_slot(1.0, 20.0) is None, "a node that comes with a rescale"
+    assert ground.ask("n1-1") == 1
+    ground.seats.want(life(2))
+    ground.left("n1-1")
+    ground.ahead_s = 120.0
+    assert ground.seats.claim_slot(1.0, 20.0) is None, "Spark has given its job up"
+    assert ground.ask("n1-2") == 2
+    ground.seats.cancel("n1", 2)
+    ground.seats.want(life(3))
+    ground.ahead_s = 180.0
+    assert ground.seats.claim_slot(1.0, 20.0) is None, "its seat was closed"
+    monkeypatch.setattr(book, "GRACE_S", 0.0)
+    assert ground.ask("n1-3") == 3
+    ground.lost = {"n1-4"}
+    ground.seats.want(life(4))
+    assert until(lambda: "n1-4" in ground.jobs)
+    ground.ahead_s = 240.0
+    assert ground.seats.claim_slot(1.0, 20.0) is None, "only its rival waits"
+
+
+def test_where_nodes_come_first_room_is_made_for_a_new_job_of_a_lost_one(ground: Ground) -> None:
+    ground.ahead, ground.lost = True, {"n1-1", "n1-2"}
+    ground.seats.want(life(1))
+    ground.ahead_s = 60.0
+    assert ground.seats.claim_slot(1.0, 20.0) is None, "a node that comes with a rescale can wait"
+    assert ground.ask("n1-1") == 1
+    ground.seats.want(life(2))
+    ground.left("n1-1")
+    ground.ahead_s = 120.0
+    assert ground.seats.claim_slot(1.0, 20.0) == "n1"

@@ -1,4 +1,4 @@
-"""A node is lost while tasks of a query hold all slots and wait for it: it is back within seconds."""
+"""Tasks of a query hold all slots: a node that is lost is soon back, a new one harms nobody."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,14 @@ import meander
 from meander.operators import WordCount
 from meander.runtime.process.spec import Reason, live_settings
 from meander.spark.cluster import session_check as ground
-from meander.spark.deploy.deploy import SparkOperator
+from meander.spark.datasource.sink import ROOM
+from meander.spark.deploy.deploy import SparkOperator, answers_of
 
 PARTITIONS = 16
 """Of a micro-batch: more than there are slots."""
 BACK_S_MAX = 30.0
+ASKED = 30
+"""So often tasks ask whether to make room: four of them, each once a second."""
 WORDS = [f"w{i % 700}" for i in range(20_000)]
 
 
@@ -35,6 +39,19 @@ def start(spark: SparkSession, operator: SparkOperator, folder: Path) -> Any:
     writer = rows.repartition(PARTITIONS).writeStream.format("meander")
     writer = writer.option("operator", operator.address).trigger(availableNow=True)
     return writer.option("checkpointLocation", str(folder / "query")).start()
+
+
+def room_asked_for(operator: SparkOperator) -> list[str | None]:
+    """Write down what tasks are told that ask whether to make room."""
+    actions, told = answers_of(operator.driver), list[str | None]()
+    room = actions[ROOM]
+
+    def listen(fields: Mapping[str, Any]) -> str | None:
+        told.append(room(fields))
+        return told[-1]
+
+    actions[ROOM] = listen
+    return told
 
 
 def finish(spark: SparkSession, operator: SparkOperator, folder: Path, query: Any) -> None:
@@ -49,18 +66,28 @@ def finish(spark: SparkSession, operator: SparkOperator, folder: Path, query: An
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("whom", ["node", "seat"])
+@pytest.mark.parametrize("whom", ["node", "seat", "job"])
 def test_a_node_that_is_killed_while_a_query_holds_all_slots_is_soon_back(
     spark: SparkSession, tmp_path: Path, whom: str
 ) -> None:
     """1. a node stands still, so that the tasks of a wide micro-batch wait for it and hold every slot
-    2. it is killed, or the worker that holds its slot  3. it is back  4. the counts are right."""
+    2. it is killed, or the worker that holds its slot, for the first time or once too often, so that
+    Spark gives its job up  3. it is back  4. the counts are right."""
     (tmp_path / "rows").mkdir()
     pq.write_table(pa.table({"word": WORDS}), tmp_path / "rows" / "0.parquet")
     settings = live_settings(16, lease_s=120.0, checkpoint_s=0.5)  # it stands still for a while
     with meander.deploy(
         spark, WordCount(), tasks=16, nodes=2, checkpoint=str(tmp_path / "store"), settings=settings
     ) as operator:
+
+        def back(lives: int) -> bool:
+            there = operator.driver.nodes().get("n1") is not None and operator.driver.serving()
+            return there and [e.name for e in operator.driver.exits] == ["n1"] * lives
+
+        if whom == "job":  # it has a second try only
+            os.kill(operator.seats()["n1"], signal.SIGKILL)
+            assert until(lambda: back(1), BACK_S_MAX)
+        before = len(operator.driver.exits)
         pid, seat = pid_of(operator.driver.nodes()["n1"]), operator.seats()["n1"]
         os.kill(pid, signal.SIGSTOP)
         query = start(spark, operator, tmp_path)
@@ -68,20 +95,41 @@ def test_a_node_that_is_killed_while_a_query_holds_all_slots_is_soon_back(
         began = time.monotonic()
         os.kill(pid if whom == "node" else seat, signal.SIGKILL)
         assert until(lambda: not alive(pid), 5), "a node outlived its seat"
-
-        def back() -> bool:
-            return operator.driver.nodes().get("n1") is not None and operator.driver.serving()
-
-        assert until(lambda: any(e.name == "n1" for e in operator.driver.exits), BACK_S_MAX)
-        assert until(back, BACK_S_MAX)
+        assert until(lambda: back(before + 1), BACK_S_MAX)
         assert time.monotonic() - began < BACK_S_MAX
         if whom == "node":
             assert operator.seats()["n1"] == seat, "it kept its slot"
         finish(spark, operator, tmp_path, query)
         assert counted(operator) == Counter(WORDS)
-        (ended,) = (e for e in operator.driver.exits if e.name == "n1")
-        assert ended.reason is Reason.KILLED
+        assert {ended.reason for ended in operator.driver.exits} == {Reason.KILLED}
     assert until(lambda: not any(map(alive, operator.seats().values())), 10)
+
+
+@pytest.mark.slow
+def test_a_rescale_while_a_query_holds_all_slots_does_not_harm_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """1. a node stands still, and a wide micro-batch waits for it with every slot  2. a second node is
+    wanted: its job is the youngest  3. no task fails for it  4. it comes when the batch is done."""
+    (tmp_path / "rows").mkdir()
+    pq.write_table(pa.table({"word": WORDS}), tmp_path / "rows" / "0.parquet")
+    settings = live_settings(16, lease_s=120.0)
+    with meander.deploy(
+        spark, WordCount(), tasks=16, nodes=1, nodes_max=2, settings=settings
+    ) as operator:
+        pid = pid_of(operator.driver.nodes()["n1"])
+        os.kill(pid, signal.SIGSTOP)
+        query = start(spark, operator, tmp_path)
+        assert until(lambda: ground.in_use(spark.sparkContext) == (6, 6), 30)
+        asked = room_asked_for(operator)
+        rescaling = operator.rescale(2)
+        assert until(lambda: len(asked) >= ASKED, 60), "no task waits for the node"
+        os.kill(pid, signal.SIGCONT)
+        assert set(asked) == {None}
+        assert query.awaitTermination(120), "and without an error"
+        rescaling.wait(60)
+        assert len(operator.driver.nodes()) == 2
+        assert counted(operator) == Counter(WORDS)
 
 
 def test_nodes_that_leave_give_their_slots_back(spark: SparkSession) -> None:

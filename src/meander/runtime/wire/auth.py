@@ -32,8 +32,8 @@ from meander.runtime.wire.credentials import (
 
 log = logging.getLogger(__name__)
 
-ORDERS: Final = frozenset({"stop"})
-"""Requests that change something."""
+ORDERS: Final = {"stop": MASTER, "room": "query"}
+"""Requests that change something, and who alone may make them."""
 QUIET_S: Final = 60.0
 """Between two lines about one peer."""
 PEERS_MAX: Final = 256
@@ -152,14 +152,14 @@ class Door:
         return caller
 
     def check_order(self, context: flight.ServerCallContext, kind: str) -> None:
-        """Take orders from the master alone; questions from everybody.
+        """Take an order from whoever may give it; questions from everybody.
 
         Raises:
             FlightUnauthorizedError: if somebody else gives one.
         """
         if kind in ORDERS:
             try:
-                self.check_name(context, MASTER)
+                self.check_name(context, ORDERS[kind])
             except flight.FlightUnauthorizedError as error:
                 self.refusals.note(host_of(context.peer()), str(error))
                 raise

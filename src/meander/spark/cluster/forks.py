@@ -9,6 +9,7 @@ of a pair of sockets; it forks a child, which reads there what to do, and writes
 
     the child dies     forks says how, and the worker reads the end
     the worker dies    forks kills the child
+    it cannot fork     (no process or descriptor is left) the worker's line breaks: it does it itself
     forks dies         children die with it (on Linux by the kernel), and workers read the end
 """
 
@@ -71,7 +72,7 @@ def open_desk() -> None:
 
 
 def run(function: str, argument: str) -> Heard | None:
-    """Have a function run in a child; None if nobody here can fork.
+    """Have a function run in a child; None if nobody here can fork, or not now.
 
     Args:
         function: `module:name`; it is given the argument and a way to say something at once, and what
@@ -88,7 +89,7 @@ def run(function: str, argument: str) -> Heard | None:
                 _DESK[0].sendmsg([b"."], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
             limits = resource.getrlimit(resource.RLIMIT_AS)
             order = {"function": function, "argument": argument, "path": sys.path, "limits": limits}
-            request = json.dumps(order).encode()
+            request = json.dumps({**order, "files": files_of_spark()}).encode()
             ours.sendall(len(request).to_bytes(HEAD_BYTES, "big") + request)
             with ours.makefile("rb") as line:
                 words, end, how = line.read().rpartition(END)
@@ -127,9 +128,24 @@ class Forks:
         data, fds, *_ = socket.recv_fds(self._desk, 1, 1)
         if not data:
             return False
+        if not fds:  # no descriptor was left for it here: the kernel has closed it
+            return True
         line = socket.socket(fileno=fds[0])
+        try:
+            self._add(line)
+        except OSError:  # no process or descriptor is left: no reason to end all the others
+            line.close()
+            traceback.print_exc()
+        return True
+
+    def _add(self, line: socket.socket) -> None:
         read, write = os.pipe()
-        me, pid = os.getpid(), os.fork()
+        try:
+            me, pid = os.getpid(), os.fork()
+        except OSError:
+            os.close(read)
+            os.close(write)
+            raise
         if pid == 0:
             _guarded(lambda: self._be(line, me))
         os.close(write)
@@ -137,7 +153,6 @@ class Forks:
         self._children.update({read: child, line.fileno(): child})
         self._poll.register(read, select.POLLIN)
         self._poll.register(line, 0)  # a hang-up is told in any case
-        return True
 
     def _be(self, line: socket.socket, parent: int) -> None:
         """Be the child."""
@@ -149,6 +164,7 @@ class Forks:
         with line.makefile("rb") as file:
             order = json.loads(file.read(int.from_bytes(file.read(HEAD_BYTES), "big")))
         sys.path[:] = order["path"]  # what Spark sent along for this application
+        find_files_of_spark(order["files"])
         resource.setrlimit(resource.RLIMIT_AS, tuple(order["limits"]))
         module, _, name = order["function"].partition(":")
         function: Any = getattr(import_module(module), name)
@@ -166,6 +182,21 @@ class Forks:
         os.close(child.life)
         with child.line, suppress(OSError):
             child.line.sendall(END + how.encode())
+
+
+def files_of_spark() -> str | None:
+    """Tell where Spark puts files (`addFile`) for this worker; None: nobody here can know."""
+    from pyspark import SparkFiles
+
+    return SparkFiles._root_directory if SparkFiles._is_running_on_worker else None
+
+
+def find_files_of_spark(folder: str | None) -> None:
+    """Have `SparkFiles.get` find them, as in the worker."""
+    if folder is not None:
+        from pyspark import SparkFiles
+
+        SparkFiles._root_directory, SparkFiles._is_running_on_worker = folder, True
 
 
 def die_with(parent: int) -> None:

@@ -44,6 +44,8 @@ TASK_FAILURES = 4
 LOOPBACK = "127.0.0.1"
 
 QUIET = Path(__file__).with_name("log4j2.properties")
+POOL, POOLS = "meander", Path(__file__).with_name("pools.xml")
+"""Of nodes, where the session has it: they come before queries, which wait for them."""
 
 NO_CONNECT = (
     "this is a Spark Connect session, which has no SparkContext: Meander needs a classic one. "
@@ -118,6 +120,8 @@ def _defaults(ui: bool) -> dict[str, str]:
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={QUIET.as_uri()}",
         "spark.python.daemon.module": DAEMON,
         "spark.python.task.killTimeout": "100ms",
+        "spark.scheduler.mode": "FAIR",
+        "spark.scheduler.allocation.file": POOLS.as_uri(),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(PARTITIONS_PER_CORE * (os.cpu_count() or 1)),
         "spark.ui.enabled": str(ui).lower(),

@@ -94,8 +94,8 @@ def remarks(facts: Facts) -> list[str]:
     """Say what works, but less well than it could.
 
     >>> remarks({"spark.master": "local[4]", "spark.python.daemon.module": DAEMON})
-    ['local[4] tries a task once: a node that dies ends its Spark job with an error in the log \
-(nothing else depends on it); local[4,4] is quieter']
+    ['local[4] tries a task once: a killed worker ends its Spark job with an error in the log, and \
+a node in it has to wait for a slot again; use local[4,4]']
     """
     found, master = [], facts.get("spark.master", "")
     if facts.get("spark.python.daemon.module") != DAEMON:
@@ -106,8 +106,8 @@ def remarks(facts: Facts) -> list[str]:
         )
     if master.startswith("local[") and "," not in master:
         found.append(
-            f"{master} tries a task once: a node that dies ends its Spark job with an error in the log "
-            f"(nothing else depends on it); {master[:-1]},4] is quieter"
+            f"{master} tries a task once: a killed worker ends its Spark job with an error in the log, "
+            f"and a node in it has to wait for a slot again; use {master[:-1]},4]"
         )
     idle = facts.get("spark.python.worker.idleTimeoutSeconds", "0")
     if idle not in {"0", "0s"}:
@@ -127,6 +127,11 @@ def in_use(context: SparkContext) -> tuple[int, int]:
     while counts.hasNext():
         used += int(counts.next())
     return used, slots_now(context)
+
+
+def tries(context: SparkContext) -> int:
+    """Tell how often Spark runs a task before it fails the job; once with a plain `local[N]`."""
+    return int(context._jsc.sc().taskScheduler().maxTaskFailures())
 
 
 def slots_now(context: SparkContext) -> int:

@@ -121,10 +121,10 @@ class Sink:
         return StagedRows(query, batch, parts)
 
     def make_room(self) -> Script[None]:
-        """End a task that waits for a node, if a node waits for its slot.
+        """End a task that waits for a node, if a node that was lost waits for its slot.
 
         Raises:
-            SinkError: if so. Spark gives the slot to the node, and the task another try.
+            SinkError: if so. Spark gives the slot to that node, and the task another try.
         """
         name = None
         if self.shares_slots:
@@ -132,8 +132,8 @@ class Sink:
                 name = yield Ask(self.address, ROOM, {}, ROOM_S)
         if name is not None:
             raise SinkError(
-                f"{name} was lost, and its successor finds no slot, since tasks that wait for it hold "
-                "all of them: this one makes room, and Spark tries it again"
+                f"{name} was lost, and its successor finds no slot: this task, which waits for a node, "
+                "makes room, and Spark tries it again"
             )
 
     def apply(

@@ -14,6 +14,8 @@ Rules
      traceback, comes back as the one row of the job. Row or exception, the caller is notified once.
   6. Stopping is the function's own affair (a task cannot learn that it is being cancelled).
      Cancelling is the backstop: Spark kills the process after 2 to 4 s by default.
+  7. They get free slots before jobs of others where the session has our pool (`session.POOL`); else in
+     the order of submission, or by the pool of the caller's thread.
 
 What is pickled travels in the job's closure, through Spark's own authenticated channel.
 """
@@ -34,12 +36,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from meander.errors import InputError
 from meander.spark.cluster.pickling import dumps, short
+from meander.spark.cluster.session import POOL
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
 log = logging.getLogger(__name__)
 
+IN_POOL = "spark.scheduler.pool"
 CANCEL_S_MAX = 8.0
 """How long a cancelled job may take to end: Spark polls for 2 s, then waits 2 s, then kills."""
 CANCEL_POLL_S = 0.05
@@ -100,7 +104,12 @@ class SparkJobs:
         self.context = context
         self.run = run
         # What is set for the caller's thread (a scheduler pool) holds for the jobs' threads too.
-        self._properties = context._jsc.sc().getLocalProperties().clone()
+        inner = context._jsc.sc()
+        self._properties = inner.getLocalProperties().clone()
+        if self._properties.getProperty(IN_POOL) is None and inner.getPoolForName(POOL).isDefined():
+            self._properties.setProperty(IN_POOL, POOL)
+        self.ahead = self._properties.getProperty(IN_POOL) == POOL
+        """Whether they get free slots before older jobs of others."""
         self._jobs: dict[str, _Job] = {}
         self._lock = Lock()
         self._closed = False
@@ -138,6 +147,11 @@ class SparkJobs:
         """Name the functions that have not ended, in the order of their start."""
         with self._lock:
             return tuple(name for name, job in self._jobs.items() if not job.done.is_set())
+
+    def queued(self, name: str) -> bool:
+        """Whether its task waits for a slot, the first time or after it was lost."""
+        job = self._jobs[name]
+        return not job.done.is_set() and _active_tasks(self.context, job.group) == 0
 
     def cancel(self, name: str) -> None:
         """Have Spark end it, also if its job has not even been submitted. Does not wait."""

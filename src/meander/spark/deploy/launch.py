@@ -5,8 +5,10 @@ next in the same slot (`seats`). Between start and end Spark knows nothing of th
 task runs; that it has a slot at all is seen when its seat asks. `waiting` says why one has not.
 
 What if a seat is lost with its process, and a query's tasks hold all slots, waiting for that very node?
-Then one of them is asked to make room (`room`): its task fails, Spark gives the slot to the seat, whose
-job is older, and the task a second try.
+Then one of them is asked to make room (`room`): its task fails, Spark gives the slot to the seat, and
+the task another try. Nobody is asked in vain: the seat must be first in line. It is if Spark tries its
+task again, since that job is older; or if jobs of nodes come first (`jobs`). And it must follow one
+that was lost: a node that comes with a rescale waits until a slot is free.
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ class SparkLauncher:
         self.answers: Callable[[], Actions] = dict
         """Where the driver looks for its answers; set before it starts."""
         self._jobs = SparkJobs(context, secrets.token_hex(4))
+        self.ahead = self._jobs.ahead
         self._seats = Seats(self, lambda _: None)
 
     def pickle(self, value: object, what: str) -> bytes:
@@ -83,7 +86,8 @@ class SparkLauncher:
 
     def room(self, _: Mapping[str, Any]) -> str | None:
         """Tell one who holds a slot and waits for a node whether it shall make room, and for whom."""
-        if self._seats.waiting(ROOM_S) and self._full():
+        may_fail = ground.tries(self.context) > 1  # else that would be the end of the query
+        if may_fail and self._seats.waiting(ROOM_S) and self._full():
             return self._seats.claim_slot(ROOM_S, ROOM_AGAIN_S)
         return None
 
@@ -103,6 +107,10 @@ class SparkLauncher:
     def cancel_seat(self, job: str) -> None:
         """Have Spark end it."""
         self._jobs.cancel(job)
+
+    def queued(self, job: str) -> bool:
+        """Whether it has no slot now."""
+        return self._jobs.queued(job)
 
 
 def anywhere(spec: ProcessSpec) -> ProcessSpec:

@@ -17,7 +17,9 @@ Rules
      lost with it.
   4. A child dies with its seat. So Spark's SIGKILL of the worker still ends everything.
   5. Spark's next attempt, after the worker or its executor was lost, is the same seat: it asks, too.
-     Its job is older than the micro-batches since, so it is the first to get a free slot.
+     Its job is older than the micro-batches since, so it is the first to get a free slot. Not so where
+     Spark does not try again (a plain `local[N]`, or a task that was lost too often): then a new job
+     holds the next seat, behind what was submitted before it, unless nodes come first (`jobs`).
 """
 
 from __future__ import annotations

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import secrets
 import threading
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Protocol
 
+from meander.runtime.clock import REAL, Clock
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 from meander.spark.deploy.jobs import JobEnd, JobOutcome
 from meander.spark.deploy.seat import HOLD_S
@@ -27,11 +27,17 @@ host may be cut off, or its child hang."""
 class Jobs(Protocol):
     """Where seats are opened."""
 
+    ahead: bool
+    """Whether a new job gets a free slot before any of a query."""
+
     def open_seat(self, job: str, seat: str, spec: ProcessSpec) -> None:
         """Start a Spark job that holds a seat."""
 
     def cancel_seat(self, job: str) -> None:
         """Have Spark end it."""
+
+    def queued(self, job: str) -> bool:
+        """Whether it has no slot now."""
 
 
 @dataclass(slots=True, eq=False)
@@ -54,7 +60,7 @@ class _Seat:
 @dataclass(slots=True, eq=False)
 class _Wanted:
     spec: ProcessSpec
-    since: float = field(default_factory=time.monotonic)
+    since: float
     asked_at: float = -inf
     """When a writer was last asked to make room for it."""
 
@@ -62,13 +68,17 @@ class _Wanted:
 class Seats:
     """The book. Safe to use from any thread; nobody is told anything under its lock."""
 
-    def __init__(self, jobs: Jobs, ended: Callable[[ProcessExit], None]) -> None:
-        self._jobs, self._ended = jobs, ended
+    def __init__(
+        self, jobs: Jobs, ended: Callable[[ProcessExit], None], clock: Clock = REAL
+    ) -> None:
+        self._jobs, self._ended, self._now = jobs, ended, clock.monotonic
         self._changed = threading.Condition()
         self._seats: dict[str, _Seat] = {}
         """By their secret."""
         self._wanted: dict[str, _Wanted] = {}
         """By name."""
+        self._begun: set[str] = set()
+        """Names under which there was a process before."""
         self._opened = 0
         self._over = False
 
@@ -78,7 +88,7 @@ class Seats:
         """Have a process started: in a seat that is held under its name, or in a new one."""
         with self._changed:
             before = self._wanted.get(spec.name)
-            wanted = self._wanted[spec.name] = _Wanted(spec)
+            wanted = self._wanted[spec.name] = _Wanted(spec, self._now())
             held = any(_alike(seat.spec, spec) for seat in self._open(spec.name))
             self._changed.notify_all()
         if before is not None:  # nobody has started it, and nobody will
@@ -119,7 +129,7 @@ class Seats:
 
     def waiting(self, seconds: float) -> list[tuple[str, float]]:
         """Name the processes that nobody has asked for, each with how long it waits."""
-        now = time.monotonic()
+        now = self._now()
         with self._changed:
             waits = [(name, now - wanted.since) for name, wanted in self._wanted.items()]
         return [(name, waited) for name, waited in waits if waited >= seconds]
@@ -130,14 +140,31 @@ class Seats:
             return {s.spec.name: s.pid for s in self._seats.values() if s.current is not None}
 
     def claim_slot(self, waited_s: float, again_s: float) -> str | None:
-        """Name a process for which one slot shall be freed; each of them only so often."""
-        now = time.monotonic()
-        with self._changed:
-            for name, wanted in self._wanted.items():
-                if now - wanted.since >= waited_s and now - wanted.asked_at >= again_s:
+        """Name a process for which one slot shall be freed; each of them only so often.
+
+        It follows one that was lost, and will get that slot: since Spark tries its seat's task again,
+        and that job is older than what holds the slots, or since its jobs come first anyway.
+        """
+        for wanted, jobs in self._first_in_line(waited_s, again_s):
+            if not any(map(self._jobs.queued, jobs)):
+                continue
+            with self._changed:
+                now, still = self._now(), self._wanted.get(wanted.spec.name) is wanted
+                if still and now - wanted.asked_at >= again_s:
                     wanted.asked_at = now
-                    return name
+                    return wanted.spec.name
         return None
+
+    def _first_in_line(self, waited_s: float, again_s: float) -> list[tuple[_Wanted, list[str]]]:
+        """List who has waited that long, each with those of its jobs that would get a free slot."""
+        now = self._now()
+        with self._changed:
+            ahead = self._begun if self._jobs.ahead else ()
+            return [
+                (wanted, [s.job for s in self._open(name) if s.attempt >= 0 or name in ahead])
+                for name, wanted in self._wanted.items()
+                if now - wanted.since >= waited_s and now - wanted.asked_at >= again_s
+            ]
 
     # ------------------------------------------------------------------ what seats do
 
@@ -156,16 +183,17 @@ class Seats:
 
     def _next(self, seat: _Seat) -> int | None:
         """Wait until there is a process for a seat."""
-        name, end = seat.spec.name, time.monotonic() + HOLD_S
+        name, end = seat.spec.name, self._now() + HOLD_S
         with self._changed:
             while not self._over and not seat.closed:
                 wanted = self._wanted.get(name)
                 if wanted is not None and _alike(seat.spec, wanted.spec):
                     del self._wanted[name]
                     seat.current = wanted.spec
+                    self._begun.add(name)
                     break
                 others = any(s.current is not None for s in self._open(name))
-                left = end - time.monotonic()
+                left = end - self._now()
                 if others or left <= 0 or wanted is not None:
                     break
                 self._changed.wait(left)
