@@ -1,4 +1,8 @@
-"""Truths about a whole deployment, checked from outside: they never ask the one whom they check.
+"""Truths about a whole deployment, checked from outside: no verdict asks the one whom it is about.
+
+Who owns what, and who is counted on, they know from tables that crossed the wire (`owners`); who is the
+newest driver, from the claims on the disk. When a run is over, machines are asked (`people.quiet`): one
+that lies there ends its run too early, with something left to find, or never.
 
 lease       nobody acts on a table whose lease has run out (kept from what crossed the wire)
 oracle      what is called durable is in the store (read from the bytes on the simulated disk)
@@ -13,7 +17,7 @@ end, left   states and outputs are those of a plain sequential run, and nothing 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
@@ -38,6 +42,7 @@ from meander.protocol.messages import (
     Committed,
     Envelope,
     Grant,
+    Installed,
     Load,
     Loaded,
     News,
@@ -58,6 +63,7 @@ from meander.testing.oracle import Oracle
 from meander.testing.process import Process as Simulated
 from meander.testing.trial import Trial
 from meander.testing.world.actor import Actor
+from meander.testing.world.owners import Holder, Owners
 from meander.testing.world.resident import Resident
 from meander.testing.world.store import Outstanding
 from meander.testing.world.store_view import StoreView, TrialRows
@@ -99,6 +105,7 @@ class WorldCheckers:
         self.seen: list[Violation] = []
         self.causes = Causes(world.settings)
         self.leases = Leases(world.settings, self.violated)
+        self.owners = Owners()
         self.store = StoreView(world.disk, world.root)
         rows = cast(Trial, TrialRows(world.trial))
         self.oracle = Oracle(self.store.read, self.violated, rows)
@@ -108,6 +115,8 @@ class WorldCheckers:
         """Told to be lost: without checkpoints that is all that can be done."""
         self.tasks_at_risk: set[TaskId] = set()
         """Told to be lost unless a state server has them."""
+        self._fallen: set[Resident] = set()
+        """Taken for lost, and rightly so."""
         self.nodes_lost = 0
         """How often a master has told that it lost a node."""
         self._turns = 0
@@ -130,6 +139,8 @@ class WorldCheckers:
             self._queued(resident)
         if isinstance(body, Beat):
             self.leases.asked(actor, body, self.world.timeline.now)
+        elif isinstance(body, Welcome | Grant):
+            self.owners.published(resident, body)
         elif MASTER not in (envelope.sender, envelope.to):
             self._acts(actor, envelope)
         if not self.world.durable or not isinstance(body, Acks | Committed | Chunks | Accepted):
@@ -141,7 +152,7 @@ class WorldCheckers:
             self.oracle.committed(me, body)
         elif isinstance(body, Chunks):
             self.oracle.chunks(me, body)
-        elif self.world.is_newest(resident):
+        elif self.store.claimed() <= envelope.epoch.generation:
             self.oracle.accepted(me, body)
 
     def look_at_store(self) -> None:
@@ -184,6 +195,8 @@ class WorldCheckers:
             self.violated("limit", f"{resident.name} reads on with {inbox.waiting} events waiting")
         if isinstance(envelope.body, Welcome | Grant):
             self.leases.given(_simulated(resident.actor), envelope)
+        elif isinstance(envelope.body, Installed):
+            self.owners.reported(resident, envelope.body)
 
     # ------------------------------------------------------------------ outputs
 
@@ -199,25 +212,43 @@ class WorldCheckers:
 
     # ------------------------------------------------------------------ processes
 
-    def told(self, run: int, what: News, facts: Mapping[str, Any]) -> None:
+    def told(self, driver: Resident, what: News, facts: Mapping[str, Any]) -> None:
         """A driver's master tells something."""
         world = self.world
         if what is News.LOST:
             self.nodes_lost += 1
             resident = world.node(facts["node"], facts["incarnation"])
-            if resident is None or resident.actor.over is not None:
-                return
-            actor = _simulated(resident.actor)
-            if not self.causes.excuse(actor, actor.name, world.timeline.now):
-                self.violated("cause", f"{actor.name} is taken for lost, and nothing was wrong")
+            if resident is not None and not self._may_be_dead(resident):
+                name = resident.name
+                self.violated("cause", f"{name} is taken for lost, and nothing was wrong")
+            elif resident is not None:
+                self._fallen.add(resident)
         elif what is News.STATE_LOST:
-            if world.durable:
-                self.violated("cause", f"states are lost though there are checkpoints: {facts}")
+            self._losses(driver, "lost", facts["tasks"])
             self.lost_tasks.update(facts["tasks"])
         elif what is News.STATE_AT_RISK:
-            if world.durable:
-                self.violated("cause", f"states are at risk though there are checkpoints: {facts}")
+            self._losses(driver, "at risk", facts["tasks"])
             self.tasks_at_risk.update(facts["tasks"])
+
+    def _losses(self, driver: Resident, how: str, tasks: Collection[TaskId]) -> None:
+        """States go down with whoever had them, by the tables that were sent, and with nobody else."""
+        if self.world.durable:
+            self.violated("cause", f"states are {how} though there are checkpoints: {tasks}")
+        for task in set(tasks) - self.lost_tasks:
+            holders = self.owners.holders(driver, task)
+            if not any(self._fell(holder) for holder in holders):
+                self.violated("cause", f"task {task} is told to be {how}: {holders} live")
+
+    def _fell(self, holder: Holder) -> bool:
+        resident = self.world.node(*holder)
+        return resident is not None and (resident in self._fallen or self._may_be_dead(resident))
+
+    def _may_be_dead(self, resident: Resident) -> bool:
+        """Whether a process has died, or had such bad luck that it may be taken for dead."""
+        actor = _simulated(resident.actor)
+        return resident.actor.over is not None or self.causes.excuse(
+            actor, actor.name, self.world.timeline.now
+        )
 
     def ended(self, resident: Resident) -> None:
         """A process has ended by itself."""

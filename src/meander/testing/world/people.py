@@ -8,7 +8,6 @@ import pyarrow as pa
 
 from meander.errors import OutputsLostError
 from meander.model import TaskId
-from meander.protocol.master.master import Master
 from meander.protocol.messages import MASTER
 from meander.protocol.node.slot import TaskPhase
 from meander.runtime.clients.feeder_process import FeederProcess
@@ -201,7 +200,7 @@ class People:
     # ------------------------------------------------------------------ the end
 
     def quiet(self) -> bool:
-        """Whether everything that was begun has come to its end."""
+        """Whether everything that was begun has come to its end; no verdict, so machines are asked."""
         world = self.world
         if world.timeline.now <= world.schedule.seconds + 0.6 or not self.query.finished:
             return False
@@ -218,7 +217,7 @@ class People:
             or (migration is not None and migration.active)
         ):
             return False
-        return all(self._idle(master, task) for task in range(world.tasks)) and self._all_read()
+        return all(self._idle(task) for task in range(world.tasks)) and self._all_read()
 
     @property
     def given_up(self) -> bool:
@@ -234,17 +233,17 @@ class People:
         return self.given_up or self.quiet()
 
     def owner(self, task: TaskId) -> Resident | None:
-        """Find the node that serves a task now; one of a fenced driver may bear its name."""
-        master = self.world.driver.core.master
-        peer = master.membership.peers.get(master.ledger.owner[task])
-        resident = None if peer is None else self.world.node(peer.id, peer.incarnation)
+        """Find the node that serves a task now, by the newest table; a fenced one may bear its name."""
+        driver = self.world.resident(self.world.driver.actor)
+        holder = self.world.checkers.owners.owner(driver, task)
+        resident = None if holder is None else self.world.node(*holder)
         if resident is None or resident.node is None or not resident.actor.alive:
             return None
         slot = resident.node.node.slots.get(task)
         serves = slot is not None and slot.phase is TaskPhase.SERVING and slot.state is not None
         return resident if serves else None
 
-    def _idle(self, master: Master, task: TaskId) -> bool:
+    def _idle(self, task: TaskId) -> bool:
         owner = self.owner(task)
         if owner is None:
             return False
@@ -290,7 +289,7 @@ class People:
             f"query batch {self.query.batch} of {len(self.query.batches)}",
             f"under way {sorted(master.ledger.chain)[:8]}",
             f"migration {None if migration is None else migration.stage.value}",
-            f"not idle {[t for t in range(self.world.tasks) if not self._idle(master, t)]}",
+            f"not idle {[t for t in range(self.world.tasks) if not self._idle(t)]}",
             f"all read {self._all_read()}",
             f"driver {driver.core.failure!r}, {MASTER} {driver.actor.over}",
         ]

@@ -149,15 +149,11 @@ class World:
         """Those that live by name, the newest of each."""
         return {resident.name: resident.actor for resident in self.living()}
 
-    def is_newest(self, resident: Resident) -> bool:
-        """Whether it is the process of the newest driver."""
-        return resident.actor is self.driver.actor
-
     def counted_on(self, resident: Resident) -> bool:
-        """Whether the newest driver counts on a process."""
-        machine, master = resident.actor.machine, self.driver.core.master
+        """Whether the newest driver counts on a process, by the tables that it has sent."""
+        machine, driver = resident.actor.machine, self.resident(self.driver.actor)
         mine = machine.epoch.generation == self.driver.generation
-        return mine and master.membership.up(machine.me, machine.incarnation)
+        return mine and self.checkers.owners.counts_on(driver, machine.me, machine.incarnation)
 
     def driver_lost(self, resident: Resident) -> bool:
         """Whether the driver that a process belongs to is not there any more, or cannot go on."""
@@ -286,7 +282,7 @@ class World:
             settings=self.settings,
             registration_s_max=REGISTRATION_S,
             output_rows_max=self.limits.output_rows,
-            tell=partial(self.checkers.told, run),
+            tell=partial(self.checkers.told, resident),
         )
         resident.store = self._store(resident)
         files = resident.store.store
