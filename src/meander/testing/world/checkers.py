@@ -67,6 +67,7 @@ from meander.testing.world.owners import Holder, Owners
 from meander.testing.world.resident import Resident
 from meander.testing.world.store import Outstanding
 from meander.testing.world.store_view import StoreView, TrialRows
+from meander.testing.world.user import Failure
 
 if TYPE_CHECKING:
     from meander.testing.world.world import World
@@ -262,7 +263,7 @@ class WorldCheckers:
             by = "crash" if ours else ACCIDENT
             self.violated(by, f"{actor.name} crashed: {detail} {trace[-1500:]}")
         elif reason is Reason.OPERATOR_FAILED:
-            played = resident.mischief is not None and resident.mischief.played
+            played = resident.mischief is not None and resident.mischief.failed
             if not played:
                 self.violated("crash", f"{actor.name} blames its operator: {detail}")
             elif "fails" not in detail:
@@ -362,7 +363,7 @@ class WorldCheckers:
         if missing:
             self.violated("end", f"tasks {sorted(missing)} are served by nobody")
         outputs: dict[TaskId, list[tuple[int, pa.RecordBatch]]] = {}
-        if world.people.readers and not world.people.lost_outputs:
+        if world.people.readers:
             outputs = {task: [] for task in states if task not in world.people.gone}
             for (task, number), batch in sorted(self.shown.items(), key=lambda item: item[0]):
                 if task in outputs:
@@ -407,21 +408,27 @@ class WorldCheckers:
         """A deployment fails because an operator did, a later driver took over, or the disk failed."""
         healed = self.world.schedule.seconds + HEALED_S
         for failure in self.world.user.failures:
-            error, in_time = failure.error, failure.at < healed
-            if isinstance(error, OperatorFailedError):
-                fine = any(
-                    r.mischief is not None and r.mischief.played for r in self.world.residents
+            if failure.at > healed or not self._deserved(failure):
+                self.violated(
+                    "cause", f"run {failure.run} failed at {failure.at:.3f}: {failure.error}"
                 )
-            elif isinstance(error, CheckpointError | InputError):
-                fine = self.world.disk_failed  # whoever dies in a write leaves no harm
-            else:
-                fine = isinstance(error, DeployError) and (
-                    "later driver" in str(error)
-                    or self.world.disk_failed
-                    or "launch" in self.world.kinds
-                )
-            if not fine or not in_time:
-                self.violated("cause", f"run {failure.run} failed at {failure.at:.3f}: {error}")
+
+    def _deserved(self, failure: Failure) -> bool:
+        """Whether what a user is told has happened: in that run, and before."""
+        world, error, text = self.world, failure.error, str(failure.error)
+        if isinstance(error, OperatorFailedError):
+            run = f"run{failure.run}"
+            failed = (r for r in world.residents if (r.name, r.run) == (error.node, run))
+            return " fails" in text and any(r.mischief and r.mischief.failed for r in failed)
+        disk_failed = world.disk_failed_at < failure.at
+        if isinstance(error, CheckpointError | InputError):
+            return disk_failed  # whoever dies in a write leaves no harm
+        if not isinstance(error, DeployError):
+            return False
+        if "later driver" in text:
+            return world.user.deployed_between(failure.run, failure.at)
+        started = world.counts["launches_failed"] > 0 or disk_failed
+        return text.startswith("processes end before they register") and started
 
     def _overdue(self) -> None:
         """Timers have fired that were due, by the clock of whoever serves their task."""

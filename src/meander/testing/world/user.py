@@ -78,6 +78,10 @@ class SimUser:
             self.beside += any(other.present and not other.stopping for other in self.drivers)
             self.drivers.append(driver)
 
+    def deployed_between(self, run: int, before: float) -> bool:
+        """Whether a driver of a later run than this one began before a time."""
+        return any(other > run and driver.began < before for driver, other in self._run.items())
+
     def replace(self, *, killed: bool, orphans: bool = True) -> bool:
         """Let the driver die, or be taken for dead; another goes on from its checkpoint."""
         if self._due or not self.driver.present or self.driver.stopping:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
+from math import inf
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -101,8 +102,8 @@ class World:
         self._committers = 0
         self.hosts = [f"h{i}" for i in range(1, 2 + schedule.nodes // 2)]
         self.launches_fail = 0
-        self.disk_failed = False
-        """Whether the disk had faults at any time."""
+        self.disk_failed_at = inf
+        """When the disk first failed."""
         self.history: Any = None
         """Something with `update(bytes)`: every message that is delivered goes into it."""
         self.checkers = WorldCheckers(self)
@@ -189,7 +190,7 @@ class World:
     def _make_node(self, spec: ProcessSpec, host: str, report: Ended) -> None:
         operator = opened(self.trial.operator())
         resident = self.settle(spec.name, spec.incarnation, host, operator.schema)
-        resident.report = report
+        resident.report, resident.run = report, spec.run
         resident.mischief = Mischief(operator, resident.actor.spend)
         resident.store = self._store(resident)
         parts = make_node(spec, operator, host, resident.store, resident.actor.time, TICK_S)
@@ -247,7 +248,8 @@ class World:
 
     def set_faults(self, faults: Faults) -> None:
         """Let the disk fail in other ways, for everybody."""
-        self.disk_failed |= faults != Faults()
+        if faults != Faults():
+            self.disk_failed_at = min(self.disk_failed_at, self.timeline.now)
         self.disk.faults = faults
         for resident in self.residents:
             if resident.store is not None and resident.store.view is not None:
