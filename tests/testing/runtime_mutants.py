@@ -147,6 +147,13 @@ MUTANTS = [
         'found.outputs.durable = int.from_bytes(blob[:DURABLE_BYTES], "little")',
         "found.outputs.durable = found.outputs.last",
     ),
+    mutant(
+        "take states for read whose node did not answer",
+        "clients.state_scripts",
+        "    except (OperatorGoneError, OperatorRefusedError):\n        return set()\n",
+        "    except (OperatorGoneError, OperatorRefusedError):\n        return set(tasks)\n",
+        faults="call crash host",
+    ),
     # ------------------------------------------------------------------ time
     mutant(
         "leave timers out of a record",

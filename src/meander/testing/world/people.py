@@ -83,7 +83,7 @@ class People:
         ask = lambda step, done: world.wires.ask(self.home.post, step, done)  # noqa: E731
         self.caller = SimCaller(
             self.book, ask, random, self.home.actor.time, self.driver, shown=world.checkers.show,
-            doubled=self._wrong, preview=world.preview,
+            wrong=self._wrong, tasks=world.tasks, preview=world.preview,
         )  # fmt: skip
         timeline.after(random.uniform(0.3, CALL_S), self._call)
 
