@@ -426,7 +426,7 @@ class WorldCheckers:
         if not isinstance(error, DeployError):
             return False
         if "later driver" in text:
-            return world.user.deployed_between(failure.run, failure.at)
+            return world.user.has_rival(failure.run, failure.at)
         started = world.counts["launches_failed"] > 0 or disk_failed
         return text.startswith("processes end before they register") and started
 
