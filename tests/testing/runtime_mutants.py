@@ -33,7 +33,7 @@ class Broken(NamedTuple):
 
 def mutant(name, module, before, after, *, trial="", faults=""):
     """Name one that is broken in one place; with an operator or faults that it takes to see it."""
-    place = module if module.startswith("spark") else f"runtime.{module}"
+    place = module if module.startswith(("spark", "protocol")) else f"runtime.{module}"
     bug = Bug(name, (Edit(f"meander.{place}", before, after),))
     return Broken(name, bug, trial, tuple(faults.split()))
 
@@ -146,6 +146,13 @@ MUTANTS = [
         "process.copying",
         'found.outputs.durable = int.from_bytes(blob[:DURABLE_BYTES], "little")',
         "found.outputs.durable = found.outputs.last",
+    ),
+    mutant(
+        "take states for read whose node did not answer",
+        "clients.state_scripts",
+        "    except (OperatorGoneError, OperatorRefusedError):\n        return set()\n",
+        "    except (OperatorGoneError, OperatorRefusedError):\n        return set(tasks)\n",
+        faults="call crash host",
     ),
     # ------------------------------------------------------------------ time
     mutant(
@@ -422,6 +429,13 @@ MUTANTS = [
         """        if ended.clean:
             return DeployError(f"{ended.name} has left")
 """,
+    ),
+    mutant(
+        "tell of states as lost that are not",
+        "protocol.master.rehoming",
+        "turn.tell(News.STATE_LOST, tasks=lost, why=why)",
+        "turn.tell(News.STATE_LOST, tasks=[*range(6)], why=why)",
+        faults="crash",
     ),
     # ------------------------------------------------------------------ a processor's state
     mutant(

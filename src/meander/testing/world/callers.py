@@ -6,6 +6,7 @@ that the operator has not seen yet. Every call must be answered, or fail within 
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -20,7 +21,7 @@ from meander.runtime.clients.owners import owners_of
 from meander.runtime.clients.reader import metrics_of, new_outputs
 from meander.runtime.clients.state_scripts import read_states
 from meander.runtime.clock import Clock
-from meander.runtime.process.script import CALL_S_MAX, Ask, Script
+from meander.runtime.process.script import CALL_S_MAX, Ask, Fetch, Script
 from meander.runtime.roles.answers import Answer
 from meander.testing.timeline import Timeline
 from meander.testing.world.readers import Shown, batches_of
@@ -103,7 +104,8 @@ class SimCaller:
         driver: Callable[[], str | None],
         *,
         shown: Shown,
-        doubled: Callable[[str], None],
+        wrong: Callable[[str], None],
+        tasks: int,
         preview: Callable[[int], bool] = lambda _: False,
         keeps: bool = False,
     ) -> None:
@@ -116,15 +118,17 @@ class SimCaller:
             clock: what its patience goes by.
             driver: tells where the driver listens; None: nowhere at the moment.
             shown: sees the outputs that it is shown.
-            doubled: hears of a task whose state came twice.
+            wrong: hears of a task whose state came twice, or not at all.
+            tasks: how many there are.
             preview: asks the driver what a rescale to so many nodes would do (`SimDriver.preview`).
             keeps: whether it remembers the outputs that it has, as `op.outputs` does: they are
                 forgotten then where they were emitted, and no reader gets them any more.
         """
         self.book, self._random, self._clock = book, random, clock
         self._driver, self._preview, self._keeps = driver, preview, keeps
-        self._shown, self._doubled = shown, doubled
-        self._runner = ScriptRunner(book.timeline, book.asking(ask))
+        self._shown, self._wrong = shown, wrong
+        self._tasks, self._ask = tasks, book.asking(ask)
+        self._runner = ScriptRunner(book.timeline, self._ask)
         self._have: dict[TaskId, int] = {}
         self.counts: Counter[str] = Counter()
 
@@ -136,10 +140,38 @@ class SimCaller:
         what = self._random.choice(("metrics", "state", "outputs", "preview"))
         if what == "preview":
             return self._preview(self._random.randint(1, NODES_MAX))
-        calls = {"metrics": self._metrics, "state": self._state, "outputs": self._outputs}
-        script = calls[what](driver)
-        self._runner.begin(script, partial(self._ended, what), self._count_tasks(Counter()))
+        if what == "state":
+            self._read_states(driver)
+            return True
+        script = {"metrics": self._metrics, "outputs": self._outputs}[what](driver)
+        self._runner.begin(script, partial(self._ended, what))
         return True
+
+    def _read_states(self, driver: str) -> None:
+        """Read all states: each comes once, and whoever serves it has answered for it."""
+        answered: set[TaskId] = set()
+
+        def ended(answer: Any, error: BaseException | None) -> None:
+            self._ended("state", answer, error)
+            missing = set(range(self._tasks)) - answered
+            if error is None and missing:
+                self._wrong(f"states were read, and nobody has answered for {sorted(missing)}")
+
+        runner = ScriptRunner(self.book.timeline, self._noting(answered))
+        runner.begin(self._state(driver), ended, self._count_tasks(Counter()))
+
+    def _noting(self, answered: set[TaskId]) -> Asking:
+        """Note for which tasks nodes give their states."""
+
+        def noted(step: Any, done: Done) -> None:
+            def came(answer: Any, error: BaseException | None) -> None:
+                if isinstance(step, Fetch) and error is None:
+                    answered.update(json.loads((answer.schema.metadata or {})[b"tasks"]))
+                done(answer, error)
+
+            self._ask(step, came)
+
+        return noted
 
     def _count_tasks(self, seen: Counter[TaskId]) -> Callable[[pa.Table], None]:
         """Count the tasks whose states one answer brings."""
@@ -148,7 +180,7 @@ class SimCaller:
             if table.num_rows:  # the last columns: task, node, and the moment
                 seen.update(set(table.column(table.num_columns - 3).to_pylist()))
                 if max(seen.values()) > 1:
-                    self._doubled(f"the state of task {seen.most_common(1)[0][0]} came twice")
+                    self._wrong(f"the state of task {seen.most_common(1)[0][0]} came twice")
 
         return found
 

@@ -1,4 +1,8 @@
-"""Truths about a whole deployment, checked from outside: they never ask the one whom they check.
+"""Truths about a whole deployment, checked from outside: no verdict asks the one whom it is about.
+
+Who owns what, and who is counted on, they know from tables that crossed the wire (`owners`); who is the
+newest driver, from the claims on the disk. When a run is over, machines are asked (`people.quiet`): one
+that lies there ends its run too early, with something left to find, or never.
 
 lease       nobody acts on a table whose lease has run out (kept from what crossed the wire)
 fence       a manifest that counts is read by every later driver
@@ -14,7 +18,7 @@ end, left   states and outputs are those of a plain sequential run, and nothing 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
@@ -40,6 +44,7 @@ from meander.protocol.messages import (
     Committed,
     Envelope,
     Grant,
+    Installed,
     Load,
     Loaded,
     News,
@@ -61,9 +66,11 @@ from meander.testing.process import Process as Simulated
 from meander.testing.trial import Trial
 from meander.testing.world.actor import Actor
 from meander.testing.world.fence import Fence
+from meander.testing.world.owners import Holder, Owners
 from meander.testing.world.resident import Resident
 from meander.testing.world.store import Outstanding
 from meander.testing.world.store_view import StoreView, TrialRows
+from meander.testing.world.user import Failure
 
 if TYPE_CHECKING:
     from meander.testing.world.world import World
@@ -104,6 +111,7 @@ class WorldCheckers:
         self.seen: list[Violation] = []
         self.causes = Causes(world.settings)
         self.leases = Leases(world.settings, self.violated)
+        self.owners = Owners()
         self.store = StoreView(world.disk, world.root)
         rows = cast(Trial, TrialRows(world.trial))
         self.oracle = Oracle(self.store.read, self.violated, rows)
@@ -113,6 +121,8 @@ class WorldCheckers:
         """Told to be lost: without checkpoints that is all that can be done."""
         self.tasks_at_risk: set[TaskId] = set()
         """Told to be lost unless a state server has them."""
+        self._fallen: set[Resident] = set()
+        """Taken for lost, and rightly so."""
         self.nodes_lost = 0
         """How often a master has told that it lost a node."""
         self._turns = 0
@@ -136,6 +146,8 @@ class WorldCheckers:
             self._queued(resident)
         if isinstance(body, Beat):
             self.leases.asked(actor, body, self.world.timeline.now)
+        elif isinstance(body, Welcome | Grant):
+            self.owners.published(resident, body)
         elif MASTER not in (envelope.sender, envelope.to):
             self._acts(actor, envelope)
         if not self.world.durable or not isinstance(body, Acks | Committed | Chunks | Accepted):
@@ -147,7 +159,7 @@ class WorldCheckers:
             self.oracle.committed(me, body)
         elif isinstance(body, Chunks):
             self.oracle.chunks(me, body)
-        elif self.world.is_newest(resident):
+        elif self.store.claimed() <= envelope.epoch.generation:
             self.oracle.accepted(me, body)
 
     def look_at_store(self) -> None:
@@ -190,6 +202,8 @@ class WorldCheckers:
             self.violated("limit", f"{resident.name} reads on with {inbox.waiting} events waiting")
         if isinstance(envelope.body, Welcome | Grant):
             self.leases.given(_simulated(resident.actor), envelope)
+        elif isinstance(envelope.body, Installed):
+            self.owners.reported(resident, envelope.body)
 
     # ------------------------------------------------------------------ outputs
 
@@ -205,25 +219,43 @@ class WorldCheckers:
 
     # ------------------------------------------------------------------ processes
 
-    def told(self, run: int, what: News, facts: Mapping[str, Any]) -> None:
+    def told(self, driver: Resident, what: News, facts: Mapping[str, Any]) -> None:
         """A driver's master tells something."""
         world = self.world
         if what is News.LOST:
             self.nodes_lost += 1
             resident = world.node(facts["node"], facts["incarnation"])
-            if resident is None or resident.actor.over is not None:
-                return
-            actor = _simulated(resident.actor)
-            if not self.causes.excuse(actor, actor.name, world.timeline.now):
-                self.violated("cause", f"{actor.name} is taken for lost, and nothing was wrong")
+            if resident is not None and not self._may_be_dead(resident):
+                name = resident.name
+                self.violated("cause", f"{name} is taken for lost, and nothing was wrong")
+            elif resident is not None:
+                self._fallen.add(resident)
         elif what is News.STATE_LOST:
-            if world.durable:
-                self.violated("cause", f"states are lost though there are checkpoints: {facts}")
+            self._losses(driver, "lost", facts["tasks"])
             self.lost_tasks.update(facts["tasks"])
         elif what is News.STATE_AT_RISK:
-            if world.durable:
-                self.violated("cause", f"states are at risk though there are checkpoints: {facts}")
+            self._losses(driver, "at risk", facts["tasks"])
             self.tasks_at_risk.update(facts["tasks"])
+
+    def _losses(self, driver: Resident, how: str, tasks: Collection[TaskId]) -> None:
+        """States go down with whoever had them, by the tables that were sent, and with nobody else."""
+        if self.world.durable:
+            self.violated("cause", f"states are {how} though there are checkpoints: {tasks}")
+        for task in set(tasks) - self.lost_tasks:
+            holders = self.owners.holders(driver, task)
+            if not any(self._fell(holder) for holder in holders):
+                self.violated("cause", f"task {task} is told to be {how}: {holders} live")
+
+    def _fell(self, holder: Holder) -> bool:
+        resident = self.world.node(*holder)
+        return resident is not None and (resident in self._fallen or self._may_be_dead(resident))
+
+    def _may_be_dead(self, resident: Resident) -> bool:
+        """Whether a process has died, or had such bad luck that it may be taken for dead."""
+        actor = _simulated(resident.actor)
+        return resident.actor.over is not None or self.causes.excuse(
+            actor, actor.name, self.world.timeline.now
+        )
 
     def ended(self, resident: Resident) -> None:
         """A process has ended by itself."""
@@ -237,7 +269,7 @@ class WorldCheckers:
             by = "crash" if ours else ACCIDENT
             self.violated(by, f"{actor.name} crashed: {detail} {trace[-1500:]}")
         elif reason is Reason.OPERATOR_FAILED:
-            played = resident.mischief is not None and resident.mischief.played
+            played = resident.mischief is not None and resident.mischief.failed
             if not played:
                 self.violated("crash", f"{actor.name} blames its operator: {detail}")
             elif "fails" not in detail:
@@ -350,7 +382,7 @@ class WorldCheckers:
         if missing:
             self.violated("end", f"tasks {sorted(missing)} are served by nobody")
         outputs: dict[TaskId, list[tuple[int, pa.RecordBatch]]] = {}
-        if world.people.readers and not world.people.lost_outputs:
+        if world.people.readers:
             outputs = {task: [] for task in states if task not in world.people.gone}
             for (task, number), batch in sorted(self.shown.items(), key=lambda item: item[0]):
                 if task in outputs:
@@ -412,21 +444,27 @@ class WorldCheckers:
         """A deployment fails because an operator did, a later driver took over, or the disk failed."""
         healed = self.world.schedule.seconds + HEALED_S
         for failure in self.world.user.failures:
-            error, in_time = failure.error, failure.at < healed
-            if isinstance(error, OperatorFailedError):
-                fine = any(
-                    r.mischief is not None and r.mischief.played for r in self.world.residents
+            if failure.at > healed or not self._deserved(failure):
+                self.violated(
+                    "cause", f"run {failure.run} failed at {failure.at:.3f}: {failure.error}"
                 )
-            elif isinstance(error, CheckpointError | InputError):
-                fine = self.world.disk_failed  # whoever dies in a write leaves no harm
-            else:
-                fine = isinstance(error, DeployError) and (
-                    "later driver" in str(error)
-                    or self.world.disk_failed
-                    or "launch" in self.world.kinds
-                )
-            if not fine or not in_time:
-                self.violated("cause", f"run {failure.run} failed at {failure.at:.3f}: {error}")
+
+    def _deserved(self, failure: Failure) -> bool:
+        """Whether what a user is told has happened: in that run, and before."""
+        world, error, text = self.world, failure.error, str(failure.error)
+        if isinstance(error, OperatorFailedError):
+            run = f"run{failure.run}"
+            failed = (r for r in world.residents if (r.name, r.run) == (error.node, run))
+            return " fails" in text and any(r.mischief and r.mischief.failed for r in failed)
+        disk_failed = world.disk_failed_at < failure.at
+        if isinstance(error, CheckpointError | InputError):
+            return disk_failed  # whoever dies in a write leaves no harm
+        if not isinstance(error, DeployError):
+            return False
+        if "later driver" in text:
+            return world.user.has_rival(failure.run, failure.at)
+        started = world.counts["launches_failed"] > 0 or disk_failed
+        return text.startswith("processes end before they register") and started
 
     def _overdue(self) -> None:
         """Timers have fired that were due, by the clock of whoever serves their task."""

@@ -53,7 +53,7 @@ class Deployer:
             settings=self.world.settings,
             registration_s_max=REGISTRATION_S,
             output_rows_max=self.world.limits.output_rows,
-            tell=partial(self.world.checkers.told, run),
+            tell=partial(self.world.checkers.told, resident),
         )
         resident.store = self._maker.store(resident)
         files = resident.store.store

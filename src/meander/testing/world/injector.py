@@ -193,7 +193,7 @@ class WorldInjector(Injector):
         else:
             resident.pause()
         self._hurts(resident, self._end(incident))
-        if self.world.is_newest(resident) and self.world.durable and incident.target % 2:
+        if resident.actor is self.world.driver.actor and self.world.durable and incident.target % 2:
             self.world.user.replace(killed=False)  # taken for dead, and goes on unaware
         return self._undo(incident, resident.go_on)
 

@@ -48,7 +48,7 @@ class Maker:
     def _make_node(self, spec: ProcessSpec, host: str, report: Ended) -> None:
         operator = opened(self.world.trial.operator())
         resident = self.world.settle(spec.name, spec.incarnation, host, operator.schema)
-        resident.report = report
+        resident.report, resident.run = report, spec.run
         resident.mischief = Mischief(operator, resident.actor.spend)
         resident.store = self.store(resident)
         parts = make_node(spec, operator, host, resident.store, resident.actor.time, TICK_S)
@@ -107,7 +107,8 @@ class Maker:
 
     def set_faults(self, faults: Faults, only: Resident | None = None) -> None:
         """Let the disk fail in other ways, for everybody or for one process."""
-        self.world.disk_failed |= faults != Faults()
+        if faults != Faults():
+            self.world.disk_failed_at = min(self.world.disk_failed_at, self.world.timeline.now)
         if only is None:
             self.world.disk.faults = faults
         for resident in self.world.residents if only is None else [only]:

@@ -217,12 +217,7 @@ def batches_of(table: pa.Table) -> Iterator[tuple[TaskId, int, pa.RecordBatch]]:
             start = at
 
 
-def excused_by(reader: SimReader, others: list[SimReader]) -> bool:
-    """Tell whether another reader has let go of something that a reader had not read yet."""
-    read = [] if reader.committed is None else reader.committed["numbers"]
-    return any(
-        other.released.get(task, 0) > number
-        for other in others
-        if other is not reader
-        for task, number in enumerate(read)
-    )
+def excused_by(reader: SimReader, others: list[SimReader], task: TaskId) -> bool:
+    """Tell whether another reader has let go of something of a task that a reader had not read yet."""
+    read = 0 if reader.committed is None else reader.committed["numbers"][task]
+    return any(other.released.get(task, 0) > read for other in others if other is not reader)

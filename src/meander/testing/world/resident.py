@@ -29,6 +29,8 @@ class Resident:
         """What a node is made of; None: it is none."""
         self.answers: NodeAnswers | None = None
         self.mischief: Mischief | None = None
+        self.run = ""
+        """The deployment that has launched it; empty: none has."""
         self.report: Ended | None = None
         """Tells its end to whoever launched it."""
         self.outlives = False

@@ -132,7 +132,7 @@ def _count(world: World, counts: Counter[str]) -> None:
     counts["drivers"] = len(world.user.drivers)
     counts["drivers_beside"] = world.user.beside
     counts["deployments_failed"] = len(world.user.failures)
-    counts["outputs_lost"] = int(people.lost_outputs)
+    counts["outputs_lost"] = int(people.losses_told > 0)
     counts["outputs_gone"] = len(people.gone)
     for reader in people.readers:
         for name, count in reader.counts.items():

@@ -37,6 +37,11 @@ class StoreView:
         self._newest, self._blob = found, blob
         return True
 
+    def claimed(self) -> int:
+        """Tell the highest generation that a driver has claimed; 0: none."""
+        names = (path.rpartition("/")[2] for path in self._disk.paths(f"{self._root}/claim"))
+        return max((int(name[:8]) for name in names if name[:8].isdigit()), default=0)
+
     def read(self, key: str) -> bytes | None:
         """Give what is under a key of the store."""
         return self._blob if key == MANIFEST_KEY else self._disk.peek(f"{self._root}/{key}")

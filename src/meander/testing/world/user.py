@@ -78,6 +78,14 @@ class SimUser:
             self.beside += any(other.present and not other.stopping for other in self.drivers)
             self.drivers.append(driver)
 
+    def has_rival(self, run: int, before: float) -> bool:
+        """Whether another driver began before a time that has claimed as much as one, or more."""
+        number = {other: driver.generation for driver, other in self._run.items()}
+        return any(
+            other != run and driver.generation >= number[run] and driver.began < before
+            for driver, other in self._run.items()
+        )
+
     def replace(self, *, killed: bool, orphans: bool = True) -> bool:
         """Let the driver die, or be taken for dead; another goes on from its checkpoint."""
         if self._due or not self.driver.present or self.driver.stopping:

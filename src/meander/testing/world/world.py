@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
+from math import inf
 from random import Random
 from typing import Any, Final
 
@@ -80,8 +81,8 @@ class World:
         self._by_actor: dict[Actor, Resident] = {}
         self.hosts = [f"h{i}" for i in range(1, 2 + schedule.nodes // 2)]
         self.launches_fail = 0
-        self.disk_failed = False
-        """Whether the disk had faults at any time."""
+        self.disk_failed_at = inf
+        """When the disk first failed."""
         self.history: Any = None
         """Something with `update(bytes)`: every message that is delivered goes into it."""
         self.checkers = WorldCheckers(self)
@@ -130,15 +131,11 @@ class World:
         """Those that live by name, the newest of each."""
         return {resident.name: resident.actor for resident in self.living()}
 
-    def is_newest(self, resident: Resident) -> bool:
-        """Whether it is the process of the newest driver."""
-        return resident.actor is self.driver.actor
-
     def counted_on(self, resident: Resident) -> bool:
-        """Whether the newest driver counts on a process."""
-        machine, master = resident.actor.machine, self.driver.core.master
+        """Whether the newest driver counts on a process, by the tables that it has sent."""
+        machine, driver = resident.actor.machine, self.resident(self.driver.actor)
         mine = machine.epoch.generation == self.driver.generation
-        return mine and master.membership.up(machine.me, machine.incarnation)
+        return mine and self.checkers.owners.counts_on(driver, machine.me, machine.incarnation)
 
     def driver_lost(self, resident: Resident) -> bool:
         """Whether the driver that a process belongs to is not there any more, or cannot go on."""

@@ -81,6 +81,11 @@ class Mischief:
         """Have something happen."""
         self.planned.append(prank)
 
+    @property
+    def failed(self) -> bool:
+        """Whether a call has failed."""
+        return any(prank.fails for prank in self.played)
+
     def behave(self) -> None:
         """Have nothing happen any more."""
         self.planned.clear()
