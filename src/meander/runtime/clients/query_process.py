@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from meander.errors import OperatorGoneError, OperatorRefusedError, QueryError, RolledBackError
@@ -174,20 +175,9 @@ class QueryProcess:
     def begin(self, query: str, batch: int, parts: Sequence[Part], wait_s: float) -> Script[bool]:
         """Start to commit, or go on; tell whether it is done after so long. Errors as for `commit`."""
         yield from self.ready()
-        book = self.book
-        commit, fresh = yield from self._answer(
-            Call(self.process, lambda _: book.begin(query, batch))
-        )
-        if fresh:
-            try:
-                yield from self._give(Seal(batch, tuple(parts), query))
-            except GeneratorExit:
-                raise
-            except BaseException as error:
-                why = QueryError(f"batch {batch} of {query} could not be committed: {error}")
-                with contextlib.suppress(Exception):
-                    yield Call(self.process, lambda _: book.give_up(query, why))
-                raise
+        seal = partial(self.process.offer, Seal(batch, tuple(parts), query))
+        entering = Call(self.process, lambda _: self.book.commit(query, batch, seal))
+        commit = yield from self._answer(entering)
         if not (yield self._until(lambda: commit.over, wait_s)):
             return False
         if commit.error is not None:

@@ -232,7 +232,7 @@ class Process:
             self._hands.carry_out(action)
 
     def offer(self, event: Event) -> None:
-        """Handle an event at once; only from `after`."""
+        """Handle an event at once; only from `after`, or from a function that was handed to `call`."""
         self._turns.handle(event)
 
     # ------------------------------------------------------------------ beside a long turn
