@@ -91,13 +91,20 @@ def cut(gathering: Gathering, *, say: bool = False) -> list[Offer]:
     return offers
 
 
-def process(now: Now) -> FeederProcess:
+def process(now: Now, operator: Any = None) -> FeederProcess:
     feeder = FeederProcess(
-        "f", "f/1", WordCount(), master="master:1", tasks=TASKS, settings=live_settings(TASKS),
-        clock=now.clock,
+        "f", "f/1", operator or WordCount(), master="master:1", tasks=TASKS,
+        settings=live_settings(TASKS), clock=now.clock,
     )  # fmt: skip
     feeder.process.open(Nowhere())
     return feeder
+
+
+def register(feeder: FeederProcess) -> None:
+    """Let the master know it."""
+    feeder.machine.turn.table = Table(
+        Assignment.from_intervals({"n1": (0, TASKS)}, TASKS, Epoch(1, 1)), (), (), {}, {}
+    )
 
 
 def test_rows_wait_for_others_until_they_are_enough_or_their_time_is_over() -> None:
@@ -279,11 +286,32 @@ def test_a_flush_that_takes_too_long_says_what_is_known() -> None:
         run(feeder.flush(2.0), carry_out)
 
 
+def test_one_that_comes_back_only_to_leave_ends_the_stream_of_its_former_life() -> None:
+    """As `run_feeder` with no batch left: `wait_ready`, then `close`."""
+    feeder = process(Now(), timed())
+    register(feeder)
+    feeder.machine.offset = 4
+    watermarks = list[Any]()
+
+    def carry_out(step: Any) -> Any:
+        if isinstance(step, Call):
+            watermarks.extend(rows.watermark for o in feeder.gathering._offers
+                              for _, rows, *_ in o.groups)  # fmt: skip
+            feeder.gathering._offers.clear()
+            return step.function(feeder.machine)
+        if isinstance(step, Until) and not step.true():
+            feeder.process.turn(Exit(Ending.FINISHED, "all is durable"))
+            feeder.process.close()
+        return True
+
+    assert run(feeder.ready(1.0), carry_out) == 4
+    run(feeder.close(1.0), carry_out)
+    assert watermarks == [END] * TASKS
+
+
 def test_one_that_loses_its_driver_while_it_leaves_has_not_left() -> None:
     feeder = process(Now())
-    feeder.machine.turn.table = Table(
-        Assignment.from_intervals({"n1": (0, TASKS)}, TASKS, Epoch(1, 1)), (), (), {}, {}
-    )
+    register(feeder)
 
     def carry_out(step: Any) -> Any:
         if isinstance(step, Call):

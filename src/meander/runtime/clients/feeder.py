@@ -158,7 +158,7 @@ class FeederClient:
         feeder = self._feeder
         feeder.check()
         if not feeder.gathering.begun:
-            feeder.gathering.begin(self.wait_ready())
+            self.wait_ready()
         item = feeder.gathering.check(batch, offset, due_s)
         if item is None:
             return

@@ -130,6 +130,9 @@ class FeederProcess:
         """Wait until the master knows this feeder; give the last offset that needs no replay."""
         if not (yield self._until(lambda: self.machine.table is not None, timeout_s)):
             raise FeederError(f"{self.name}: the master did not answer in {timeout_s:.0f} s")
+        with self.changed:
+            if not self.gathering.begun:
+                self.gathering.begin(self.machine.offset)
         return self.machine.offset
 
     def flush(self, timeout_s: float, *, durable: bool = False) -> Script[None]:

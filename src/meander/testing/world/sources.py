@@ -143,7 +143,6 @@ class SimSource:
         first = 1 + (yield from feeder.ready(READY_S))
         if first > len(self.batches):
             self._wrong(f"{self.name}: offset {first - 1} needs no replay, and was never fed")
-        feeder.gathering.begin(first - 1)
         for offset in range(first, len(self.batches)):
             pause_s = self._random.uniform(0.0, 2 * self._pace_s)
             yield from self._rest(actor, self._pace(pause_s))
