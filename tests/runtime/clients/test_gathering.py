@@ -15,7 +15,7 @@ from meander.protocol.edges.feeder import Feeder
 from meander.protocol.messages import Ending, Envelope, Exit, Offer
 from meander.protocol.table import Table
 from meander.runtime.clients import gathering as gathered_by
-from meander.runtime.clients.feeder_process import FeederProcess
+from meander.runtime.clients.feeder_process import LINGER_S_MAX, FeederProcess
 from meander.runtime.clients.gathering import GATHER_MORE, OFFERS_MAX, Gathering
 from meander.runtime.clock import Clock
 from meander.runtime.process.script import Call, Until, run
@@ -98,6 +98,10 @@ def process(now: Now, operator: Any = None) -> FeederProcess:
     )  # fmt: skip
     feeder.process.open(Nowhere())
     return feeder
+
+
+def never(step: Any) -> Any:
+    raise AssertionError(f"nothing is to be waited for, but: {step}")
 
 
 def register(feeder: FeederProcess) -> None:
@@ -236,6 +240,50 @@ def test_a_feeder_that_came_back_with_nothing_left_to_feed_still_ends_its_stream
 # --------------------------------------------------------------------------- a feeder's process
 
 
+def test_rows_are_taken_at_once_while_there_is_room_and_wait_for_it_else() -> None:
+    feeder = process(Now())
+    register(feeder)
+    gathering, waits = feeder.gathering, list[Until]()
+
+    def make_room(step: Any) -> Any:
+        assert isinstance(step, Until)
+        waits.append(step)
+        if len(waits) > 2:
+            gathering.paused = False
+        return step.true()
+
+    run(feeder.ready(1.0), lambda step: step.true())
+    run(feeder.feed(words("a"), 0), never)
+    gathering.paused = True
+    run(feeder.feed(words("b", "c"), 1), make_room)
+    assert (gathering.rows, len(waits)) == (3, 3)
+    assert all(wait.told for wait in waits), "nobody looks who need not"
+    run(feeder.feed(words("a"), -1), never)
+    assert gathering.rows == 3, "durable already from a former life"
+
+
+def test_what_lingers_is_cut_when_its_time_is_over_and_the_first_row_wakes_who_waits() -> None:
+    now = Now()
+    feeder = process(now)
+    register(feeder)
+    run(feeder.ready(1.0), lambda step: step.true())
+    lingering = feeder.linger()
+    idle: Any = next(lingering)
+    assert (idle.true(), idle.timeout_s, idle.told) == (False, LINGER_S_MAX, True)
+    run(feeder.feed(words("a"), 0), never)
+    assert idle.true(), "the time to cut is another one now"
+    gathered: Any = lingering.send(True)
+    assert gathered.timeout_s == pytest.approx(gathered_by.LINGER_MS / 1000)
+    now.s += gathered.timeout_s
+    assert not gathered.true()
+    idle = lingering.send(False)
+    assert (len(feeder.gathering._offers), idle.timeout_s) == (1, LINGER_S_MAX)
+    feeder.closed = True
+    assert idle.true()
+    with pytest.raises(StopIteration):
+        lingering.send(True)
+
+
 def test_a_machine_that_ends_during_a_flush_is_an_error_of_the_feeder() -> None:
     """It has ended after the caller has looked and before the machine was asked."""
     feeder = process(Now())
@@ -271,7 +319,7 @@ def test_a_flush_that_takes_too_long_says_what_is_known() -> None:
     now = Now()
     feeder = process(now)
     feeder.gathering.begin(-1)
-    assert feeder.try_add(feeder.gathering.check(words("a"), None))  # type: ignore[arg-type]
+    run(feeder.feed(words("a"), None), never)
     feeder.machine.trouble = "the store is full"
 
     def carry_out(step: Any) -> Any:

@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 CALL_S_MAX = 30.0
 """How long a `Call` or a `Command` waits for the machine."""
+LOOK_S, LOOK_S_MAX = 0.002, 0.02
+"""What is waited for is looked at after so long, then less often; and whenever something changes."""
 
 
 class Call(NamedTuple):
@@ -71,6 +73,8 @@ class Until(NamedTuple):
 
     true: Callable[[], bool]
     timeout_s: float
+    told: bool = False
+    """Whether who makes it hold says so: then there is no need to look meanwhile."""
 
 
 class Found(NamedTuple):
