@@ -262,6 +262,24 @@ def test_rows_are_taken_at_once_while_there_is_room_and_wait_for_it_else() -> No
     assert gathering.rows == 3, "durable already from a former life"
 
 
+def test_rows_of_one_that_ends_while_they_are_looked_at_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is abandoned by another thread after the caller was let in and before rows are added."""
+    feeder = process(Now())
+    feeder.gathering.begin(-1)
+    check = feeder.gathering.check
+
+    def checked(*given: Any) -> Any:
+        feeder.closed = True
+        return check(*given)
+
+    monkeypatch.setattr(feeder.gathering, "check", checked)
+    with pytest.raises(FeederError, match="f has ended: it was closed"):
+        run(feeder.feed(words("a"), None), never)
+    assert feeder.gathering.rows == 0
+
+
 def test_what_lingers_is_cut_when_its_time_is_over_and_the_first_row_wakes_who_waits() -> None:
     now = Now()
     feeder = process(now)

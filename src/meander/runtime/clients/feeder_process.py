@@ -113,6 +113,7 @@ class FeederProcess:
         """Take rows that were checked, if there is room; tell whether there was."""
         gathering = self.gathering
         with self.changed:
+            self.check()  # it may have ended since the caller was let in
             if not gathering.room:
                 return False
             if gathering.add(item):
