@@ -6,8 +6,14 @@ import threading
 import time
 from typing import Any
 
+import pytest
+
+from meander.protocol.edges.feeder import Feeder
+from meander.protocol.messages import Finish
 from meander.runtime.clients.carrier import Carrier
-from meander.runtime.process.script import Until
+from meander.runtime.process.process import Process
+from meander.runtime.process.script import CALL_S_MAX, Call, Command, Until
+from meander.runtime.process.spec import live_settings
 
 
 def carrier(changed: threading.Condition | None = None) -> Carrier:
@@ -27,6 +33,15 @@ def looks(step: Until, changed: threading.Condition | None) -> tuple[bool, int]:
         return step.true()
 
     return carrier(changed)(step._replace(true=true)), seen
+
+
+def test_a_machine_is_waited_for_as_long_as_the_step_says() -> None:
+    process = Process(Feeder("f", live_settings(4), 1, "f/1"))  # nobody drives it
+    began = time.monotonic()
+    for step in (Call(process, print, 0.05), Command(process, Finish(), 0.05)):
+        with pytest.raises(TimeoutError):
+            carrier()(step)
+    assert time.monotonic() - began < CALL_S_MAX / 2
 
 
 def test_what_nobody_tells_of_is_looked_at_now_and_then() -> None:

@@ -18,7 +18,7 @@ from meander.runtime.clients import gathering as gathered_by
 from meander.runtime.clients.feeder_process import LINGER_S_MAX, FeederProcess
 from meander.runtime.clients.gathering import GATHER_MORE, OFFERS_MAX, Gathering
 from meander.runtime.clock import Clock
-from meander.runtime.process.script import Call, Until, run
+from meander.runtime.process.script import Call, Command, Until, run
 from meander.runtime.process.spec import live_settings
 from meander.runtime.process.watermarks import END
 
@@ -360,6 +360,8 @@ def test_one_that_comes_back_only_to_leave_ends_the_stream_of_its_former_life() 
     watermarks = list[Any]()
 
     def carry_out(step: Any) -> Any:
+        if isinstance(step, Call | Command):
+            assert step.timeout_s == 3.0, "the caller's"
         if isinstance(step, Call):
             watermarks.extend(rows.watermark for o in feeder.gathering._offers
                               for _, rows, *_ in o.groups)  # fmt: skip
@@ -371,7 +373,7 @@ def test_one_that_comes_back_only_to_leave_ends_the_stream_of_its_former_life() 
         return True
 
     assert run(feeder.ready(1.0), carry_out) == 4
-    run(feeder.close(1.0), carry_out)
+    run(feeder.close(3.0), carry_out)
     assert watermarks == [END] * TASKS
 
 

@@ -21,7 +21,7 @@ from meander.protocol.messages import News, Tell
 from meander.protocol.settings import Settings
 from meander.protocol.table import Table
 from meander.runtime.clients.driver_client import DeploymentInfo, Part
-from meander.runtime.clients.query_process import PIECES_MAX, QueryProcess
+from meander.runtime.clients.query_process import PIECES_MAX, READY_S, SILENT_S, QueryProcess
 from meander.runtime.clock import Clock
 from meander.runtime.process.script import Ask, Call, Command, Script, Until, run
 
@@ -46,6 +46,8 @@ class World:
             Assignment.from_intervals({"n1": (0, TASKS)}, TASKS, Epoch(1, 1)), (), (), {}, {}
         )
         self.given: list[Any] = []
+        self.waits: list[float] = []
+        """How long the machine may take for what it is asked."""
         self.meanwhile: list[Callable[[], None]] = []
         """What happens, one by one, while a script waits."""
         self.failure: Any = None
@@ -58,6 +60,8 @@ class World:
         self.queries._hear(Tell(what, facts))
 
     def carry_out(self, step: Any) -> Any:
+        if isinstance(step, Call | Command):
+            self.waits.append(step.timeout_s)
         if isinstance(step, Call):
             return step.function(self.machine)
         if isinstance(step, Command):
@@ -132,6 +136,7 @@ def test_what_was_written_of_a_partition_that_fails_is_abandoned(world: World) -
     assert abandon.attempts == ((write.partition, 7, tuple(t for t, *_ in write.groups)),)
     assert world.queries.book.open("q", 3, 7) == 0
     assert world.now == 5.0
+    assert world.waits == [READY_S, SILENT_S, READY_S], "to write, to say why not, to abandon"
 
 
 def test_an_interrupted_writer_abandons_and_a_killed_one_does_nothing(world: World) -> None:

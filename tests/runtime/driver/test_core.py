@@ -228,6 +228,7 @@ def test_to_stop_saves_ends_the_master_asks_the_others_and_waits_for_those() -> 
     def step(step: Step) -> Any:
         steps.append(type(step).__name__)
         if isinstance(step, Call):
+            assert step.timeout_s <= 10.0, "a master that hangs holds nobody up for long"
             return step.function(town.core.master)
         if isinstance(step, Ask):
             assert (step.address, step.what) == ("a:9", "stop")

@@ -9,7 +9,6 @@ from typing import Any
 
 from meander.runtime.clients.driver_client import desk_of
 from meander.runtime.process.script import (
-    CALL_S_MAX,
     LOOK_S,
     LOOK_S_MAX,
     Ask,
@@ -56,9 +55,9 @@ class Carrier:
         if kind is Until:
             return self._wait(step)
         if kind is Command:
-            return step.process.command(step.event).result(CALL_S_MAX)
+            return step.process.command(step.event).result(step.timeout_s)
         assert kind is Call
-        return step.process.call(step.function).result(CALL_S_MAX)
+        return step.process.call(step.function).result(step.timeout_s)
 
     def _wait(self, step: Until) -> bool:
         end, look_s = time.monotonic() + step.timeout_s, LOOK_S

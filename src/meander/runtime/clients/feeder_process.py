@@ -188,7 +188,9 @@ class FeederProcess:
         self.cut(say=True)
         clock = self.process.clock.monotonic
         end, look_s = clock() + timeout_s, LOOK_S
-        question = Call(self.process, lambda m: self.gathering.settled(m, durable=durable))
+        question = Call(
+            self.process, lambda m: self.gathering.settled(m, durable=durable), timeout_s
+        )
         while not (yield from self._answer(question)):
             self.check()
             if clock() > end:
@@ -211,7 +213,7 @@ class FeederProcess:
         yield from self.flush(timeout_s)
         self.gathering.end()
         yield from self.flush(timeout_s, durable=True)
-        yield from self._answer(Command(self.process, Finish()))
+        yield from self._answer(Command(self.process, Finish(), timeout_s))
         if not (yield Until(lambda: self.process.ended, timeout_s)):
             raise FeederError(
                 f"{self.name}: not everything is durable after {timeout_s:.0f} s; {self._why()}"

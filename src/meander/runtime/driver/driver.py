@@ -22,6 +22,7 @@ from meander.protocol.messages import Abort, Resume, RollBack
 from meander.runtime.clients.feeder import FeederClient
 from meander.runtime.clients.reader import Reader
 from meander.runtime.driver import books, ending
+from meander.runtime.driver.books import ASK_S
 from meander.runtime.driver.core import STOPPED, DriverCore, next_generation
 from meander.runtime.driver.desk import open_desk
 from meander.runtime.driver.launch import Launcher
@@ -38,9 +39,6 @@ from meander.runtime.wire.transport import Transport
 from meander.wiring import warm
 
 log = logging.getLogger(__name__)
-
-ASK_S = 10.0
-"""How long the master's thread may take for a question."""
 
 T = TypeVar("T")
 

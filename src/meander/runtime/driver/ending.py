@@ -25,7 +25,7 @@ def stop(core: DriverCore, end_master: Callable[[], None], drain_s_max: float) -
     """
     asked = dict[str, str]()
     with suppress(RuntimeError, TimeoutError):  # the master has ended, or hangs
-        asked = yield Call(core.process, books.stoppable)
+        asked = yield Call(core.process, books.stoppable, books.ASK_S)
         yield from _save(core)
     end_master()  # before the nodes: what ends from here on is no loss
     for address in asked.values():
@@ -39,5 +39,5 @@ def _save(core: DriverCore) -> Script[None]:
     """Have the manifest written once more: how far feeders are that have just closed is in it."""
     clock = core.process.clock.monotonic
     end = clock() + STOP_S
-    while not (yield Call(core.process, books.saved)) and clock() < end:
+    while not (yield Call(core.process, books.saved, STOP_S)) and clock() < end:
         yield Sleep(0.01)

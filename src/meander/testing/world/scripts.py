@@ -18,7 +18,6 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 from meander.protocol.messages import Event
 from meander.runtime.process.process import Process
 from meander.runtime.process.script import (
-    CALL_S_MAX,
     LOOK_S_MAX,
     Ask,
     Call,
@@ -151,9 +150,9 @@ class Running(Generic[T]):
         elif isinstance(step, Until):
             self._wait(self._at, step.true, runner.timeline.now + step.timeout_s)
         elif isinstance(step, Call):
-            self._answered(step.process, runner.call(step.process, step.function), done)
+            self._answered(step, runner.call(step.process, step.function), done)
         elif isinstance(step, Command):
-            self._answered(step.process, runner.command(step.process, step.event), done)
+            self._answered(step, runner.command(step.process, step.event), done)
         else:
             assert isinstance(step, Found)
             self._found(step.part)
@@ -174,11 +173,11 @@ class Running(Generic[T]):
         else:
             timeline.after(min(LOOK_S_MAX, end - timeline.now), lambda _: self._wait(at, true, end))
 
-    def _answered(self, process: Process, future: Future[Any], done: Done) -> None:
+    def _answered(self, step: Call | Command, future: Future[Any], done: Done) -> None:
         """Have a machine answer between two events; the script goes on when that turn is over."""
         timeline = self._runner.timeline
-        late = TimeoutError(f"{process.machine.me} has not answered in {CALL_S_MAX} s")
-        timeline.after(CALL_S_MAX, lambda _: done(None, late))
+        late = TimeoutError(f"{step.process.machine.me} has not answered in {step.timeout_s} s")
+        timeline.after(step.timeout_s, lambda _: done(None, late))
 
         def answered(future: Future[Any]) -> None:
             error = future.exception()
