@@ -133,15 +133,12 @@ class Driver:
         for feeder in self.feeders:
             feeder.fail(DeployError(STOPPED))
             feeder.abandon()
-        self.rescales.fail(DeployError(STOPPED))
         if self.transport is None:
             return
-        self.reception.close()
         if self.lost_tasks:
             log.warning("%s", self.lost())
-        self.carry_out(ending.stop(self.core, lambda: self.shell.stop("stopped"), drain_s_max))
-        self.launcher.close(drain_s_max)
-        self.transport.close()
+        post, service = self.transport, self.reception
+        self.carry_out(ending.stop(self.core, service, self.launcher, post.close, drain_s_max))
         self.guard.close()
 
     def serving(self) -> bool:

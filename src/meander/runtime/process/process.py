@@ -275,3 +275,7 @@ class Process:
         """Let the store finish what it was handed."""
         if self._hands.store is not None:
             self._hands.store.close()
+
+    def stored(self) -> bool:
+        """Whether the store that was closed has finished."""
+        return self._hands.store is None or self._hands.store.idle()
