@@ -302,6 +302,21 @@ def test_what_lingers_is_cut_when_its_time_is_over_and_the_first_row_wakes_who_w
         lingering.send(True)
 
 
+def test_a_watermark_that_is_all_but_due_is_waited_for() -> None:
+    """It is not said before its time, and a clock that stands still must not be looked at for ever."""
+    now = Now()
+    feeder = process(now, timed())
+    register(feeder)
+    run(feeder.ready(1.0), lambda step: step.true())
+    at = pa.array([1_230_000], pa.timestamp("us"))
+    for offset in range(2):
+        run(feeder.feed(pa.record_batch({"word": ["a"], "at": at}), offset), never)
+        feeder.cut()
+    now.s = feeder.gathering.cut_at() - 1e-5
+    step: Any = next(feeder.linger())
+    assert 1e-5 <= step.timeout_s < 0.001
+
+
 def test_a_machine_that_ends_during_a_flush_is_an_error_of_the_feeder() -> None:
     """It has ended after the caller has looked and before the machine was asked."""
     feeder = process(Now())

@@ -42,8 +42,8 @@ ROOM_S = 0.1
 """Whoever waits for room looks after so long whether there can still be some."""
 LINGER_S_MAX = 0.5
 """How often it is looked at whether something gathered must go, at least."""
-CUT_EARLY_S = 0.0001
-"""Rows that have so little time left go now."""
+LINGER_S_MIN = 0.0001
+"""Nobody waits for less: a clock need not show it."""
 
 
 class FeederProcess:
@@ -129,8 +129,9 @@ class FeederProcess:
         while not self.closed:
             at = gathering.cut_at()
             wait_s = at - clock()
-            if wait_s > CUT_EARLY_S:
-                yield Until(partial(self._moved, at), min(wait_s, LINGER_S_MAX), told=True)
+            if wait_s > 0:
+                wait_s = min(max(wait_s, LINGER_S_MIN), LINGER_S_MAX)
+                yield Until(partial(self._moved, at), wait_s, told=True)
                 continue
             with suppress(FeederError):  # it is the caller's to hear
                 self.cut()
