@@ -16,7 +16,7 @@ from meander.model import Epoch
 from meander.operators import Context, WordCount
 from meander.operators.base import check_operator
 from meander.operators.timers import Timers
-from meander.protocol.messages import Chunk, Chunks, Envelope, Stage, Staged
+from meander.protocol.messages import ONCE, Chunk, Chunks, Envelope, Stage, Staged
 from meander.protocol.state import Emission
 from meander.runtime.clients.driver_client import DriverClient
 from meander.runtime.clients.offers import offer_of, watermark_of
@@ -214,6 +214,22 @@ def test_a_micro_batch_is_one_call_and_its_watermark_comes_last() -> None:
     assert place.watermark == 28
     assert place.out()[0]["clicks"] == 2
     assert not list(place.adapter.apply_batch(0, place.app, "q", [watermark]))
+
+
+@pytest.mark.parametrize("defers", [True, False])
+def test_a_write_without_a_query_leaves_with_its_batch(*, defers: bool) -> None:
+    """Else each would be known for ever, and hold the watermark until it counts as idle."""
+    place = Place(Sessions())
+    place.adapter.defers = defers
+    for at in (10, 30, 50):
+        rows = Rows(clicks(("a", at)), 0, 1, (Mark(0, 0, at * S),))
+        assert not list(place.adapter.apply_batch(0, place.app, f"{ONCE}{at}", [rows]))
+        place.adapter.settle()
+        assert place.watermark == at - 2
+    assert place.app.time is not None
+    assert place.app.time.watermarks == {}
+    place.say(70, "f")
+    assert place.watermark == 68, "nobody holds it"
 
 
 def test_what_an_operator_raises_in_a_timer_names_the_key() -> None:

@@ -268,8 +268,8 @@ MUTANTS = [
     mutant(
         "take any end of a commit for a good one",
         "clients.query_book",
-        'self._commits.pop(query).end(RowsLostError(batch, facts["task"]))',
-        "self._commits.pop(query).end()",
+        'self._end(query, batch, RowsLostError(batch, facts["task"]))',
+        "self._end(query, batch)",
         faults="crash reset",
     ),
     mutant(
@@ -288,8 +288,8 @@ MUTANTS = [
     mutant(
         "commit without the pieces of one partition",
         "clients.query_process",
-        "yield from self._give(Seal(batch, tuple(parts), query))",
-        "yield from self._give(Seal(batch, tuple(parts[1:]), query))",
+        "Seal(batch, tuple(parts), query)",
+        "Seal(batch, tuple(parts[1:]), query)",
     ),
     # ------------------------------------------------------------------ the wire
     mutant(

@@ -260,6 +260,20 @@ def test_when_the_driver_dies_its_processes_notice_and_the_next_goes_on() -> Non
     assert not first.rescale(5)
 
 
+def test_whoever_is_stopped_lets_its_store_finish_before_it_is_over() -> None:
+    """The driver that comes next looks at the store."""
+    town = deployed()
+    driver = town.user.driver
+    store = cast(SimStoreWorker, driver._ground.store)
+    store.step_s = 1.0
+    assert driver.rescale(3, pause_ms=50.0)
+    town.run(lambda: not store.idle())
+    over: list[bool] = []
+    driver.stop(lambda: over.append(store.idle()))
+    town.run(lambda: driver.stopped)
+    assert over == [True]
+
+
 def test_of_two_drivers_the_older_one_fails_is_stopped_and_not_deployed_again() -> None:
     town = deployed()
     older = town.user.driver

@@ -15,10 +15,10 @@ from meander.protocol.edges.feeder import Feeder
 from meander.protocol.messages import Ending, Envelope, Exit, Offer
 from meander.protocol.table import Table
 from meander.runtime.clients import gathering as gathered_by
-from meander.runtime.clients.feeder_process import FeederProcess
+from meander.runtime.clients.feeder_process import LINGER_S_MAX, FeederProcess
 from meander.runtime.clients.gathering import GATHER_MORE, OFFERS_MAX, Gathering
 from meander.runtime.clock import Clock
-from meander.runtime.process.script import Call, Until, run
+from meander.runtime.process.script import Call, Command, Until, run
 from meander.runtime.process.spec import live_settings
 from meander.runtime.process.watermarks import END
 
@@ -91,13 +91,24 @@ def cut(gathering: Gathering, *, say: bool = False) -> list[Offer]:
     return offers
 
 
-def process(now: Now) -> FeederProcess:
+def process(now: Now, operator: Any = None) -> FeederProcess:
     feeder = FeederProcess(
-        "f", "f/1", WordCount(), master="master:1", tasks=TASKS, settings=live_settings(TASKS),
-        clock=now.clock,
+        "f", "f/1", operator or WordCount(), master="master:1", tasks=TASKS,
+        settings=live_settings(TASKS), clock=now.clock,
     )  # fmt: skip
     feeder.process.open(Nowhere())
     return feeder
+
+
+def never(step: Any) -> Any:
+    raise AssertionError(f"nothing is to be waited for, but: {step}")
+
+
+def register(feeder: FeederProcess) -> None:
+    """Let the master know it."""
+    feeder.machine.turn.table = Table(
+        Assignment.from_intervals({"n1": (0, TASKS)}, TASKS, Epoch(1, 1)), (), (), {}, {}
+    )
 
 
 def test_rows_wait_for_others_until_they_are_enough_or_their_time_is_over() -> None:
@@ -229,6 +240,83 @@ def test_a_feeder_that_came_back_with_nothing_left_to_feed_still_ends_its_stream
 # --------------------------------------------------------------------------- a feeder's process
 
 
+def test_rows_are_taken_at_once_while_there_is_room_and_wait_for_it_else() -> None:
+    feeder = process(Now())
+    register(feeder)
+    gathering, waits = feeder.gathering, list[Until]()
+
+    def make_room(step: Any) -> Any:
+        assert isinstance(step, Until)
+        waits.append(step)
+        if len(waits) > 2:
+            gathering.paused = False
+        return step.true()
+
+    run(feeder.ready(1.0), lambda step: step.true())
+    run(feeder.feed(words("a"), 0), never)
+    gathering.paused = True
+    run(feeder.feed(words("b", "c"), 1), make_room)
+    assert (gathering.rows, len(waits)) == (3, 3)
+    assert all(wait.told for wait in waits), "nobody looks who need not"
+    run(feeder.feed(words("a"), -1), never)
+    assert gathering.rows == 3, "durable already from a former life"
+
+
+def test_rows_of_one_that_ends_while_they_are_looked_at_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is abandoned by another thread after the caller was let in and before rows are added."""
+    feeder = process(Now())
+    feeder.gathering.begin(-1)
+    check = feeder.gathering.check
+
+    def checked(*given: Any) -> Any:
+        feeder.closed = True
+        return check(*given)
+
+    monkeypatch.setattr(feeder.gathering, "check", checked)
+    with pytest.raises(FeederError, match="f has ended: it was closed"):
+        run(feeder.feed(words("a"), None), never)
+    assert feeder.gathering.rows == 0
+
+
+def test_what_lingers_is_cut_when_its_time_is_over_and_the_first_row_wakes_who_waits() -> None:
+    now = Now()
+    feeder = process(now)
+    register(feeder)
+    run(feeder.ready(1.0), lambda step: step.true())
+    lingering = feeder.linger()
+    idle: Any = next(lingering)
+    assert (idle.true(), idle.timeout_s, idle.told) == (False, LINGER_S_MAX, True)
+    run(feeder.feed(words("a"), 0), never)
+    assert idle.true(), "the time to cut is another one now"
+    gathered: Any = lingering.send(True)
+    assert gathered.timeout_s == pytest.approx(gathered_by.LINGER_MS / 1000)
+    now.s += gathered.timeout_s
+    assert not gathered.true()
+    idle = lingering.send(False)
+    assert (len(feeder.gathering._offers), idle.timeout_s) == (1, LINGER_S_MAX)
+    feeder.closed = True
+    assert idle.true()
+    with pytest.raises(StopIteration):
+        lingering.send(True)
+
+
+def test_a_watermark_that_is_all_but_due_is_waited_for() -> None:
+    """It is not said before its time, and a clock that stands still must not be looked at for ever."""
+    now = Now()
+    feeder = process(now, timed())
+    register(feeder)
+    run(feeder.ready(1.0), lambda step: step.true())
+    at = pa.array([1_230_000], pa.timestamp("us"))
+    for offset in range(2):
+        run(feeder.feed(pa.record_batch({"word": ["a"], "at": at}), offset), never)
+        feeder.cut()
+    now.s = feeder.gathering.cut_at() - 1e-5
+    step: Any = next(feeder.linger())
+    assert 1e-5 <= step.timeout_s < 0.001
+
+
 def test_a_machine_that_ends_during_a_flush_is_an_error_of_the_feeder() -> None:
     """It has ended after the caller has looked and before the machine was asked."""
     feeder = process(Now())
@@ -264,7 +352,7 @@ def test_a_flush_that_takes_too_long_says_what_is_known() -> None:
     now = Now()
     feeder = process(now)
     feeder.gathering.begin(-1)
-    assert feeder.try_add(feeder.gathering.check(words("a"), None))  # type: ignore[arg-type]
+    run(feeder.feed(words("a"), None), never)
     feeder.machine.trouble = "the store is full"
 
     def carry_out(step: Any) -> Any:
@@ -279,11 +367,34 @@ def test_a_flush_that_takes_too_long_says_what_is_known() -> None:
         run(feeder.flush(2.0), carry_out)
 
 
+def test_one_that_comes_back_only_to_leave_ends_the_stream_of_its_former_life() -> None:
+    """As `run_feeder` with no batch left: `wait_ready`, then `close`."""
+    feeder = process(Now(), timed())
+    register(feeder)
+    feeder.machine.offset = 4
+    watermarks = list[Any]()
+
+    def carry_out(step: Any) -> Any:
+        if isinstance(step, Call | Command):
+            assert step.timeout_s == 3.0, "the caller's"
+        if isinstance(step, Call):
+            watermarks.extend(rows.watermark for o in feeder.gathering._offers
+                              for _, rows, *_ in o.groups)  # fmt: skip
+            feeder.gathering._offers.clear()
+            return step.function(feeder.machine)
+        if isinstance(step, Until) and not step.true():
+            feeder.process.turn(Exit(Ending.FINISHED, "all is durable"))
+            feeder.process.close()
+        return True
+
+    assert run(feeder.ready(1.0), carry_out) == 4
+    run(feeder.close(3.0), carry_out)
+    assert watermarks == [END] * TASKS
+
+
 def test_one_that_loses_its_driver_while_it_leaves_has_not_left() -> None:
     feeder = process(Now())
-    feeder.machine.turn.table = Table(
-        Assignment.from_intervals({"n1": (0, TASKS)}, TASKS, Epoch(1, 1)), (), (), {}, {}
-    )
+    register(feeder)
 
     def carry_out(step: Any) -> Any:
         if isinstance(step, Call):

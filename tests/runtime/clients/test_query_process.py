@@ -17,11 +17,11 @@ from meander.errors import (
     RowsLostError,
 )
 from meander.model import Assignment, Epoch
-from meander.protocol.messages import News, Seal, Tell
+from meander.protocol.messages import News, Tell
 from meander.protocol.settings import Settings
 from meander.protocol.table import Table
 from meander.runtime.clients.driver_client import DeploymentInfo, Part
-from meander.runtime.clients.query_process import PIECES_MAX, QueryProcess
+from meander.runtime.clients.query_process import PIECES_MAX, READY_S, SILENT_S, QueryProcess
 from meander.runtime.clock import Clock
 from meander.runtime.process.script import Ask, Call, Command, Script, Until, run
 
@@ -46,15 +46,22 @@ class World:
             Assignment.from_intervals({"n1": (0, TASKS)}, TASKS, Epoch(1, 1)), (), (), {}, {}
         )
         self.given: list[Any] = []
+        self.waits: list[float] = []
+        """How long the machine may take for what it is asked."""
         self.meanwhile: list[Callable[[], None]] = []
         """What happens, one by one, while a script waits."""
         self.failure: Any = None
         self.refuse: Exception | None = None
 
     def tell(self, what: News, **facts: Any) -> None:
+        if what in (News.COMMITTED, News.FAILED, News.DIFFERS):
+            self.machine.sealed.pop(facts["query"], None)
+            self.machine.orders.pop(facts["query"], None)
         self.queries._hear(Tell(what, facts))
 
     def carry_out(self, step: Any) -> Any:
+        if isinstance(step, Call | Command):
+            self.waits.append(step.timeout_s)
         if isinstance(step, Call):
             return step.function(self.machine)
         if isinstance(step, Command):
@@ -129,6 +136,7 @@ def test_what_was_written_of_a_partition_that_fails_is_abandoned(world: World) -
     assert abandon.attempts == ((write.partition, 7, tuple(t for t, *_ in write.groups)),)
     assert world.queries.book.open("q", 3, 7) == 0
     assert world.now == 5.0
+    assert world.waits == [READY_S, SILENT_S, READY_S], "to write, to say why not, to abandon"
 
 
 def test_an_interrupted_writer_abandons_and_a_killed_one_does_nothing(world: World) -> None:
@@ -161,7 +169,7 @@ def test_a_commit_is_begun_once_and_waited_for_by_all(world: World) -> None:
     queries = world.queries
     assert not world.run(queries.begin("q", 3, PARTS, 1.0))
     assert not world.run(queries.begin("q", 3, PARTS, 1.0))
-    assert [type(event) for event in world.given] == [Seal]
+    assert world.machine.sealed == {"q": 3}
     with pytest.raises(QueryError, match="batch 3 of q is still being committed"):
         world.run(queries.begin("q", 4, PARTS, 1.0))
     world.meanwhile = [lambda: world.tell(News.COMMITTED, query="q", batch=3)]
@@ -188,21 +196,35 @@ def test_who_waits_for_a_commit_that_failed_hears_so_also_when_it_was_begun_agai
         first.send(step.true())
 
 
-def test_who_waits_for_a_commit_that_was_refused_hears_so(world: World) -> None:
-    """1. one enters a batch  2. another waits for it  3. the machine refuses it."""
+def test_a_commit_that_is_refused_leaves_the_way_free(world: World) -> None:
+    twice = [*PARTS, *PARTS]
+    with pytest.raises(ProtocolError, match="a partition stands twice"):
+        world.run(world.queries.begin("q", 3, twice, 1.0))
+    assert not world.run(world.queries.begin("q", 4, PARTS, 1.0)), "the way is free"
+
+
+@pytest.mark.parametrize("why", [TimeoutError, KeyboardInterrupt])
+def test_a_commit_that_was_not_waited_for_goes_on_and_ends_as_itself(
+    world: World, why: type[BaseException]
+) -> None:
+    """1. the machine is busy, and whoever commits 3 loses patience  2. the machine takes it up
+    3. committing 3 again waits for it  4. its end is heard once, and not taken for that of 4."""
     queries = world.queries
-    first = queries.begin("q", 3, PARTS, 60.0)
-    step: Any = first.send(None)
-    while not isinstance(step, Command):
-        step = first.send(world.carry_out(step))
-    second = queries.begin("q", 3, PARTS, 60.0)
-    wait = world.advance(second)
-    step = first.throw(ProtocolError("a partition stands twice"))
-    with pytest.raises(ProtocolError):
-        first.send(world.carry_out(step))
-    with pytest.raises(QueryError, match="could not be committed: a partition stands twice"):
-        second.send(wait.true())
-    assert not world.run(queries.begin("q", 4, PARTS, 1.0)), "the way is free"
+    script = queries.begin("q", 3, PARTS, 60.0)
+    step: Any = script.send(None)
+    while not isinstance(step, Call):
+        step = script.send(world.carry_out(step))
+    with pytest.raises((QueryError, KeyboardInterrupt)):
+        script.throw(why())
+    world.carry_out(step)
+    assert not world.run(queries.begin("q", 3, PARTS, 1.0))
+    with pytest.raises(QueryError, match="batch 3 of q is still being committed"):
+        world.run(queries.begin("q", 4, PARTS, 1.0))
+    world.tell(News.COMMITTED, query="q", batch=3)
+    assert not world.run(queries.begin("q", 4, PARTS, 1.0))
+    world.tell(News.COMMITTED, query="q", batch=3)
+    assert not world.run(queries.begin("q", 4, PARTS, 1.0)), "3 is not 4"
+    world.tell(News.COMMITTED, query="never entered", batch=3)
 
 
 def test_a_process_that_ended_or_is_refused_says_so(world: World) -> None:

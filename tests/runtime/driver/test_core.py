@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -48,6 +49,9 @@ class Nowhere:
 
     def close(self) -> None:
         pass
+
+    def idle(self) -> bool:
+        return True
 
 
 class Town:
@@ -228,19 +232,29 @@ def test_to_stop_saves_ends_the_master_asks_the_others_and_waits_for_those() -> 
     def step(step: Step) -> Any:
         steps.append(type(step).__name__)
         if isinstance(step, Call):
+            assert step.timeout_s <= 10.0, "a master that hangs holds nobody up for long"
             return step.function(town.core.master)
         if isinstance(step, Ask):
             assert (step.address, step.what) == ("a:9", "stop")
             return "stopping"
         assert isinstance(step, Until | Sleep)
-        if isinstance(step, Until):
+        if isinstance(step, Until) and "Ask" not in steps:
+            steps[-1] = "stored" if town.core.process.ended else "ended"
+            assert step.true() == town.core.process.ended
+            town.core.process.close()
+        elif isinstance(step, Until):
             assert not step.true()
-            town.end(town.launched[0], Reason.STOPPED)
+            spec = town.launched[0]
+            exit_ = ProcessExit(spec.kind, spec.name, spec.incarnation, Reason.STOPPED, "told to")
+            town.core.process_ended(exit_)
             assert step.true()
         return True
 
-    run(ending.stop(town.core, lambda: steps.append("end"), 5.0), step)
-    assert steps == ["Call", "Call", "end", "Ask", "Until"]
+    closing: Any = SimpleNamespace(close=lambda *_: steps.append("close"))
+    script = ending.stop(town.core, closing, closing, lambda: steps.append("hang up"), 5.0)
+    run(script, step)
+    order = ["close", "Call", "Call", "ended", "stored", "Ask", "Until", "close", "hang up"]
+    assert steps == order
     with pytest.raises(DeployError, match=STOPPED):
         town.core.check()
     assert len(town.names()) == 3, "nothing is started again"

@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 from meander.runtime.clients.driver_client import desk_of
-from meander.runtime.process.script import CALL_S_MAX, Ask, Call, Command, Fetch, Sleep, Until
+from meander.runtime.process.script import (
+    LOOK_S,
+    LOOK_S_MAX,
+    Ask,
+    Call,
+    Command,
+    Fetch,
+    Sleep,
+    Until,
+)
 from meander.runtime.wire.credentials import Credentials
-
-POLL_S = 0.01
-"""How often something is looked at that a script waits for, where nobody says when to look again."""
 
 
 class Carrier:
-    """Carries out one step after the other.
+    """Carries out one step after the other; any thread may use it.
 
     >>> Carrier(ask=lambda step: step.what, fetch=lambda step: None)(Ask("", "owners", {}, 1.0))
     'owners'
     """
 
-    def __init__(self, ask: Callable[[Ask], Any], fetch: Callable[[Fetch], Any]) -> None:
-        """Prepare; `ask` and `fetch` ask other processes, and raise what keeps them from an answer."""
-        self._ask, self._fetch = ask, fetch
+    def __init__(
+        self,
+        ask: Callable[[Ask], Any],
+        fetch: Callable[[Fetch], Any],
+        changed: threading.Condition | None = None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            ask: asks another process for facts, and raises what keeps it from an answer.
+            fetch: the same for rows.
+            changed: notified when it is worth to look again; None: nobody says when.
+        """
+        self._ask, self._fetch, self._changed = ask, fetch, changed
 
     def __call__(self, step: Any) -> Any:
         """Carry out a step."""
@@ -35,21 +53,27 @@ class Carrier:
         if kind is Sleep:
             return time.sleep(step.seconds)
         if kind is Until:
-            return _wait(step)
+            return self._wait(step)
         if kind is Command:
-            return step.process.command(step.event).result(CALL_S_MAX)
+            return step.process.command(step.event).result(step.timeout_s)
         assert kind is Call
-        return step.process.call(step.function).result(CALL_S_MAX)
+        return step.process.call(step.function).result(step.timeout_s)
+
+    def _wait(self, step: Until) -> bool:
+        end, look_s = time.monotonic() + step.timeout_s, LOOK_S
+        told = step.told and self._changed is not None
+        changed = self._changed or threading.Condition()
+        with changed:
+            while not step.true():
+                left_s = end - time.monotonic()
+                if left_s <= 0:
+                    return False
+                changed.wait(left_s if told else min(look_s, left_s))
+                look_s = min(1.5 * look_s, LOOK_S_MAX)
+        return True
 
 
-def _wait(step: Until) -> bool:
-    end = time.monotonic() + step.timeout_s
-    while not (holds := step.true()) and time.monotonic() < end:
-        time.sleep(POLL_S)
-    return holds
-
-
-def by_desk(credentials: Credentials | str) -> Carrier:
+def by_desk(credentials: Credentials | str, changed: threading.Condition | None = None) -> Carrier:
     """Ask over connections that are kept; errors are those of `DriverClient`."""
 
     def ask(step: Ask) -> Any:
@@ -58,4 +82,4 @@ def by_desk(credentials: Credentials | str) -> Carrier:
     def fetch(step: Fetch) -> Any:
         return desk_of(step.address, credentials).fetch(step.fields, step.timeout_s)
 
-    return Carrier(ask, fetch)
+    return Carrier(ask, fetch, changed)

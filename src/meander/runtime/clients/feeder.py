@@ -14,16 +14,15 @@ from __future__ import annotations
 import os
 import threading
 import time
-from contextlib import suppress
 from typing import Any
 
-from meander.errors import FeederError
 from meander.operators.base import Operator
 from meander.protocol.settings import Settings
-from meander.runtime.clients.feeder_process import FeederProcess
+from meander.runtime.clients.carrier import by_desk
+from meander.runtime.clients.feeder_process import READY_S, FeederProcess
 from meander.runtime.clients.gathering import GATHER_ROWS, LINGER_MS
 from meander.runtime.clients.given import NULL_KEYS
-from meander.runtime.clients.waiting import Waiter
+from meander.runtime.process.script import run
 from meander.runtime.process.shell import Shell
 from meander.runtime.process.spec import ProcessSpec
 from meander.runtime.process.warm import warm_up
@@ -86,7 +85,7 @@ class FeederClient:
         self._changed = self._feeder.changed
         self.shell = Shell(self.process)
         credentials = Credentials.of(credentials)
-        self._waiter = Waiter(credentials, self._changed)
+        self._carry_out = by_desk(credentials, self._changed)
         self.transport = Transport(
             self.process.give, run=run, peer=name, credentials=credentials, host=host,
             full=self.process.full, board=board(zookeeper, run, credentials.token),
@@ -135,9 +134,9 @@ class FeederClient:
         """Whether it has left."""
         return self._feeder.closed
 
-    def wait_ready(self, timeout_s: float = 60.0) -> int:
+    def wait_ready(self, timeout_s: float = READY_S) -> int:
         """Wait until the master knows this feeder; give the last offset that needs no replay."""
-        return self._waiter.run(self._feeder.ready(timeout_s))
+        return run(self._feeder.ready(timeout_s), self._carry_out)
 
     def feed(self, batch: Any, *, offset: int | None = None, due_s: float | None = None) -> None:
         """Take rows; wait while there is no room.
@@ -155,20 +154,7 @@ class FeederClient:
             InputError: if the rows do not fit the operator, lack a key, or were fed before. Nothing
                 of them was taken.
         """
-        feeder = self._feeder
-        feeder.check()
-        if not feeder.gathering.begun:
-            feeder.gathering.begin(self.wait_ready())
-        item = feeder.gathering.check(batch, offset, due_s)
-        if item is None:
-            return
-        while not feeder.try_add(item):
-            feeder.check()
-            feeder.complain()
-            with self._changed:
-                if not feeder.gathering.room:
-                    self._changed.wait(0.1)
-            feeder.check()
+        run(self._feeder.feed(batch, offset, due_s), self._carry_out)
 
     def flush(self, *, durable: bool = False, timeout_s: float = 60.0) -> None:
         """Wait until all rows fed so far are applied, or durable.
@@ -178,7 +164,7 @@ class FeederClient:
         Raises:
             FeederError: if that does not happen in time.
         """
-        self._waiter.run(self._feeder.flush(timeout_s, durable=durable))
+        run(self._feeder.flush(timeout_s, durable=durable), self._carry_out)
 
     def pause(self, *, durable: bool = False, timeout_s: float = 60.0) -> None:
         """Take no more rows, and wait until those taken are applied, or durable."""
@@ -195,7 +181,7 @@ class FeederClient:
     def close(self, timeout_s: float = 120.0) -> None:
         """Wait until everything is durable, then leave for good."""
         if not self.closed:
-            self._waiter.run(self._feeder.close(timeout_s))
+            run(self._feeder.close(timeout_s), self._carry_out)
             self.abandon()
 
     def abandon(self) -> None:
@@ -212,12 +198,4 @@ class FeederClient:
         self._feeder.fail(error)
 
     def _linger(self) -> None:
-        """Cut what was gathered when its time is over."""
-        while not self.closed:
-            with self._changed:
-                wait_s = self._feeder.cut_in_s()
-                if wait_s > 0:
-                    self._changed.wait(min(wait_s, 0.5))
-                    continue
-            with suppress(FeederError):  # it is the caller's to hear
-                self._feeder.cut()
+        run(self._feeder.linger(), self._carry_out)

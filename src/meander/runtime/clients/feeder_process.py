@@ -1,6 +1,8 @@
 """A feeder without thread, socket or sleep: its machine, its turns, what it gathers, and how it waits.
 
-    try_add(item) ─► gathering ─► cut ─► offers ─► pump, after every turn ─► machine
+    feed(batch) ─► gathering ─► cut ─► offers ─► pump, after every turn ─► machine
+                                 ▲
+    linger: when time is over ───┘
 
 What waits is a script (`process.script`). In production threads call it, under its locks; a simulator
 has one, and the locks are always free.
@@ -10,6 +12,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from meander.errors import FeederError
@@ -20,11 +24,26 @@ from meander.protocol.settings import Settings
 from meander.runtime.clients.gathering import Gathering, Item
 from meander.runtime.clock import REAL, Clock
 from meander.runtime.process.process import TICK_S, Process
-from meander.runtime.process.script import Call, Command, Script, Sleep, Step, Until
+from meander.runtime.process.script import (
+    LOOK_S,
+    LOOK_S_MAX,
+    Call,
+    Command,
+    Script,
+    Sleep,
+    Step,
+    Until,
+)
 from meander.runtime.store.complaint import Complaint
 
-LOOK_S, LOOK_S_MAX = 0.002, 0.02
-"""Whether rows have arrived is asked after so long, then less often."""
+READY_S = 60.0
+"""How long the master may take to answer."""
+ROOM_S = 0.1
+"""Whoever waits for room looks after so long whether there can still be some."""
+LINGER_S_MAX = 0.5
+"""How often it is looked at whether something gathered must go, at least."""
+LINGER_S_MIN = 0.0001
+"""Nobody waits for less: a clock need not show it."""
 
 
 class FeederProcess:
@@ -79,10 +98,22 @@ class FeederProcess:
 
     # ------------------------------------------------------------------ rows
 
-    def try_add(self, item: Item) -> bool:
+    def feed(self, batch: Any, offset: int | None, due_s: float | None = None) -> Script[None]:
+        """Take rows; wait while there is no room. Arguments and errors as for `FeederClient`."""
+        self.check()
+        gathering = self.gathering
+        if not gathering.begun:
+            yield from self.ready(READY_S)
+        item = gathering.check(batch, offset, due_s)
+        while item is not None and not self._try_add(item):
+            self.complain()
+            yield self._until(lambda: gathering.room, ROOM_S, told=True)
+
+    def _try_add(self, item: Item) -> bool:
         """Take rows that were checked, if there is room; tell whether there was."""
         gathering = self.gathering
         with self.changed:
+            self.check()  # it may have ended since the caller was let in
             if not gathering.room:
                 return False
             if gathering.add(item):
@@ -92,9 +123,22 @@ class FeederProcess:
             self.cut()
         return True
 
-    def cut_in_s(self) -> float:
-        """Tell in how many seconds what was gathered must be cut; infinity: nothing must."""
-        return self.gathering.cut_at() - self.process.clock.monotonic()
+    def linger(self) -> Script[None]:
+        """Cut what was gathered whenever its time is over, until it has left."""
+        gathering, clock = self.gathering, self.process.clock.monotonic
+        while not self.closed:
+            at = gathering.cut_at()
+            wait_s = at - clock()
+            if wait_s > 0:
+                wait_s = min(max(wait_s, LINGER_S_MIN), LINGER_S_MAX)
+                yield Until(partial(self._moved, at), wait_s, told=True)
+                continue
+            with suppress(FeederError):  # it is the caller's to hear
+                self.cut()
+
+    def _moved(self, at: float) -> bool:
+        """Tell whether what is gathered is to be cut at another time."""
+        return self.closed or self.gathering.cut_at() != at
 
     def cut(self, *, say: bool = False) -> None:
         """Make an offer of what was gathered, and one of a watermark if that is due, or asked for.
@@ -130,6 +174,9 @@ class FeederProcess:
         """Wait until the master knows this feeder; give the last offset that needs no replay."""
         if not (yield self._until(lambda: self.machine.table is not None, timeout_s)):
             raise FeederError(f"{self.name}: the master did not answer in {timeout_s:.0f} s")
+        with self.changed:
+            if not self.gathering.begun:
+                self.gathering.begin(self.machine.offset)
         return self.machine.offset
 
     def flush(self, timeout_s: float, *, durable: bool = False) -> Script[None]:
@@ -142,7 +189,9 @@ class FeederProcess:
         self.cut(say=True)
         clock = self.process.clock.monotonic
         end, look_s = clock() + timeout_s, LOOK_S
-        question = Call(self.process, lambda m: self.gathering.settled(m, durable=durable))
+        question = Call(
+            self.process, lambda m: self.gathering.settled(m, durable=durable), timeout_s
+        )
         while not (yield from self._answer(question)):
             self.check()
             if clock() > end:
@@ -165,7 +214,7 @@ class FeederProcess:
         yield from self.flush(timeout_s)
         self.gathering.end()
         yield from self.flush(timeout_s, durable=True)
-        yield from self._answer(Command(self.process, Finish()))
+        yield from self._answer(Command(self.process, Finish(), timeout_s))
         if not (yield Until(lambda: self.process.ended, timeout_s)):
             raise FeederError(
                 f"{self.name}: not everything is durable after {timeout_s:.0f} s; {self._why()}"
@@ -173,7 +222,7 @@ class FeederProcess:
         if self.process.ending is not Ending.FINISHED:
             self.check()
 
-    def _until(self, true: Callable[[], bool], timeout_s: float) -> Until:
+    def _until(self, true: Callable[[], bool], timeout_s: float, *, told: bool = False) -> Until:
         """Wait for something that may never come: then the wait raises why."""
 
         def holds() -> bool:
@@ -182,7 +231,7 @@ class FeederProcess:
             self.check()
             return False
 
-        return Until(holds, timeout_s)
+        return Until(holds, timeout_s, told)
 
     def _answer(self, step: Step) -> Script[Any]:
         """Ask the machine; it may end meanwhile."""

@@ -23,10 +23,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from meander.errors import OperatorGoneError
+from meander.runtime.clients.carrier import by_desk
 from meander.runtime.clients.driver_client import DeploymentInfo, Part, desk_of
 from meander.runtime.clients.query_process import READY_S, WRITE_S, QueryProcess, nothing
-from meander.runtime.clients.waiting import Waiter
-from meander.runtime.process.script import Script
+from meander.runtime.process.script import Script, run
 from meander.runtime.process.shell import Shell
 from meander.runtime.wire.credentials import Credentials
 from meander.runtime.wire.publisher import board
@@ -71,7 +71,7 @@ class QueryClient:
         self.queries = QueryProcess(about, master, self.name)
         self.machine, self.process = self.queries.machine, self.queries.process
         self.shell = Shell(self.process)
-        self._waiter = Waiter(credentials, self.queries.changed)
+        self._carry_out = by_desk(credentials, self.queries.changed)
         self.transport = Transport(
             self.process.give, run=about.run, peer=self.name, credentials=credentials,
             host=host or local_address(master), full=self.process.full,
@@ -93,7 +93,7 @@ class QueryClient:
 
     def wait_ready(self, timeout_s: float = READY_S) -> None:
         """Wait until the master has registered this process."""
-        self._waiter.run(self.queries.ready(timeout_s))
+        run(self.queries.ready(timeout_s), self._carry_out)
 
     def close(self) -> None:
         """Leave."""
@@ -130,11 +130,11 @@ class QueryClient:
             QueryError: if nodes do not answer.
         """
         script = self.queries.write(query, batch, partition, attempt, batches, timeout_s, meanwhile)
-        return self._waiter.run(script)
+        return run(script, self._carry_out)
 
     def abandon(self, query: str, batch: int, parts: Sequence[Part]) -> None:
         """Have what was written forgotten."""
-        self._waiter.run(self.queries.abandon(query, batch, parts))
+        run(self.queries.abandon(query, batch, parts), self._carry_out)
 
     def commit(
         self, query: str, batch: int, parts: Sequence[Part], *, timeout_s: float = WRITE_S
@@ -145,11 +145,11 @@ class QueryClient:
             RowsLostError: if rows were lost; the batch must be written again.
             QueryError: if it takes longer. It goes on: committing again waits for it.
         """
-        self._waiter.run(self.queries.commit(query, batch, parts, timeout_s))
+        run(self.queries.commit(query, batch, parts, timeout_s), self._carry_out)
 
     def begin(self, query: str, batch: int, parts: Sequence[Part], wait_s: float) -> bool:
         """Start to commit, or go on; tell whether it is done after so long."""
-        return self._waiter.run(self.queries.begin(query, batch, parts, wait_s))
+        return run(self.queries.begin(query, batch, parts, wait_s), self._carry_out)
 
     def _stop(self, _: object) -> str:
         threading.Thread(target=self.close, daemon=True).start()

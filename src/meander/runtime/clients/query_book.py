@@ -6,6 +6,7 @@ Only its machine's turns change the book; other threads look at single entries. 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from typing import TypeAlias
 
 from meander.errors import QueryError, ReplayError, RowsLostError
@@ -26,11 +27,6 @@ class CommitState:
         self.over = False
         self.error: Exception | None = None
         """Why it was not committed."""
-
-    def end(self, error: Exception | None = None) -> None:
-        """It is over."""
-        self.error = error
-        self.over = True
 
 
 class QueryBook:
@@ -57,25 +53,25 @@ class QueryBook:
 
     # ------------------------------------------------------------------ in the machine's turns
 
-    def begin(self, query: str, batch: int) -> tuple[CommitState, bool]:
-        """Enter that a batch is being committed; give it, and whether it has just been entered.
+    def commit(self, query: str, batch: int, seal: Callable[[], None]) -> CommitState:
+        """Have a batch sealed, unless it is, and enter it; give what tells of its end.
+
+        Both in one turn: what is entered was sealed, whether or not the caller has the patience to
+        hear so, and will end.
 
         Raises:
-            QueryError: if another batch of the query is.
+            QueryError: if another batch of the query is being committed.
+            ProtocolError: if it cannot be sealed. Then nothing is entered.
         """
         found = self._commits.get(query)
         if found is None:
+            seal()
             self._commits[query] = found = CommitState(batch)
-            return found, True
-        if found.batch != batch:
+        elif found.batch != batch:
             raise QueryError(
                 f"batch {found.batch} of {query} is still being committed; wait for it"
             )
-        return found, False
-
-    def give_up(self, query: str, error: Exception) -> None:
-        """Hear that a batch which was just entered could not be sealed."""
-        self._commits.pop(query).end(error)
+        return found
 
     def see(self, event: Event) -> None:
         """Note what the machine is about to be told."""
@@ -95,12 +91,19 @@ class QueryBook:
         elif tell.what is News.WRITTEN:
             self._laid(query, batch, facts["partition"], facts["attempt"])
         elif tell.what is News.COMMITTED:
-            self._commits.pop(query).end()
+            self._end(query, batch)
         elif tell.what is News.FAILED:
-            self._commits.pop(query).end(RowsLostError(batch, facts["task"]))
+            self._end(query, batch, RowsLostError(batch, facts["task"]))
         elif tell.what is News.DIFFERS:
             told = facts["task"], facts["had"], facts["rows"]
-            self._commits.pop(query).end(ReplayError(query, batch, *told))
+            self._end(query, batch, ReplayError(query, batch, *told))
+
+    def _end(self, query: str, batch: int, error: Exception | None = None) -> None:
+        """Strike out a batch that is committed, or was not; what was never entered concerns nobody."""
+        found = self._commits.get(query)
+        if found is not None and found.batch == batch:
+            del self._commits[query]
+            found.error, found.over = error, True
 
     def _laid(self, query: str, batch: int, piece: int, attempt: int) -> None:
         """Strike out a piece."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from meander.errors import OperatorGoneError, OperatorRefusedError, QueryError, RolledBackError
@@ -33,6 +34,9 @@ PIECES_MAX = 2**20
 FAILURE_S = 1.0
 """Whoever waits asks the driver so often whether the deployment has failed."""
 READY_S = 60.0
+"""How long the master, or the own machine, may take to get to what it is asked."""
+SILENT_S = 1.0
+"""The same where a wait has been too long already, and an error is put in words."""
 WRITE_S = 120.0
 """How long an answer may take before the writer gives up."""
 
@@ -174,20 +178,9 @@ class QueryProcess:
     def begin(self, query: str, batch: int, parts: Sequence[Part], wait_s: float) -> Script[bool]:
         """Start to commit, or go on; tell whether it is done after so long. Errors as for `commit`."""
         yield from self.ready()
-        book = self.book
-        commit, fresh = yield from self._answer(
-            Call(self.process, lambda _: book.begin(query, batch))
-        )
-        if fresh:
-            try:
-                yield from self._give(Seal(batch, tuple(parts), query))
-            except GeneratorExit:
-                raise
-            except BaseException as error:
-                why = QueryError(f"batch {batch} of {query} could not be committed: {error}")
-                with contextlib.suppress(Exception):
-                    yield Call(self.process, lambda _: book.give_up(query, why))
-                raise
+        seal = partial(self.process.offer, Seal(batch, tuple(parts), query))
+        entering = Call(self.process, lambda _: self.book.commit(query, batch, seal), READY_S)
+        commit = yield from self._answer(entering)
         if not (yield self._until(lambda: commit.over, wait_s)):
             return False
         if commit.error is not None:
@@ -197,7 +190,7 @@ class QueryProcess:
     # ------------------------------------------------------------------ parts
 
     def _give(self, event: Any) -> Script[None]:
-        yield from self._answer(Command(self.process, event))
+        yield from self._answer(Command(self.process, event, READY_S))
 
     def _answer(self, step: Step) -> Script[Any]:
         """Ask the machine; it may end meanwhile."""
@@ -253,7 +246,7 @@ class QueryProcess:
             return [f"{task} (node {owner(task)})" for task in tasks[:5]]
 
         try:
-            tasks = ", ".join((yield Call(self.process, look))) or "none"
+            tasks = ", ".join((yield Call(self.process, look, SILENT_S))) or "none"
         except (RuntimeError, TimeoutError):
             tasks = "unknown"
         return (

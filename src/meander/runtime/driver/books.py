@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from meander.model import NodeId
 from meander.protocol.master.master import Master
 from meander.protocol.master.membership import Status
+
+ASK_S: Final = 10.0
+"""How long the master's thread may take for a question."""
 
 
 def serving(master: Master) -> bool:

@@ -265,7 +265,9 @@ class DriverCore:
         planners, name = self.deployment.planners, policy or self.policy
         planners.check(name)
         tau = self.deployment.unevenness
-        problem, pacer = yield Call(self.process, lambda m: snapshot(m, command.nodes, tau))
+        problem, pacer = yield Call(
+            self.process, lambda m: snapshot(m, command.nodes, tau), books.ASK_S
+        )
         return preview(problem, pacer, partial(planners.plan, name, preview=True), command.pause_ms)
 
     def _plan(self, problem: Problem) -> Plan:

@@ -22,6 +22,7 @@ from meander.protocol.messages import Abort, Resume, RollBack
 from meander.runtime.clients.feeder import FeederClient
 from meander.runtime.clients.reader import Reader
 from meander.runtime.driver import books, ending
+from meander.runtime.driver.books import ASK_S
 from meander.runtime.driver.core import STOPPED, DriverCore, next_generation
 from meander.runtime.driver.desk import open_desk
 from meander.runtime.driver.launch import Launcher
@@ -38,9 +39,6 @@ from meander.runtime.wire.transport import Transport
 from meander.wiring import warm
 
 log = logging.getLogger(__name__)
-
-ASK_S = 10.0
-"""How long the master's thread may take for a question."""
 
 T = TypeVar("T")
 
@@ -135,15 +133,12 @@ class Driver:
         for feeder in self.feeders:
             feeder.fail(DeployError(STOPPED))
             feeder.abandon()
-        self.rescales.fail(DeployError(STOPPED))
         if self.transport is None:
             return
-        self.reception.close()
         if self.lost_tasks:
             log.warning("%s", self.lost())
-        self.carry_out(ending.stop(self.core, lambda: self.shell.stop("stopped"), drain_s_max))
-        self.launcher.close(drain_s_max)
-        self.transport.close()
+        post, service = self.transport, self.reception
+        self.carry_out(ending.stop(self.core, service, self.launcher, post.close, drain_s_max))
         self.guard.close()
 
     def serving(self) -> bool:

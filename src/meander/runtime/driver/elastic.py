@@ -21,7 +21,8 @@ from meander.model import TaskId
 from meander.runtime.clients.feeder import FeederClient
 from meander.runtime.clients.query import PEERS
 from meander.runtime.driver import loop_drain
-from meander.runtime.driver.driver import ASK_S, Driver
+from meander.runtime.driver.books import ASK_S
+from meander.runtime.driver.driver import Driver
 from meander.runtime.driver.handle import RescaleHandle
 from meander.runtime.driver.preview import Preview
 from meander.runtime.driver.rescales import wish

@@ -98,7 +98,7 @@ class DriverService:
         """Tell which node has which task, as runs, and where the nodes are."""
         try:
             self._core.check()
-            owners, nodes = yield Call(self._core.process, books.places)
+            owners, nodes = yield Call(self._core.process, books.places, books.ASK_S)
         except MeanderError as error:
             raise flight.FlightServerError(f"the deployment has failed: {error}") from None
         runs: list[list[Any]] = []

@@ -31,7 +31,7 @@ import pyarrow as pa
 from meander.errors import OperatorError
 from meander.model import TaskId
 from meander.operators.base import Context, Operator
-from meander.protocol.messages import FeederId
+from meander.protocol.messages import ONCE, FeederId
 from meander.protocol.state import Emission
 from meander.runtime.clock import REAL, Clock
 from meander.runtime.process.app_state import AppState, Sealed
@@ -44,6 +44,7 @@ from meander.runtime.process.outputs import ROWS_MAX, Outputs
 from meander.runtime.process.recording import Recorder
 from meander.runtime.process.timing import Timing
 from meander.runtime.process.user_code import ask, size_of, written
+from meander.runtime.process.watermarks import END
 from meander.runtime.process.work import Work
 from meander.runtime.store.staged import InMemory, Laid, LaidRows
 from meander.runtime.wire.rows import Rows, ends_of, joined
@@ -116,35 +117,42 @@ class OperatorAdapter:
         """Note rows for `settle`; an operator that feeds takes them at once."""
         waited = rows.batch is not self._fresh
         if not self.timed:
-            return self._take(Noted(app, feeder, rows.after(after), waited), None)
+            return self._take(Noted(app, feeder, rows.after(after), waited), ())
         found: list[Emission] = []
         for part, watermark in rows.parts():
-            found += self._take(Noted(app, feeder, part.after(after), waited), watermark)
+            said = () if watermark is None else (watermark,)
+            found += self._take(Noted(app, feeder, part.after(after), waited), said)
         return found
 
     def apply_batch(
         self, task: TaskId, app: AppState, feeder: FeederId, parts: Sequence[Rows]
     ) -> Iterable[Emission]:
-        """Take a micro-batch: all its rows in one call, then its watermark."""
+        """Take a micro-batch: all its rows in one call, then its watermark.
+
+        A write without a query is one of its own, and leaves with its only batch.
+        """
         watermarks = [part.watermark for part in parts if part.watermark is not None]
+        last = [max(watermarks)] if watermarks else []
+        if last and feeder.startswith(ONCE):
+            last.append(END)
         full = [part for part in parts if part.count]
         batch = joined(full)[0] if full else parts[0].batch
         rows = Rows(batch, 0, sum(part.count for part in full))
-        return self._take(Noted(app, feeder, rows, waited=False), max(watermarks, default=None))
+        return self._take(Noted(app, feeder, rows, waited=False), last)
 
-    def _take(self, noted: Noted, watermark: int | None) -> Iterable[Emission]:
+    def _take(self, noted: Noted, watermarks: Sequence[int]) -> Iterable[Emission]:
         app, found = noted.app, list[Emission]()
         if noted.rows.count:
             if self.defers or self._gathering:
                 self._noted.note(noted)
             else:
                 found += self._fed(self._process([noted]))
-        if watermark is not None:
-            if self.defers:
+        if watermarks and self.defers:
+            for watermark in watermarks:
                 self._noted.hear(app, noted.feeder, watermark)
-            else:
-                said = {app.task: (app, [(noted.feeder, watermark)])}
-                found += self._fed(self.timing.hear(said))
+        elif watermarks:
+            said = [(noted.feeder, watermark) for watermark in watermarks]
+            found += self._fed(self.timing.hear({app.task: (app, said)}))
         return found
 
     def gather(self) -> None:

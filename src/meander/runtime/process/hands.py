@@ -42,6 +42,9 @@ class StorePort(Protocol):
     def close(self) -> None:
         """Finish what was handed in, and end."""
 
+    def idle(self) -> bool:
+        """Whether it was closed, and nothing is queued or under way."""
+
 
 class Hands:
     """One machine's."""

@@ -232,7 +232,7 @@ class Process:
             self._hands.carry_out(action)
 
     def offer(self, event: Event) -> None:
-        """Handle an event at once; only from `after`."""
+        """Handle an event at once; only from `after`, or from a function that was handed to `call`."""
         self._turns.handle(event)
 
     # ------------------------------------------------------------------ beside a long turn
@@ -275,3 +275,7 @@ class Process:
         """Let the store finish what it was handed."""
         if self._hands.store is not None:
             self._hands.store.close()
+
+    def stored(self) -> bool:
+        """Whether the store that was closed has finished."""
+        return self._hands.store is None or self._hands.store.idle()

@@ -26,21 +26,31 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CALL_S_MAX = 30.0
-"""How long a `Call` or a `Command` waits for the machine."""
+"""How long a `Call` or a `Command` waits for the machine, unless told."""
+LOOK_S, LOOK_S_MAX = 0.002, 0.02
+"""What is waited for is looked at after so long, then less often; and whenever something changes."""
 
 
 class Call(NamedTuple):
-    """Ask something of a machine of this process, between two events; gives what the function does."""
+    """Ask something of a machine of this process, between two events; gives what the function does.
+
+    Raises TimeoutError if the machine does not get to it in time; it may do so later.
+    """
 
     process: Process
     function: Callable[[Any], Any]
+    timeout_s: float = CALL_S_MAX
 
 
 class Command(NamedTuple):
-    """Hand a machine of this process an event; raises ProtocolError if it refuses."""
+    """Hand a machine of this process an event; raises ProtocolError if it refuses.
+
+    Raises TimeoutError as a `Call` does.
+    """
 
     process: Process
     event: Event
+    timeout_s: float = CALL_S_MAX
 
 
 class Ask(NamedTuple):
@@ -71,6 +81,8 @@ class Until(NamedTuple):
 
     true: Callable[[], bool]
     timeout_s: float
+    told: bool = False
+    """Whether who makes it hold says so: then there is no need to look meanwhile."""
 
 
 class Found(NamedTuple):

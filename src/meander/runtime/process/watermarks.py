@@ -14,8 +14,10 @@ rose since its last ones. So fast or slow, a task's timers and rows come in one 
 a say only in when tasks *without* new rows hear of a watermark: soon, and before their next rows.
 
 A feeder's last watermark is `END`, and takes it out of the minimum; one that is silent for `idle_s` is
-left out until it sends again. The watermark never goes back. All of it is part of the task's state,
-but for when a feeder was last heard: a task that has just arrived gives each feeder its full time anew.
+left out until it sends again. A write without a query (`ONCE`) says both with its only batch.
+
+The watermark never goes back. All of it is part of the task's state, but for when a feeder was last
+heard: a task that has just arrived gives each feeder its full time anew.
 """
 
 from __future__ import annotations

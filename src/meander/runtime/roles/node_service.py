@@ -7,7 +7,7 @@ from typing import Any
 
 from pyarrow import flight
 
-from meander.runtime.process.script import CALL_S_MAX, Call, run
+from meander.runtime.process.script import Call, run
 from meander.runtime.roles.answers import Answer, NodeAnswers
 from meander.runtime.wire.transport import Transport
 
@@ -29,4 +29,4 @@ def _rows(answer: Answer) -> Callable[[Mapping[str, Any]], flight.RecordBatchStr
 
 
 def _carry_out(step: Call) -> Any:
-    return step.process.call(step.function).result(CALL_S_MAX)
+    return step.process.call(step.function).result(step.timeout_s)

@@ -322,6 +322,10 @@ class StoreWorker:
         for thread in self._threads:
             thread.join(5.0)
 
+    def idle(self) -> bool:
+        """Whether it was closed, and nothing is queued or under way."""
+        return not any(thread.is_alive() for thread in self._threads)
+
     def _run(
         self,
         work: queue.SimpleQueue[StoreAction | None],

@@ -16,11 +16,10 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
-from meander.errors import DeployError
 from meander.protocol.messages import Abort, Resume, RollBack
 from meander.runtime.clients.driver_client import DeploymentInfo
 from meander.runtime.driver import ending
-from meander.runtime.driver.core import STOPPED, DriverCore, next_generation
+from meander.runtime.driver.core import DriverCore, next_generation
 from meander.runtime.driver.launch import Launcher
 from meander.runtime.driver.options import Deployment
 from meander.runtime.driver.rescales import Rescaling, wish
@@ -206,24 +205,18 @@ class SimDriver:
         if core.stopping or not self.present:
             return
         core.stopping = True
-        core.rescales.fail(DeployError(STOPPED))
-        self.service.close()
         for task in self.sources:
             task.stop()
 
         def over(_: Any, error: BaseException | None) -> None:
             if error is not None:
                 raise error
-            self.launcher.close(DRAIN_S)
-            self._ground.hang_up(self.post)
             self.stopped = True
             then()
 
-        self._ground.begin(ending.stop(core, self._end_master, DRAIN_S), over)
-
-    def _end_master(self) -> None:
-        self.core.process.stop("stopped")
-        self.actor.wake()
+        hang_up = partial(self._ground.hang_up, self.post)
+        script = ending.stop(core, self.service, self.launcher, hang_up, DRAIN_S)
+        self._ground.begin(script, over)
 
     def kill(self, *, orphans: bool) -> None:
         """End its process without a word; `orphans`: those it has launched live on for a while.

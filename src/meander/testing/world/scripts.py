@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 from meander.protocol.messages import Event
 from meander.runtime.process.process import Process
 from meander.runtime.process.script import (
-    CALL_S_MAX,
+    LOOK_S_MAX,
     Ask,
     Call,
     Command,
@@ -33,8 +33,8 @@ from meander.testing.timeline import Timeline
 
 T = TypeVar("T")
 
-POLL_S: Final = 0.02
-"""How often a condition is looked at that a script waits for."""
+HELD_S: Final = 0.1
+"""How often it is looked at whether a process that is stopped goes on."""
 
 Done: TypeAlias = Callable[[Any, BaseException | None], None]
 """Takes an answer, or the error there is instead; the first call counts."""
@@ -75,9 +75,17 @@ class ScriptRunner:
         script: Script[T],
         ended: Callable[[T | None, BaseException | None], None] = lambda *_: None,
         found: Callable[[Any], None] = lambda _: None,
+        held: Callable[[], bool] = lambda: False,
     ) -> Running[T]:
-        """Begin a script now; `ended` hears its result or its error, `found` each part of it."""
-        running = Running(self, script, ended, found)
+        """Begin a script now.
+
+        Args:
+            script: what to carry out.
+            ended: hears its result or its error.
+            found: hears of each part of the result.
+            held: tells whether its process is stopped: meanwhile no step follows.
+        """
+        running = Running(self, script, ended, found, held)
         self.timeline.after(0.0, running.begin)
         return running
 
@@ -91,9 +99,10 @@ class Running(Generic[T]):
         script: Script[T],
         ended: Callable[[T | None, BaseException | None], None],
         found: Callable[[Any], None],
+        held: Callable[[], bool],
     ) -> None:
         self._runner, self._script = runner, script
-        self._ended, self._found = ended, found
+        self._ended, self._found, self._held = ended, found, held
         self._at = 0
         """Counts steps: an answer to an earlier one comes too late."""
         self.over = False
@@ -110,6 +119,10 @@ class Running(Generic[T]):
     def _go_on(self, at: int, answer: Any, error: BaseException | None) -> None:
         """Hand the script what its step has brought, and carry out the next one."""
         if self.over or at != self._at:
+            return
+        if self._held():
+            again = partial(self._go_on, at, answer, error)
+            self._runner.timeline.after(HELD_S, lambda _: again())
             return
         self._at += 1
         script = self._script
@@ -137,9 +150,9 @@ class Running(Generic[T]):
         elif isinstance(step, Until):
             self._wait(self._at, step.true, runner.timeline.now + step.timeout_s)
         elif isinstance(step, Call):
-            self._answered(step.process, runner.call(step.process, step.function), done)
+            self._answered(step, runner.call(step.process, step.function), done)
         elif isinstance(step, Command):
-            self._answered(step.process, runner.command(step.process, step.event), done)
+            self._answered(step, runner.command(step.process, step.event), done)
         else:
             assert isinstance(step, Found)
             self._found(step.part)
@@ -158,13 +171,13 @@ class Running(Generic[T]):
         if holds or timeline.now >= end:
             self._go_on(at, holds, None)
         else:
-            timeline.after(min(POLL_S, end - timeline.now), lambda _: self._wait(at, true, end))
+            timeline.after(min(LOOK_S_MAX, end - timeline.now), lambda _: self._wait(at, true, end))
 
-    def _answered(self, process: Process, future: Future[Any], done: Done) -> None:
+    def _answered(self, step: Call | Command, future: Future[Any], done: Done) -> None:
         """Have a machine answer between two events; the script goes on when that turn is over."""
         timeline = self._runner.timeline
-        late = TimeoutError(f"{process.machine.me} has not answered in {CALL_S_MAX} s")
-        timeline.after(CALL_S_MAX, lambda _: done(None, late))
+        late = TimeoutError(f"{step.process.machine.me} has not answered in {step.timeout_s} s")
+        timeline.after(step.timeout_s, lambda _: done(None, late))
 
         def answered(future: Future[Any]) -> None:
             error = future.exception()

@@ -26,8 +26,6 @@ FLUSH_SHARE: Final = 0.05
 """How often a source flushes before it goes on."""
 LOOK_S: Final = 0.1
 """How often it is looked at whether the process lives."""
-LINGER_S_MAX: Final = 0.05
-"""How often it is looked at whether something gathered must go, at least."""
 READY_S: Final = 8.0
 FLUSH_S: Final = 60.0
 CLOSE_S: Final = 120.0
@@ -95,9 +93,13 @@ class SimSource:
             return
         self.lives += 1
         self._feeder, self._actor = feeder, actor = opened
+
+        def held() -> bool:
+            return actor.paused
+
         self._scripts = [
-            self._runner.begin(self._life(feeder, actor), partial(self._ended, feeder)),
-            self._runner.begin(self._linger(feeder, actor), self._lingered),
+            self._runner.begin(self._life(feeder), partial(self._ended, feeder), held=held),
+            self._runner.begin(feeder.linger(), self._lingered, held=held),
         ]
         self._timeline.after(LOOK_S, self._look, feeder)
 
@@ -138,36 +140,17 @@ class SimSource:
 
     # ------------------------------------------------------------------ what a process does
 
-    def _life(self, feeder: FeederProcess, actor: Actor) -> Script[None]:
+    def _life(self, feeder: FeederProcess) -> Script[None]:
         """Feed all that needs it, and leave."""
         first = 1 + (yield from feeder.ready(READY_S))
         if first > len(self.batches):
             self._wrong(f"{self.name}: offset {first - 1} needs no replay, and was never fed")
-        feeder.gathering.begin(first - 1)
         for offset in range(first, len(self.batches)):
             pause_s = self._random.uniform(0.0, 2 * self._pace_s)
-            yield from self._rest(actor, self._pace(pause_s))
-            item = feeder.gathering.check(self.batches[offset], offset)
-            assert item is not None
-            while not feeder.try_add(item):
-                feeder.check()
-                yield from self._rest(actor, self._random.uniform(0.0, 0.1))
+            yield Sleep(self._pace(pause_s))
+            yield from feeder.feed(self.batches[offset], offset)
             self.replayed += offset <= self._fed
             self._fed = max(self._fed, offset)
             if self._random.random() < FLUSH_SHARE:
                 yield from feeder.flush(FLUSH_S, durable=self._random.random() < 0.3)
         yield from feeder.close(CLOSE_S)
-
-    def _linger(self, feeder: FeederProcess, actor: Actor) -> Script[None]:
-        """Cut what was gathered when its time is over, as a thread of the feeder does."""
-        while not feeder.closed and actor.alive:
-            wait_s = feeder.cut_in_s()
-            if wait_s <= 0:
-                feeder.cut()
-            yield from self._rest(actor, min(max(wait_s, 0.001), LINGER_S_MAX))
-
-    def _rest(self, actor: Actor, seconds: float) -> Script[None]:
-        """Wait, and longer while the process is stopped."""
-        yield Sleep(seconds)
-        while actor.paused:
-            yield Sleep(LOOK_S)
