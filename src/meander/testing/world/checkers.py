@@ -1,8 +1,9 @@
-"""Truths about a whole deployment, checked from outside: no verdict asks the one whom it is about.
+"""Truths about a whole deployment, checked from outside: few verdicts ask the one whom they are about.
 
 Who owns what, and who is counted on, they know from tables that crossed the wire (`owners`); who is the
 newest driver, from the claims on the disk. When a run is over, machines are asked (`people.quiet`): one
-that lies there ends its run too early, with something left to find, or never.
+that lies there ends its run too early, with something left to find, or never. `left`, `inside` and the
+limits of queues look into the machines themselves.
 
 lease       nobody acts on a table whose lease has run out (kept from what crossed the wire)
 fence       a manifest that counts is read by every later driver
