@@ -8,7 +8,7 @@ import pytest
 
 from meander.cli.main import main
 from meander.errors import InputError
-from meander_lab.mutants.hunt import ACCIDENT, CAUGHT, SURVIVED, Scope, hunt
+from meander_lab.mutants.hunt import ACCIDENT, CAUGHT, SURVIVED, HuntScope, hunt
 from meander_lab.mutants.kinds import exchange, sites
 from meander_lab.mutants.mutate import PROTOCOL, broken, draw, mutants_of
 
@@ -82,7 +82,7 @@ def test_who_is_caught_by_whom_who_falls_over_and_who_survives():
     late = named(INTAKE, "min for max", "max(after, chunk.last)")
     falls = named("meander.protocol.node.arrivals", "check left out", "if found is None: return")
     harmless = named("meander.protocol.master.master", "min for max", "max(peer.since")
-    catches = list(hunt([late, falls, harmless], Scope(seeds=8)))
+    catches = list(hunt([late, falls, harmless], HuntScope(seeds=8)))
     assert [catch.mutant for catch in catches] == [late, falls, harmless]
     assert (catches[0].status, bool(catches[0].by)) == (CAUGHT, True)
     assert catches[1].status in (ACCIDENT, SURVIVED)

@@ -21,7 +21,7 @@ from runtime_kit import LOOPBACK, WORDS, cut, listening, until
 from meander.model import Epoch
 from meander.protocol.messages import Bye, Chunk, Chunks, Envelope, Fetch, Part, PeerLost
 from meander.runtime.wire.credentials import PASS_HEADER
-from meander.runtime.wire.outgoing import Outgoing
+from meander.runtime.wire.outgoing import OutgoingQueue
 from meander.runtime.wire.rows import Mark, Rows
 from meander.runtime.wire.transport import Transport
 
@@ -180,7 +180,7 @@ def test_a_full_queue_drops_and_does_not_wait(
     from meander.runtime.wire import link
 
     a, b = ends
-    monkeypatch.setattr(link, "Outgoing", partial(Outgoing, bytes_max=1_000_000))
+    monkeypatch.setattr(link, "Outgoing", partial(OutgoingQueue, bytes_max=1_000_000))
     blob = bytes(600_000)
     for _ in range(200):
         a.send(b, Part(1, Epoch(1, 1), 0, 10**6, blob, 0))

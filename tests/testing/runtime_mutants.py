@@ -8,7 +8,7 @@ import sys
 from typing import NamedTuple
 
 from meander_lab.mutants.bugs import Bug, Edit
-from meander_lab.mutants.hunt import CAUGHT, Scope, hunt
+from meander_lab.mutants.hunt import CAUGHT, HuntScope, hunt
 
 SEEDS_MAX = 300
 """So many schedules each may take."""
@@ -26,7 +26,7 @@ class Broken(NamedTuple):
 
     def caught(self):
         """Let it loose."""
-        scope = Scope(SEEDS_MAX, world="full", trial=self.trial, faults=self.faults)
+        scope = HuntScope(SEEDS_MAX, world="full", trial=self.trial, faults=self.faults)
         (found,) = hunt([self.bug], scope)
         return found
 

@@ -3,7 +3,7 @@
 import pytest
 from bugs import BUGS
 
-from meander_lab.mutants.hunt import CAUGHT, Scope, hunt
+from meander_lab.mutants.hunt import CAUGHT, HuntScope, hunt
 
 QUICK = ("8 one",)
 OPEN: tuple[str, ...] = ()
@@ -23,5 +23,5 @@ def test_every_bug_fits_the_source():
 
 @pytest.mark.parametrize("bug", [pytest.param(bug, marks=marks(bug), id=bug.name) for bug in BUGS])
 def test_the_simulator_finds(bug):
-    (catch,) = hunt([bug], Scope(seeds=300, world="full"))
+    (catch,) = hunt([bug], HuntScope(seeds=300, world="full"))
     assert catch.status == CAUGHT, catch.text

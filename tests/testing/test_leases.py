@@ -6,7 +6,7 @@ from meander.protocol.messages import MASTER, Beat, Envelope, Grant
 from meander.protocol.settings import Settings
 from meander.testing.causes import Causes
 from meander.testing.leases import Leases
-from meander.testing.process import Process
+from meander.testing.process import SimProcess
 
 SETTINGS = Settings()
 
@@ -19,7 +19,7 @@ class Told:
 
 
 def process(name="f", skew=(0.0, 1.0)):
-    return Process(name, Feeder(name, SETTINGS, 1, "i1"), skew)
+    return SimProcess(name, Feeder(name, SETTINGS, 1, "i1"), skew)
 
 
 def grant(sent, table=None, epoch=1, to_incarnation=0):

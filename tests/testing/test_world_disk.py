@@ -21,18 +21,18 @@ from meander.runtime.store.durable import READERS, FileStore, NoStore
 from meander.runtime.store.filesystem import Files, LocalFiles
 from meander.testing.timeline import Timeline
 from meander.testing.world.bucket import bucket
-from meander.testing.world.disk import Dead, SimDisk, View
+from meander.testing.world.disk import Dead, DiskView, SimDisk
 from meander.testing.world.store import SimStoreWorker
 
 ROOT = Path("/checkpoint")
 
 
-def local(view: View) -> Files:
+def local(view: DiskView) -> Files:
     return LocalFiles(ROOT, disk=view, me=view.name)
 
 
 FLAVOURS = pytest.mark.parametrize("flavour", [local, bucket])
-Flavour = Callable[[View], Files]
+Flavour = Callable[[DiskView], Files]
 
 
 def still(seed: int = 1) -> SimDisk:

@@ -29,9 +29,9 @@ from meander.runtime.store.filesystem import LocalFiles
 from meander.testing.timeline import Timeline
 from meander.testing.world.actor import Actor
 from meander.testing.world.deploying import SimCommitter
-from meander.testing.world.disk import SimDisk, View
+from meander.testing.world.disk import DiskView, SimDisk
 from meander.testing.world.driver import Ground, SimDriver
-from meander.testing.world.launcher import Ended, SimLauncher
+from meander.testing.world.launcher import EndReport, SimLauncher
 from meander.testing.world.resident import Resident
 from meander.testing.world.scripts import Done, ScriptRunner
 from meander.testing.world.store import SimStoreWorker
@@ -69,9 +69,9 @@ class Town:
         self.timeline, self.random = Timeline(), Random(seed)
         self.disk = SimDisk(self.random, lambda: self.timeline.now)
         self.offices: dict[str, Office] = {}
-        self.made: dict[tuple[str, int, int], tuple[Actor, Ended, SimStoreWorker | None]] = {}
+        self.made: dict[tuple[str, int, int], tuple[Actor, EndReport, SimStoreWorker | None]] = {}
         self.ended: list[tuple[str, Reason, str]] = []
-        self.views: list[View] = []
+        self.views: list[DiskView] = []
         self.launches_fail = self.broken = 0
         self._ports = 0
         self.runner = ScriptRunner(self.timeline, self.ask)
@@ -133,7 +133,7 @@ class Town:
 
     # ------------------------------------------------------------------ its processes
 
-    def make(self, spec: ProcessSpec, ended: Ended) -> None:
+    def make(self, spec: ProcessSpec, ended: EndReport) -> None:
         host = spec.host or "ab"[len(self.made) % 2]
         actor, store = Actor(self.timeline, self.random, spec.name), None
         if spec.kind == "node":

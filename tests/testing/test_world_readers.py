@@ -17,9 +17,9 @@ from meander.protocol.settings import Settings
 from meander.runtime.clients.driver_client import DeploymentInfo
 from meander.runtime.clock import Clock
 from meander.runtime.process.outputs import Outputs
-from meander.runtime.process.script import Ask, Fetch, Script
+from meander.runtime.process.script import Ask, FetchRows, Script
 from meander.runtime.roles.answers import NodeAnswers
-from meander.runtime.roles.assembly import NodeParts
+from meander.runtime.roles.assembly import NodeAssembly
 from meander.runtime.wire.version import versions
 from meander.testing.timeline import Timeline
 from meander.testing.world.callers import CallBook, SimCaller
@@ -39,7 +39,7 @@ class Place:
         common: Any = SimpleNamespace(process=process)
         adapter: Any = SimpleNamespace(show=lambda app: pa.table({"n": [app.outputs.last]}))
         gauge: Any = SimpleNamespace()
-        parts = NodeParts(common, common, adapter, gauge, gauge)
+        parts = NodeAssembly(common, common, adapter, gauge, gauge)
         common.me = "n"
         self.requests: Any = {**NodeAnswers(parts, gauge).requests, "metrics": _told}
 
@@ -104,13 +104,13 @@ class World:
 
     # ------------------------------------------------------------------ requests
 
-    def ask(self, step: Ask | Fetch, done: Done) -> None:
+    def ask(self, step: Ask | FetchRows, done: Done) -> None:
         if self.random.random() < 0.1:
             self.timeline.after(0.5, lambda _: done(None, OperatorGoneError(step.address)))
             return
         self.timeline.after(self.random.uniform(0.0, 0.05), lambda _: self.serve(step, done))
 
-    def serve(self, step: Ask | Fetch, done: Done) -> None:
+    def serve(self, step: Ask | FetchRows, done: Done) -> None:
         what = step.what if isinstance(step, Ask) else step.fields["kind"]
         if step.address == "driver:1":
             done(self.about().json() if what == "about" else self.told(), None)

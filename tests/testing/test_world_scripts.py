@@ -13,7 +13,7 @@ from meander.runtime.process.script import (
     CALL_S_MAX,
     Ask,
     Call,
-    Fetch,
+    FetchRows,
     Found,
     Script,
     Sleep,
@@ -49,7 +49,7 @@ def test_steps_take_their_time_and_parts_are_handed_out() -> None:
         told = yield Ask("there", "what", {"n": 1}, 5.0)
         yield Found(told["n"])
         try:
-            yield Fetch("gone", {}, 5.0)
+            yield FetchRows("gone", {}, 5.0)
         except ConnectionError as error:
             return str(error)
         return "answered"

@@ -15,11 +15,11 @@ from meander.spark.processor.trial import ProcessorTrial
 from meander.testing.world.trials import (
     METHODS,
     EmitTrial,
-    Extent,
     Mischief,
     PatternTrial,
     Prank,
     ReminderTrial,
+    TrialSize,
     WindowTrial,
     WordTrial,
     draw,
@@ -72,7 +72,7 @@ def test_windows_end_and_rows_are_late():
 
 
 def test_every_trial_is_drawn_and_smaller_ones_can_be():
-    found = [draw(Random(seed), TASKS, Extent(1, 2, 3, 0, 0)) for seed in range(60)]
+    found = [draw(Random(seed), TASKS, TrialSize(1, 2, 3, 0, 0)) for seed in range(60)]
     assert {type(trial) for trial in found} == set(KINDS)
     assert all(len(trial.feeders) == 1 and not trial.batches for trial in found)
     assert all(len(trial.feeders["feeder0"]) == 2 for trial in found)

@@ -14,7 +14,7 @@ from meander.model import Epoch
 from meander.protocol.messages import MASTER, Bye, Chunk, Chunks, Envelope, Part, PeerLost
 from meander.protocol.state import checksum
 from meander.runtime.process.hands import Post
-from meander.runtime.process.script import Ask, Fetch, Script, Sleep
+from meander.runtime.process.script import Ask, FetchRows, Script, Sleep
 from meander.runtime.wire.presence import Presence, Question
 from meander.runtime.wire.rows import Mark, Rows
 from meander.testing.network import Network
@@ -420,7 +420,7 @@ def test_requests_are_answered_with_what_bytes_say(world: World, ends: tuple[End
     b.post.requests = {"facts": facts, "table": table}
     answers = a.ask(b.post.address, "facts", list=(1, 2))
     found: list[Any] = []
-    fetch = Fetch(b.post.address, {"kind": "table"}, 1.0)
+    fetch = FetchRows(b.post.address, {"kind": "table"}, 1.0)
     world.wires.ask(a.post, fetch, lambda *answer: found.append(answer))
     world.run(0.4)
     assert answers == []

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from meander.cli.main import Command, add_commands
+from meander.cli.main import CliCommand, add_commands
 
 KINDS = (
-    Command(
+    CliCommand(
         "tweets", "tweets with Zipf words, a daily wave and bursts", "meander.cli.generate_tweets"
     ),
 )

@@ -34,7 +34,7 @@ INTERRUPTED: Final = 130
 UNREAD: Final = 141
 
 
-class Command(NamedTuple):
+class CliCommand(NamedTuple):
     """One row of the registry."""
 
     name: str
@@ -43,18 +43,18 @@ class Command(NamedTuple):
 
 
 COMMANDS: Final = (
-    Command("plan", "decide which tasks move, for one problem or many", "meander.cli.plan"),
-    Command("compare", "all policies on one problem, side by side", "meander.cli.compare"),
-    Command("profile", "raw events to work and state per slot and task", "meander.cli.profile"),
-    Command("trace", "volumes per slot to nodes and migrations", "meander.cli.trace"),
-    Command("mtm", "a trace to the matrix of where n goes next", "meander.cli.mtm"),
-    Command("forecast", "project migration costs into a file", "meander.cli.forecast"),
-    Command("evaluate", "replay a trace with every policy", "meander.cli.evaluate"),
-    Command("generate", "made-up streams of any size", "meander.cli.generate"),
-    Command("sim", "the migration protocol under faults, by seeds", "meander.cli.sim"),
-    Command("run", "an operator on a stream, rescaled while it flows", "meander.cli.run"),
-    Command("checkpoint", "look into a checkpoint: ls, verify, show", "meander.cli.checkpoint"),
-    Command("demo", "a stream on Spark, rescaled while it flows", "meander.cli.demo"),
+    CliCommand("plan", "decide which tasks move, for one problem or many", "meander.cli.plan"),
+    CliCommand("compare", "all policies on one problem, side by side", "meander.cli.compare"),
+    CliCommand("profile", "raw events to work and state per slot and task", "meander.cli.profile"),
+    CliCommand("trace", "volumes per slot to nodes and migrations", "meander.cli.trace"),
+    CliCommand("mtm", "a trace to the matrix of where n goes next", "meander.cli.mtm"),
+    CliCommand("forecast", "project migration costs into a file", "meander.cli.forecast"),
+    CliCommand("evaluate", "replay a trace with every policy", "meander.cli.evaluate"),
+    CliCommand("generate", "made-up streams of any size", "meander.cli.generate"),
+    CliCommand("sim", "the migration protocol under faults, by seeds", "meander.cli.sim"),
+    CliCommand("run", "an operator on a stream, rescaled while it flows", "meander.cli.run"),
+    CliCommand("checkpoint", "look into a checkpoint: ls, verify, show", "meander.cli.checkpoint"),
+    CliCommand("demo", "a stream on Spark, rescaled while it flows", "meander.cli.demo"),
 )
 
 
@@ -63,7 +63,7 @@ LAB_COMMANDS: Final = ("bench", "experiment", "chaos", "mutants", "soak")
 """What the laboratory has, so that whoever lacks it is told where they are."""
 
 
-def commands() -> tuple[Command, ...]:
+def commands() -> tuple[CliCommand, ...]:
     """List the commands that there are."""
     if find_spec(LAB) is None:
         return COMMANDS
@@ -87,7 +87,7 @@ def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def add_commands(
-    parser: argparse.ArgumentParser, commands: Sequence[Command], argv: Sequence[str]
+    parser: argparse.ArgumentParser, commands: Sequence[CliCommand], argv: Sequence[str]
 ) -> None:
     """Give a parser its commands; a command within a command is added the same way."""
     named = first_word(argv)

@@ -116,7 +116,7 @@ class Step:
     bytes_max: int | None = None
 
 
-class Rescaling:
+class FlowRescale:
     """One rescale: begun when this is made, over when `end` has returned."""
 
     def __init__(self, op: ElasticOperator, step: Step) -> None:

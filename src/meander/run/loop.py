@@ -14,7 +14,7 @@ import pyarrow as pa
 from meander.errors import LostStateError
 from meander.protocol.messages import News
 from meander.run.apps import Application, CountWords
-from meander.run.flow import Rescaling, Step
+from meander.run.flow import FlowRescale, Step
 from meander.run.record import of_samples, runs_of
 from meander.runtime.driver.monitor import Monitor
 from meander.runtime.process.metrics import MigrationReport
@@ -89,7 +89,7 @@ class Scene:
 class RunStage:
     """A rescale that was begun."""
 
-    rescaling: Rescaling
+    rescaling: FlowRescale
     facts: dict[str, Any] = field(default_factory=dict)
     """Filled at its end."""
 
@@ -200,7 +200,7 @@ class StreamRun:
         now = time.time() - self.start_s
         if not self._todo or now < self._todo[0].at_s or self._moves() or not self._flows():
             return
-        stage = RunStage(Rescaling(self.counts, self.wish.step(self._todo.pop(0))))
+        stage = RunStage(FlowRescale(self.counts, self.wish.step(self._todo.pop(0))))
         self.stages.append(stage)
         if large := stage.rescaling.preview.too_large:
             self._say(

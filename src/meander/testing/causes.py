@@ -12,7 +12,7 @@ from meander.protocol.messages import MASTER
 from meander.protocol.settings import Settings
 
 if TYPE_CHECKING:
-    from meander.testing.process import Process
+    from meander.testing.process import SimProcess
 
 SLOW_S = 1.0
 """Whoever turns to its mail later than this may be taken for dead."""
@@ -26,7 +26,7 @@ class Causes:
         """How long after a misfortune somebody may be found dead of it."""
         self._everybody = -inf
         self._named: dict[str, float] = {}
-        self._one: dict[Process, float] = {}
+        self._one: dict[SimProcess, float] = {}
 
     def everybody(self, until: float) -> None:
         """Something goes wrong for all."""
@@ -41,13 +41,13 @@ class Causes:
             if ends <= {MASTER, "*"}:
                 self.everybody(until)
 
-    def process(self, process: Process, until: float) -> None:
+    def process(self, process: SimProcess, until: float) -> None:
         """Something happens to one process."""
         if process.name == MASTER:
             self.everybody(until)
         self._one[process] = max(until, self._one.get(process, -inf))
 
-    def excuse(self, process: Process | None, name: str, now: float) -> bool:
+    def excuse(self, process: SimProcess | None, name: str, now: float) -> bool:
         """Whether a process may be taken for dead now."""
         since = now - self.late_s
         if max(self._everybody, self._named.get(name, -inf)) >= since:

@@ -70,7 +70,7 @@ from meander.testing.trial import QUERY
 
 if TYPE_CHECKING:
     from meander.testing.cluster import Cluster
-    from meander.testing.process import Process
+    from meander.testing.process import SimProcess
 
 ROUTED = (Chunks, Stage, Commit)
 """What is sent to the owner of a task."""
@@ -119,7 +119,7 @@ class Checkers:
         self.dismissed: set[tuple[str, int]] = set()
         self._read: tuple[bytes, frozenset[str]] = b"", frozenset()
         """The manifest that was read last, and the files it names."""
-        self._loading: dict[Process, set[str]] = {}
+        self._loading: dict[SimProcess, set[str]] = {}
         """What the store was asked for and has not given."""
         self._loss_at = -1.0
         """Until when rows may have been lost that nobody can bring back but who wrote them."""
@@ -155,7 +155,7 @@ class Checkers:
         self.violated("order", f"task {task}: {text}")
 
     def applied(
-        self, process: Process, task: TaskId, feeder: FeederId = "", after: int = -1
+        self, process: SimProcess, task: TaskId, feeder: FeederId = "", after: int = -1
     ) -> None:
         """Rows are applied to a task by a process."""
         node = process.machine
@@ -190,7 +190,7 @@ class Checkers:
         """Whether a later owner has begun a new term: what this one does never was."""
         return self.cluster.master.ledger.term.get(task, slot.tenure) > slot.tenure
 
-    def counted_on(self, process: Process) -> bool:
+    def counted_on(self, process: SimProcess) -> bool:
         """Whether the master still counts on a process."""
         master = self.cluster.master
         machine = process.machine
@@ -200,7 +200,7 @@ class Checkers:
 
     # ------------------------------------------------------------------ messages
 
-    def acts(self, process: Process, actions: list[Action]) -> None:
+    def acts(self, process: SimProcess, actions: list[Action]) -> None:
         """Whoever ends does nothing after that."""
         for at, action in enumerate(actions[:-1]):
             if isinstance(action, Exit):
@@ -217,7 +217,7 @@ class Checkers:
         if kept >= settings.retained_chunks_max or size >= settings.retained_bytes_max:
             self.violated("limits", f"{feeder.me} keeps {kept} chunks, {size} bytes: takes more")
 
-    def sent(self, process: Process, envelope: Envelope) -> None:
+    def sent(self, process: SimProcess, envelope: Envelope) -> None:
         """A process sends something."""
         body = envelope.body
         if isinstance(body, LEASED):
@@ -241,7 +241,7 @@ class Checkers:
             self._offsets[process.name] = body.offset
 
     @staticmethod
-    def _promises(oracle: Oracle, process: Process, body: Any) -> None:
+    def _promises(oracle: Oracle, process: SimProcess, body: Any) -> None:
         """What a message says to be durable is in the store."""
         name = process.name
         if isinstance(body, Acks):
@@ -256,7 +256,7 @@ class Checkers:
         elif isinstance(body, Beat | Bye) and body.offset >= 0:
             oracle.offset(name, body.offset, name)
 
-    def _sent_to_dismissed(self, process: Process, envelope: Envelope) -> None:
+    def _sent_to_dismissed(self, process: SimProcess, envelope: Envelope) -> None:
         there = self.cluster.processes.get(envelope.to)
         if there is not None and not there.machine.ended:
             return
@@ -271,12 +271,12 @@ class Checkers:
                 "dismissed", f"{process.name} sends to {envelope.to}, which was dismissed"
             )
 
-    def _given_up(self, process: Process) -> bool:
+    def _given_up(self, process: SimProcess) -> bool:
         """Whether the master does not count on a process any more."""
         sender = self.cluster.master.membership.peers.get(process.name)
         return sender is not None and sender.status is Status.GONE
 
-    def _acknowledges(self, process: Process, body: Acks) -> None:
+    def _acknowledges(self, process: SimProcess, body: Acks) -> None:
         node = process.machine
         assert isinstance(node, Node)
         for ack in body.acks:
@@ -287,7 +287,7 @@ class Checkers:
 
     # ------------------------------------------------------------------ before and after an event
 
-    def before(self, process: Process, envelope: Envelope) -> Any:
+    def before(self, process: SimProcess, envelope: Envelope) -> Any:
         """Note what the message that a process is about to take must lead to."""
         machine, body = process.machine, envelope.body
         if isinstance(body, Chunks) and isinstance(machine, Node):
@@ -301,7 +301,7 @@ class Checkers:
         return None
 
     def after(
-        self, process: Process, envelope: Envelope, context: Any, actions: list[Action]
+        self, process: SimProcess, envelope: Envelope, context: Any, actions: list[Action]
     ) -> None:
         """Check that it did."""
         machine, body = process.machine, envelope.body
@@ -325,7 +325,7 @@ class Checkers:
                 text = f"the master accepts {min(keys & context)} of a fenced incarnation"
                 self.violated("fenced", text)
 
-    def _next_chunks(self, process: Process, node: Node, body: Chunks) -> list[Chunk]:
+    def _next_chunks(self, process: SimProcess, node: Node, body: Chunks) -> list[Chunk]:
         """List the chunks in a message that a serving task is just waiting for."""
         if node.table is None or not process.leased(self.cluster.timeline.now):
             return []  # whoever does not know of its lease need not use it
@@ -464,7 +464,7 @@ class Checkers:
 
     # ------------------------------------------------------------------ causes
 
-    def asks(self, process: Process, load: Load) -> None:
+    def asks(self, process: SimProcess, load: Load) -> None:
         """A process asks the store: not for too much at once, and for nothing twice."""
         loading = self._loading.setdefault(process, set())
         if load.key in loading:
@@ -473,11 +473,11 @@ class Checkers:
         if len(loading) > LOADS_MAX:
             self.violated("loads", f"{process.name} waits for {len(loading)} records at once")
 
-    def answered(self, process: Process, key: str) -> None:
+    def answered(self, process: SimProcess, key: str) -> None:
         """The store answers."""
         self._loading.get(process, set()).discard(key)
 
-    def told(self, process: Process, what: News, facts: Mapping[str, Any], why: object) -> None:
+    def told(self, process: SimProcess, what: News, facts: Mapping[str, Any], why: object) -> None:
         """A machine tells something, on an event."""
         if process.machine is self.cluster.master:
             if what is News.LOST:
@@ -509,7 +509,7 @@ class Checkers:
         if self.leases.holds(process, now):
             self.violated("lease", f"{node} is taken for lost, and its lease holds")
 
-    def exited(self, process: Process, end: Exit) -> None:
+    def exited(self, process: SimProcess, end: Exit) -> None:
         """Nobody is made to end without a cause."""
         if end.ending not in (Ending.REPLACED, Ending.DRIVER_SILENT):
             return
@@ -569,7 +569,7 @@ class Checkers:
                 text = f"{server.me} holds {server.bytes} bytes, more than it may"
                 self.violated("limits", text)
 
-    def inside(self, process: Process) -> None:
+    def inside(self, process: SimProcess) -> None:
         """Check what must hold inside one machine. It looks at every task: not for huge clusters."""
         if not process.machine.ended and self.cluster.tasks <= 4096:
             try:

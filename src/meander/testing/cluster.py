@@ -57,7 +57,7 @@ from meander.testing.checkers import Checkers
 from meander.testing.faults import LOSES_MEMORY, Schedule
 from meander.testing.injector import Injector, nothing
 from meander.testing.network import Network
-from meander.testing.process import Classes, Process
+from meander.testing.process import Classes, SimProcess
 from meander.testing.sources import QueryDriver, SimSource
 from meander.testing.tally import TallyTrial
 from meander.testing.timeline import Timeline
@@ -105,13 +105,13 @@ class Cluster:
             raise ValueError("the trial and the schedule must have the same number of tasks")
         self.timeline = Timeline()
         self.network = Network(self.timeline, random, self._deliver)
-        self.processes: dict[str, Process] = {}
+        self.processes: dict[str, SimProcess] = {}
         """By name, the newest of each; older ones may live on as ghosts."""
-        self.nodes: dict[tuple[NodeId, int], Process] = {}
+        self.nodes: dict[tuple[NodeId, int], SimProcess] = {}
         """By name and incarnation."""
-        self.masters: dict[int, Process] = {}
+        self.masters: dict[int, SimProcess] = {}
         """By generation."""
-        self.everyone: list[Process] = []
+        self.everyone: list[SimProcess] = []
         """All that ever were."""
         self.counts: Counter[str] = Counter()
         self.store: dict[str, bytes] = {}
@@ -121,7 +121,7 @@ class Cluster:
         """Which keys the store cannot write or read now."""
         self.store_slow_s = 0.0
         """Up to so long it takes for everything."""
-        self.unanswered: list[tuple[Process, str]] | None = None
+        self.unanswered: list[tuple[SimProcess, str]] | None = None
         """What was to be read while the store gives no answer; None: it answers."""
         self.launch_fails = 0
         self.filled = False
@@ -154,11 +154,11 @@ class Cluster:
         assert isinstance(machine, Master)
         return machine
 
-    def _start(self, name: str, machine: Machine) -> Process:
+    def _start(self, name: str, machine: Machine) -> SimProcess:
         skew = (0.0, 1.0)
         if self.skewed:
             skew = (self.random.uniform(0, 50), self.random.uniform(0.96, 1.04))
-        process = self.processes[name] = Process(name, machine, skew)
+        process = self.processes[name] = SimProcess(name, machine, skew)
         self.everyone.append(process)
         self.timeline.after(self.random.uniform(0, 0.02), self._tick, process)
         return process
@@ -242,12 +242,12 @@ class Cluster:
 
     # ------------------------------------------------------------------ events
 
-    def _tick(self, process: Process) -> None:
+    def _tick(self, process: SimProcess) -> None:
         if process.alive:
             self.timeline.after(TICK_S, self._tick, process)
             self.arrive((process, Tick()))
 
-    def _target(self, process: Process, envelope: Envelope) -> Process | None:
+    def _target(self, process: SimProcess, envelope: Envelope) -> SimProcess | None:
         """Find the process that a message is for: nodes have an address per incarnation."""
         machine = process.machine
         if envelope.to == MASTER:  # connections are to the driver that one belongs to
@@ -258,14 +258,14 @@ class Cluster:
                 return self.nodes.get((envelope.to, member.incarnation))
         return self.processes.get(envelope.to)
 
-    def _deliver(self, pair: tuple[Process | None, Envelope]) -> None:
+    def _deliver(self, pair: tuple[SimProcess | None, Envelope]) -> None:
         process, envelope = pair
         if process is None:  # whoever bears the name by now
             process = self.processes.get(envelope.to)
         if process is not None and not process.killed:
             self.arrive((process, envelope))
 
-    def arrive(self, pair: tuple[Process, Event]) -> None:
+    def arrive(self, pair: tuple[SimProcess, Event]) -> None:
         """Something comes to a process; a slow one turns to it later, but in the same order."""
         process, event = pair
         now = self.timeline.now
@@ -278,10 +278,10 @@ class Cluster:
         else:
             self.give(process, event)
 
-    def _late(self, pair: tuple[Process, Event]) -> None:
+    def _late(self, pair: tuple[SimProcess, Event]) -> None:
         self.give(*pair)
 
-    def give(self, process: Process, event: Event) -> None:
+    def give(self, process: SimProcess, event: Event) -> None:
         """Hand an event to a process and carry out what it answers."""
         if process.killed or process.machine.ended:
             return
@@ -307,13 +307,13 @@ class Cluster:
             for action in actions:
                 self._carry_out(process, action, event)
 
-    def _mail(self, process: Process, envelope: Envelope) -> list[Action]:
+    def _mail(self, process: SimProcess, envelope: Envelope) -> list[Action]:
         context = self.checkers.before(process, envelope)
         actions = process.machine.handle(envelope, process.clock(self.timeline.now))
         self.checkers.after(process, envelope, context, actions)
         return actions
 
-    def _refused(self, process: Process, event: Event, error: ProtocolError) -> None:
+    def _refused(self, process: SimProcess, event: Event, error: ProtocolError) -> None:
         if isinstance(error, MalformedMessage):
             if isinstance(event, Envelope) and _is_corrupt(event):
                 self.counts["corrupt_refused"] += 1
@@ -324,7 +324,7 @@ class Cluster:
         else:
             self.checkers.violated("refused", f"{process.name} failed: {error}")
 
-    def _carry_out(self, process: Process, action: Action, event: Event) -> None:
+    def _carry_out(self, process: SimProcess, action: Action, event: Event) -> None:
         if isinstance(action, Send):
             self.checkers.sent(process, action.envelope)
             self.network.send(action.envelope, self._target(process, action.envelope))
@@ -353,7 +353,7 @@ class Cluster:
         slow_s = self.store_slow_s * self.random.random() if self.store_slow_s else 0.0
         return self.random.uniform(0.002, 0.03) + slow_s
 
-    def _stored(self, pair: tuple[Process, Store]) -> None:
+    def _stored(self, pair: tuple[SimProcess, Store]) -> None:
         process, action = pair
         fenced = 0 < action.fence < self.store_fence + (action.key == CLAIM_KEY)
         done = not fenced and not self.store_refuses(action.key)
@@ -380,7 +380,7 @@ class Cluster:
         for pair in unanswered or ():
             self._loaded(pair)
 
-    def _loaded(self, pair: tuple[Process, str]) -> None:
+    def _loaded(self, pair: tuple[SimProcess, str]) -> None:
         process, key = pair
         if self.unanswered is not None:
             self.unanswered.append(pair)
@@ -400,7 +400,7 @@ class Cluster:
         except ValueError as error:
             self.arrive((process, Loaded(key, None, str(error))))
 
-    def _exited(self, process: Process, end: Exit) -> None:
+    def _exited(self, process: SimProcess, end: Exit) -> None:
         machine = process.machine
         self.checkers.exited(process, end)
         unusable = end.ending is Ending.CHECKPOINT_UNUSABLE
@@ -419,7 +419,7 @@ class Cluster:
             else:
                 self.timeline.after(0.2, self.restart, process.name)
 
-    def _told(self, process: Process, tell: Tell, event: Event) -> None:
+    def _told(self, process: SimProcess, tell: Tell, event: Event) -> None:
         self.checkers.told(process, tell.what, tell.facts, event)
         self.tells.append((self.timeline.now, tell.what, tell.facts))
         if process.name == QUERY and self.processes.get(QUERY) is process:
@@ -427,7 +427,7 @@ class Cluster:
 
     # ------------------------------------------------------------------ the end
 
-    def is_current(self, process: Process) -> bool:
+    def is_current(self, process: SimProcess) -> bool:
         """Whether a process is the one that bears its name now."""
         return self.processes.get(process.name) is process and not process.killed
 

@@ -19,7 +19,7 @@ from meander.protocol.messages import MASTER, Abort, Event, PeerLost, Rescale, R
 from meander.protocol.node.node import Node
 from meander.testing.cellar import Cellar
 from meander.testing.faults import Incident
-from meander.testing.process import Process
+from meander.testing.process import SimProcess
 
 if TYPE_CHECKING:
     from meander.testing.cluster import Cluster
@@ -45,7 +45,7 @@ class Injector:
         self.timeline = cluster.timeline
         self.random = cluster.random
         self.causes = cluster.checkers.causes
-        self._replaced: Process | None = None
+        self._replaced: SimProcess | None = None
         """The last master that was replaced, or is about to be."""
         for incident in cluster.schedule.incidents:
             self.timeline.at(incident.at, self._incident, incident)
@@ -66,7 +66,7 @@ class Injector:
         self.timeline.at(self._end(incident), lambda _: undo())
         return True
 
-    def _pick(self, kind: type[Machine], index: int) -> Process | None:
+    def _pick(self, kind: type[Machine], index: int) -> SimProcess | None:
         found = [p for p in self.cluster.processes.values() if isinstance(p.machine, kind)]
         found = [p for p in found if p.alive]
         return found[index % len(found)] if found else None
@@ -199,7 +199,7 @@ class Injector:
         self.causes.process(process, self._end(incident))
         return self._undo(incident, lambda: self._continue(process))
 
-    def _continue(self, process: Process) -> None:
+    def _continue(self, process: SimProcess) -> None:
         process.paused = False
         mailbox, process.mailbox = process.mailbox, []
         for event in mailbox:
@@ -212,7 +212,7 @@ class Injector:
         process.slow_s = incident.amount * 2
         return self._undo(incident, lambda: setattr(process, "slow_s", 0.0))
 
-    def _kill_and_restart(self, process: Process | None) -> bool:
+    def _kill_and_restart(self, process: SimProcess | None) -> bool:
         if process is None:
             return False
         process.killed = True

@@ -14,7 +14,7 @@ from meander.protocol.messages import MASTER, Beat, Envelope, Grant, Welcome
 from meander.protocol.settings import Settings
 
 if TYPE_CHECKING:
-    from meander.testing.process import Process
+    from meander.testing.process import SimProcess
 
 TINY_S = 1e-9
 
@@ -25,18 +25,18 @@ class Leases:
     def __init__(self, settings: Settings, violated: Callable[[str, str], None]) -> None:
         self.settings = settings
         self.violated = violated
-        self._until: dict[Process, float] = {}
-        self._incarnations: dict[Process, int] = {}
+        self._until: dict[SimProcess, float] = {}
+        self._incarnations: dict[SimProcess, int] = {}
         """As the master has told them: the machine itself may hear of it later."""
-        self._tables: dict[Process, Epoch] = {}
+        self._tables: dict[SimProcess, Epoch] = {}
         """The newest table that each was given."""
 
-    def asked(self, process: Process, beat: Beat, now: float) -> None:
+    def asked(self, process: SimProcess, beat: Beat, now: float) -> None:
         """A beat leaves: it says when it left, and nothing later."""
         if beat.sent > process.clock(now) + TINY_S:
             self.violated("lease", f"{process.name} asks for a lease that begins in the future")
 
-    def given(self, process: Process, envelope: Envelope) -> None:
+    def given(self, process: SimProcess, envelope: Envelope) -> None:
         """A grant reaches a process. It holds for the newest table alone."""
         machine = process.machine
         incarnation = self._incarnations.get(process, machine.incarnation)
@@ -58,10 +58,10 @@ class Leases:
             until = grant.sent + min(grant.lease_s, self.settings.lease_s)
             self._until[process] = max(until, self._until.get(process, -1.0))
 
-    def holds(self, process: Process, now: float) -> bool:
+    def holds(self, process: SimProcess, now: float) -> bool:
         """Whether a process may act now."""
         return process.clock(now) < self._until.get(process, -1.0)
 
-    def welcome(self, process: Process) -> bool:
+    def welcome(self, process: SimProcess) -> bool:
         """Whether a process was ever given a table."""
         return process in self._tables

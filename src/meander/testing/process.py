@@ -12,7 +12,7 @@ from meander.protocol.messages import Event
 from meander.protocol.node.node import Node
 
 
-class Process:
+class SimProcess:
     """One simulated process: a machine, a clock of its own, and its misfortunes."""
 
     __slots__ = (

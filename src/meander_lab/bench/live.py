@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from meander.operators import WordCount
-from meander.run.flow import Rescaling, Site, Step, flow
+from meander.run.flow import FlowRescale, Site, Step, flow
 from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.monitor import TRACE_CHUNKS_MAX, Samples
 from meander.runtime.process.warm import settle_heap, warm_up
@@ -171,7 +171,7 @@ def _migrate(mode: str, site: Site, step: Step) -> tuple[dict[str, Any], list[in
         done = site.restart(step.nodes)
         told = {"bytes_moved": done.bytes_moved, "phases": done.phases}
         return {"duration_s": done.seconds, **told}, list(range(site.op.driver.tasks))
-    moving = Rescaling(site.op, step)
+    moving = FlowRescale(site.op, step)
     report = moving.end(MIGRATION_S_MAX)
     errors = [abs(r["predicted_s"] - r["measured_s"]) * 1000 for r in report.rounds]
     return {

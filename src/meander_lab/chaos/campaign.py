@@ -106,7 +106,12 @@ class Campaign:
     """One run of chaos."""
 
     def __init__(
-        self, ground: ChaosGround, app: ChaosApp, disk: havoc.Disk, wish: ChaosOptions, say: Say
+        self,
+        ground: ChaosGround,
+        app: ChaosApp,
+        disk: havoc.HavocDisk,
+        wish: ChaosOptions,
+        say: Say,
     ) -> None:
         self.ground, self.app, self.disk, self.wish, self.say = ground, app, disk, wish, say
         self.op, self.driver = ground.op, ground.op.driver

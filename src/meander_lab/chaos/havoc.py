@@ -84,7 +84,7 @@ def _signal(pid: int, number: int) -> bool:
     return True
 
 
-class Disk:
+class HavocDisk:
     """A small disk of its own that can be filled; without the right to mount, a folder that cannot."""
 
     def __init__(self, path: Path, mounted: bool) -> None:
@@ -109,13 +109,13 @@ class Disk:
 
 
 @contextmanager
-def disk(path: Path, megabytes: int) -> Iterator[Disk]:
+def disk(path: Path, megabytes: int) -> Iterator[HavocDisk]:
     """Make a disk in memory under a path (as root), else use the folder as it is."""
     path.mkdir(parents=True, exist_ok=True)
     order = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=700", "tmpfs", str(path)]
     mounted = os.geteuid() == 0 and _done(order)
     try:
-        yield Disk(path, mounted)
+        yield HavocDisk(path, mounted)
     finally:
         if mounted and not _done(["umount", str(path)]):
             _done(["umount", "-l", str(path)])

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.local import deploy_local
 from meander.runtime.process.spec import Reason, live_settings
-from meander_lab.chaos.havoc import Disk
+from meander_lab.chaos.havoc import HavocDisk
 from meander_lab.chaos.load import ChaosApp, ChaosSource
 
 TASKS = 24
@@ -64,7 +64,7 @@ class LocalGround:
 
 
 @contextmanager
-def local_ground(app: ChaosApp, disk: Disk, nodes: int) -> Iterator[LocalGround]:
+def local_ground(app: ChaosApp, disk: HavocDisk, nodes: int) -> Iterator[LocalGround]:
     """Deploy on this machine, with checkpoints on a disk."""
     settings = live_settings(TASKS, checkpoint_s=CHECKPOINT_S)
     with deploy_local(

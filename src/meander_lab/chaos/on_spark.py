@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from meander.runtime.process.spec import live_settings
-from meander_lab.chaos.havoc import Disk
+from meander_lab.chaos.havoc import HavocDisk
 from meander_lab.chaos.load import ChaosApp, ChaosSource
 from meander_lab.chaos.local import CHECKPOINT_S, START_S, TASKS
 
@@ -62,7 +62,9 @@ class SparkGround:
 
 
 @contextmanager
-def spark_ground(master: str, app: ChaosApp, disk: Disk, nodes_max: int) -> Iterator[SparkGround]:
+def spark_ground(
+    master: str, app: ChaosApp, disk: HavocDisk, nodes_max: int
+) -> Iterator[SparkGround]:
     """Deploy on Spark, with feeders in Spark tasks."""
     with deployed(master, app, disk, nodes_max) as (_, operator):
         yield SparkGround(operator, app)
@@ -70,7 +72,7 @@ def spark_ground(master: str, app: ChaosApp, disk: Disk, nodes_max: int) -> Iter
 
 @contextmanager
 def deployed(
-    master: str, app: ChaosApp, disk: Disk, nodes_max: int
+    master: str, app: ChaosApp, disk: HavocDisk, nodes_max: int
 ) -> Iterator[tuple[Session, SparkOperator]]:
     """Start a session and deploy, with checkpoints on a disk that this machine's executors share."""
     from pyspark import cloudpickle

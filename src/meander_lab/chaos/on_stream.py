@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from meander.errors import MeanderError
 from meander.spark.cluster.session_check import slots_now
-from meander_lab.chaos.havoc import Disk
+from meander_lab.chaos.havoc import HavocDisk
 from meander_lab.chaos.load import ChaosApp
 from meander_lab.chaos.on_spark import deployed
 
@@ -126,7 +126,9 @@ def _sql(kind: pa.DataType) -> str:
 
 
 @contextmanager
-def stream_ground(master: str, app: ChaosApp, disk: Disk, nodes_max: int) -> Iterator[StreamGround]:
+def stream_ground(
+    master: str, app: ChaosApp, disk: HavocDisk, nodes_max: int
+) -> Iterator[StreamGround]:
     """Deploy on Spark; the query's own files are not on the disk that is filled."""
     with deployed(master, app, disk, nodes_max) as (spark, operator):
         ground = StreamGround(spark, operator, app, disk.path.parent / "stream")

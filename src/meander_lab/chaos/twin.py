@@ -30,7 +30,14 @@ from meander.runtime.process.spec import live_settings
 from meander.testing.faults import Incident, Schedule, generate
 from meander.testing.outcome import Outcome
 from meander.testing.world.simulate import run_world
-from meander.testing.world.trials import EmitTrial, Extent, Outputs, States, WordTrial, WorldTrial
+from meander.testing.world.trials import (
+    EmitTrial,
+    Outputs,
+    States,
+    TrialSize,
+    WordTrial,
+    WorldTrial,
+)
 from meander_lab.chaos import havoc
 from meander_lab.chaos.load import Difference, Shape
 from meander_lab.chaos.local import CHECKPOINT_S, START_S, LocalGround
@@ -73,18 +80,18 @@ def draw(seed: int, seconds: float = 3.0) -> Schedule:
 
 def words(seed: int) -> WorldTrial:
     """Count words from two feeders."""
-    return WordTrial(Random(seed), TASKS, Extent(2, OFFSETS, 6, 0, 0))
+    return WordTrial(Random(seed), TASKS, TrialSize(2, OFFSETS, 6, 0, 0))
 
 
 def emits(seed: int) -> WorldTrial:
     """Answer every row; from one feeder, so that the order of rows is known."""
-    return EmitTrial(Random(seed), TASKS, Extent(1, OFFSETS, 8, 0, 0))
+    return EmitTrial(Random(seed), TASKS, TrialSize(1, OFFSETS, 8, 0, 0))
 
 
 # ---------------------------------------------------------------------------- the simulator
 
 
-class Watched:
+class WatchedOperator:
     """A trial that remembers how it ended."""
 
     def __init__(self, trial: WorldTrial) -> None:
@@ -100,7 +107,7 @@ class Watched:
 
 def simulated(schedule: Schedule, trial: WorldTrial) -> tuple[End | None, Outcome]:
     """Run it in the simulator; there is no end if it did not come to one."""
-    watched = Watched(trial)
+    watched = WatchedOperator(trial)
     outcome = run_world(schedule, watched)
     return watched.end, outcome
 

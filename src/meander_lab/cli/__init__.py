@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from meander.cli.main import Command
+from meander.cli.main import CliCommand
 
 COMMANDS: Final = (
-    Command(
+    CliCommand(
         "bench", "measure the planners, the router and the runtime here", "meander_lab.cli.bench"
     ),
-    Command("experiment", "the paper's experiments, with verdicts", "meander_lab.cli.experiment"),
-    Command("chaos", "kill, stop and cut off real processes; compare", "meander_lab.cli.chaos"),
-    Command("mutants", "break the product on purpose; who notices?", "meander_lab.cli.mutants"),
-    Command("soak", "rescale for a long time; what has grown?", "meander_lab.cli.soak"),
+    CliCommand(
+        "experiment", "the paper's experiments, with verdicts", "meander_lab.cli.experiment"
+    ),
+    CliCommand("chaos", "kill, stop and cut off real processes; compare", "meander_lab.cli.chaos"),
+    CliCommand("mutants", "break the product on purpose; who notices?", "meander_lab.cli.mutants"),
+    CliCommand("soak", "rescale for a long time; what has grown?", "meander_lab.cli.soak"),
 )

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import argparse
 
-from meander.cli.main import Command, add_commands
+from meander.cli.main import CliCommand, add_commands
 
 BENCHES = (
-    Command("plan", "ssm against the paper's algorithm and a MILP", "meander_lab.cli.bench_plan"),
-    Command("pipeline", "a profile against plain Spark SQL", "meander_lab.cli.bench_pipeline"),
-    Command("routing", "routing by intervals against a map", "meander_lab.cli.bench_routing"),
-    Command("live", "a live migration against a restart", "meander_lab.cli.bench_live"),
-    Command("throughput", "what elasticity costs", "meander_lab.cli.bench_throughput"),
-    Command("checkpoint", "what durability costs and gives", "meander_lab.cli.bench_checkpoint"),
-    Command("spark", "the sink against Spark's own aggregation", "meander_lab.cli.bench_spark"),
-    Command("table", "the keyed table against a Python dict", "meander_lab.cli.bench_table"),
+    CliCommand(
+        "plan", "ssm against the paper's algorithm and a MILP", "meander_lab.cli.bench_plan"
+    ),
+    CliCommand("pipeline", "a profile against plain Spark SQL", "meander_lab.cli.bench_pipeline"),
+    CliCommand("routing", "routing by intervals against a map", "meander_lab.cli.bench_routing"),
+    CliCommand("live", "a live migration against a restart", "meander_lab.cli.bench_live"),
+    CliCommand("throughput", "what elasticity costs", "meander_lab.cli.bench_throughput"),
+    CliCommand("checkpoint", "what durability costs and gives", "meander_lab.cli.bench_checkpoint"),
+    CliCommand("spark", "the sink against Spark's own aggregation", "meander_lab.cli.bench_spark"),
+    CliCommand("table", "the keyed table against a Python dict", "meander_lab.cli.bench_table"),
 )
 
 

@@ -17,7 +17,7 @@ from meander.errors import InputError
 
 if TYPE_CHECKING:
     from meander_lab.chaos.campaign import ChaosGround
-    from meander_lab.chaos.havoc import Disk
+    from meander_lab.chaos.havoc import HavocDisk
     from meander_lab.chaos.load import ChaosApp
 
 BATCH_S = 0.05
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _ground(
-    args: argparse.Namespace, app: ChaosApp, store: Disk
+    args: argparse.Namespace, app: ChaosApp, store: HavocDisk
 ) -> AbstractContextManager[ChaosGround]:
     if args.sink:
         from meander_lab.chaos.on_stream import stream_ground

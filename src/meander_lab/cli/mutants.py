@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Hunt mutants."""
     from meander.testing.faults import parse_faults
-    from meander_lab.mutants.hunt import CAUGHT, Scope, hunt
+    from meander_lab.mutants.hunt import CAUGHT, HuntScope, hunt
 
     mutants = _drawn(args)
     if args.list:
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
             print(mutant)
         return OK
     faults = parse_faults(args.faults, args.world) if args.faults else ()
-    scope = Scope(
+    scope = HuntScope(
         args.seeds, args.nodes, args.tasks, args.seconds, args.world, args.first_seed, args.trial,
         tuple(faults),
     )  # fmt: skip

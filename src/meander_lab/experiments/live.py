@@ -17,7 +17,7 @@ import numpy as np
 
 from meander.errors import MeanderError
 from meander.planning.ahead.forecast import Forecast
-from meander.run.flow import Rescaling, Site, Step, TakesRows, flow
+from meander.run.flow import FlowRescale, Site, Step, TakesRows, flow
 from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.launch import WarmLauncher
 from meander.runtime.driver.local import deploy_local
@@ -155,7 +155,7 @@ def migrate(site: Site, step: LiveMigration) -> Row:
         }  # fmt: skip
     if step.mode != "live":
         raise MeanderError(f"a migration is live or restart, not {step.mode!r}")
-    moving = Rescaling(site.op, step.step)
+    moving = FlowRescale(site.op, step.step)
     report = moving.end(PATIENCE_S)
     sizes = {int(task): told[2] for task, told in site.op.metrics()["tasks"].items()}
     return {

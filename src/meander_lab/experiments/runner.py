@@ -36,7 +36,7 @@ UNSEEN = (
 """Parameters that say which cells there are, or how they are run, and change nothing in a cell."""
 
 
-class Clock:
+class RunClock:
     """Estimates what is left: budgets of the parameters, corrected by what cells really took."""
 
     def __init__(self, expected_s: float) -> None:
@@ -76,7 +76,7 @@ def run(
         What went wrong, cell by cell; empty if all is well.
     """
     todo = [(e, parameters(e.name, ground.scale)) for e in experiments]
-    clock, trouble = Clock(sum(wanted.get("budget_s", 10.0) for _, wanted in todo)), list[str]()
+    clock, trouble = RunClock(sum(wanted.get("budget_s", 10.0) for _, wanted in todo)), list[str]()
     for found, wanted in todo:
         cells = list(found.load().cells(wanted))
         table = ResultTable(folder, found.name)

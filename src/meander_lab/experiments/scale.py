@@ -10,7 +10,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from meander.operators import WordCount
-from meander.run.flow import Rescaling, Site, Step
+from meander.run.flow import FlowRescale, Site, Step
 from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.local import deploy_local
 from meander.testing.scale import STATE_BYTES, TAU
@@ -48,7 +48,7 @@ def _really(nodes: int, tasks: int, target: int) -> Row:
     with Site(deploy, nodes) as site:
         fill(site, LiveSetting(state_mb=max(tasks * STATE_BYTES / 2**20, 0.001), tasks=tasks,
                              nodes=nodes, to=target))  # fmt: skip
-        moving = Rescaling(site.op, Step(0.0, target))
+        moving = FlowRescale(site.op, Step(0.0, target))
         report = moving.end(PATIENCE_S)
     return {
         "measured_s": moving.ended_s - moving.began_s,

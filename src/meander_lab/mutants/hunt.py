@@ -40,7 +40,7 @@ SHARED: Final = ("meander.errors", "meander.model", "meander.planning", "meander
 """What a mutant's process keeps of what was loaded before, unless it is broken itself."""
 
 
-class Scope(NamedTuple):
+class HuntScope(NamedTuple):
     """The schedules that mutants are let loose on."""
 
     seeds: int = 300
@@ -101,7 +101,7 @@ def lay_over(mutant: Mutant | Bug) -> None:
         sys.meta_path.insert(0, _Overlay(module, code))
 
 
-def try_seeds(scope: Scope) -> Iterator[tuple[str, str]]:
+def try_seeds(scope: HuntScope) -> Iterator[tuple[str, str]]:
     """Run schedule after schedule; give who caught something and what (empty: nobody, nothing)."""
     from meander.testing.playing import play
 
@@ -126,7 +126,7 @@ def _alarm(_: int, __: object) -> None:
     raise _Hangs
 
 
-def _hunt(mutant: Mutant | Bug, scope: Scope, answer: Connection) -> None:
+def _hunt(mutant: Mutant | Bug, scope: HuntScope, answer: Connection) -> None:
     """In a process of its own: hunt one mutant and tell."""
     signal.signal(signal.SIGVTALRM, _alarm)
     fell, tried = "", 0
@@ -162,7 +162,7 @@ def _warm_up(world: str) -> None:
             play(Schedule(0, 2, 4, 1.0, (Incident(0.5, "rescale", 3),), world, trial))
 
 
-def _caught(mutant: Mutant | Bug, scope: Scope) -> Catch:
+def _caught(mutant: Mutant | Bug, scope: HuntScope) -> Catch:
     """Hunt one mutant in a process of its own."""
     context = get_context("fork")
     here, there = context.Pipe(duplex=False)
@@ -178,7 +178,7 @@ def _caught(mutant: Mutant | Bug, scope: Scope) -> Catch:
         process.join()
 
 
-def hunt(mutants: Iterable[Mutant | Bug], scope: Scope) -> Iterator[Catch]:
+def hunt(mutants: Iterable[Mutant | Bug], scope: HuntScope) -> Iterator[Catch]:
     """Hunt mutants one after another; give what became of each.
 
     Whatever sees something in a schedule of the sound product, too, has caught nobody.
@@ -195,14 +195,14 @@ def hunt(mutants: Iterable[Mutant | Bug], scope: Scope) -> Iterator[Catch]:
         yield found._replace(seeds=tried + found.seeds)
 
 
-def _sound_fails(scope: Scope, after: int) -> bool:
+def _sound_fails(scope: HuntScope, after: int) -> bool:
     """Whether the sound product fails in the schedule before a seed."""
     from meander.testing.playing import play
 
     return play(_schedule(scope, after - 1)).failed
 
 
-def _schedule(scope: Scope, seed: int) -> Any:
+def _schedule(scope: HuntScope, seed: int) -> Any:
     from meander.testing.faults import WORLDS, generate
 
     return generate(

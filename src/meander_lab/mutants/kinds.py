@@ -17,7 +17,7 @@ Change: TypeAlias = Callable[[ast.AST], ast.AST]
 """Gives what stands in the place of a copy of a node."""
 
 
-class Site(NamedTuple):
+class MutationSite(NamedTuple):
     """A place, and what is to be done there."""
 
     kind: str
@@ -48,7 +48,7 @@ UNSEEN: Final = ("annotation", "returns", "decorator_list", "type_params", "base
 LEAVES: Final = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 
-def sites(tree: ast.Module) -> Iterator[Site]:
+def sites(tree: ast.Module) -> Iterator[MutationSite]:
     """List all places of a module that can be broken, in the order of the source."""
     pairs = _near_pairs(tree)
     for site, node in _walk(tree, ()):
@@ -56,7 +56,7 @@ def sites(tree: ast.Module) -> Iterator[Site]:
             yield site
 
 
-def _new_name(site: Site, node: ast.AST) -> frozenset[str]:
+def _new_name(site: MutationSite, node: ast.AST) -> frozenset[str]:
     return frozenset({_last_name(node), _last_name(site.change(copy(node)))})
 
 
@@ -69,7 +69,9 @@ def _near_pairs(tree: ast.Module) -> set[frozenset[str]]:
     return {frozenset(pair) for pair in NEAR for names in found.values() if names.issuperset(pair)}
 
 
-def _walk(node: ast.AST, path: tuple[tuple[str, int], ...]) -> Iterator[tuple[Site, ast.AST]]:
+def _walk(
+    node: ast.AST, path: tuple[tuple[str, int], ...]
+) -> Iterator[tuple[MutationSite, ast.AST]]:
     """Give all sites under a node, each with what is there."""
     for field, value in ast.iter_fields(node):
         if field in UNSEEN or (field == "keywords" and not isinstance(node, ast.Call)):
@@ -81,7 +83,7 @@ def _walk(node: ast.AST, path: tuple[tuple[str, int], ...]) -> Iterator[tuple[Si
                 continue
             here = (*path, (field, at if isinstance(value, list) else -1))
             for kind, change in _changes(child):
-                yield Site(kind, getattr(child, "lineno", 0), here, change), child
+                yield MutationSite(kind, getattr(child, "lineno", 0), here, change), child
             yield from _walk(child, here)
 
 
@@ -180,14 +182,14 @@ def _near(node: ast.Attribute) -> Iterator[tuple[str, Change]]:
 
 def _pairs(
     body: list[ast.AST], field: str, path: tuple[tuple[str, int], ...]
-) -> Iterator[tuple[Site, ast.AST]]:
+) -> Iterator[tuple[MutationSite, ast.AST]]:
     """List neighbouring steps that can be exchanged."""
     if field not in ("body", "orelse", "finalbody"):
         return
     for at, (one, two) in enumerate(pairwise(body)):
         steps = isinstance(one, ast.stmt) and isinstance(two, ast.stmt)
         if steps and _step(one) and _step(two) and (_does(one) or _does(two)):
-            yield Site("step too early", one.lineno, (*path, (field, at)), exchange), one  # type: ignore[attr-defined]
+            yield MutationSite("step too early", one.lineno, (*path, (field, at)), exchange), one  # type: ignore[attr-defined]
 
 
 def _step(node: ast.AST) -> bool:

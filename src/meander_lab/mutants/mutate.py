@@ -12,7 +12,7 @@ from types import CodeType
 from typing import Any, Final, NamedTuple
 
 from meander.errors import InputError
-from meander_lab.mutants.kinds import Site, exchange, sites
+from meander_lab.mutants.kinds import MutationSite, exchange, sites
 
 PROTOCOL: Final = (
     "node.arrivals", "node.book", "node.checkpointer", "node.copier", "node.handover",
@@ -86,7 +86,7 @@ def mutants_of(module: str) -> list[Mutant]:
     ]
 
 
-def _place(tree: ast.Module, site: Site) -> tuple[Any, str, int]:
+def _place(tree: ast.Module, site: MutationSite) -> tuple[Any, str, int]:
     """Find a site: what it is in, under which field, and where in it (-1: the field itself)."""
     *way, (field, at) = site.path
     parent: Any = tree
@@ -95,7 +95,7 @@ def _place(tree: ast.Module, site: Site) -> tuple[Any, str, int]:
     return parent, field, at
 
 
-def _texts(tree: ast.Module, site: Site) -> tuple[str, str]:
+def _texts(tree: ast.Module, site: MutationSite) -> tuple[str, str]:
     """Tell what is at a site, and what would be."""
     parent, field, at = _place(tree, site)
     found = getattr(parent, field)
@@ -116,7 +116,7 @@ def broken(mutant: Mutant) -> ast.Module:
     raise InputError(f"{mutant.module} has changed: it has no site {mutant.number}")
 
 
-def _change(tree: ast.Module, site: Site) -> None:
+def _change(tree: ast.Module, site: MutationSite) -> None:
     """Change one place of a tree."""
     parent, field, at = _place(tree, site)
     holder: Any = getattr(parent, field)

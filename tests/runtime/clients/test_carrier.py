@@ -10,17 +10,17 @@ import pytest
 
 from meander.protocol.edges.feeder import Feeder
 from meander.protocol.messages import Finish
-from meander.runtime.clients.carrier import Carrier
+from meander.runtime.clients.carrier import StepRunner
 from meander.runtime.process.process import Process
 from meander.runtime.process.script import CALL_S_MAX, Call, Command, Until
 from meander.runtime.process.spec import live_settings
 
 
-def carrier(changed: threading.Condition | None = None) -> Carrier:
+def carrier(changed: threading.Condition | None = None) -> StepRunner:
     def never(step: Any) -> Any:
         raise AssertionError(step)
 
-    return Carrier(never, never, changed)
+    return StepRunner(never, never, changed)
 
 
 def looks(step: Until, changed: threading.Condition | None) -> tuple[bool, int]:

@@ -16,7 +16,7 @@ from meander.protocol.messages import Ending, Envelope, Exit, Offer
 from meander.protocol.table import Table
 from meander.runtime.clients import gathering as gathered_by
 from meander.runtime.clients.feeder_process import LINGER_S_MAX, FeederProcess
-from meander.runtime.clients.gathering import GATHER_MORE, OFFERS_MAX, Gathering
+from meander.runtime.clients.gathering import GATHER_MORE, OFFERS_MAX, RowGathering
 from meander.runtime.clock import Clock
 from meander.runtime.process.script import Call, Command, Until, run
 from meander.runtime.process.spec import live_settings
@@ -71,21 +71,21 @@ def words(*found: str | None) -> pa.RecordBatch:
     return pa.record_batch({"word": found}, schema=WORDS)
 
 
-def made(now: Now, operator: Any = None, **options: Any) -> Gathering:
-    gathering = Gathering(
+def made(now: Now, operator: Any = None, **options: Any) -> RowGathering:
+    gathering = RowGathering(
         operator or WordCount(), TASKS, live_settings(TASKS), now.clock, **options
     )
     gathering.begin(-1)
     return gathering
 
 
-def fed(gathering: Gathering, batch: Any, offset: int | None = None) -> None:
+def fed(gathering: RowGathering, batch: Any, offset: int | None = None) -> None:
     item = gathering.check(batch, offset)
     assert item is not None
     gathering.add(item)
 
 
-def cut(gathering: Gathering, *, say: bool = False) -> list[Offer]:
+def cut(gathering: RowGathering, *, say: bool = False) -> list[Offer]:
     offers = gathering.offers_of(gathering.take(), say=say)
     gathering.put(offers)
     return offers

@@ -24,7 +24,7 @@ from meander.runtime.clients.state_scripts import first_schema, read_states
 from meander.runtime.clock import Clock
 from meander.runtime.driver.loop_drain import emptied, look
 from meander.runtime.process.outputs import nothing, with_place
-from meander.runtime.process.script import Ask, Fetch, Sleep, iterate, run
+from meander.runtime.process.script import Ask, FetchRows, Sleep, iterate, run
 
 DRIVER = "driver:1"
 
@@ -67,7 +67,7 @@ class Made:
             raise self.refusing[node]
         if isinstance(step, Ask):
             return self._facts(step, node)
-        assert isinstance(step, Fetch)
+        assert isinstance(step, FetchRows)
         return self._rows(step.fields, node)
 
     def _facts(self, step: Ask, node: str) -> Any:
@@ -150,7 +150,7 @@ def test_a_stretch_is_read_across_moves_and_nodes_that_vanish(error: Exception) 
     made.later = [lambda: None, lambda: made.move(2, "a")]
     spans = OutputSpan(0, 1, 3), OutputSpan(2, 2, 5)
     assert rows(made, made.scripts(), *spans) == [2, 3, 23, 24, 25]
-    assert len([step for step in made.asked if isinstance(step, Fetch)]) == 4
+    assert len([step for step in made.asked if isinstance(step, FetchRows)]) == 4
 
 
 def test_what_is_gone_is_an_error_unless_it_may_be() -> None:

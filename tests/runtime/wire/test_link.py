@@ -13,7 +13,7 @@ from meander.model import Epoch
 from meander.protocol.messages import Bye, Envelope, Put
 from meander.runtime.wire import link
 from meander.runtime.wire.link import PeerLink
-from meander.runtime.wire.outgoing import Outgoing, weight
+from meander.runtime.wire.outgoing import OutgoingQueue, weight
 
 
 class Nowhere:
@@ -52,7 +52,7 @@ def nowhere() -> Any:
 def test_there_is_room_for_so_many_and_no_more(
     nowhere: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, "Outgoing", partial(Outgoing, messages_max=3))
+    monkeypatch.setattr(link, "Outgoing", partial(OutgoingQueue, messages_max=3))
     way = PeerLink(nowhere, "there:1")
     assert [way.put(letter(Bye(1))) for _ in range(5)] == [True, True, True, False, False]
     way.cut()

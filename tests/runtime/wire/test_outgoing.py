@@ -6,7 +6,7 @@ from typing import Any
 
 from meander.model import Epoch
 from meander.protocol.messages import Bye, Envelope, Part
-from meander.runtime.wire.outgoing import Outgoing, others, written
+from meander.runtime.wire.outgoing import OutgoingQueue, others, written
 
 
 def letter(number: int) -> Envelope:
@@ -14,7 +14,7 @@ def letter(number: int) -> Envelope:
 
 
 def test_there_is_room_for_so_many_messages_and_bytes() -> None:
-    few, light = Outgoing(messages_max=2), Outgoing(bytes_max=250)
+    few, light = OutgoingQueue(messages_max=2), OutgoingQueue(bytes_max=250)
     assert [few.put(letter(n), 1) for n in range(3)] == [True, True, False]
     assert [light.put(letter(n), 100) for n in range(3)] == [True, True, False]
     assert (len(light), light.bytes) == (2, 200)
@@ -25,7 +25,7 @@ def test_there_is_room_for_so_many_messages_and_bytes() -> None:
 
 
 def test_one_that_is_too_large_goes_when_nothing_else_waits() -> None:
-    queue = Outgoing(bytes_max=100)
+    queue = OutgoingQueue(bytes_max=100)
     assert queue.put(letter(0), 10**9)
     assert not queue.put(letter(1), 1)
     assert queue.next() == letter(0)
@@ -34,7 +34,7 @@ def test_one_that_is_too_large_goes_when_nothing_else_waits() -> None:
 
 
 def test_one_that_is_left_stays_for_what_is_put_meanwhile() -> None:
-    queue = Outgoing()
+    queue = OutgoingQueue()
     queue.leave()
     assert queue.leaving
     assert queue.put(letter(0), 1)
@@ -46,7 +46,7 @@ def test_one_that_is_left_stays_for_what_is_put_meanwhile() -> None:
 
 
 def test_what_was_cut_weighs_nothing() -> None:
-    queue = Outgoing(bytes_max=100)
+    queue = OutgoingQueue(bytes_max=100)
     assert queue.put(letter(0), 90)
     queue.cut()
     assert queue.put(letter(1), 50)

@@ -14,14 +14,14 @@ from meander.runtime.process.script import (
     Ask,
     Call,
     Command,
-    Fetch,
+    FetchRows,
     Sleep,
     Until,
 )
 from meander.runtime.wire.credentials import Credentials
 
 
-class Carrier:
+class StepRunner:
     """Carries out one step after the other; any thread may use it.
 
     >>> Carrier(ask=lambda step: step.what, fetch=lambda step: None)(Ask("", "owners", {}, 1.0))
@@ -31,7 +31,7 @@ class Carrier:
     def __init__(
         self,
         ask: Callable[[Ask], Any],
-        fetch: Callable[[Fetch], Any],
+        fetch: Callable[[FetchRows], Any],
         changed: threading.Condition | None = None,
     ) -> None:
         """Prepare.
@@ -48,7 +48,7 @@ class Carrier:
         kind = type(step)
         if kind is Ask:
             return self._ask(step)
-        if kind is Fetch:
+        if kind is FetchRows:
             return self._fetch(step)
         if kind is Sleep:
             return time.sleep(step.seconds)
@@ -73,13 +73,15 @@ class Carrier:
         return True
 
 
-def by_desk(credentials: Credentials | str, changed: threading.Condition | None = None) -> Carrier:
+def by_desk(
+    credentials: Credentials | str, changed: threading.Condition | None = None
+) -> StepRunner:
     """Ask over connections that are kept; errors are those of `DriverClient`."""
 
     def ask(step: Ask) -> Any:
         return desk_of(step.address, credentials).ask(step.what, step.fields, step.timeout_s)
 
-    def fetch(step: Fetch) -> Any:
+    def fetch(step: FetchRows) -> Any:
         return desk_of(step.address, credentials).fetch(step.fields, step.timeout_s)
 
-    return Carrier(ask, fetch, changed)
+    return StepRunner(ask, fetch, changed)

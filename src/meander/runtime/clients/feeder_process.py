@@ -21,7 +21,7 @@ from meander.operators.base import Operator
 from meander.protocol.edges.feeder import Feeder
 from meander.protocol.messages import Ending, Finish
 from meander.protocol.settings import Settings
-from meander.runtime.clients.gathering import Gathering, Item
+from meander.runtime.clients.gathering import Item, RowGathering
 from meander.runtime.clock import REAL, Clock
 from meander.runtime.process.process import TICK_S, Process
 from meander.runtime.process.script import (
@@ -75,13 +75,13 @@ class FeederProcess:
             generation: of the deployment.
             clock: what it goes by.
             tick_s: how often the machine looks at the clock.
-            options: `gather_rows`, `linger_ms`, `null_keys`, as `Gathering` has them.
+            options: `gather_rows`, `linger_ms`, `null_keys`, as `RowGathering` has them.
 
         Raises:
             InputError: for an unknown `null_keys`.
         """
         self.name, self.master = name, master
-        self.gathering = Gathering(operator, tasks, settings, clock, **options)
+        self.gathering = RowGathering(operator, tasks, settings, clock, **options)
         self.machine = Feeder(name, settings, generation, instance)
         self.process = Process(
             self.machine, clock=clock, after=self._pump, master_address=master, tick_s=tick_s

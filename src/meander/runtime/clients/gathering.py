@@ -48,7 +48,7 @@ Item: TypeAlias = tuple[int, int, pa.RecordBatch]
 """A batch that is fed: its offset, when it was due in microseconds since 1970, its rows."""
 
 
-class Gathering:
+class RowGathering:
     """Of one feeder."""
 
     def __init__(

@@ -26,7 +26,7 @@ from meander.model import NodeId, TaskId
 from meander.runtime.clients.driver_client import ASK_S, FETCH_S, DeploymentInfo
 from meander.runtime.clients.owners import owners_of
 from meander.runtime.clock import REAL, Clock
-from meander.runtime.process.script import Ask, Fetch, Found, Script, Sleep
+from meander.runtime.process.script import Ask, FetchRows, Found, Script, Sleep
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -208,7 +208,7 @@ class OutputScripts:
         """Find what a node has of some stretches; give the tasks that are done."""
         asked = {str(span.task): [span.after, span.upto] for span in spans.values()}
         try:
-            table: pa.Table = yield Fetch(address, {"kind": "emitted", "spans": asked}, FETCH_S)
+            table: pa.Table = yield FetchRows(address, {"kind": "emitted", "spans": asked}, FETCH_S)
         except (OperatorGoneError, OperatorRefusedError):
             return []
         kept = json.loads((table.schema.metadata or {}).get(b"kept", b"{}"))

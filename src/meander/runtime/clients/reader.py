@@ -12,11 +12,11 @@ from pyarrow import flight
 
 from meander.errors import OperatorGoneError, OperatorRefusedError
 from meander.model import NodeId, TaskId
-from meander.runtime.clients.carrier import Carrier
+from meander.runtime.clients.carrier import StepRunner
 from meander.runtime.clients.driver_client import FETCH_S
 from meander.runtime.clients.owners import TaskOwners
 from meander.runtime.clients.state_scripts import read_states
-from meander.runtime.process.script import Ask, Fetch, Script, iterate, run
+from meander.runtime.process.script import Ask, FetchRows, Script, iterate, run
 from meander.runtime.wire.credentials import Credentials
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ class Reader:
                 raise OperatorGoneError(address)
             return answer
 
-        self._carry_out = Carrier(
+        self._carry_out = StepRunner(
             lambda step: told(step.address, self.ask(*step)),
             lambda step: told(step.address, self.fetch(*step)),
         )
@@ -129,7 +129,7 @@ def new_outputs(nodes: Mapping[NodeId, str], have: dict[TaskId, int]) -> Script[
     fields = {"kind": "outputs", "release": {str(t): n for t, n in have.items()}}
     for address in nodes.values():
         try:
-            table: pa.Table = yield Fetch(address, fields, FETCH_S)
+            table: pa.Table = yield FetchRows(address, fields, FETCH_S)
         except (OperatorGoneError, OperatorRefusedError):
             continue
         if table.num_rows == 0:

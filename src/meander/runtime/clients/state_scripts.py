@@ -12,7 +12,7 @@ from meander.runtime.clients.driver_client import FETCH_S
 from meander.runtime.clients.output_scripts import AGAIN_S
 from meander.runtime.clients.owners import TaskOwners
 from meander.runtime.clock import REAL, Clock
-from meander.runtime.process.script import Fetch, Found, Script, Sleep
+from meander.runtime.process.script import FetchRows, Found, Script, Sleep
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +55,7 @@ def read_states(
 def _fetch(address: str, tasks: list[TaskId]) -> Script[set[TaskId]]:
     """Find what a node has of some tasks; give those that it serves."""
     try:
-        table: pa.Table = yield Fetch(address, {"kind": "state", "tasks": tasks}, FETCH_S)
+        table: pa.Table = yield FetchRows(address, {"kind": "state", "tasks": tasks}, FETCH_S)
     except (OperatorGoneError, OperatorRefusedError):
         return set()
     served = set(json.loads((table.schema.metadata or {}).get(b"tasks", b"[]"))) & set(tasks)
@@ -71,7 +71,7 @@ def first_schema(owners: Callable[[], Script[TaskOwners]], place: int) -> Script
     told = yield from owners()
     for address in told.nodes.values():
         try:
-            table: pa.Table = yield Fetch(address, {"kind": "state", "columns": True}, FETCH_S)
+            table: pa.Table = yield FetchRows(address, {"kind": "state", "columns": True}, FETCH_S)
         except (OperatorGoneError, OperatorRefusedError):
             continue
         if len(table.schema.names) > place:

@@ -62,7 +62,7 @@ class Ask(NamedTuple):
     timeout_s: float
 
 
-class Fetch(NamedTuple):
+class FetchRows(NamedTuple):
     """Ask another process for rows; gives an Arrow table."""
 
     address: str
@@ -91,7 +91,7 @@ class Found(NamedTuple):
     part: Any
 
 
-Step: TypeAlias = Call | Command | Ask | Fetch | Sleep | Until | Found
+Step: TypeAlias = Call | Command | Ask | FetchRows | Sleep | Until | Found
 Script: TypeAlias = Generator[Step, Any, T]
 
 

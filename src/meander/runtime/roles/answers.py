@@ -22,7 +22,7 @@ from meander.runtime.clients.reader import NOTHING
 from meander.runtime.process.hands import Post
 from meander.runtime.process.loop_counts import Counts, counts
 from meander.runtime.process.script import Call, Script
-from meander.runtime.roles.assembly import NodeParts
+from meander.runtime.roles.assembly import NodeAssembly
 from meander.runtime.roles.output_answers import OutputAnswers
 
 Answer: TypeAlias = Callable[[Mapping[str, Any]], Script[Any]]
@@ -32,7 +32,7 @@ Answer: TypeAlias = Callable[[Mapping[str, Any]], Script[Any]]
 class NodeAnswers:
     """Answers of one node."""
 
-    def __init__(self, parts: NodeParts, post: Post) -> None:
+    def __init__(self, parts: NodeAssembly, post: Post) -> None:
         """Prepare; beats tell what is counted here from now on."""
         common, self.node, self.adapter, gauge, self.watch = parts
         self.process, self.post = common.process, post

@@ -39,7 +39,7 @@ class Parts(NamedTuple):
     """Of rows that may come."""
 
 
-class NodeParts(NamedTuple):
+class NodeAssembly(NamedTuple):
     """What a node has besides."""
 
     common: Parts
@@ -56,7 +56,7 @@ def make_node(
     store: StorePort,
     clock: Clock = REAL,
     tick_s: float = TICK_S,
-) -> NodeParts:
+) -> NodeAssembly:
     """Make a node; `host` is where it runs."""
     settings = spec.settings
     adapter = OperatorAdapter(
@@ -85,7 +85,7 @@ def make_node(
     )  # fmt: skip
     oversight = Oversight(spec, process, operator.name)
     common = Parts(spec, process, oversight, operator.schema)
-    return NodeParts(common, node, adapter, gauge, watch)
+    return NodeAssembly(common, node, adapter, gauge, watch)
 
 
 def make_server(

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 
 
-class Found(NamedTuple):
+class FolderEntry(NamedTuple):
     """A name in a folder."""
 
     name: str
@@ -46,7 +46,7 @@ class Disk(Protocol):
     def read(self, path: str, offset: int, length: int | None) -> bytes:
         """Read from an offset on, as far as there is something; None: to the end."""
 
-    def scan(self, path: str) -> list[Found]:
+    def scan(self, path: str) -> list[FolderEntry]:
         """List what is in a folder."""
 
     def facts(self, path: str) -> Facts:
@@ -93,11 +93,15 @@ class OsDisk:
             file.seek(offset)
             return file.read(-1 if length is None else length)
 
-    def scan(self, path: str) -> list[Found]:
+    def scan(self, path: str) -> list[FolderEntry]:
         """Call opendir, readdir; links to folders are left out."""
         with os.scandir(path) as entries:
             found = [(entry, entry.is_dir()) for entry in entries]
-            return [Found(e.name, folder) for e, folder in found if not (folder and e.is_symlink())]
+            return [
+                FolderEntry(e.name, folder)
+                for e, folder in found
+                if not (folder and e.is_symlink())
+            ]
 
     def facts(self, path: str) -> Facts:
         """Call stat."""

@@ -46,7 +46,7 @@ from meander.runtime.store.steps import (
     Publish,
     Read,
     Steps,
-    Write,
+    WriteFile,
     carry_out,
     nothing_to_do,
 )
@@ -147,7 +147,7 @@ class FileStore:
             done = yield from self._publish(action.fence, action.data)
             return Stored(action.key, done=done, fenced=not done)
         file = Assembly(action.data)  # record by record: never all of them in memory
-        yield Write(self.files, _path(action.key), file)
+        yield WriteFile(self.files, _path(action.key), file)
         return Stored(action.key, done=True, extents=tuple(file.extents))
 
     def _claim(self, generation: int) -> Steps[bool]:
@@ -175,7 +175,7 @@ class FileStore:
         asked a second time: by then there may be such a claim, and if both took theirs back, nobody
         could tell that the generation was given away.
         """
-        yield Write(self.files, own, [self._me.encode()])
+        yield WriteFile(self.files, own, [self._me.encode()])
         claims = yield from self._claims()
         rivals = [n for n, path in claims if n >= generation and path != own]
         if rivals:

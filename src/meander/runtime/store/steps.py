@@ -15,7 +15,7 @@ import pyarrow as pa
 from meander.runtime.store.filesystem import FileEntry, Files
 
 
-class Write(NamedTuple):
+class WriteFile(NamedTuple):
     """`Files.write`."""
 
     files: Files
@@ -87,7 +87,7 @@ class Delete(NamedTuple):
 
 
 T = TypeVar("T")
-Step: TypeAlias = Write | Publish | Create | Read | List | Delete
+Step: TypeAlias = WriteFile | Publish | Create | Read | List | Delete
 Steps: TypeAlias = Generator[Step, Any, T]
 
 

@@ -12,7 +12,7 @@ from pyarrow import flight
 from meander.protocol.messages import Envelope
 from meander.runtime.wire.auth import FINAL
 from meander.runtime.wire.codec import BLOB
-from meander.runtime.wire.outgoing import RETRY_S, Outgoing, weight, written
+from meander.runtime.wire.outgoing import RETRY_S, OutgoingQueue, weight, written
 
 if TYPE_CHECKING:
     from meander.runtime.wire.transport import Transport
@@ -26,7 +26,7 @@ class PeerLink:
         self.failures = 0
         """Attempts in a row that did not reach the peer."""
         self._transport = transport
-        self._queue = Outgoing()
+        self._queue = OutgoingQueue()
         self._wake = threading.Condition()
         self._client: flight.FlightClient | None = None
         self._streams: dict[

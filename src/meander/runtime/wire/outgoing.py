@@ -22,7 +22,7 @@ RETRY_S: Final = 0.1
 L = TypeVar("L")
 
 
-class Outgoing:
+class OutgoingQueue:
     """A queue to one peer.
 
     >>> from meander.model import Epoch

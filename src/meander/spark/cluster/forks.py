@@ -50,7 +50,7 @@ class Heard(NamedTuple):
     how: str
 
 
-class Child(NamedTuple):
+class ForkedChild(NamedTuple):
     """A child, as the process knows it that forked it."""
 
     pid: int
@@ -103,7 +103,7 @@ class Forks:
 
     def __init__(self, desk: socket.socket) -> None:
         self._desk = desk
-        self._children: dict[int, Child] = {}
+        self._children: dict[int, ForkedChild] = {}
         """By both of their descriptors."""
         self._poll = select.poll()
 
@@ -149,7 +149,7 @@ class Forks:
         if pid == 0:
             _guarded(lambda: self._be(line, me))
         os.close(write)
-        child = Child(pid, line, read)
+        child = ForkedChild(pid, line, read)
         self._children.update({read: child, line.fileno(): child})
         self._poll.register(read, select.POLLIN)
         self._poll.register(line, 0)  # a hang-up is told in any case
@@ -170,7 +170,7 @@ class Forks:
         function: Any = getattr(import_module(module), name)
         line.sendall(function(order["argument"], line.sendall).encode())
 
-    def _bury(self, child: Child) -> None:
+    def _bury(self, child: ForkedChild) -> None:
         """Say how a child ended."""
         _, status = os.waitpid(child.pid, 0)
         code = os.waitstatus_to_exitcode(status)

@@ -22,11 +22,11 @@ from meander.operators.base import Operator
 from meander.spark.processor.operator import processor
 from meander.testing.world.trials.trial import (
     EXTENT,
-    Extent,
     Fed,
     Outputs,
     Places,
     States,
+    TrialSize,
     feeder_names,
     rows_by_key,
     shown_rows,
@@ -51,7 +51,7 @@ ITEM = StructType([StructField("item", LongType())])
 ITEMS = 3
 
 
-class Ledger(StatefulProcessor):
+class LedgerProcessor(StatefulProcessor):
     """A total, a list and a map of numbers for each key."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -141,7 +141,7 @@ class ProcessorTrial:
 
     name = "processor"
 
-    def __init__(self, random: Random, tasks: int, extent: Extent = EXTENT) -> None:
+    def __init__(self, random: Random, tasks: int, extent: TrialSize = EXTENT) -> None:
         numbers = count()
 
         def columns(rows_max: int, wave: int) -> list[Any]:
@@ -163,7 +163,7 @@ class ProcessorTrial:
             for i in range(extent.batches)
         ]
         self.fed = Fed(self.feeders.values(), self.batches)
-        operator = processor(Ledger(), ANSWERS, keys=["key"], schema=ROWS, form="row")
+        operator = processor(LedgerProcessor(), ANSWERS, keys=["key"], schema=ROWS, form="row")
         gone_max = random.choice((0, 0, 0, 2))
         operator.layout = operator.layout._replace(gone_max=gone_max)
         self._pickled = pickle.dumps(operator)

@@ -14,10 +14,10 @@ import pyarrow as pa
 from pyarrow import fs
 
 from meander.runtime.store.filesystem import ArrowFiles
-from meander.testing.world.disk import View
+from meander.testing.world.disk import DiskView
 
 
-def bucket(view: View, root: str = "bucket") -> ArrowFiles:
+def bucket(view: DiskView, root: str = "bucket") -> ArrowFiles:
     """Give a process its files in an object store."""
     return ArrowFiles(fs.PyFileSystem(Bucket(view)), root, f"sim://{root}", view.name)
 
@@ -25,7 +25,7 @@ def bucket(view: View, root: str = "bucket") -> ArrowFiles:
 class _Upload(io.BytesIO):
     """What is written to an object."""
 
-    def __init__(self, view: View, path: str) -> None:
+    def __init__(self, view: DiskView, path: str) -> None:
         super().__init__()
         self._view, self._path = view, path
 
@@ -46,7 +46,7 @@ class _Upload(io.BytesIO):
 class _Download(io.BytesIO):
     """An object that is being read."""
 
-    def __init__(self, view: View, path: str) -> None:
+    def __init__(self, view: DiskView, path: str) -> None:
         super().__init__(view.read(path, 0, None))
         self._view, self._path = view, path
 
@@ -60,7 +60,7 @@ class _Download(io.BytesIO):
 class Bucket(fs.FileSystemHandler):  # type: ignore[misc]
     """What Arrow calls."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: DiskView) -> None:
         self._view = view
 
     def get_type_name(self) -> str:

@@ -21,7 +21,7 @@ from meander.runtime.clients.owners import owners_of
 from meander.runtime.clients.reader import metrics_of, new_outputs
 from meander.runtime.clients.state_scripts import read_states
 from meander.runtime.clock import Clock
-from meander.runtime.process.script import CALL_S_MAX, Ask, Fetch, Script
+from meander.runtime.process.script import CALL_S_MAX, Ask, FetchRows, Script
 from meander.runtime.roles.answers import Answer
 from meander.testing.timeline import Timeline
 from meander.testing.world.readers import Shown, batches_of
@@ -165,7 +165,7 @@ class SimCaller:
 
         def noted(step: Any, done: Done) -> None:
             def came(answer: Any, error: BaseException | None) -> None:
-                if isinstance(step, Fetch) and error is None:
+                if isinstance(step, FetchRows) and error is None:
                     answered.update(json.loads((answer.schema.metadata or {})[b"tasks"]))
                 done(answer, error)
 

@@ -63,7 +63,7 @@ from meander.testing.causes import Causes
 from meander.testing.checkers import ACCIDENT, Violation
 from meander.testing.leases import Leases
 from meander.testing.oracle import Oracle
-from meander.testing.process import Process as Simulated
+from meander.testing.process import SimProcess as Simulated
 from meander.testing.trial import Trial
 from meander.testing.world.actor import Actor
 from meander.testing.world.fence import Fence

@@ -1,12 +1,12 @@
 """A disk in memory that the processes of a simulated cluster share, and its faults.
 
 `SimDisk` is the disk itself: what is done to it is done at once and cannot fail. Every process has a
-`View` of it, which is a `runtime.store.disk.Disk`: the same system calls, which fail, and which a
+`DiskView` of it, which is a `runtime.store.disk.Disk`: the same system calls, which fail, and which a
 process can die in.
 
-A listing takes a while. Whoever drives a process says since when (`View.since`): a name that was made
-or removed since then is seen or not, as it comes; every other name is seen. POSIX and S3 promise that,
-and no more.
+A listing takes a while. Whoever drives a process says since when (`DiskView.since`): a name that was
+made or removed since then is seen or not, as it comes; every other name is seen. POSIX and S3 promise
+that, and no more.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from math import inf
 from random import Random
 from typing import Any, NamedTuple
 
-from meander.runtime.store.disk import Facts, Found
+from meander.runtime.store.disk import Facts, FolderEntry
 
 GONE_MAX = 64
 """So many removed names a folder remembers, for listings that began before."""
@@ -94,9 +94,9 @@ class SimDisk:
         """Of all views that have none of their own."""
         self._root = _Folder()
 
-    def view(self, name: str) -> View:
+    def view(self, name: str) -> DiskView:
         """Give a new process its view."""
-        return View(self, name)
+        return DiskView(self, name)
 
     # ------------------------------------------------------------------ for checkers
 
@@ -143,20 +143,20 @@ class SimDisk:
                     return _Entry(gone, -inf)
         raise _error(errno.ENOENT, path)
 
-    def names(self, path: str, since: float) -> list[Found]:
+    def names(self, path: str, since: float) -> list[FolderEntry]:
         """List a folder, as somebody does who began then."""
         folder = self.find(path, since).node
         if not isinstance(folder, _Folder):
             raise _error(errno.ENOTDIR, path)
         found = [
-            Found(name, type(entry.node) is _Folder)
+            FolderEntry(name, type(entry.node) is _Folder)
             for name, entry in folder.entries.items()
             if entry.born_s <= since or self.coin()
         ]
         if since < inf:
             for died_s, name, node in folder.gone:
                 if died_s > since and name not in folder.entries and self.coin():
-                    found.append(Found(name, type(node) is _Folder))
+                    found.append(FolderEntry(name, type(node) is _Folder))
         return found
 
     def read(self, path: str) -> bytes:
@@ -250,7 +250,7 @@ class SimDisk:
         folder.gone.append((self.now(), name, folder.entries.pop(name).node))
 
 
-class View:
+class DiskView:
     """The disk as one process sees it; a `Disk`."""
 
     def __init__(self, disk: SimDisk, name: str) -> None:
@@ -327,7 +327,7 @@ class View:
             raise _error(errno.EIO, path)
         return data[offset : None if length is None else offset + length]
 
-    def scan(self, path: str) -> list[Found]:
+    def scan(self, path: str) -> list[FolderEntry]:
         """List a folder."""
         self._end(self._dies())
         if self._draws(self.faults.scan):

@@ -20,7 +20,7 @@ from meander.protocol.node.node import Node
 from meander.protocol.node.slot import TaskPhase
 from meander.testing.faults import Incident
 from meander.testing.injector import Injector
-from meander.testing.process import Process as Simulated
+from meander.testing.process import SimProcess as Simulated
 from meander.testing.world.disk import Faults
 from meander.testing.world.draws import NEEDS_RECORDS
 from meander.testing.world.resident import Resident

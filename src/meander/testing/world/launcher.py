@@ -21,7 +21,7 @@ Key = tuple[str, int]
 """Name and incarnation."""
 
 
-class Ended(Protocol):
+class EndReport(Protocol):
     """Takes the end of a process, once: what `roles.entry` puts into a `ProcessExit`."""
 
     def __call__(
@@ -37,7 +37,7 @@ class SimLauncher:
         self,
         timeline: Timeline,
         random: Random,
-        make: Callable[[ProcessSpec, Ended], None],
+        make: Callable[[ProcessSpec, EndReport], None],
         kill: Callable[[ProcessSpec], None],
         fails: Callable[[ProcessSpec], bool] = lambda _: False,
     ) -> None:

@@ -17,8 +17,8 @@ import pyarrow as pa
 from meander.errors import StaleMessage
 from meander.protocol.messages import Envelope
 from meander.runtime.wire.codec import BLOB, Wire
-from meander.runtime.wire.outgoing import RETRY_S, Outgoing, weight, written
-from meander.testing.world.streams import Parcel, Stream, packed
+from meander.runtime.wire.outgoing import RETRY_S, OutgoingQueue, weight, written
+from meander.testing.world.streams import Parcel, SimStream, packed
 
 if TYPE_CHECKING:
     from meander.testing.world.posts import SimPost
@@ -35,8 +35,8 @@ class SimLink:
 
     def __init__(self, wires: Wires, post: SimPost, address: str) -> None:
         self.wires, self.post, self.address = wires, post, address
-        self.queue = Outgoing(wires.queue_bytes_max, wires.queue_messages_max)
-        self.streams: dict[pa.Schema, Stream] = {}
+        self.queue = OutgoingQueue(wires.queue_bytes_max, wires.queue_messages_max)
+        self.streams: dict[pa.Schema, SimStream] = {}
         self.arrivals: dict[int, float] = {}
         """By stream: when the last of what was written arrives."""
         self._hand: tuple[Wire, bytes | None] | None = None

@@ -14,9 +14,9 @@ from meander.runtime.store.durable import FileStore, NoStore
 from meander.runtime.store.filesystem import LocalFiles
 from meander.runtime.store.spill import DiskSpill
 from meander.testing.world.bucket import bucket
-from meander.testing.world.disk import Faults, View
+from meander.testing.world.disk import DiskView, Faults
 from meander.testing.world.draws import TICK_S
-from meander.testing.world.launcher import Ended
+from meander.testing.world.launcher import EndReport
 from meander.testing.world.resident import Resident
 from meander.testing.world.store import SimStoreWorker
 from meander.testing.world.trials import Mischief
@@ -31,7 +31,7 @@ class Maker:
     def __init__(self, world: World) -> None:
         self.world = world
 
-    def make(self, spec: ProcessSpec, report: Ended) -> None:
+    def make(self, spec: ProcessSpec, report: EndReport) -> None:
         """Make a node or a state server; `report` hears of its end."""
         host = spec.host or self.world.random.choice(self.world.hosts)
         make = {"node": self._make_node, "server": self._make_server}[spec.kind]
@@ -45,7 +45,7 @@ class Maker:
                 resident.kill()
             raise
 
-    def _make_node(self, spec: ProcessSpec, host: str, report: Ended) -> None:
+    def _make_node(self, spec: ProcessSpec, host: str, report: EndReport) -> None:
         operator = opened(self.world.trial.operator())
         resident = self.world.settle(spec.name, spec.incarnation, host, operator.schema)
         resident.report, resident.run = report, spec.run
@@ -56,7 +56,7 @@ class Maker:
         resident.post.requests = resident.answers.requests
         resident.start(parts.common.process, parts.common.oversight)
 
-    def _make_server(self, spec: ProcessSpec, host: str, report: Ended) -> None:
+    def _make_server(self, spec: ProcessSpec, host: str, report: EndReport) -> None:
         resident = self.world.settle(spec.name, 0, host)
         resident.report = report
         spill = DiskSpill(60_000) if self.world.random.random() < 0.5 else None
@@ -99,7 +99,7 @@ class Maker:
             died=lambda: self._died(resident),
         )
 
-    def _files(self, view: View) -> FileStore:
+    def _files(self, view: DiskView) -> FileStore:
         me = view.name.replace("/", "_")
         if self.world.flat:
             return FileStore(bucket(view, self.world.root), me)

@@ -21,7 +21,7 @@ from meander.testing.world.draws import HOME, TICK_S
 from meander.testing.world.queries import SimQuery
 from meander.testing.world.readers import SimReader, excused_by
 from meander.testing.world.resident import Resident
-from meander.testing.world.sources import SimSource
+from meander.testing.world.sources import WorldSource
 
 if TYPE_CHECKING:
     from meander.testing.world.world import World
@@ -58,7 +58,7 @@ class People:
         self.gone: set[TaskId] = set()
         """Tasks of which outputs had to go before a reader came, or came back: little is kept."""
         self.sources = [
-            SimSource(
+            WorldSource(
                 timeline,
                 random,
                 self.home.runner,

@@ -14,7 +14,7 @@ from meander.runtime.wire.outgoing import others
 from meander.runtime.wire.presence import Caller, Presence
 from meander.testing.world.links import SimLink
 from meander.testing.world.scripts import Done, Running, ScriptRunner
-from meander.testing.world.streams import Stream
+from meander.testing.world.streams import SimStream
 
 if TYPE_CHECKING:
     from meander.testing.world.wires import Wires
@@ -40,7 +40,7 @@ class SimPost:
         """Messages that could not be put into words: bugs."""
         self.presence = Presence()
         self.links: dict[str, SimLink] = {}
-        self.incoming: set[Stream] = set()
+        self.incoming: set[SimStream] = set()
         self.requests: dict[str, Callable[[Mapping[str, Any]], Script[Any]]] = {}
         """Who serves which kind of request."""
         self.begin: Callable[[Script[Any], Done], object] = self._begin

@@ -16,7 +16,7 @@ from pyarrow import flight
 
 from meander.errors import OperatorGoneError, OperatorRefusedError
 from meander.protocol.messages import PeerId
-from meander.runtime.process.script import Ask, Fetch
+from meander.runtime.process.script import Ask, FetchRows
 from meander.testing.world.scripts import Done
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ AWAKE_S: Final = 0.05
 """How often a request looks whether a process that was paused goes on."""
 
 
-class Request:
+class SimRequest:
     """A request under way."""
 
-    def __init__(self, asker: SimPost, step: Ask | Fetch, done: Done) -> None:
+    def __init__(self, asker: SimPost, step: Ask | FetchRows, done: Done) -> None:
         self.asker, self.step = asker, step
         self.what = step.what if isinstance(step, Ask) else str(step.fields.get("kind"))
         self.fields = json.dumps(dict(step.fields)).encode()
@@ -62,15 +62,15 @@ class Requests:
 
     def __init__(self, wires: Wires) -> None:
         self._wires = wires
-        self._served: dict[SimPost, dict[int, Request]] = {}
+        self._served: dict[SimPost, dict[int, SimRequest]] = {}
         """What processes are working at."""
-        self._unheard: list[Request] = []
+        self._unheard: list[SimRequest] = []
         """What was asked of processes on hosts that are lost."""
         self._count = 0
 
-    def ask(self, post: SimPost, step: Ask | Fetch, done: Done) -> None:
+    def ask(self, post: SimPost, step: Ask | FetchRows, done: Done) -> None:
         """Send a request."""
-        request, wires = Request(post, step, done), self._wires
+        request, wires = SimRequest(post, step, done), self._wires
         wires.counts["requests"] += 1
         wires.timeline.after(step.timeout_s, request.gone)
         target = wires.at(step.address)
@@ -91,7 +91,7 @@ class Requests:
         for request in unheard:
             self._wires.timeline.after(CUT_S, request.gone)
 
-    def _arrive(self, request: Request) -> None:
+    def _arrive(self, request: SimRequest) -> None:
         wires, address = self._wires, request.step.address
         target = wires.at(address)
         if wires.hidden(address):
@@ -104,7 +104,7 @@ class Requests:
             way = request.asker.peer, target.peer
             self._pass(request, way, lambda: self._serve(request, target))
 
-    def _serve(self, request: Request, target: SimPost) -> None:
+    def _serve(self, request: SimRequest, target: SimPost) -> None:
         """Carry out a request, unless its connection breaks on the way."""
         if self._breaks():
             self._wires.timeline.after(END_S, request.gone)
@@ -126,7 +126,7 @@ class Requests:
             target.begin(serve(json.loads(request.fields)), answered)
 
     def _answer(
-        self, request: Request, target: SimPost, answer: Any, error: BaseException | None
+        self, request: SimRequest, target: SimPost, answer: Any, error: BaseException | None
     ) -> None:
         """Send an answer back."""
         wires, address = self._wires, request.step.address
@@ -142,7 +142,9 @@ class Requests:
 
         self._pass(request, way, send)
 
-    def _pass(self, request: Request, way: tuple[PeerId, PeerId], then: Callable[[], None]) -> None:
+    def _pass(
+        self, request: SimRequest, way: tuple[PeerId, PeerId], then: Callable[[], None]
+    ) -> None:
         """Go on when there is a way; after a while without one the connection may be found broken."""
         if self._wires.network.reaches(*way):
             then()
@@ -150,7 +152,7 @@ class Requests:
             self._wires.timeline.after(CUT_S, lambda _: self._go_on(request, way, then))
 
     def _go_on(
-        self, request: Request, way: tuple[PeerId, PeerId], then: Callable[[], None]
+        self, request: SimRequest, way: tuple[PeerId, PeerId], then: Callable[[], None]
     ) -> None:
         if self._wires.network.reaches(*way) and self._wires.random.random() < BROKEN_SHARE:
             request.gone()

@@ -9,10 +9,10 @@ from meander.runtime.process.process import Process
 from meander.runtime.process.script import Script
 from meander.runtime.process.spec import Reason
 from meander.runtime.roles.answers import NodeAnswers
-from meander.runtime.roles.assembly import NodeParts
+from meander.runtime.roles.assembly import NodeAssembly
 from meander.runtime.roles.oversight import Oversight
 from meander.testing.world.actor import Actor
-from meander.testing.world.launcher import Ended
+from meander.testing.world.launcher import EndReport
 from meander.testing.world.posts import SimPost
 from meander.testing.world.scripts import Running, ScriptRunner
 from meander.testing.world.store import SimStoreWorker
@@ -25,13 +25,13 @@ class Resident:
     def __init__(self, actor: Actor, post: SimPost, runner: ScriptRunner) -> None:
         self.actor, self.post, self.runner = actor, post, runner
         self.store: SimStoreWorker | None = None
-        self.node: NodeParts | None = None
+        self.node: NodeAssembly | None = None
         """What a node is made of; None: it is none."""
         self.answers: NodeAnswers | None = None
         self.mischief: Mischief | None = None
         self.run = ""
         """The deployment that has launched it; empty: none has."""
-        self.report: Ended | None = None
+        self.report: EndReport | None = None
         """Tells its end to whoever launched it."""
         self.outlives = False
         """Whether it goes on after its machine has ended, as a driver does."""

@@ -22,7 +22,7 @@ from meander.runtime.process.script import (
     Ask,
     Call,
     Command,
-    Fetch,
+    FetchRows,
     Found,
     Script,
     Sleep,
@@ -39,7 +39,7 @@ HELD_S: Final = 0.1
 Done: TypeAlias = Callable[[Any, BaseException | None], None]
 """Takes an answer, or the error there is instead; the first call counts."""
 Asking: TypeAlias = Callable[[Any, Done], None]
-"""Carries out an `Ask` or a `Fetch`: calls `done(answer, None)` or `done(None, error)` once, later."""
+"""Carries out an `Ask` or a `FetchRows`: `done(answer, None)` or `done(None, error)`, once, later."""
 Calling: TypeAlias = Callable[[Process, Callable[[Any], Any]], Future[Any]]
 """Has a process call a function between two events."""
 Commanding: TypeAlias = Callable[[Process, Event], Future[Any]]
@@ -62,7 +62,7 @@ class ScriptRunner:
         Args:
             timeline: what `Sleep` and `Until` go by.
             ask: carries out an `Ask`.
-            fetch: carries out a `Fetch`; None: `ask` does.
+            fetch: carries out a `FetchRows`; None: `ask` does.
             call: hands a process a function; whoever drives the process may want to know.
             command: the same with an event.
         """
@@ -143,7 +143,7 @@ class Running(Generic[T]):
         done, runner = partial(self._go_on, self._at), self._runner
         if isinstance(step, Ask):
             runner.ask(step, done)
-        elif isinstance(step, Fetch):
+        elif isinstance(step, FetchRows):
             runner.fetch(step, done)
         elif isinstance(step, Sleep):
             runner.timeline.after(step.seconds, lambda _: done(None, None))

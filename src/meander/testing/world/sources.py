@@ -36,7 +36,7 @@ OpenFeeder: TypeAlias = Callable[[str, str], tuple[FeederProcess, Actor] | None]
 none now. The actor drives its turns; the world knows it, and may kill or pause it."""
 
 
-class SimSource:
+class WorldSource:
     """The source of one feeder: batch `offset` is always the same."""
 
     def __init__(

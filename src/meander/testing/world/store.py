@@ -16,7 +16,7 @@ from meander.runtime.store.answering import DurableStore, StoreAction, answer, c
 from meander.runtime.store.durable import READERS
 from meander.runtime.store.steps import List, Step, Steps
 from meander.testing.timeline import Timeline
-from meander.testing.world.disk import Dead, View
+from meander.testing.world.disk import Dead, DiskView
 
 STEP_S = 0.002
 """How long a step takes on average, when nothing is slow."""
@@ -67,7 +67,7 @@ class SimStoreWorker:
         timeline: Timeline,
         random: Random,
         clock: Clock,
-        view: View | None = None,
+        view: DiskView | None = None,
         *,
         step_s: float = STEP_S,
         asked: Callable[[StoreAction, Outstanding], None] = lambda *_: None,

@@ -25,7 +25,7 @@ HELD_S: Final = 0.005
 class Parcel(NamedTuple):
     """A message under way, as bytes."""
 
-    stream: Stream
+    stream: SimStream
     header: bytes
     rows: bytes | None
     """As Arrow's IPC has them."""
@@ -36,7 +36,7 @@ class Parcel(NamedTuple):
         return len(self.header) + (0 if self.rows is None else len(self.rows))
 
 
-class Stream:
+class SimStream:
     """One stream of a link, and its reader at the other end."""
 
     def __init__(self, link: SimLink, target: SimPost, schema: pa.Schema, number: int) -> None:

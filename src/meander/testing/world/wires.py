@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from meander.errors import MalformedMessage
 from meander.protocol.messages import Envelope, Event, PeerId, PeerLost
-from meander.runtime.process.script import Ask, Fetch
+from meander.runtime.process.script import Ask, FetchRows
 from meander.runtime.wire.codec import BLOB, decode_from
 from meander.runtime.wire.outgoing import QUEUE_BYTES_MAX, QUEUE_MESSAGES_MAX, RETRY_S
 from meander.runtime.wire.presence import Caller, Pulse, Question
@@ -34,7 +34,7 @@ from meander.testing.world.links import SimLink
 from meander.testing.world.posts import SimPost
 from meander.testing.world.requests import END_S, Requests
 from meander.testing.world.scripts import Done
-from meander.testing.world.streams import Parcel, Stream, unpacked
+from meander.testing.world.streams import Parcel, SimStream, unpacked
 
 WINDOW_BYTES: Final = 2**20
 """As much may be under way on one stream: written, and not yet read."""
@@ -87,18 +87,18 @@ class Wires:
 
     # ------------------------------------------------------------------ messages
 
-    def new_stream(self, link: SimLink, target: SimPost, schema: pa.Schema) -> Stream:
+    def new_stream(self, link: SimLink, target: SimPost, schema: pa.Schema) -> SimStream:
         """Make a stream that its receiver has taken."""
         self._streams += 1
         self.counts["streams"] += 1
-        stream = Stream(link, target, schema, self._streams)
+        stream = SimStream(link, target, schema, self._streams)
         target.incoming.add(stream)
         return stream
 
     def _arrive(self, parcel: Parcel) -> None:
         parcel.stream.arrive(parcel)
 
-    def take(self, stream: Stream, parcel: Parcel) -> None:
+    def take(self, stream: SimStream, parcel: Parcel) -> None:
         """Read a message, and hand it to its process."""
         post = stream.target
         try:
@@ -155,7 +155,7 @@ class Wires:
         """Draw how long a question and its answer take."""
         return self.network.trip_s(one, other) + self.network.trip_s(other, one)
 
-    def stream_ended(self, stream: Stream) -> None:
+    def stream_ended(self, stream: SimStream) -> None:
         """The reader of a stream has seen its end: perhaps its peer is dead."""
         post = stream.target
         post.incoming.discard(stream)
@@ -261,7 +261,7 @@ class Wires:
             stream.close(seconds)
         return len(streams)
 
-    def _between(self, sender: SimPost, receiver: SimPost) -> list[Stream]:
+    def _between(self, sender: SimPost, receiver: SimPost) -> list[SimStream]:
         link = sender.links.get(receiver.address)
         streams = [] if link is None else list(link.streams.values())
         return [stream for stream in streams if not stream.broken]
@@ -280,7 +280,7 @@ class Wires:
 
     # ------------------------------------------------------------------ requests, and what is open
 
-    def ask(self, post: SimPost, step: Ask | Fetch, done: Done) -> None:
+    def ask(self, post: SimPost, step: Ask | FetchRows, done: Done) -> None:
         """Carry out a request of a process: `done(answer, None)` or `done(None, error)`, later."""
         self._requests.ask(post, step, done)
 

@@ -26,7 +26,14 @@ from meander.testing.world.trials.mischief import METHODS, Mischief, Prank
 from meander.testing.world.trials.own import Judge, OwnTrial
 from meander.testing.world.trials.patterns import PatternTrial
 from meander.testing.world.trials.reminders import ReminderTrial
-from meander.testing.world.trials.trial import EXTENT, QUIET_S, Extent, Outputs, States, WorldTrial
+from meander.testing.world.trials.trial import (
+    EXTENT,
+    QUIET_S,
+    Outputs,
+    States,
+    TrialSize,
+    WorldTrial,
+)
 from meander.testing.world.trials.windows import WindowTrial
 from meander.testing.world.trials.words import WordTrial
 
@@ -35,7 +42,6 @@ __all__ = [
     "METHODS",
     "QUIET_S",
     "EmitTrial",
-    "Extent",
     "Judge",
     "Mischief",
     "Outputs",
@@ -44,6 +50,7 @@ __all__ = [
     "Prank",
     "ReminderTrial",
     "States",
+    "TrialSize",
     "WindowTrial",
     "WordTrial",
     "WorldTrial",
@@ -51,10 +58,10 @@ __all__ = [
     "named",
 ]
 
-Maker: TypeAlias = Callable[[Random, int, Extent], WorldTrial]
+Maker: TypeAlias = Callable[[Random, int, TrialSize], WorldTrial]
 
 
-def _processor(random: Random, tasks: int, extent: Extent) -> WorldTrial:
+def _processor(random: Random, tasks: int, extent: TrialSize) -> WorldTrial:
     """Make a trial that needs pyspark."""
     found: WorldTrial = import_module("meander.spark.processor.trial").ProcessorTrial(
         random, tasks, extent
@@ -75,7 +82,7 @@ WEIGHTS = (3, 2, 3, 1, 3, 4)
 """How often each is drawn."""
 
 
-def draw(random: Random, tasks: int, extent: Extent = EXTENT) -> WorldTrial:
+def draw(random: Random, tasks: int, extent: TrialSize = EXTENT) -> WorldTrial:
     """Draw a trial. Without pyspark, what would be that of a processor is another one."""
     (name,) = random.choices(list(MAKERS), WEIGHTS)
     if name == "processor" and find_spec("pyspark") is None:
@@ -83,7 +90,7 @@ def draw(random: Random, tasks: int, extent: Extent = EXTENT) -> WorldTrial:
     return MAKERS[name](random, tasks, extent)
 
 
-def named(name: str, random: Random, tasks: int, extent: Extent = EXTENT) -> WorldTrial:
+def named(name: str, random: Random, tasks: int, extent: TrialSize = EXTENT) -> WorldTrial:
     """Make the trial of a name.
 
     Raises:

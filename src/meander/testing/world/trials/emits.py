@@ -20,12 +20,12 @@ from meander.operators.base import Context, Operator
 from meander.operators.hashing import Hashes
 from meander.testing.world.trials.trial import (
     EXTENT,
-    Extent,
     Fed,
     Outputs,
     Places,
     Row,
     States,
+    TrialSize,
     feeder_names,
     rows_by_key,
     shown_rows,
@@ -36,7 +36,7 @@ KEYS = tuple(f"k{i}" for i in range(24))
 """So many that most have few rows: what is deleted stays deleted for a while, or for good."""
 
 
-class Tally:
+class KeyTally:
     """Counts by key, and what has changed since when; a key that is gone is remembered."""
 
     __slots__ = ("counts", "stamps", "version")
@@ -56,7 +56,7 @@ class Tally:
             self.counts.pop(key, None)
 
 
-class Answers(Operator[Tally]):
+class Answers(Operator[KeyTally]):
     """Answers every row with the count of its key, which a deletion sets to 0."""
 
     schema = pa.schema({"key": pa.string(), "row": pa.int64(), "drop": pa.bool_()})
@@ -65,11 +65,11 @@ class Answers(Operator[Tally]):
     output_schema = pa.schema({"key": pa.string(), "row": pa.int64(), "n": pa.int64()})
     state_schema = dump_schema = pa.schema({"key": pa.string(), "n": pa.int64()})
 
-    def create(self, context: Context) -> Tally:
+    def create(self, context: Context) -> KeyTally:
         """Begin with no key."""
-        return Tally()
+        return KeyTally()
 
-    def process(self, state: Tally, batch: pa.RecordBatch, context: Context) -> None:
+    def process(self, state: KeyTally, batch: pa.RecordBatch, context: Context) -> None:
         """Count or delete, and answer."""
         keys, rows, drops = (column.to_pylist() for column in batch.columns)
         answers = []
@@ -78,7 +78,7 @@ class Answers(Operator[Tally]):
             state.put(key, answers[-1])
         context.emit(pa.record_batch([keys, rows, answers], schema=self.output_schema))
 
-    def dump(self, state: Tally) -> list[pa.RecordBatch]:
+    def dump(self, state: KeyTally) -> list[pa.RecordBatch]:
         """Write the counts."""
         return self._written(state.counts.items())
 
@@ -86,27 +86,27 @@ class Answers(Operator[Tally]):
         columns = list(zip(*counts, strict=True))
         return [pa.record_batch(columns, schema=self.dump_schema)] if columns else []
 
-    def load(self, batches: Sequence[pa.RecordBatch], context: Context) -> Tally:
+    def load(self, batches: Sequence[pa.RecordBatch], context: Context) -> KeyTally:
         """Read counts."""
-        return self.apply_changes(Tally(), batches, context)
+        return self.apply_changes(KeyTally(), batches, context)
 
-    def size(self, state: Tally) -> int:
+    def size(self, state: KeyTally) -> int:
         """Tell it by the number of keys."""
         return 16 * len(state.counts)
 
-    def seal(self, state: Tally) -> int:
+    def seal(self, state: KeyTally) -> int:
         """End a version."""
         state.version += 1
         return state.version - 1
 
-    def changes(self, state: Tally, since: int) -> list[pa.RecordBatch]:
+    def changes(self, state: KeyTally, since: int) -> list[pa.RecordBatch]:
         """Write what was touched after a version, 0 for what is gone."""
         touched = (key for key, version in state.stamps.items() if version > since)
         return self._written((key, state.counts.get(key, 0)) for key in touched)
 
     def apply_changes(
-        self, state: Tally, batches: Sequence[pa.RecordBatch], context: Context
-    ) -> Tally:
+        self, state: KeyTally, batches: Sequence[pa.RecordBatch], context: Context
+    ) -> KeyTally:
         """Take over counts."""
         for batch in batches:
             for key, n in zip(*(column.to_pylist() for column in batch.columns), strict=True):
@@ -124,7 +124,7 @@ class AnswersTogether(Answers):
 
     def process_groups(
         self,
-        states: Sequence[Tally],
+        states: Sequence[KeyTally],
         bounds: Ints,
         batch: pa.RecordBatch,
         contexts: Sequence[Context],
@@ -139,7 +139,7 @@ class EmitTrial:
 
     name = "emits"
 
-    def __init__(self, random: Random, tasks: int, extent: Extent = EXTENT) -> None:
+    def __init__(self, random: Random, tasks: int, extent: TrialSize = EXTENT) -> None:
         numbers = count()
 
         def columns(rows_max: int) -> list[Any]:

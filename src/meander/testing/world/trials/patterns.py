@@ -18,11 +18,11 @@ from meander.operators import FrequentPatterns
 from meander.operators.base import Operator
 from meander.testing.world.trials.trial import (
     EXTENT,
-    Extent,
     Outputs,
     Places,
     Row,
     States,
+    TrialSize,
     feeder_names,
     rows_by_key,
     shown_rows,
@@ -53,7 +53,7 @@ class PatternTrial:
 
     name = "patterns"
 
-    def __init__(self, random: Random, tasks: int, extent: Extent = EXTENT) -> None:
+    def __init__(self, random: Random, tasks: int, extent: TrialSize = EXTENT) -> None:
         self.tasks = tasks
         self.threshold = random.randint(0, THRESHOLD_MAX)
         self.counts: Counter[str] = Counter()

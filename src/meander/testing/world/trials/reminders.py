@@ -17,10 +17,10 @@ from meander.operators.timers import Timer
 from meander.testing.world.trials.trial import (
     EXTENT,
     Count,
-    Extent,
     Outputs,
     Places,
     States,
+    TrialSize,
     feeder_names,
     shown_rows,
     skewed,
@@ -89,7 +89,7 @@ class ReminderTrial:
 
     name = "reminders"
 
-    def __init__(self, random: Random, tasks: int, extent: Extent = EXTENT) -> None:
+    def __init__(self, random: Random, tasks: int, extent: TrialSize = EXTENT) -> None:
         def columns(rows_max: int) -> list[Any]:
             keys = [skewed(random, KEYS) for _ in range(random.randint(0, rows_max))]
             rows = [random.randint(1, 2**40) for _ in keys]

@@ -50,7 +50,7 @@ class WorldTrial(Protocol):
         """Say what is wrong at the end: all is durable, QUIET_S have passed since, all was read."""
 
 
-class Extent(NamedTuple):
+class TrialSize(NamedTuple):
     """How much is fed."""
 
     feeders: int = 2
@@ -62,7 +62,7 @@ class Extent(NamedTuple):
     batch_rows_max: int = 12
 
 
-EXTENT = Extent()
+EXTENT = TrialSize()
 """Enough for every lane to have a few chunks, and little enough for thousands of runs."""
 
 
@@ -77,7 +77,7 @@ class Count(NamedTuple):
         return Count(self.rows + rows, self.total + total)
 
 
-def feeder_names(extent: Extent) -> list[str]:
+def feeder_names(extent: TrialSize) -> list[str]:
     """Name the feeders."""
     return [f"feeder{i}" for i in range(extent.feeders)]
 

@@ -23,10 +23,10 @@ from meander.operators.timers import Timer
 from meander.testing.world.trials.trial import (
     EXTENT,
     Count,
-    Extent,
     Outputs,
     Places,
     States,
+    TrialSize,
     feeder_names,
     shown_rows,
     skewed,
@@ -142,7 +142,7 @@ class WindowTrial:
 
     name = "windows"
 
-    def __init__(self, random: Random, tasks: int, extent: Extent = EXTENT) -> None:
+    def __init__(self, random: Random, tasks: int, extent: TrialSize = EXTENT) -> None:
         self.tasks = tasks
         self.places = Places(KEYS, tasks)
         self.kind = random.choice((Windows, WindowsTogether))

@@ -13,10 +13,10 @@ from meander.operators import WordCount
 from meander.operators.base import Operator
 from meander.testing.world.trials.trial import (
     EXTENT,
-    Extent,
     Outputs,
     Places,
     States,
+    TrialSize,
     feeder_names,
     rows_by_key,
     shown_rows,
@@ -35,7 +35,7 @@ class WordTrial:
 
     name = "words"
 
-    def __init__(self, random: Random, tasks: int, extent: Extent = EXTENT) -> None:
+    def __init__(self, random: Random, tasks: int, extent: TrialSize = EXTENT) -> None:
         def words(rows_max: int) -> list[str]:
             return [skewed(random, WORDS) for _ in range(random.randint(0, rows_max))]
 
