@@ -66,7 +66,7 @@ from meander.testing.oracle import Oracle
 from meander.testing.process import SimProcess as Simulated
 from meander.testing.trial import Trial
 from meander.testing.world.actor import Actor
-from meander.testing.world.fence import Fence
+from meander.testing.world.fence import FenceBook
 from meander.testing.world.owners import Holder, Owners
 from meander.testing.world.resident import Resident
 from meander.testing.world.store import Outstanding
@@ -129,7 +129,7 @@ class WorldCheckers:
         self._turns = 0
         self._recorded = 0
         """How many of the last manifests had records."""
-        self._fence = Fence(self.violated)
+        self._fence = FenceBook(self.violated)
         self._failures_of: dict[tuple[Resident, str], deque[float]] = {}
         """When the store has lately failed each process, by what it was asked for."""
 

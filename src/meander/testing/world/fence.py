@@ -14,7 +14,7 @@ Place: TypeAlias = tuple[int, int]
 """Of a manifest: generation, and number among those of its driver; (0, 0): before all."""
 
 
-class Fence:
+class FenceBook:
     """Knows the manifests of a world in their order: which counted, and which were read.
 
     >>> fence = Fence(lambda by, text: print(by, text))
