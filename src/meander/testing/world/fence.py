@@ -17,7 +17,7 @@ Place: TypeAlias = tuple[int, int]
 class FenceBook:
     """Knows the manifests of a world in their order: which counted, and which were read.
 
-    >>> fence = Fence(lambda by, text: print(by, text))
+    >>> fence = FenceBook(lambda by, text: print(by, text))
     >>> first, second = Store("manifest", b"1", fence=1), Store("manifest", b"2", fence=1)
     >>> fence.handed_in(first); fence.handed_in(second)
     >>> fence.answered(1, first, Stored("manifest", done=True))
