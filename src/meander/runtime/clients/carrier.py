@@ -24,7 +24,7 @@ from meander.runtime.wire.credentials import Credentials
 class StepRunner:
     """Carries out one step after the other; any thread may use it.
 
-    >>> Carrier(ask=lambda step: step.what, fetch=lambda step: None)(Ask("", "owners", {}, 1.0))
+    >>> StepRunner(ask=lambda step: step.what, fetch=lambda step: None)(Ask("", "owners", {}, 1.0))
     'owners'
     """
 

@@ -27,7 +27,7 @@ class OutgoingQueue:
 
     >>> from meander.model import Epoch
     >>> from meander.protocol.messages import Bye
-    >>> queue, letter = Outgoing(messages_max=1), Envelope("a", 1, "b", 0, Epoch(1, 0), Bye(1))
+    >>> queue, letter = OutgoingQueue(messages_max=1), Envelope("a", 1, "b", 0, Epoch(1, 0), Bye(1))
     >>> queue.put(letter, 200), queue.put(letter, 200), queue.next() is letter, queue.next()
     (True, False, True, None)
     """
