@@ -180,7 +180,7 @@ def test_a_full_queue_drops_and_does_not_wait(
     from meander.runtime.wire import link
 
     a, b = ends
-    monkeypatch.setattr(link, "Outgoing", partial(OutgoingQueue, bytes_max=1_000_000))
+    monkeypatch.setattr(link, "OutgoingQueue", partial(OutgoingQueue, bytes_max=1_000_000))
     blob = bytes(600_000)
     for _ in range(200):
         a.send(b, Part(1, Epoch(1, 1), 0, 10**6, blob, 0))

@@ -35,6 +35,7 @@ class Place:
 
     def __init__(self) -> None:
         self.gated, self.slots = True, dict[int, Any]()
+        self.installs = SimpleNamespace(settled=lambda _: True)
         process: Any = SimpleNamespace(call=self.call, machine=SimpleNamespace(me="n"))
         common: Any = SimpleNamespace(process=process)
         adapter: Any = SimpleNamespace(show=lambda app: pa.table({"n": [app.outputs.last]}))

@@ -52,7 +52,7 @@ def nowhere() -> Any:
 def test_there_is_room_for_so_many_and_no_more(
     nowhere: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, "Outgoing", partial(OutgoingQueue, messages_max=3))
+    monkeypatch.setattr(link, "OutgoingQueue", partial(OutgoingQueue, messages_max=3))
     way = PeerLink(nowhere, "there:1")
     assert [way.put(letter(Bye(1))) for _ in range(5)] == [True, True, True, False, False]
     way.cut()

@@ -31,10 +31,6 @@ WAIT_S_MIN: Final = 1e-6
 """Less would be lost when it is added to the time, which then stood still for ever."""
 
 
-class Killed(BaseException):
-    """A process dies in the middle of what it does: nothing of its code runs any more."""
-
-
 class Actor:
     """One simulated process."""
 

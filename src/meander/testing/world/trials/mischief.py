@@ -43,10 +43,6 @@ class Prank(NamedTuple):
         )  # fmt: skip
 
 
-class MischiefError(Exception):
-    """What a user's code may raise: no error of ours."""
-
-
 class Mischief:
     """The pranks of one process; it does nothing until there is one.
 
@@ -59,7 +55,7 @@ class Mischief:
     1
     >>> operator.seal(table)
     Traceback (most recent call last):
-    meander.testing.world.trials.mischief.MischiefError: seal fails
+    ArithmeticError: seal fails
     >>> spent, mischief.played
     ([1.5], [Prank(method='seal', calls=0, takes_s=1.5, fails=True, spoils=False)])
     """
@@ -98,10 +94,10 @@ class Mischief:
                 if prank.takes_s:
                     self.spent(prank.takes_s)
                 if prank.fails and not prank.spoils:
-                    raise MischiefError(f"{method} fails")
+                    raise ArithmeticError(f"{method} fails")
             found = work(*args, **options)
             if any(prank.fails for prank in due):
-                raise MischiefError(f"{method} fails behind its work")
+                raise ArithmeticError(f"{method} fails behind its work")
             return found
 
         return call
