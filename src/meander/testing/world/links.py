@@ -1,6 +1,6 @@
 """One process's way to another: what waits for it, and its streams.
 
-    post ──► Outgoing ──pump──► stream ──network──► buffer ──read──► deliver
+    post ──► OutgoingQueue ──pump──► stream ──network──► buffer ──read──► deliver
              (bounded)          (a window)          (of the receiver)
 
 A link does what a thread of `PeerLink` does: it dials, takes one message after the other, writes it
