@@ -282,7 +282,9 @@ def test_where_a_checkpoint_is_may_be_a_path_or_a_uri(tmp_path: Path) -> None:
             open_files(wrong)
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be a folder"):
-        open_files(tmp_path / "file")
+        open_files(tmp_path / "file").prepare()
+    open_files(tmp_path / "no" / "such").list("")
+    assert not (tmp_path / "no").exists(), "who reads makes no folders"
 
 
 def test_a_worker_answers_a_broken_record_with_what_is_wrong(tmp_path: Path) -> None:

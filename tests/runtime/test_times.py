@@ -159,6 +159,16 @@ def test_watermarks_move_with_the_state_and_feeders_get_their_time_anew() -> Non
 # ---------------------------------------------------------------------- timers
 
 
+def test_a_record_holds_the_watermarks_of_its_rows_and_none_that_came_before_it_was_written() -> None:
+    place = Place(Sessions())
+    place.give(clicks(("ada", 1.0)), 1.0)
+    pieces = place.adapter.record(place.app, None)
+    place.say(900.0)
+    restored = place.adapter.revise(0, None, b"".join(pieces()))
+    assert restored.time is not None
+    assert restored.time.watermarks == {"f": 1 * S}
+
+
 def test_event_timers_fire_behind_the_rows_that_came_before_the_watermark() -> None:
     place = Place(Sessions())
     place.give(clicks(("ann", 1), ("ann", 3), ("bob", 2)), 3)

@@ -26,7 +26,6 @@ from meander.runtime.clock import REAL, Clock
 from meander.runtime.process.process import TICK_S, Process
 from meander.runtime.process.script import (
     LOOK_S,
-    LOOK_S_MAX,
     Call,
     Command,
     Script,
@@ -40,6 +39,8 @@ READY_S = 60.0
 """How long the master may take to answer."""
 ROOM_S = 0.1
 """Whoever waits for room looks after so long whether there can still be some."""
+FLUSH_LOOK_S_MAX = 0.1
+"""How often a flush asks at least; the longer it has waited, the less often."""
 LINGER_S_MAX = 0.5
 """How often it is looked at whether something gathered must go, at least."""
 LINGER_S_MIN = 0.0001
@@ -202,7 +203,7 @@ class FeederProcess:
                 )
             self.complain()
             yield Sleep(look_s)
-            look_s = min(1.2 * look_s, LOOK_S_MAX)
+            look_s = min(1.5 * look_s, FLUSH_LOOK_S_MAX)
 
     def close(self, timeout_s: float) -> Script[None]:
         """Wait until everything is durable, then leave for good.

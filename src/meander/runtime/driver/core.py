@@ -63,10 +63,12 @@ def next_generation(store: FileStore | None, operator: Operator[Any], tasks: int
     """Number the driver that goes on from a store; 1: it is the first.
 
     Raises:
+        InputError: where there can be no checkpoint.
         CheckpointError: for a checkpoint of another operator, or one that is broken.
     """
     if store is None:
         return 1
+    store.files.prepare()
     check_resumable(store, operator, tasks)  # before a driver that lives is fenced
     return last_generation(store) + 1
 

@@ -141,7 +141,7 @@ class TaskTime:
         """Write the timers as batches, and the facts; `fields` are the key's."""
         both = [self.timers, self.event_timers]
         batches = [timers.dump(fields) for timers in both] if any(both) else []
-        return batches, [self.watermark_us, self.started, self.watermarks]
+        return batches, [self.watermark_us, self.started, dict(self.watermarks)]
 
     @classmethod
     def load(

@@ -50,6 +50,9 @@ class Files(Protocol):
 
     uri: str
 
+    def prepare(self) -> None:
+        """Make the folder if need be; InputError: there can be none. A driver does it, and nobody else."""
+
     def write(self, path: str, pieces: Iterable[bytes | pa.Buffer]) -> None:
         """Write a file; after it has failed, the name is not used again."""
 
@@ -108,7 +111,7 @@ class LocalFiles:
     def __init__(
         self, root: str | Path, *, sync: bool = True, disk: Disk | None = None, me: str = ""
     ) -> None:
-        """Use a folder, made if need be.
+        """Use a folder; nothing is done with it yet.
 
         Args:
             root: where it is.
@@ -120,6 +123,9 @@ class LocalFiles:
         self.uri = self.root.as_uri()
         self._disk, self._besides = disk or OsDisk(), Besides(me)
         self._prefix = f"{self.root.as_posix().rstrip('/')}/"
+
+    def prepare(self) -> None:
+        """Make the folder."""
         try:
             self._disk.make_folder(str(self.root))
         except OSError as error:
@@ -230,6 +236,9 @@ class ArrowFiles:
         while base.type_name == "subtree":
             base = base.base_fs
         self._kind, self._besides = base.type_name, Besides(me)
+
+    def prepare(self) -> None:
+        """Do nothing: folders come with their files."""
 
     def _at(self, path: str) -> str:
         return f"{self.root}/{path}" if self.root else path

@@ -70,7 +70,7 @@ def draw_settings(random: Random, kinds: set[str], *, small: bool) -> Settings:
     durable = random.random() < (0.8 if kinds & NEEDS_RECORDS else 0.3)
     lease_s = random.choice((1.0, 2.0))
     return Settings(
-        beat_s=lease_s / 5,
+        beat_s=lease_s / 3,
         lease_s=lease_s,
         retry_s=0.3,
         window_chunks=random.choice((2, 4, 8)),

@@ -38,7 +38,7 @@ ONCE_SHARE: Final = 0.2
 """How often a program writes that names no query; each write would be a source of event time."""
 HURRY: Final = 0.1
 """Pauses are so much shorter then."""
-LOST_S: Final = 3.0
+LOST_S: Final = 1.5
 """So long a run goes on when states are lost for good."""
 RISK_S: Final = 15.0
 """So long it goes on when states may be lost."""

@@ -30,7 +30,7 @@ from meander.runtime.process.script import Ask, Script, Sleep
 from meander.testing.world.draws import Pace, as_it_is
 from meander.testing.world.scripts import Running, ScriptRunner
 
-TRIGGER_S: Final = (0.05, 0.6)
+TRIGGER_S: Final = (0.15, 0.8)
 """Between two looks for more."""
 BACK_S: Final = (0.2, 2.0)
 """After so long a reader comes back that was killed, or has failed."""
@@ -159,7 +159,7 @@ class SimReader:
                 self.committed, self.planned = self.planned, None
                 if self._releases and self._random.random() < RELEASE_SHARE:
                     yield from self._release(scripts, self.committed)
-            yield Sleep(self._pace(self._random.uniform(*TRIGGER_S)))
+            yield Sleep(max(TRIGGER_S[0], self._pace(self._random.uniform(*TRIGGER_S))))
 
     def _turns_away(self, driver: str) -> bool:
         """Tell whether its user has it read from the next driver; the old one may go on unaware."""

@@ -18,7 +18,6 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 from meander.protocol.messages import Event
 from meander.runtime.process.process import Process
 from meander.runtime.process.script import (
-    LOOK_S_MAX,
     Ask,
     Call,
     Command,
@@ -33,6 +32,8 @@ from meander.testing.timeline import Timeline
 
 T = TypeVar("T")
 
+UNTIL_S: Final = 0.05
+"""How often it is looked at whether what a script waits for is so."""
 HELD_S: Final = 0.1
 """How often it is looked at whether a process that is stopped goes on."""
 
@@ -171,7 +172,7 @@ class Running(Generic[T]):
         if holds or timeline.now >= end:
             self._go_on(at, holds, None)
         else:
-            timeline.after(min(LOOK_S_MAX, end - timeline.now), lambda _: self._wait(at, true, end))
+            timeline.after(min(UNTIL_S, end - timeline.now), lambda _: self._wait(at, true, end))
 
     def _answered(self, step: Call | Command, future: Future[Any], done: Done) -> None:
         """Have a machine answer between two events; the script goes on when that turn is over."""

@@ -54,10 +54,10 @@ class TrialSize(NamedTuple):
     """How much is fed."""
 
     feeders: int = 2
-    offsets: int = 16
+    offsets: int = 12
     """Batches of each feeder's source."""
     offset_rows_max: int = 4
-    batches: int = 5
+    batches: int = 4
     """Micro-batches."""
     batch_rows_max: int = 12
 
