@@ -90,8 +90,8 @@ def draw_settings(random: Random, kinds: set[str], *, small: bool) -> Settings:
         chain_records_max=random.choice((2, 4, 16)),
         record_bytes_turn=random.choice((1000, 16 * 2**20)),
         copy_bytes=random.choice((20, 200)),
-        copy_bytes_min=0,
-        copies_max=1,
-        copy_s_max=2.0,
+        copy_bytes_min=random.choice((0, 0, 300)),
+        copies_max=random.choice((1, 2)),
+        copy_s_max=random.choice((0.5, 2.0)),
         staged_bytes_max=random.choice((0, 2_000)) if small else 256 * 2**20,
     )
