@@ -164,6 +164,10 @@ def parse_faults(text: str, world: str = "protocol") -> frozenset[str]:
     return kinds
 
 
+OFTEN = 4
+"""The store fails so much more often than anything else: in as many ways, and most was wrong there."""
+
+
 def generate(
     seed: int,
     nodes: int,
@@ -179,11 +183,13 @@ def generate(
     random = Random(seed * 7919 + 13)
     incidents = list(_commands(random, nodes, tasks, seconds, rescales_max))
     kinds = sorted(faults)
+    if "store" in kinds:
+        kinds += ["store"] * (OFTEN - 1)
     if kinds:
         commands = tuple(incident.at for incident in incidents)
         incidents += [
             _fault(random, random.choice(kinds), _time(random, commands, seconds))
-            for _ in range(random.randint(2, 6))
+            for _ in range(random.randint(2, max(6, len(kinds) // 3)))
         ]
         if random.random() < 0.3:  # two at once
             one = random.choice(incidents)

@@ -51,7 +51,7 @@ class Files(Protocol):
     uri: str
 
     def prepare(self) -> None:
-        """Make the folder if need be; InputError: there can be none. A driver does it, and nobody else."""
+        """Make the folder if need be; InputError: there can be none. Only a driver does."""
 
     def write(self, path: str, pieces: Iterable[bytes | pa.Buffer]) -> None:
         """Write a file; after it has failed, the name is not used again."""

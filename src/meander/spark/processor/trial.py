@@ -44,7 +44,7 @@ WAVES = (
 )
 """What a row does to its key: adds to all three, or deletes one of them, an item of the map, or all.
 It goes in waves: keys come, keys come and go, keys go."""
-WAVE_OFFSETS = 3
+WAVE_OFFSETS = 2
 """Batches of a source that a wave lasts."""
 NUMBER = StructType([StructField("n", LongType())])
 ITEM = StructType([StructField("item", LongType())])

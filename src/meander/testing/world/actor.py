@@ -19,7 +19,7 @@ from meander.runtime.process.process import Process
 from meander.runtime.process.spec import Reason
 from meander.runtime.roles.oversight import LOOK_S, Oversight, ended
 from meander.testing.timeline import Timeline
-from meander.testing.world.draws import TICK_S
+from meander.testing.world.draws import TICK_S_MIN
 
 GATHER_S: Final = 0.003
 """A turn is taken at most so long after something has come."""
@@ -155,7 +155,7 @@ class Actor:
             wait_s = self.process.tick_in_s()
             if wait_s <= 0:
                 self.wake()
-                wait_s = TICK_S + GATHER_S  # it takes its turn first
+                wait_s = TICK_S_MIN  # it takes its turn first
             self.timeline.after(max(wait_s, WAIT_S_MIN), self._tick)
 
     def _turn(self, _: object) -> None:

@@ -260,6 +260,7 @@ class DiskView:
         """When the listing that goes on has begun; inf: it takes no time."""
         self.dead = False
         self._calls_left: float = inf
+        self._writes, self._refused = 0, range(0)
 
     def kill(self) -> None:
         """Let the process be dead: it does nothing any more."""
@@ -269,6 +270,10 @@ class DiskView:
         """Let the process die in the call after so many; in a write, when some of it is written."""
         self._calls_left = calls
 
+    def refuse(self, writes: range) -> None:
+        """Let there be no room for these of its writes, counted from 1."""
+        self._refused = writes
+
     # ------------------------------------------------------------------ the calls
 
     def make_folder(self, path: str) -> None:
@@ -277,7 +282,7 @@ class DiskView:
 
     def write(self, path: str, pieces: Iterable[Any], *, sync: bool) -> None:
         """Write a file: whole, or some of it."""
-        full, cut = self._draws(self.faults.full), self._dies() or self._draws(self.faults.cut)
+        full, cut = self._is_full(), self._dies() or self._draws(self.faults.cut)
         if full and self.disk.coin():
             raise _error(errno.ENOSPC, path)
         self._stumble(path)
@@ -296,7 +301,7 @@ class DiskView:
 
     def check_room(self, path: str) -> None:
         """Take a piece of an object, if there is room."""
-        if self._draws(self.faults.full):
+        if self._is_full():
             raise _error(errno.ENOSPC, path)
 
     def upload(self, path: str, data: bytes) -> None:
@@ -362,6 +367,11 @@ class DiskView:
     def _stumble(self, path: str) -> None:
         if self._draws(self.faults.odd):
             raise ValueError(f"{path} cannot be made into bytes")
+
+    def _is_full(self) -> bool:
+        """Whether there is no room for the next write."""
+        self._writes += 1
+        return self._writes in self._refused or self._draws(self.faults.full)
 
     def _draws(self, share: float) -> bool:
         return share > 0.0 and self.disk.random.random() < share

@@ -23,6 +23,8 @@ HOME: Final = "h0"
 """Where drivers, feeders, queries and readers run; nodes run elsewhere."""
 TICK_S: Final = 0.2
 """How often machines look at the clock: less often than in production, for speed."""
+TICK_S_MIN: Final = 0.05
+"""How often nodes do, some of the time: they write records as soon as there is something to write."""
 
 
 Pace: TypeAlias = Callable[[float], float]
@@ -44,6 +46,11 @@ class Limits:
     queue_bytes: int = QUEUE_BYTES_MAX
     window_bytes: int = 2**20
     output_rows: int = ROWS_MAX
+
+
+def draw_tick_s(random: Random) -> float:
+    """Choose how often nodes look at the clock, in seconds."""
+    return random.choice((TICK_S_MIN, TICK_S, TICK_S))
 
 
 def draw_step_s(random: Random) -> float:
@@ -80,7 +87,7 @@ def draw_settings(random: Random, kinds: set[str], *, small: bool) -> Settings:
         loop_chunks_max=random.choice((2, 8, 64)),
         part_bytes=random.choice((300, 5000)),
         server_bytes_max=random.choice((3_000, 10_000_000)),
-        checkpoint_s=random.choice((0.2, 0.3, 0.6)) if durable else 0.0,
+        checkpoint_s=random.choice((TICK_S_MIN, 0.2, 0.3, 0.6)) if durable else 0.0,
         launch_s_max=3.0,
         round_s_max=4.0,
         migration_s_max=30.0,
@@ -90,8 +97,8 @@ def draw_settings(random: Random, kinds: set[str], *, small: bool) -> Settings:
         chain_records_max=random.choice((2, 4, 16)),
         record_bytes_turn=random.choice((1000, 16 * 2**20)),
         copy_bytes=random.choice((20, 200)),
-        copy_bytes_min=random.choice((0, 0, 300)),
-        copies_max=random.choice((1, 2)),
-        copy_s_max=random.choice((0.5, 2.0)),
+        copy_bytes_min=random.choice((0, 0, 0, 300)),
+        copies_max=1,
+        copy_s_max=random.choice((0.5, 2.0, 2.0)),
         staged_bytes_max=random.choice((0, 2_000)) if small else 256 * 2**20,
     )

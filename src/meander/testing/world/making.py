@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from meander.runtime.process.spec import ProcessSpec
 from meander.runtime.roles.answers import NodeAnswers
@@ -23,6 +23,9 @@ from meander.testing.world.trials import Mischief
 
 if TYPE_CHECKING:
     from meander.testing.world.world import World
+
+FULL_SHARE: Final = 0.5
+"""Of nodes, where the store fails at all: there is no room for some of their files."""
 
 
 class Maker:
@@ -51,10 +54,22 @@ class Maker:
         resident.report, resident.run = report, spec.run
         resident.mischief = Mischief(operator, resident.actor.spend)
         resident.store = self.store(resident)
-        parts = make_node(spec, operator, host, resident.store, resident.actor.time, TICK_S)
+        if "store" in self.world.kinds and resident.store.view is not None:
+            self._fill(resident.store.view)
+        parts = make_node(
+            spec, operator, host, resident.store, resident.actor.time, self.world.tick_s
+        )
         resident.node, resident.answers = parts, NodeAnswers(parts, resident.post)
         resident.post.requests = resident.answers.requests
         resident.start(parts.common.process, parts.common.oversight)
+
+    def _fill(self, view: DiskView) -> None:
+        """Let a node find no room several times in a row, now and then."""
+        random = self.world.random
+        if random.random() < FULL_SHARE:
+            first = random.randint(1, 8)
+            view.refuse(range(first, first + random.randint(2, 4)))
+            self.world.disk_failed_at = min(self.world.disk_failed_at, self.world.timeline.now)
 
     def _make_server(self, spec: ProcessSpec, host: str, report: EndReport) -> None:
         resident = self.world.settle(spec.name, 0, host)

@@ -75,7 +75,7 @@ class WorldSource:
         self._scripts: list[Running[Any]] = []
         self._fed = -1
         """The last offset that was fed in any life."""
-        self._pace_s = random.choice((0.02, 0.25, 0.6))
+        self._pace_s = random.choice((0.02, 0.2, 0.5))
         """A burst that feels back-pressure, or a trickle that lasts."""
         timeline.after(random.uniform(0.2, 0.5), self._start)
 

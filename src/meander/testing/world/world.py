@@ -16,17 +16,23 @@ from typing import Any, Final
 import pyarrow as pa
 
 from meander.model import NodeId
-from meander.protocol.messages import Chunks, Commit, Envelope
+from meander.protocol.messages import Chunks, Commit, Copy, Envelope, PeerId
 from meander.runtime.process.process import Process
 from meander.runtime.wire.codec import encode
-from meander.testing.faults import Schedule
+from meander.testing.faults import ALL_FAULTS, Schedule
 from meander.testing.network import Network
 from meander.testing.timeline import Timeline
 from meander.testing.world.actor import Actor
 from meander.testing.world.checkers import WorldCheckers
 from meander.testing.world.deploying import Deployer
 from meander.testing.world.disk import SimDisk
-from meander.testing.world.draws import FOLDER, draw_limits, draw_settings, draw_step_s
+from meander.testing.world.draws import (
+    FOLDER,
+    draw_limits,
+    draw_settings,
+    draw_step_s,
+    draw_tick_s,
+)
 from meander.testing.world.driver import SimDriver
 from meander.testing.world.injector import WorldInjector
 from meander.testing.world.making import Maker
@@ -41,6 +47,10 @@ from meander.testing.world.wires import Wires
 CALL_BEHIND: Final = 0.1
 CALL_BEHIND_TROUBLE: Final = 1.0
 """Of messages with rows: somebody asks the node that takes them something, right behind."""
+
+COPY_HELD: Final = 0.3
+COPY_HELD_S: Final = (0.1, 0.8)
+"""Of pieces that are copied ahead: the way between the two nodes is so slow for so long."""
 
 
 class World:
@@ -65,7 +75,7 @@ class World:
         """Whether they are in an object store."""
         self.root = FOLDER.strip("/") if self.flat else FOLDER
         """Where on the simulated disk."""
-        self.store_step_s = draw_step_s(random)
+        self.store_step_s, self.tick_s = draw_step_s(random), draw_tick_s(random)
         timeline = self.timeline = Timeline()
         self.network = Network(self.timeline, random, lambda _: None)
         self.wires = Wires(self.timeline, self.network, random)
@@ -174,6 +184,8 @@ class World:
         resident = self._by_post[post]
         self.counts["messages"] += 1
         self.checkers.sent(resident, envelope)
+        if type(envelope.body) is Copy and self.kinds.intersection(ALL_FAULTS):
+            self._held_up(post.peer, envelope.to)
 
     def _delivered(self, post: SimPost, envelope: Envelope) -> None:
         if self.history is not None:
@@ -183,6 +195,13 @@ class World:
         self.checkers.delivered(self._by_post[post], envelope)
         if type(envelope.body) in (Chunks, Commit):
             self._called_behind(self._by_post[post])
+
+    def _held_up(self, source: PeerId, to: PeerId) -> None:
+        """Have a copy take its time, now and then: meanwhile rows come, and records are written."""
+        if self.random.random() < COPY_HELD:
+            until = self.timeline.now + self.random.uniform(*COPY_HELD_S)
+            self.network.clogged[source, to] = until
+            self.counts["copies_held"] += 1
 
     def _called_behind(self, resident: Resident) -> None:
         """Have somebody ask a node something right behind rows: most often one that is in trouble."""
