@@ -162,7 +162,7 @@ class SimQuery:
 
     def _again(self) -> None:
         self._life = None
-        self._timeline.after(self._random.uniform(0.1, 2.0), self._start)
+        self._timeline.after(self._pace(self._random.uniform(0.1, 2.0)), self._start)
 
     def _start(self, _: Any = None) -> None:
         self.lives += 1

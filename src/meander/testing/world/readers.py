@@ -118,7 +118,7 @@ class SimReader:
             self._running = None
 
     def _come_back(self) -> None:
-        self._runner.timeline.after(self._random.uniform(*BACK_S), self._begin)
+        self._runner.timeline.after(self._pace(self._random.uniform(*BACK_S)), self._begin)
 
     def _begin(self, _: object) -> None:
         if self._stopped or self._running is not None:

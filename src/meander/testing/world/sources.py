@@ -122,7 +122,7 @@ class WorldSource:
             self._feeder.process.stop("abandoned")
             self._actor.wake()
         self._feeder = self._actor = None
-        self._timeline.after(self._random.uniform(0.05, 1.0), self._start)
+        self._timeline.after(self._pace(self._random.uniform(0.05, 1.0)), self._start)
 
     def _ended(self, feeder: FeederProcess, _: None, error: BaseException | None) -> None:
         if feeder is not self._feeder:
