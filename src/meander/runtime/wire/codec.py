@@ -266,8 +266,10 @@ def _decode(header: bytes, batch: pa.RecordBatch | None, schema: pa.Schema | Non
 
 def _with_table(grant: Grant) -> Grant:
     """Read the table, the one value in a message that is no tuple."""
-    table = msgspec.convert(grant.table, Table | None)
-    if table is not None and table.fault is not None:
+    if grant.table is None:
+        return grant
+    table = msgspec.convert(grant.table, Table)
+    if table.fault is not None:
         raise ValueError(table.fault)
     return grant._replace(table=table)
 
