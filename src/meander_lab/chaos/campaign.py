@@ -4,7 +4,9 @@ The seed decides the stream and the order of what is done; when it happens is up
 seed that failed does the same things again, though not at the very same moments.
 
 Recovery is measured from the kill of a node to the moment at which all tasks that it owned are served
-again, by others or by its successor. If that one is harmed before, it is one long recovery.
+again, by others or by its successor. If that one is harmed before, it is one long recovery. What a node
+or a state server that stands still has, nobody else may have before its lease is over: recoveries
+beside which none did are also told apart (`undisturbed`).
 """
 
 from __future__ import annotations
@@ -102,6 +104,14 @@ class Loss(NamedTuple):
     at: float
 
 
+class Recovery(NamedTuple):
+    """A loss that is over."""
+
+    seconds: float
+    disturbed: bool
+    """Whether a node or a state server stood still meanwhile."""
+
+
 class Campaign:
     """One run of chaos."""
 
@@ -117,11 +127,13 @@ class Campaign:
         self.op, self.driver = ground.op, ground.op.driver
         self.done: Counter[str] = Counter()
         """What was done, by kind."""
-        self.recoveries: list[float] = []
+        self.recoveries: list[Recovery] = []
         self.unfinished = 0
         self._chance = random.Random(wish.seed)
         self._lost: list[Loss] = []
         """Nodes that were killed, and whose tasks are not known to be served again."""
+        self._stands: list[tuple[float, float]] = []
+        """From when to when nodes and state servers were to stand still."""
         self._stopped: dict[int, float] = {}
         """Processes that stand still: until when."""
         self._full_until = 0.0
@@ -297,7 +309,10 @@ class Campaign:
         if found:
             victim = found[int(choice * len(found))]
             if victim.pid not in self._stopped and havoc.stop(victim.pid):
-                self._stopped[victim.pid] = time.monotonic() + seconds
+                now = time.monotonic()
+                self._stopped[victim.pid] = now + seconds
+                if victim.kind != self.ground.senders:
+                    self._stands.append((now, now + seconds))
                 self._note("stops", f"stop {victim.name} for {seconds} s")
 
     def _cut(self) -> None:
@@ -341,7 +356,9 @@ class Campaign:
             except (RuntimeError, TimeoutError):
                 continue
             for loss in over:
-                self.recoveries.append(time.monotonic() - loss.at)
+                now = time.monotonic()
+                stood = any(begin < now and loss.at < end for begin, end in self._stands)
+                self.recoveries.append(Recovery(now - loss.at, stood))
                 self._lost.remove(loss)
 
     def _recovered(self, master: Master) -> list[Loss]:
@@ -363,7 +380,8 @@ class Campaign:
             yield f"  ended: {ended.name}/{ended.incarnation} {ended.reason.value}, {ended.detail}"
 
     def _report(self, found: Difference, trouble: str, seconds: float) -> dict[str, Any]:
-        times = sorted(self.recoveries)
+        times = sorted(recovery.seconds for recovery in self.recoveries)
+        alone = sorted(found.seconds for found in self.recoveries if not found.disturbed)
         self.done["senders started again"] = self.ground.restarts
         details = {k: v for k, v in sorted(self.done.items()) if " " in k}
         return {
@@ -375,12 +393,23 @@ class Campaign:
             "lost": found.lost,
             "duplicated": found.duplicated,
             "recoveries": len(times),
-            "recovery_s_p50": round(statistics.median(times), 3) if times else None,
-            "recovery_s_p99": round(times[ceil(0.99 * len(times)) - 1], 3) if times else None,
-            "recovery_s_max": round(times[-1], 3) if times else None,
+            **{f"recovery_{name}": value for name, value in _shares(times).items()},
+            "undisturbed": {"recoveries": len(alone), **_shares(alone)},
             "details": details,
             "trouble": trouble,
         }
+
+
+def _shares(times: list[float]) -> dict[str, float | None]:
+    """Tell within how many seconds half, 99 of 100 and all were over; of times that ascend.
+
+    >>> _shares([0.5, 1.0, 4.0])
+    {'s_p50': 1.0, 's_p99': 4.0, 's_max': 4.0}
+    """
+    if not times:
+        return {"s_p50": None, "s_p99": None, "s_max": None}
+    found = statistics.median(times), times[ceil(0.99 * len(times)) - 1], times[-1]
+    return {name: round(t, 3) for name, t in zip(("s_p50", "s_p99", "s_max"), found, strict=True)}
 
 
 def _executor(victim: Victim) -> int | None:

@@ -124,6 +124,11 @@ def _text(report: dict[str, Any]) -> str:
             f"{report['recovery_s_p50']} s, 99 of 100 within "
             f"{report['recovery_s_p99']} s, all within {report['recovery_s_max']} s"
         )
+        alone = report["undisturbed"]
+        lines.append(
+            f"  {alone['recoveries']} of them while nobody stood still: half within "
+            f"{alone['s_p50']} s, 99 of 100 within {alone['s_p99']} s, all within {alone['s_max']} s"
+        )
     if report["trouble"]:
         lines.append(report["trouble"])
     return "\n".join(lines)

@@ -131,7 +131,7 @@ class Checkpointer:
         return self.counts["snapshots"] + self.counts["deltas"]
 
     def flush(self) -> None:
-        """Write what somebody waits for, at the end of an event; not while the store has just failed."""
+        """Write what somebody waits for, at the end of an event; not if the store has just failed."""
         if not self.book.urgent or not self.turn.leased or not self._again.due(self.turn.now):
             return
         waiting, before = list[Slot](), self._encoded
