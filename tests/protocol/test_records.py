@@ -334,7 +334,7 @@ def test_what_a_lost_node_left_is_swept():
     mine = swept[f"log/1/n1.{incarnation}/"]
     named = {records.file_of(n) for k in town.master.ledger.durable.values() for n in k.chain}
     assert {file for file in named if file.startswith(mine.prefix)} <= set(mine.keep)
-    assert swept["log/"].spare == "log/1/"
+    assert swept["log/"].below == 1
 
 
 def test_earlier_generations_are_swept_only_after_a_manifest_of_this_one():

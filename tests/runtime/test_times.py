@@ -159,7 +159,9 @@ def test_watermarks_move_with_the_state_and_feeders_get_their_time_anew() -> Non
 # ---------------------------------------------------------------------- timers
 
 
-def test_a_record_holds_the_watermarks_of_its_rows_and_none_that_came_before_it_was_written() -> None:
+def test_a_record_holds_the_watermarks_of_its_rows_and_none_that_came_before_it_was_written() -> (
+    None
+):
     place = Place(Sessions())
     place.give(clicks(("ada", 1.0)), 1.0)
     pieces = place.adapter.record(place.app, None)

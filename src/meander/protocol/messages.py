@@ -661,13 +661,31 @@ class Discard(NamedTuple):
     keys: tuple[str, ...]
 
 
+def generation_of(key: str) -> int:
+    """Tell which generation wrote a file of the log (`log/GENERATION/NODE.INCARNATION/NUMBER`)."""
+    part = key.split("/")[1]
+    return int(part) if part.isascii() and part.isdecimal() else 0
+
+
 class Sweep(NamedTuple):
     """Discard whatever is under a prefix, but not these keys: what crashed writers left."""
 
     prefix: str
     keep: tuple[str, ...]
-    spare: str = ""
-    """Not what is under this prefix either: it may be being written."""
+    below: int = 0
+    """Only what is of a generation below this one; 0: of any. The log of the sweeper's own is being
+    written, and one that is higher belongs to its successor, whom it may not know of yet."""
+
+    def takes(self, key: str) -> bool:
+        """Whether a key is to be discarded.
+
+        >>> sweep = Sweep("log/", ("log/1/n1.1/2",), below=2)
+        >>> [sweep.takes(key) for key in ("log/1/n1.1/1", "log/1/n1.1/2", "log/3/n1.1/1")]
+        [True, False, False]
+        """
+        if not key.startswith(self.prefix) or key in self.keep:
+            return False
+        return not self.below or generation_of(key) < self.below
 
 
 class Launch(NamedTuple):

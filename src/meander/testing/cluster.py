@@ -369,8 +369,7 @@ class Cluster:
 
     def _sweep(self, action: Sweep) -> None:
         for key in list(self.store):
-            spared = action.spare and key.startswith(action.spare)
-            if key.startswith(action.prefix) and key not in action.keep and not spared:
+            if action.takes(key):
                 del self.store[key]
                 self.counts["swept"] += 1
 

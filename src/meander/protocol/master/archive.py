@@ -133,7 +133,7 @@ class Archive:
         ledger.record, ledger.durable = dict(found), found
         self._files = set(_files(found))
         self._named.append(frozenset(self._files))
-        self._sweeps.append(Sweep(LOG, (), f"{LOG}{self.turn.epoch.generation}/"))
+        self._sweeps.append(Sweep(LOG, (), below=self.turn.epoch.generation))
         self.unsaved = True  # the first manifest of this generation hides all that come too late
 
     # ------------------------------------------------------------------ records

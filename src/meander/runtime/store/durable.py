@@ -268,11 +268,12 @@ class FileStore:
 
     def sweeping(self, action: Sweep) -> Steps[None]:
         """Delete what crashed writers left."""
-        keep = frozenset(action.keep)
         entries: list[FileEntry] = yield List(self.files, action.prefix.rstrip("/"))
-        left = [e.path for e in entries if e.path.startswith(action.prefix) and e.path not in keep]
-        spare = action.spare
-        yield Delete(self.files, [p for p in left if not (spare and p.startswith(spare))])
+        keep = frozenset(action.keep)
+        sweep = action._replace(keep=())
+        yield Delete(
+            self.files, [e.path for e in entries if e.path not in keep and sweep.takes(e.path)]
+        )
 
 
 def _number(path: str) -> int:
