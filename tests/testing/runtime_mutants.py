@@ -238,6 +238,12 @@ MUTANTS = [
         trial="windows",
     ),
     mutant(
+        "take rows after the feeder has left",
+        "clients.feeder_process",
+        "if process.ended or self.closed:",
+        "if process.ended and self.closed:",
+    ),
+    mutant(
         "cut the rows of two source batches under one offset",
         "clients.offers",
         "sources = tuple((offset, due) for offset, due, _ in gathered)",
@@ -284,6 +290,13 @@ MUTANTS = [
         "if self.memory_bytes + rows.batch.nbytes > self.memory_bytes_max:",
         "if False:",
         faults="limits attempt",
+    ),
+    mutant(
+        "write staged rows to disk without a limit",
+        "store.staged",
+        "if self.disk_bytes + len(blob) > self.disk_bytes_max:",
+        "if False:",
+        faults="limits attempt query",
     ),
     mutant(
         "commit without the pieces of one partition",
@@ -429,6 +442,26 @@ MUTANTS = [
         """        if ended.clean:
             return DeployError(f"{ended.name} has left")
 """,
+    ),
+    mutant(
+        "say that what is durable is not",
+        "driver.service",
+        "core.settings, core.settings.checkpoint_s > 0,",
+        "core.settings, False,",
+    ),
+    mutant(
+        "let a round wait for its copies for ever",
+        "protocol.master.copies_ahead",
+        "if turn > TURNS or now - self.moved_on > settings.copy_s_max:",
+        "if turn > TURNS:",
+        faults="crash pause partition clog",
+    ),
+    mutant(
+        "send a copy on that nobody answers",
+        "protocol.node.copier",
+        "if out.tries > TRIES_MAX:",
+        "if False:",
+        faults="crash pause partition clog",
     ),
     mutant(
         "tell of states as lost that are not",

@@ -59,6 +59,8 @@ class Maker:
         parts = make_node(
             spec, operator, host, resident.store, resident.actor.time, self.world.tick_s
         )
+        if self.world.timeline.now >= self.world.schedule.seconds:
+            parts.adapter.laid.disk_bytes_max = self.world.staged_disk_bytes_max
         resident.node, resident.answers = parts, NodeAnswers(parts, resident.post)
         resident.post.requests = resident.answers.requests
         resident.start(parts.common.process, parts.common.oversight)

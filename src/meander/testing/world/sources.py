@@ -154,3 +154,8 @@ class WorldSource:
             if self._random.random() < FLUSH_SHARE:
                 yield from feeder.flush(FLUSH_S, durable=self._random.random() < 0.3)
         yield from feeder.close(CLOSE_S)
+        try:
+            yield from feeder.feed(self.batches[-1], len(self.batches))
+        except FeederError:
+            return
+        self._wrong(f"{self.name}: it has left, and takes rows")

@@ -28,6 +28,7 @@ from meander.testing.world.deploying import Deployer
 from meander.testing.world.disk import SimDisk
 from meander.testing.world.draws import (
     FOLDER,
+    ROOM,
     draw_limits,
     draw_settings,
     draw_step_s,
@@ -66,7 +67,7 @@ class World:
         self.random = random = Random(schedule.seed)
         self.kinds = {incident.kind for incident in schedule.incidents}
         small = "limits" in self.kinds
-        self.settings = draw_settings(random, self.kinds, small=small)
+        self.settings = draw_settings(random, self.kinds, small=small, seed=schedule.seed)
         self.limits = draw_limits(random, small=small)
         self.trial = trial or draw(random, self.tasks)
         self.durable = self.settings.checkpoint_s > 0
@@ -102,6 +103,8 @@ class World:
         self.user.deploy()
         self.people = People(self)
         self.injector = WorldInjector(self)
+        if self.settings.spill_bytes_max < ROOM:
+            timeline.after(schedule.seconds, self._make_room)
 
     # ------------------------------------------------------------------ processes
 
@@ -162,6 +165,20 @@ class World:
             if (identity.peer, identity.incarnation) == (name, incarnation):
                 return resident
         return None
+
+    @property
+    def staged_disk_bytes_max(self) -> int:
+        """What a node may now write of rows that wait for their commit.
+
+        After the faults as much as it likes: what lost attempts have left would stay there for an hour.
+        """
+        over = self.timeline.now >= self.schedule.seconds
+        return ROOM if over else self.settings.spill_bytes_max
+
+    def _make_room(self, _: object) -> None:
+        for resident in self.living():
+            if resident.node is not None:
+                resident.node.adapter.laid.disk_bytes_max = self.staged_disk_bytes_max
 
     # ------------------------------------------------------------------ drivers
 
