@@ -238,6 +238,12 @@ MUTANTS = [
         trial="windows",
     ),
     mutant(
+        "call rows durable when they are sent",
+        "clients.gathering",
+        "return box.idle",
+        "return True",
+    ),
+    mutant(
         "take rows after the feeder has left",
         "clients.feeder_process",
         "if process.ended or self.closed:",
@@ -431,6 +437,13 @@ MUTANTS = [
         "driver.rescales",
         "ENDS = frozenset({News.COMPLETED, News.ROLLED_BACK, News.SUPERSEDED})",
         "ENDS = frozenset({News.COMPLETED, News.ROLLED_BACK})",
+    ),
+    mutant(
+        "forget a rescale that goes on without a node which never came",
+        "driver.rescales",
+        "            self._adopt(int(number or 0))\n",
+        "            pass\n",
+        faults="launch",
     ),
     mutant(
         "blame the deployment for a node that was let go",

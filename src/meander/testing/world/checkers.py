@@ -188,6 +188,12 @@ class WorldCheckers:
             return
         self._whole()
 
+    def called_durable(self, feeder: str, offset: int) -> None:
+        """A feeder is told that its rows are durable up to an offset."""
+        if self.world.durable:
+            self.look_at_store()
+            self.oracle.offset(feeder, offset, "a flush")
+
     def _whole(self) -> None:
         """Whatever happens to the driver now: all that the manifest names is in the store."""
         assert self.oracle.manifest is not None

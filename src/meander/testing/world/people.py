@@ -68,6 +68,7 @@ class People:
                 self._open_feeder,
                 self._wrong,
                 self._pace,
+                world.checkers.called_durable,
             )
             for name, batches in world.trial.feeders.items()
         ]
