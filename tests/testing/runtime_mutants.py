@@ -500,6 +500,20 @@ MUTANTS = [
             if len(self.stamps)""",
         trial="processor",
     ),
+    mutant(
+        "sweep away all of a key when something of it has outlived its time",
+        "spark.processor.state",
+        "                entry[:] = left\n",
+        "                entry[:] = left = [None for _ in left]\n",
+        trial="processor",
+    ),
+    mutant(
+        "keep a key when all of it was swept away",
+        "spark.processor.state",
+        "                if not any(content is not None for content in left):\n",
+        "                if False:\n",
+        trial="processor",
+    ),
 ]
 """Each is caught within `SEEDS_MAX` schedules."""
 QUICK = frozenset(
