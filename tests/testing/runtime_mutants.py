@@ -474,14 +474,14 @@ MUTANTS = [
         "protocol.master.copies_ahead",
         "if turn > TURNS or now - self.moved_on > settings.copy_s_max:",
         "if turn > TURNS:",
-        faults="crash pause partition clog",
+        faults="clog",
     ),
     mutant(
         "send a copy on that nobody answers",
         "protocol.node.copier",
         "if out.tries > TRIES_MAX:",
         "if False:",
-        faults="crash pause partition clog",
+        faults="clog",
     ),
     mutant(
         "tell of states as lost that are not",

@@ -52,6 +52,9 @@ CALL_BEHIND_TROUBLE: Final = 1.0
 COPY_HELD: Final = 0.3
 COPY_HELD_S: Final = (0.1, 0.8)
 """Of pieces that are copied ahead: the way between the two nodes is so slow for so long."""
+COPY_HELD_LONG: Final = 0.4
+COPY_HELD_MORE: Final = 6
+"""Of those, they take so many times as long: nobody waits for them."""
 
 
 class World:
@@ -216,9 +219,12 @@ class World:
     def _held_up(self, source: PeerId, to: PeerId) -> None:
         """Have a copy take its time, now and then: meanwhile rows come, and records are written."""
         if self.random.random() < COPY_HELD:
-            until = self.timeline.now + self.random.uniform(*COPY_HELD_S)
-            self.network.clogged[source, to] = until
+            held_s = self.random.uniform(*COPY_HELD_S)
             self.counts["copies_held"] += 1
+            own = Random(f"{self.schedule.seed} {self.counts['copies_held']}")
+            if own.random() < COPY_HELD_LONG:
+                held_s *= COPY_HELD_MORE
+            self.network.clogged[source, to] = self.timeline.now + held_s
 
     def _called_behind(self, resident: Resident) -> None:
         """Have somebody ask a node something right behind rows: most often one that is in trouble."""
