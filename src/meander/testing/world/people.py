@@ -53,6 +53,7 @@ class People:
         timeline, random = world.timeline, world.random
         self.home = world.settle("people", 0, HOME)
         """Where they ask from; no process of theirs takes turns."""
+        self._operator = world.trial.operator()
         self.book = CallBook(timeline)
         self.losses_told = 0
         """How often a reader was told that outputs are gone."""
@@ -76,10 +77,10 @@ class People:
         self.query = SimQuery(
             timeline, random, self.home.runner, QUERY, batches, self._open_query, self.driver,
             self._wrong, self._kill, self._pace,
-            once=random.random() < ONCE_SHARE and world.trial.operator().event_time is None,
+            once=random.random() < ONCE_SHARE and self._operator.event_time is None,
         )  # fmt: skip
         self.readers: list[SimReader] = []
-        self.emits = world.trial.operator().output_schema is not None
+        self.emits = self._operator.output_schema is not None
         if self.emits:
             self.add_reader()
         ask = lambda step, done: world.wires.ask(self.home.post, step, done)  # noqa: E731
@@ -128,7 +129,7 @@ class People:
 
     def _told(self, about: DeploymentInfo) -> None:
         """Somebody is told of the deployment: that must be what was deployed."""
-        world, operator = self.world, self.world.trial.operator()
+        world, operator = self.world, self._operator
         told = (about.durable, about.tasks, about.settings, about.keys, about.schema)
         true = (world.durable, world.tasks, world.settings, operator.keys, operator.schema)
         if told != true:
