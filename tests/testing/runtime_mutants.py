@@ -57,6 +57,13 @@ MUTANTS = [
 """,
     ),
     mutant(
+        "freeze a state before the rows that were noted",
+        "process.adapter",
+        """        self.settle()
+        ask(self.operator, app.task, "freeze",""",
+        """        ask(self.operator, app.task, "freeze",""",
+    ),
+    mutant(
         "let a watermark take effect before the rows in front of it",
         "process.adapter",
         """            for group in grouped(layer.noted) if layer.noted else ():
@@ -238,6 +245,18 @@ MUTANTS = [
         trial="windows",
     ),
     mutant(
+        "call rows durable when they are sent",
+        "clients.gathering",
+        "return box.idle",
+        "return True",
+    ),
+    mutant(
+        "take rows after the feeder has left",
+        "clients.feeder_process",
+        "if process.ended or self.closed:",
+        "if process.ended and self.closed:",
+    ),
+    mutant(
         "cut the rows of two source batches under one offset",
         "clients.offers",
         "sources = tuple((offset, due) for offset, due, _ in gathered)",
@@ -284,6 +303,13 @@ MUTANTS = [
         "if self.memory_bytes + rows.batch.nbytes > self.memory_bytes_max:",
         "if False:",
         faults="limits attempt",
+    ),
+    mutant(
+        "write staged rows to disk without a limit",
+        "store.staged",
+        "if self.disk_bytes + len(blob) > self.disk_bytes_max:",
+        "if False:",
+        faults="limits attempt query",
     ),
     mutant(
         "commit without the pieces of one partition",
@@ -420,6 +446,13 @@ MUTANTS = [
         "ENDS = frozenset({News.COMPLETED, News.ROLLED_BACK})",
     ),
     mutant(
+        "forget a rescale that goes on without a node which never came",
+        "driver.rescales",
+        "            self._adopt(int(number or 0))\n",
+        "            pass\n",
+        faults="launch",
+    ),
+    mutant(
         "blame the deployment for a node that was let go",
         "driver.supervisor",
         """        if ended.clean:
@@ -429,6 +462,26 @@ MUTANTS = [
         """        if ended.clean:
             return DeployError(f"{ended.name} has left")
 """,
+    ),
+    mutant(
+        "say that what is durable is not",
+        "driver.service",
+        "core.settings, core.settings.checkpoint_s > 0,",
+        "core.settings, False,",
+    ),
+    mutant(
+        "let a round wait for its copies for ever",
+        "protocol.master.copies_ahead",
+        "if turn > TURNS or now - self.moved_on > settings.copy_s_max:",
+        "if turn > TURNS:",
+        faults="clog",
+    ),
+    mutant(
+        "send a copy on that nobody answers",
+        "protocol.node.copier",
+        "if out.tries > TRIES_MAX:",
+        "if False:",
+        faults="clog",
     ),
     mutant(
         "tell of states as lost that are not",
@@ -445,6 +498,20 @@ MUTANTS = [
             if len(self.stamps)""",
         """            self.stamps.pop(key, None)
             if len(self.stamps)""",
+        trial="processor",
+    ),
+    mutant(
+        "sweep away all of a key when something of it has outlived its time",
+        "spark.processor.state",
+        "                entry[:] = left\n",
+        "                entry[:] = left = [None for _ in left]\n",
+        trial="processor",
+    ),
+    mutant(
+        "keep a key when all of it was swept away",
+        "spark.processor.state",
+        "                if not any(content is not None for content in left):\n",
+        "                if False:\n",
         trial="processor",
     ),
 ]

@@ -11,7 +11,7 @@ from adapter_bench import Bench
 from meander.errors import OperatorError
 from meander.operators import FrequentPatterns, WordCount
 from meander.spark.processor import state as processor_state
-from meander.spark.processor.trial import ProcessorTrial
+from meander.spark.processor.trial import ProcessorTrial, only_brief
 from meander.testing.world.trials import (
     METHODS,
     EmitTrial,
@@ -217,7 +217,8 @@ def test_what_is_done_to_states_and_outputs_is_noticed(kind):
         states, outputs = bench.states(), bench.outputs()
         for task, table in states.items():
             if table is not None and len(table):
-                assert trial.judge({**states, task: table.slice(1)}, outputs)
+                swept = kind is ProcessorTrial and only_brief(table.slice(0, 1).to_pylist()[0])
+                assert swept or trial.judge({**states, task: table.slice(1)}, outputs)
                 twice = pa.concat_tables([table, table.slice(0, 1)])
                 assert trial.judge({**states, task: twice}, outputs)
                 assert trial.judge({**states, (task + 1) % TASKS: table}, outputs)

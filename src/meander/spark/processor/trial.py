@@ -36,7 +36,15 @@ from meander.testing.world.trials.trial import (
 KEYS = tuple(f"account{i}" for i in range(32))
 """So many that most have few rows: what is deleted stays deleted for a while, or for good."""
 ROWS = pa.schema({"key": pa.string(), "row": pa.int64(), "what": pa.string(), "n": pa.int64()})
-ANSWERS = pa.schema({"key": pa.string(), "row": pa.int64(), "now": pa.string()})
+ANSWERS = pa.schema(
+    {
+        "key": pa.string(),
+        "row": pa.int64(),
+        "now": pa.string(),
+        "at": pa.int64(),
+        "brief": pa.int64(),
+    }
+)
 WAVES = (
     (*["add"] * 4, "no total", "no list", "no map", "no item"),
     (*["add"] * 4, "no total", "no list", "no map", "no item", *["nothing"] * 7),
@@ -49,16 +57,28 @@ WAVE_OFFSETS = 2
 NUMBER = StructType([StructField("n", LongType())])
 ITEM = StructType([StructField("item", LongType())])
 ITEMS = 3
+BRIEF_MS = 200
+LONG_MS = 10 * 365 * 24 * 3600 * 1000
+"""How long what is brief lives, and all else beside it: no calendar jumps so far."""
 
 
 class LedgerProcessor(StatefulProcessor):
-    """A total, a list and a map of numbers for each key."""
+    """A total, a list and a map of numbers for each key.
+
+    With something brief beside them, all have a time to live: what is swept away must be that alone.
+    """
+
+    def __init__(self, *, brief: bool = False) -> None:
+        self._has_brief = brief
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare them."""
-        self.total = handle.getValueState("total", NUMBER)
-        self.listed = handle.getListState("listed", NUMBER)
-        self.mapped = handle.getMapState("mapped", ITEM, NUMBER)
+        ttl_ms = LONG_MS if self._has_brief else None
+        self.total = handle.getValueState("total", NUMBER, ttl_ms)
+        self.listed = handle.getListState("listed", NUMBER, ttl_ms)
+        self.mapped = handle.getMapState("mapped", ITEM, NUMBER, ttl_ms)
+        if self._has_brief:
+            self.brief = handle.getValueState("brief", NUMBER, BRIEF_MS)
 
     def handleInputRows(  # noqa: N802
         self,
@@ -69,7 +89,10 @@ class LedgerProcessor(StatefulProcessor):
         """Do what each row says; answer with what there is then."""
         for row in rows:
             self._do(row["what"], row["n"])
-            yield Row(key=key[0], row=row["row"], now=self._now())
+            at = timerValues.getCurrentProcessingTimeInMs()
+            brief = self.brief.get() if self._has_brief else None
+            shown = None if brief is None else brief[0]
+            yield Row(key=key[0], row=row["row"], now=self._now(), at=at, brief=shown)
 
     def _do(self, what: str, n: int) -> None:
         item = (n % ITEMS,)
@@ -78,6 +101,8 @@ class LedgerProcessor(StatefulProcessor):
             self.listed.appendValue((n,))
             found = self.mapped.getValue(item)
             self.mapped.updateValue(item, ((0 if found is None else found[0]) + n,))
+            if self._has_brief:
+                self.brief.update((n,))
         if what == "no item":
             self.mapped.removeKey(item)
         if what in ("no total", "nothing"):
@@ -136,6 +161,37 @@ class Account:
         return said(self.total, self.listed, self.mapped)
 
 
+class BriefBook:
+    """What is brief in one task, by the times that its answers name.
+
+    >>> book, fed = BriefBook(), {"what": "add", "n": 7}
+    >>> book.fits({"key": "k", "at": 1000, "brief": 7}, fed)
+    True
+    >>> book.fits({"key": "k", "at": 1199, "brief": None}, {"what": "no list", "n": 1})
+    False
+    >>> book.fits({"key": "k", "at": 1200, "brief": 7}, {"what": "no list", "n": 1})
+    False
+    """
+
+    def __init__(self) -> None:
+        self._written: dict[str, tuple[int, int]] = {}
+        """The last value of each key, and when it has outlived its time."""
+        self._latest_ms = 0
+
+    def fits(self, row: dict[str, Any], fed: dict[str, Any]) -> bool:
+        """Tell whether an answer has what it must; calendars differ, so it may be swept away before."""
+        key, at = row["key"], row["at"]
+        if fed["what"] == "add":
+            self._written[key] = fed["n"], at + BRIEF_MS
+            self._latest_ms = max(self._latest_ms, at)
+            return bool(row["brief"] == fed["n"])
+        n, until = self._written.get(key, (None, 0))
+        swept, self._latest_ms = self._latest_ms >= until, max(self._latest_ms, at)
+        if row["brief"] is None:
+            return n is None or swept or at >= until
+        return bool(row["brief"] == n) and at < until
+
+
 class ProcessorTrial:
     """A processor that deletes."""
 
@@ -163,7 +219,10 @@ class ProcessorTrial:
             for i in range(extent.batches)
         ]
         self.fed = Fed(self.feeders.values(), self.batches)
-        operator = processor(LedgerProcessor(), ANSWERS, keys=["key"], schema=ROWS, form="row")
+        brief = next(numbers) % 2 == 0  # as many rows as there happen to be
+        ledger = LedgerProcessor(brief=brief)
+        mode = "ProcessingTime" if brief else "None"
+        operator = processor(ledger, ANSWERS, keys=["key"], schema=ROWS, form="row", time_mode=mode)
         gone_max = random.choice((0, 0, 0, 2))
         operator.layout = operator.layout._replace(gone_max=gone_max)
         self._pickled = pickle.dumps(operator)
@@ -185,13 +244,14 @@ class ProcessorTrial:
             found, why = rows_by_key(table, "key", task, self.places)
             wrong += why
             if task in followed:
-                now = {key: _shown(row) for key, row in found.items()}
+                now = {key: _shown(row) for key, row in found.items() if not only_brief(row)}
                 wrong += unequal(f"task {task} has", now, followed[task])
         return wrong
 
     def _followed(self, task: TaskId, rows: list[Any]) -> tuple[dict[str, str], list[str]]:
         """Do as the rows say, in the order that was shown; say where an answer differs."""
         accounts, now, wrong = dict[str, Account](), dict[str, str](), list[str]()
+        brief = BriefBook()
         for row in rows:
             key, fed = row["key"], self.fed.rows.get(row["row"])
             if fed is None:
@@ -199,7 +259,14 @@ class ProcessorTrial:
             now[key] = accounts.setdefault(key, Account()).do(fed["what"], fed["n"])
             if row["now"] != now[key]:
                 wrong.append(f"task {task} has shown {row}, a sequential run {now[key]!r}")
+            if row["at"] > 0 and not brief.fits(row, fed):
+                wrong.append(f"task {task} has shown {row}: not what is brief, by its own time")
         return {key: text for key, text in now.items() if text}, wrong
+
+
+def only_brief(row: dict[str, Any]) -> bool:
+    """Whether all that is left of a key is what is not swept away yet."""
+    return not _shown(row) and row.get("brief") is not None
 
 
 def _shown(row: dict[str, Any]) -> str:

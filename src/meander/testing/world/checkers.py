@@ -43,13 +43,17 @@ from meander.protocol.messages import (
     Chunks,
     Commit,
     Committed,
+    Copy,
     Envelope,
     Grant,
     Installed,
     Load,
     Loaded,
     News,
+    Prepare,
+    Prepared,
     Stage,
+    StageHeld,
     Store,
     Stored,
     Welcome,
@@ -59,6 +63,7 @@ from meander.protocol.node.retriever import LOADS_MAX
 from meander.protocol.records import file_of, restore
 from meander.runtime.process.spec import Reason
 from meander.runtime.store.answering import StoreAction
+from meander.runtime.store.staged import InMemory, OnDisk
 from meander.testing.causes import Causes
 from meander.testing.checkers import ACCIDENT, Violation
 from meander.testing.leases import Leases
@@ -66,6 +71,7 @@ from meander.testing.oracle import Oracle
 from meander.testing.process import SimProcess as Simulated
 from meander.testing.trial import Trial
 from meander.testing.world.actor import Actor
+from meander.testing.world.copies import CopyBook
 from meander.testing.world.fence import FenceBook
 from meander.testing.world.owners import Holder, Owners
 from meander.testing.world.resident import Resident
@@ -130,6 +136,7 @@ class WorldCheckers:
         self._recorded = 0
         """How many of the last manifests had records."""
         self._fence = FenceBook(self.violated)
+        self._copies = CopyBook(world.settings.copy_s_max, self.violated)
         self._failures_of: dict[tuple[Resident, str], deque[float]] = {}
         """When the store has lately failed each process, by what it was asked for."""
 
@@ -148,7 +155,14 @@ class WorldCheckers:
         if isinstance(body, Beat):
             self.leases.asked(actor, body, self.world.timeline.now)
         elif isinstance(body, Welcome | Grant):
-            self.owners.published(resident, body)
+            if self.owners.published(resident, body):
+                self._copies.goes_on(resident)
+        elif isinstance(body, Prepare):
+            self._copies.asks(resident, body, self.world.timeline.now)
+        elif isinstance(body, Copy):
+            self._copies.copies(resident, body)
+        elif isinstance(body, StageHeld):
+            self._laid_by(resident)
         elif MASTER not in (envelope.sender, envelope.to):
             self._acts(actor, envelope)
         if not self.world.durable or not isinstance(body, Acks | Committed | Chunks | Accepted):
@@ -173,6 +187,12 @@ class WorldCheckers:
             self.violated("store", f"the newest manifest cannot be read: {error}")
             return
         self._whole()
+
+    def called_durable(self, feeder: str, offset: int) -> None:
+        """A feeder is told that its rows are durable up to an offset."""
+        if self.world.durable:
+            self.look_at_store()
+            self.oracle.offset(feeder, offset, "a flush")
 
     def _whole(self) -> None:
         """Whatever happens to the driver now: all that the manifest names is in the store."""
@@ -205,6 +225,8 @@ class WorldCheckers:
             self.leases.given(_simulated(resident.actor), envelope)
         elif isinstance(envelope.body, Installed):
             self.owners.reported(resident, envelope.body)
+        elif isinstance(envelope.body, Prepared):
+            self._copies.hears(resident)
 
     # ------------------------------------------------------------------ outputs
 
@@ -223,6 +245,7 @@ class WorldCheckers:
     def told(self, driver: Resident, what: News, facts: Mapping[str, Any]) -> None:
         """A driver's master tells something."""
         world = self.world
+        self._copies.goes_on(driver)
         if what is News.LOST:
             self.nodes_lost += 1
             resident = world.node(facts["node"], facts["incarnation"])
@@ -291,8 +314,11 @@ class WorldCheckers:
         self._turns += 1
         self._went_on(self.world.resident(actor))
         machine = actor.machine
-        if isinstance(machine, Node) and machine.rerouter.parked:
-            self.world.counts["turns_parked"] += 1
+        if isinstance(machine, Node):
+            self.world.counts["turns_parked"] += bool(machine.rerouter.parked)
+        elif machine.me == MASTER:
+            now, read = self.world.timeline.now, not actor.process.inbox.waiting
+            self._copies.looked(self.world.resident(actor), now, read=read)
         if self._turns % INSIDE_EVERY == 0 and not actor.machine.ended:
             self._look_inside(actor)
             self._within_limits(self.world.resident(actor))
@@ -320,6 +346,7 @@ class WorldCheckers:
 
     def _within_limits(self, resident: Resident) -> None:
         self._queued(resident)
+        self._laid_by(resident)
         if resident.node is not None:  # seldom seen, so worth a look at how often
             counts, parts = self.world.counts, resident.node
             counts["seen_laid_on_disk"] += parts.adapter.laid.disk_bytes > 0
@@ -349,11 +376,28 @@ class WorldCheckers:
         inbox = resident.actor.process.inbox
         streams = len(resident.post.incoming)
         yield "the inbox", inbox.waiting, inbox.events_max + SLACK_EVENTS + 8 * streams
-        if resident.node is not None:
-            laid = resident.node.adapter.laid
-            yield "staged rows in memory", laid.memory_bytes, laid.memory_bytes_max
-            if resident.store is not None:
-                yield "loads under way", len(resident.store.outstanding().loads), LOADS_MAX
+        if resident.node is not None and resident.store is not None:
+            yield "loads under way", len(resident.store.outstanding().loads), LOADS_MAX
+
+    def _laid_by(self, resident: Resident) -> None:
+        """Rows that wait for their commit fill memory and disk as far as was drawn, and no more."""
+        if resident.node is None or "limits" not in self.world.kinds:
+            return
+        memory, disk = dict[int, int](), 0
+        for slot in resident.node.node.slots.values():
+            for staged in slot.state.staged.values() if slot.state is not None else ():
+                if isinstance(staged.rows, InMemory):
+                    memory[id(staged.rows.rows.batch)] = staged.rows.rows.batch.nbytes
+                elif isinstance(staged.rows, OnDisk):
+                    disk += staged.rows.size
+        for where, used, most in (
+            ("in memory", sum(memory.values()), self.world.settings.staged_bytes_max),
+            ("on disk", disk, self.world.staged_disk_bytes_max),
+        ):
+            if used > most:
+                self.violated(
+                    "limit", f"{resident.name}: staged rows {where} are {used}, more than {most}"
+                )
 
     # ------------------------------------------------------------------ the store
 

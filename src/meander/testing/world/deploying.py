@@ -60,6 +60,7 @@ class Deployer:
         maker = self._maker
         launcher = SimLauncher(
             self.world.timeline, self.world.random, maker.make, maker.kill, maker.fails,
+            maker.hangs,
         )  # fmt: skip
         ground = Ground(
             store=resident.store,

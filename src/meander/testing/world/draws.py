@@ -21,6 +21,8 @@ FOLDER: Final = "/checkpoint"
 """Where the checkpoint is, on a disk; in an object store its bucket has the same name."""
 HOME: Final = "h0"
 """Where drivers, feeders, queries and readers run; nodes run elsewhere."""
+ROOM: Final = 16 * 2**30
+"""Bytes that nodes may write of rows that wait for their commit, when they may write what they like."""
 TICK_S: Final = 0.2
 """How often machines look at the clock: less often than in production, for speed."""
 TICK_S_MIN: Final = 0.05
@@ -72,7 +74,7 @@ def draw_limits(random: Random, *, small: bool) -> Limits:
     )
 
 
-def draw_settings(random: Random, kinds: set[str], *, small: bool) -> Settings:
+def draw_settings(random: Random, kinds: set[str], *, small: bool, seed: int) -> Settings:
     """Choose limits and delays of the protocol."""
     durable = random.random() < (0.8 if kinds & NEEDS_RECORDS else 0.3)
     lease_s = random.choice((1.0, 2.0))
@@ -101,4 +103,5 @@ def draw_settings(random: Random, kinds: set[str], *, small: bool) -> Settings:
         copies_max=1,
         copy_s_max=random.choice((0.5, 2.0, 2.0)),
         staged_bytes_max=random.choice((0, 2_000)) if small else 256 * 2**20,
+        spill_bytes_max=Random(f"spill {seed}").choice((1_000, 3_000, ROOM)) if small else ROOM,
     )

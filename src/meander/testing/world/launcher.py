@@ -40,6 +40,7 @@ class SimLauncher:
         make: Callable[[ProcessSpec, EndReport], None],
         kill: Callable[[ProcessSpec], None],
         fails: Callable[[ProcessSpec], bool] = lambda _: False,
+        hangs: Callable[[ProcessSpec], bool] = lambda _: False,
     ) -> None:
         """Prepare.
 
@@ -52,10 +53,11 @@ class SimLauncher:
                 process, as in `roles.entry`.
             kill: ends a process that `make` has made, without a word.
             fails: whether this launch fails: there is no slot, no memory, no host.
+            hangs: whether one that fails is waited for, and never comes: nobody reports it.
         """
         self._timeline, self._random, self._make, self._kill = timeline, random, make, kill
         self.start_s, self.notice_s = START_S, NOTICE_S
-        self._fails = fails
+        self._fails, self._hangs = fails, hangs
         self.counts: Counter[str] = Counter()
         """Launches, failures to launch, and ends by their reason."""
         self.running: dict[Key, ProcessSpec] = {}
@@ -121,7 +123,8 @@ class SimLauncher:
             return
         if self._fails(spec):
             self.counts["failed to launch"] += 1
-            self._lost(spec, "it could not be started")
+            if not self._hangs(spec):
+                self._lost(spec, "it could not be started")
             return
 
         def ended(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Final
 
 from meander.runtime.process.spec import ProcessSpec
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 FULL_SHARE: Final = 0.5
 """Of nodes, where the store fails at all: there is no room for some of their files."""
+
+HANGS_SHARE: Final = 0.5
+"""Of launches of nodes that fail: they are waited for in vain."""
 
 
 class Maker:
@@ -59,6 +63,8 @@ class Maker:
         parts = make_node(
             spec, operator, host, resident.store, resident.actor.time, self.world.tick_s
         )
+        if self.world.timeline.now >= self.world.schedule.seconds:
+            parts.adapter.laid.disk_bytes_max = self.world.staged_disk_bytes_max
         resident.node, resident.answers = parts, NodeAnswers(parts, resident.post)
         resident.post.requests = resident.answers.requests
         resident.start(parts.common.process, parts.common.oversight)
@@ -93,6 +99,13 @@ class Maker:
         self.world.launches_fail -= 1
         self.world.counts["launches_failed"] += 1
         return True
+
+    def hangs(self, spec: ProcessSpec) -> bool:
+        """Whether a launch that fails is one that nobody hears of: half of those of nodes are."""
+        own = Random(f"{self.world.schedule.seed} {spec.name} {spec.incarnation}")
+        found = spec.kind == "node" and own.random() < HANGS_SHARE
+        self.world.counts["launches_hung"] += found
+        return found
 
     def store(self, resident: Resident) -> SimStoreWorker:
         """Give a process its view of the disk, and a worker on it."""

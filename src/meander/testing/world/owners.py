@@ -28,12 +28,14 @@ class Owners:
         self._installed: dict[Resident, set[tuple[TaskId, Epoch]]] = {}
         """What every driver was told to be installed."""
 
-    def published(self, driver: Resident, body: Welcome | Grant) -> None:
-        """A driver sends a lease, and perhaps a table with it."""
+    def published(self, driver: Resident, body: Welcome | Grant) -> bool:
+        """A driver sends a lease, and perhaps a table with it; tell whether that is a newer one."""
         table = body.grant.table if isinstance(body, Welcome) else body.table
         known = self._tables.get(driver)
-        if table is not None and (known is None or table.epoch > known.epoch):
-            self._tables[driver] = table
+        if table is None or (known is not None and table.epoch <= known.epoch):
+            return False
+        self._tables[driver] = table
+        return True
 
     def reported(self, driver: Resident, body: Installed) -> None:
         """A driver is told that tasks are installed."""

@@ -11,6 +11,7 @@ from meander.errors import OutputsLostError
 from meander.model import TaskId
 from meander.protocol.messages import MASTER
 from meander.protocol.node.slot import TaskPhase
+from meander.runtime.clients.driver_client import DeploymentInfo
 from meander.runtime.clients.feeder_process import FeederProcess
 from meander.runtime.clients.output_scripts import Offset
 from meander.runtime.clients.query_process import QueryProcess
@@ -52,6 +53,7 @@ class People:
         timeline, random = world.timeline, world.random
         self.home = world.settle("people", 0, HOME)
         """Where they ask from; no process of theirs takes turns."""
+        self._operator = world.trial.operator()
         self.book = CallBook(timeline)
         self.losses_told = 0
         """How often a reader was told that outputs are gone."""
@@ -67,6 +69,7 @@ class People:
                 self._open_feeder,
                 self._wrong,
                 self._pace,
+                world.checkers.called_durable,
             )
             for name, batches in world.trial.feeders.items()
         ]
@@ -74,10 +77,10 @@ class People:
         self.query = SimQuery(
             timeline, random, self.home.runner, QUERY, batches, self._open_query, self.driver,
             self._wrong, self._kill, self._pace,
-            once=random.random() < ONCE_SHARE and world.trial.operator().event_time is None,
+            once=random.random() < ONCE_SHARE and self._operator.event_time is None,
         )  # fmt: skip
         self.readers: list[SimReader] = []
-        self.emits = world.trial.operator().output_schema is not None
+        self.emits = self._operator.output_schema is not None
         if self.emits:
             self.add_reader()
         ask = lambda step, done: world.wires.ask(self.home.post, step, done)  # noqa: E731
@@ -120,7 +123,17 @@ class People:
         driver = self.world.driver
         if self.driver() is None or not driver.core.master.started:
             return None
-        return self.world.deployer.open_query(name, driver.service.about(), driver.post.address)
+        about = driver.service.about()
+        self._told(about)
+        return self.world.deployer.open_query(name, about, driver.post.address)
+
+    def _told(self, about: DeploymentInfo) -> None:
+        """Somebody is told of the deployment: that must be what was deployed."""
+        world, operator = self.world, self._operator
+        told = (about.durable, about.tasks, about.settings, about.keys, about.schema)
+        true = (world.durable, world.tasks, world.settings, operator.keys, operator.schema)
+        if told != true:
+            self._wrong(f"{told} is told of a deployment, which is {true}")
 
     def _kill(self, actor: Actor) -> None:
         resident = self.world.resident(actor)
@@ -139,7 +152,7 @@ class People:
         reader = SimReader(
             self.home.runner, world.random, self.home.actor.time, self.driver,
             shown=world.checkers.show, missed=self._missed, lost=self._lost,
-            came=self._came, releases=not self.readers, pace=self._pace,
+            came=self._came, told=self._told, releases=not self.readers, pace=self._pace,
         )  # fmt: skip
         self.readers.append(reader)
         return True

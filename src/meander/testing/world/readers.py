@@ -60,6 +60,7 @@ class SimReader:
         missed: Callable[[TaskId, list[int]], None],
         lost: Callable[[SimReader, OutputsLostError], None],
         came: Callable[[Offset], None] = lambda _: None,
+        told: Callable[[DeploymentInfo], None] = lambda _: None,
         releases: bool = True,
         pace: Pace = as_it_is,
     ) -> None:
@@ -74,13 +75,14 @@ class SimReader:
             missed: hears of numbers within a stretch that did not come.
             lost: hears that outputs are gone. The reader begins again with a new checkpoint.
             came: hears where it begins to read: what was emitted before is gone.
+            told: hears what it was told of the deployment.
             releases: whether it lets go of what it has read.
             pace: says how long a pause is really.
         """
         self._pace = pace
         self._runner, self._random, self._clock, self._driver = runner, random, clock, driver
         self._shown, self._missed, self._lost, self._releases = shown, missed, lost, releases
-        self._came = came
+        self._came, self._told = came, told
         self.committed: Offset | None = None
         """How far it has read, as its checkpoint says; None: it has none."""
         self.planned: Offset | None = None
@@ -146,6 +148,7 @@ class SimReader:
 
     def _life(self, driver: str) -> Script[None]:
         about = DeploymentInfo.parse((yield Ask(driver, "about", {}, ASK_S)))
+        self._told(about)
         scripts = OutputScripts(driver, about, clock=self._clock)
         if self.committed is None:
             self.committed = yield from scripts.earliest()

@@ -49,6 +49,7 @@ class WorldSource:
         open_feeder: OpenFeeder,
         wrong: Callable[[str], None],
         pace: Pace = as_it_is,
+        durable: Callable[[str, int], None] = lambda *_: None,
     ) -> None:
         """Begin soon.
 
@@ -61,6 +62,7 @@ class WorldSource:
             open_feeder: starts a process.
             wrong: hears of what must not happen.
             pace: says how long a pause is really.
+            durable: hears that a feeder was told that its rows are durable up to an offset.
         """
         self.name, self.batches = name, batches
         self.finished = False
@@ -70,6 +72,7 @@ class WorldSource:
         """Batches that were fed once more."""
         self._timeline, self._random, self._runner = timeline, random, runner
         self._open, self._wrong, self._pace = open_feeder, wrong, pace
+        self._durable = durable
         self._feeder: FeederProcess | None = None
         self._actor: Actor | None = None
         self._scripts: list[Running[Any]] = []
@@ -152,5 +155,14 @@ class WorldSource:
             self.replayed += offset <= self._fed
             self._fed = max(self._fed, offset)
             if self._random.random() < FLUSH_SHARE:
-                yield from feeder.flush(FLUSH_S, durable=self._random.random() < 0.3)
+                durable = self._random.random() < 0.3
+                yield from feeder.flush(FLUSH_S, durable=durable)
+                if durable:
+                    self._durable(self.name, offset)
         yield from feeder.close(CLOSE_S)
+        self._durable(self.name, len(self.batches) - 1)
+        try:
+            yield from feeder.feed(self.batches[-1], len(self.batches))
+        except FeederError:
+            return
+        self._wrong(f"{self.name}: it has left, and takes rows")

@@ -28,6 +28,7 @@ from meander.testing.world.deploying import Deployer
 from meander.testing.world.disk import SimDisk
 from meander.testing.world.draws import (
     FOLDER,
+    ROOM,
     draw_limits,
     draw_settings,
     draw_step_s,
@@ -51,6 +52,9 @@ CALL_BEHIND_TROUBLE: Final = 1.0
 COPY_HELD: Final = 0.3
 COPY_HELD_S: Final = (0.1, 0.8)
 """Of pieces that are copied ahead: the way between the two nodes is so slow for so long."""
+COPY_HELD_LONG: Final = 0.4
+COPY_HELD_MORE: Final = 6
+"""Of those, they take so many times as long: nobody waits for them."""
 
 
 class World:
@@ -66,7 +70,7 @@ class World:
         self.random = random = Random(schedule.seed)
         self.kinds = {incident.kind for incident in schedule.incidents}
         small = "limits" in self.kinds
-        self.settings = draw_settings(random, self.kinds, small=small)
+        self.settings = draw_settings(random, self.kinds, small=small, seed=schedule.seed)
         self.limits = draw_limits(random, small=small)
         self.trial = trial or draw(random, self.tasks)
         self.durable = self.settings.checkpoint_s > 0
@@ -102,6 +106,8 @@ class World:
         self.user.deploy()
         self.people = People(self)
         self.injector = WorldInjector(self)
+        if self.settings.spill_bytes_max < ROOM:
+            timeline.after(schedule.seconds, self._make_room)
 
     # ------------------------------------------------------------------ processes
 
@@ -163,6 +169,20 @@ class World:
                 return resident
         return None
 
+    @property
+    def staged_disk_bytes_max(self) -> int:
+        """What a node may now write of rows that wait for their commit.
+
+        After the faults as much as it likes: what lost attempts have left would stay there for an hour.
+        """
+        over = self.timeline.now >= self.schedule.seconds
+        return ROOM if over else self.settings.spill_bytes_max
+
+    def _make_room(self, _: object) -> None:
+        for resident in self.living():
+            if resident.node is not None:
+                resident.node.adapter.laid.disk_bytes_max = self.staged_disk_bytes_max
+
     # ------------------------------------------------------------------ drivers
 
     @property
@@ -199,9 +219,12 @@ class World:
     def _held_up(self, source: PeerId, to: PeerId) -> None:
         """Have a copy take its time, now and then: meanwhile rows come, and records are written."""
         if self.random.random() < COPY_HELD:
-            until = self.timeline.now + self.random.uniform(*COPY_HELD_S)
-            self.network.clogged[source, to] = until
+            held_s = self.random.uniform(*COPY_HELD_S)
             self.counts["copies_held"] += 1
+            own = Random(f"{self.schedule.seed} {self.counts['copies_held']}")
+            if own.random() < COPY_HELD_LONG:
+                held_s *= COPY_HELD_MORE
+            self.network.clogged[source, to] = self.timeline.now + held_s
 
     def _called_behind(self, resident: Resident) -> None:
         """Have somebody ask a node something right behind rows: most often one that is in trouble."""
