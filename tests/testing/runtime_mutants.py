@@ -57,13 +57,6 @@ MUTANTS = [
 """,
     ),
     mutant(
-        "freeze a state before the rows that were noted",
-        "process.adapter",
-        """        self.settle()
-        ask(self.operator, app.task, "freeze",""",
-        """        ask(self.operator, app.task, "freeze",""",
-    ),
-    mutant(
         "let a watermark take effect before the rows in front of it",
         "process.adapter",
         """            for group in grouped(layer.noted) if layer.noted else ():

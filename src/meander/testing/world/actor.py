@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from meander.errors import EndedError
 from meander.protocol.machine import Machine
-from meander.protocol.messages import MASTER, Envelope, Grant
 from meander.runtime.clock import Clock
 from meander.runtime.process.hands import Post
 from meander.runtime.process.process import Process
@@ -28,12 +27,6 @@ PAUSED_S: Final = 0.02
 """How often it is looked whether a process that was stopped within a turn goes on."""
 EPOCH_US: Final = 1_700_000_000_000_000
 """When simulated worlds begin, in microseconds since 1970."""
-LATE_EVERY: Final = 2
-LATE_S: Final = 0.05
-"""One in so many tables comes in the middle of the next turn that has something to do, or after so
-long: other threads take what crosses the network while a turn is under way."""
-LOOKS: Final = (3, 4, 5)
-"""How often the process has looked at the clock in its turn by then."""
 WAIT_S_MIN: Final = 1e-6
 """Less would be lost when it is added to the time, which then stood still for ever."""
 
@@ -64,12 +57,6 @@ class Actor:
         self.turns = self.long_turns = self.events_most = 0
         self._due = False
         """Whether a turn is to come."""
-        self._late: list[Any] = []
-        """What the master has sent, and comes in the middle of the next turn."""
-        self._late_in = 0
-        """It comes when the process has looked at the clock so often."""
-        self._tables = 0
-        """How many it has been sent."""
         self._process: Process | None = None
         self._oversight: Oversight | None = None
         self._post: Post | None = None
@@ -85,10 +72,6 @@ class Actor:
         return self._offset_s + self._rate * now
 
     def _monotonic(self) -> float:
-        if self._late_in:
-            self._late_in -= 1
-            if not self._late_in:
-                self._give_late()
         return self._offset_s + self._rate * self.timeline.now
 
     def _wall_us(self) -> int:
@@ -149,27 +132,7 @@ class Actor:
 
     def give(self, event: Any) -> None:
         """Put an event into its inbox, whatever it does at the moment."""
-        if self.killed:
-            return
-        if self._is_late(event):
-            self._late.append(event)
-        else:
-            self.process.give(event)
-
-    def _is_late(self, event: Any) -> bool:
-        """Whether a word of the master comes in the middle of a turn, as one in a few tables does."""
-        if type(event) is not Envelope or event.sender != MASTER:
-            return False
-        if not self._late and type(event.body) is Grant and event.body.table is not None:
-            self._tables += 1
-            if self._tables % LATE_EVERY == 0:
-                self.timeline.after(LATE_S, self._give_late)
-                return True
-        return bool(self._late)  # its words keep their order
-
-    def _give_late(self, _: object = None) -> None:
-        late, self._late, self._late_in = self._late, [], 0
-        for event in late:
+        if not self.killed:
             self.process.give(event)
 
     def spend(self, seconds: float) -> None:
@@ -203,14 +166,11 @@ class Actor:
         waiting, self.spent_s = process.inbox.waiting, 0.0
         self.turns += 1
         self.events_most = max(self.events_most, waiting)
-        if self._late and waiting:
-            self._late_in = LOOKS[self._tables // LATE_EVERY % len(LOOKS)]
         try:
             process.begin()
         except Exception as error:
             self._failed(error)
             return
-        self._late_in = 0
         if self.killed:
             return
         stop, self.stop = (self.stop, None) if waiting else (None, self.stop)
