@@ -97,8 +97,8 @@ HEALED_S: Final = 10.0
 SLACK_EVENTS: Final = 64
 """An inbox has requests, answers of the store and what the master says besides what it limits."""
 LOSES_ROWS: Final = frozenset({"master", "cut", "raise", "dump", "store", "limits"})
-"""What ends drivers: the next one knows nothing of rows that were staged; and a lack of room: staged rows
-that move with their task find none."""
+"""What ends drivers: the next one knows nothing of rows that were staged. And a lack of room: staged
+rows that move with their task find none."""
 OURS: Final = (AssertionError, BrokenRuleError, ProtocolError)
 """A machine has seen by itself that something is wrong."""
 ORDER_S: Final = 1.0
