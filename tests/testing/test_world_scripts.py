@@ -64,14 +64,14 @@ def test_what_a_script_waits_for_is_looked_at_now_and_then_and_not_for_ever() ->
     timeline = Timeline()
 
     def script() -> Script[list[bool]]:
-        first = yield Until(lambda: timeline.now >= 0.05, 1.0)
+        first = yield Until(lambda: timeline.now >= 0.07, 1.0)
         return [first, (yield Until(lambda: False, 1.0))]
 
     ends = list[Any]()
     runner = ScriptRunner(timeline, lambda *_: None)
     runner.begin(script(), lambda *end: ends.append((timeline.now, *end)))
     timeline.run(10.0)
-    assert ends == [(pytest.approx(1.06), [True, False], None)]
+    assert ends == [(pytest.approx(1.1), [True, False], None)]
 
 
 def test_an_error_of_a_script_is_its_end() -> None:
