@@ -88,7 +88,9 @@ def test_an_accident_is_told_from_what_a_checker_saw(capsys, tmp_path, monkeypat
     assert main(["sim", *args]) == 1
     assert "seed 0 an accident" in capsys.readouterr().out
     assert main(["sim", "--json", *args]) == 1
-    (failure,) = json.loads(capsys.readouterr().out)["violations"]
+    said = capsys.readouterr()
+    (failure,) = json.loads(said.out)["violations"]
+    assert said.err.startswith(f"seed {failure['seed']}: "), "it is said as soon as it is known"
     assert failure["accident"]
     assert failure["caught_by"] == ""
     assert main(["sim", "--replay", failure["schedule"]]) == 1

@@ -106,9 +106,15 @@ def _campaign(args: argparse.Namespace, scope: Scope) -> int:
 
     report, interrupted, begun = Report(scope), False, time.perf_counter()
     jobs = args.jobs or os.cpu_count() or 1
+    told: set[int] = set()
     with _progress(args.seeds) as advance:
+
+        def progress(done: int, failed: int) -> None:
+            advance(done, failed)
+            _tell(report.failures, told)
+
         try:
-            campaign(args.first_seed, args.seeds, scope, min(jobs, args.seeds), advance, report)
+            campaign(args.first_seed, args.seeds, scope, min(jobs, args.seeds), progress, report)
         except KeyboardInterrupt:
             interrupted = True
     seconds = time.perf_counter() - begun
@@ -128,6 +134,14 @@ def _campaign(args: argparse.Namespace, scope: Scope) -> int:
     if report.failed or report.untested():
         return BROKEN
     return INTERRUPTED if interrupted else OK
+
+
+def _tell(failures: list[Outcome], told: set[int]) -> None:
+    """Say at once which seeds have failed: a long campaign ends late."""
+    for failure in failures:
+        if failure.schedule.seed not in told:
+            told.add(failure.schedule.seed)
+            print(f"seed {failure.schedule.seed}: {failure.violations[0][:200]}", file=sys.stderr)
 
 
 @contextmanager
