@@ -13,6 +13,7 @@ INSTALLS = "meander.protocol.node.installs"
 PRESENCE = "meander.runtime.wire.presence"
 ANSWERING = "meander.runtime.store.answering"
 ARCHIVE = "meander.protocol.master.archive"
+MESSAGES = "meander.protocol.messages"
 
 FAILED_LISTING_IS_EMPTY = Edit(
     FILES,
@@ -225,5 +226,16 @@ BUGS = [
             ),
         ),
     ),
+    Bug(
+        "a driver that is replaced sweeps its successor's log",
+        (
+            Edit(
+                MESSAGES,
+                "generation_of(key) < self.below",
+                "generation_of(key) != self.below",
+            ),
+        ),
+    ),
 ]
-"""The numbers are those of the list in which they were found; some had several ways."""
+"""The numbers are those of the list in which they were found; some had several ways. The simulator itself
+found those without one."""
