@@ -237,5 +237,5 @@ BUGS = [
         ),
     ),
 ]
-"""The numbers are those of the list in which they were found; some had several ways. The simulator itself
-found those without one."""
+"""The numbers are those of the list in which they were found; some had several ways. Those without one
+the simulator itself has found."""
