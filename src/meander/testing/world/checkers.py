@@ -105,7 +105,7 @@ ORDER_S: Final = 1.0
 """So long an order may be without an answer."""
 OVERDUE_S: Final = 1.0
 """So long after its time a timer may wait."""
-UNNEEDED_MAX: Final = 32
+UNNEEDED_MAX: Final = 22
 """So many files may wait to be deleted."""
 FINE: Final = frozenset(
     {Reason.DRAINED, Reason.STOPPED, Reason.FINISHED, Reason.IDLE, Reason.REPLACED}
