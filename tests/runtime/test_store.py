@@ -259,12 +259,12 @@ def test_the_newest_manifests_are_kept(store: FileStore) -> None:
 def test_a_sweep_leaves_what_is_named_and_what_may_be_being_written(store: FileStore) -> None:
     for key in ("log/1/n1.1/1", "log/1/n1.1/2", "log/2/n1.1/1", "log/2/n2.1/1"):
         store.write(Store(key, record(b"xx")))
-    store.sweep(Sweep("log/", (), below=1))
+    store.sweep(Sweep("log/", below=1))
     assert len(store.files.list("log")) == 4, "nor what a successor writes"
-    store.sweep(Sweep("log/", ("log/1/n1.1/2",), below=2))
+    store.sweep(Sweep("log/", frozenset({"log/1/n1.1/2"}), below=2))
     left = ["log/1/n1.1/2", "log/2/n1.1/1", "log/2/n2.1/1"]
     assert [entry.path for entry in store.files.list("log")] == left
-    store.sweep(Sweep("log/2/n1.1/", ()))
+    store.sweep(Sweep("log/2/n1.1/"))
     assert [entry.path for entry in store.files.list("log")] == [left[0], left[2]]
 
 
@@ -352,7 +352,7 @@ def test_a_listing_that_fails_does_not_make_a_checkpoint_look_empty(
         with pytest.raises(OSError, match="Input/output"):
             store.generation()
         with pytest.raises(OSError, match="Input/output"):
-            store.sweep(Sweep("log/", ()))
+            store.sweep(Sweep("log/"))
         with pytest.raises(CheckpointError, match="Input/output"):
             newest(store)
     assert store.read("manifest") == b"one"

@@ -356,8 +356,8 @@ MUTANTS = [
     mutant(
         "sweep what the manifest names",
         "store.durable",
-        "keep = frozenset(action.keep)",
-        "keep = frozenset()",
+        "if action.takes(e.path)",
+        "if action._replace(keep=frozenset()).takes(e.path)",
         faults="crash master",
     ),
     mutant(

@@ -105,7 +105,7 @@ def test_a_store_works_on_it(flavour: Flavour) -> None:
     assert (other.read("manifest"), other.generation()) == (b"3", 1)
     assert other.write(Store("generation", b"", fence=2)).done
     assert store.write(Store("manifest", b"late", fence=1)).fenced
-    store.sweep(Sweep("log/", ()))
+    store.sweep(Sweep("log/"))
     assert store.files.list("log") == store.files.list("never") == []
     store.discard(["log/1/n1.1/1"])
     with pytest.raises(ValueError, match="missing"):

@@ -671,7 +671,7 @@ class Sweep(NamedTuple):
     """Discard whatever is under a prefix, but not these keys: what crashed writers left."""
 
     prefix: str
-    keep: tuple[str, ...]
+    keep: frozenset[str] = frozenset()
     below: int = 0
     """Only what is of a generation below this one; 0: of any. The log of the sweeper's own is being
     written, and one that is higher belongs to its successor, whom it may not know of yet."""
@@ -679,7 +679,7 @@ class Sweep(NamedTuple):
     def takes(self, key: str) -> bool:
         """Whether a key is to be discarded.
 
-        >>> sweep = Sweep("log/", ("log/1/n1.1/2",), below=2)
+        >>> sweep = Sweep("log/", frozenset({"log/1/n1.1/2"}), below=2)
         >>> [sweep.takes(key) for key in ("log/1/n1.1/1", "log/1/n1.1/2", "log/3/n1.1/1")]
         [True, False, False]
         """

@@ -133,7 +133,7 @@ class Archive:
         ledger.record, ledger.durable = dict(found), found
         self._files = set(_files(found))
         self._named.append(frozenset(self._files))
-        self._sweeps.append(Sweep(LOG, (), below=self.turn.epoch.generation))
+        self._sweeps.append(Sweep(LOG, below=self.turn.epoch.generation))
         self.unsaved = True  # the first manifest of this generation hides all that come too late
 
     # ------------------------------------------------------------------ records
@@ -180,7 +180,7 @@ class Archive:
         """A node is gone: what it wrote and could not report is swept."""
         self.note(node, "")
         prefix = f"{LOG}{self.turn.epoch.generation}/{node}.{incarnation}/"
-        self._sweeps.append(Sweep(prefix, ()))
+        self._sweeps.append(Sweep(prefix))
         self.unsaved = True  # and with the next manifest
 
     # ------------------------------------------------------------------ the manifest
@@ -309,8 +309,7 @@ class Archive:
             self._files &= live
             self._do(Discard(tuple(sorted(done))))
         for sweep in self._sweeps:
-            keep = sorted(f for f in live if f.startswith(sweep.prefix))
-            self._do(sweep._replace(keep=tuple(keep)))
+            self._do(sweep._replace(keep=frozenset(live)))
         self._sweeps.clear()
 
     def _do(self, action: Store | Load | Discard | Sweep) -> None:

@@ -269,11 +269,7 @@ class FileStore:
     def sweeping(self, action: Sweep) -> Steps[None]:
         """Delete what crashed writers left."""
         entries: list[FileEntry] = yield List(self.files, action.prefix.rstrip("/"))
-        keep = frozenset(action.keep)
-        sweep = action._replace(keep=())
-        yield Delete(
-            self.files, [e.path for e in entries if e.path not in keep and sweep.takes(e.path)]
-        )
+        yield Delete(self.files, [e.path for e in entries if action.takes(e.path)])
 
 
 def _number(path: str) -> int:
