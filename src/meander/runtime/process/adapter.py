@@ -27,10 +27,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from meander.errors import OperatorError
 from meander.model import TaskId
-from meander.operators.base import Context, Operator
+from meander.operators.base import COMBINED_ROWS, Context, Operator
 from meander.protocol.messages import ONCE, FeederId
 from meander.protocol.state import Emission
 from meander.runtime.clock import REAL, Clock
@@ -218,7 +219,10 @@ class OperatorAdapter:
             self.keeper.keep(app, context.emitted)
             if self.timed:
                 self.timing.fire(app, context)
-        self.work.count(group, batch.num_rows, self.work.now_s() - began)
+        stand_for = None
+        if self.operator.is_combined(batch):
+            stand_for = pc.sum(batch.column(COMBINED_ROWS)).as_py()
+        self.work.count(group, batch.num_rows, self.work.now_s() - began, stand_for)
         return contexts
 
     def _failure(

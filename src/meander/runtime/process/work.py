@@ -20,6 +20,7 @@ class TaskLoad:
 
     def __init__(self) -> None:
         self.rows = 0
+        """As they came: a combined one counts once, since it costs as much."""
         self.busy_s = 0.0
         self.rate: float | None = None
         """Rows per second, smoothed; None before it was asked for."""
@@ -40,10 +41,15 @@ class Work:
         """Chunk by chunk, if the operator wants that."""
         self.loads: dict[TaskId, TaskLoad] = {}
         self.rows = 0
+        """As they were before any were combined."""
+        self.combined = 0
+        """Of those, how many came combined."""
         self.busy_s = 0.0
 
-    def count(self, group: list[Noted], rows: int, busy_s: float) -> None:
-        """Note that the operator has taken rows in one call."""
+    def count(
+        self, group: list[Noted], rows: int, busy_s: float, stand_for: int | None = None
+    ) -> None:
+        """Note that the operator has taken rows in one call; combined ones stand for so many."""
         now_us = self._now_us()
         per_row = busy_s / rows
         traced = self.trace.chunks_max > 0
@@ -68,7 +74,8 @@ class Work:
             counts = map(sum, zip(*[marks.counts for marks in alike], strict=True))
             for (_, due_us), count in zip(alike[0].sources, counts, strict=True):
                 self.latency.record(now_us - due_us, count)
-        self.rows += rows
+        self.rows += rows if stand_for is None else stand_for
+        self.combined += 0 if stand_for is None else stand_for
         self.busy_s += busy_s
 
     def rate(self, task: TaskId, since_s: float) -> int:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from meander.model import Int
+from meander.protocol.messages import Chunks, Envelope, Stage
 
 
 class Mark(NamedTuple):
@@ -151,7 +152,7 @@ class Rows:
 def joined(parts: Sequence[Rows]) -> tuple[pa.RecordBatch, list[int]]:
     """Bring rows into one batch, in order; tell where each part starts.
 
-    Slices that follow one another in one batch are not copied.
+    Slices that follow one another in one batch are not copied. All are of one kind (`by_kind`).
 
     >>> batch = pa.record_batch({"word": ["a", "b", "c"]})
     >>> both, starts = joined([Rows(batch, 1, 1), Rows(batch, 2, 1)])
@@ -167,3 +168,32 @@ def joined(parts: Sequence[Rows]) -> tuple[pa.RecordBatch, list[int]]:
     if follow:
         return first.batch.slice(first.start, at), starts
     return pa.concat_batches([part.table() for part in parts]), starts
+
+
+def by_kind(envelope: Envelope) -> list[Envelope]:
+    """Cut a message into messages whose rows have one schema each.
+
+    An operator takes rows as they are and combined ones. What is sent again, passed on or moved may lie
+    side by side with rows of the other kind, and one batch holds one kind.
+    """
+    body: Any = envelope.body
+    items: tuple[Any, ...]
+    if type(body) is Chunks:
+        items = body.chunks
+    elif type(body) is Stage:
+        items = body.items
+    else:
+        return [envelope]
+    if not items or _alike([item.rows for item in items]):
+        return [envelope]
+    kinds: dict[pa.Schema, list[Any]] = {}
+    for item in items:
+        kinds.setdefault(item.rows.batch.schema, []).append(item)
+    return [envelope._replace(body=type(body)(tuple(kind), *body[1:])) for kind in kinds.values()]
+
+
+def _alike(parts: Sequence[Rows]) -> bool:
+    """Whether rows are of one kind. Those of one message mostly lie in one batch."""
+    batches = {id(part.batch): part.batch for part in parts}
+    first, *others = [batch.schema for batch in batches.values()]
+    return all(schema.equals(first) for schema in others)
