@@ -1,6 +1,6 @@
 """A feeder's rows between its caller and its machine: gathered, sorted, cut. No thread, no lock.
 
-    check(batch) ─► add ─► take ─► offers_of: hash, task, sort ─► put ─► pump ─► machine
+    check(batch) ─► add ─► take ─► offers_of: hash, combine, sort ─► put ─► pump ─► machine
 
 A message is cut when enough rows or bytes have come, or when the first of them has waited long enough
 (`cut_at`), whichever is first. While the nodes are behind, more is gathered: fewer, larger messages
@@ -24,6 +24,7 @@ from meander.operators.base import Operator
 from meander.protocol.edges.feeder import Feeder
 from meander.protocol.messages import Event, Offer
 from meander.protocol.settings import Settings
+from meander.runtime.clients.combining import COMBINE, CombineLimits, RowCombiner
 from meander.runtime.clients.given import NULL_KEYS, check_null_keys, conform, keyed
 from meander.runtime.clients.offers import offer_of, watermark_of
 from meander.runtime.clock import REAL, Clock
@@ -61,6 +62,7 @@ class RowGathering:
         gather_rows: int = GATHER_ROWS,
         linger_ms: float = LINGER_MS,
         null_keys: str = NULL_KEYS[0],
+        combine: CombineLimits = COMBINE,
     ) -> None:
         """Prepare; `begin` comes before the first rows.
 
@@ -73,11 +75,13 @@ class RowGathering:
             linger_ms: no row waits longer for others.
             null_keys: what becomes of rows without a key: `refuse` (an error), `keep` (null is a key
                 of its own, as in GROUP BY) or `drop`.
+            combine: when rows of the same key are combined.
 
         Raises:
             InputError: for an unknown `null_keys`.
         """
         check_null_keys(null_keys)
+        self.combiner = RowCombiner(operator, combine)
         self.schema, self.keys, self.tasks = operator.schema, operator.keys, tasks
         self.rows = 0
         """Taken so far."""
@@ -181,7 +185,7 @@ class RowGathering:
         offers = []
         if gathered:
             self._adapt()
-            offers.append(offer_of(gathered, self.keys, self.tasks, self._herald))
+            offers.append(offer_of(gathered, self.keys, self.tasks, self._herald, self.combiner))
             self._cut_offset = offers[-1].last
         now = self._clock.monotonic()
         watermark = self._herald.watermark(now, exactly=say) if self._herald else None

@@ -12,6 +12,7 @@ import pyarrow as pa
 from meander.operators.hashing import hash_columns, tasks_of
 from meander.operators.split import group_rows
 from meander.protocol.messages import Offer
+from meander.runtime.clients.combining import KeyedRows, RowCombiner
 from meander.runtime.process.watermarks import WatermarkEmitter
 from meander.runtime.wire.rows import Mark, Marks, Rows, ends_of
 
@@ -27,6 +28,7 @@ def offer_of(
     keys: tuple[str, ...],
     tasks: int,
     herald: WatermarkEmitter | None = None,
+    combiner: RowCombiner | None = None,
 ) -> Offer:
     """Sort the rows of a few source batches by task; watermarks go with those who get rows.
 
@@ -37,12 +39,15 @@ def offer_of(
     """
     batches = [batch for _, _, batch in gathered]
     batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    lengths: Sequence[int] = [b.num_rows for b in batches]
     hashes = hash_columns([batch.column(key) for key in keys])
+    if combiner is not None:
+        batch, lengths, hashes = combiner.combine(KeyedRows(batch, lengths, hashes))
     owners = tasks_of(hashes, tasks)
     order, bounds = group_rows(owners, tasks)
     rows = batch.take(pa.array(order))
     sources = tuple((offset, due) for offset, due, _ in gathered)
-    counts = _counts(owners, [b.num_rows for b in batches], tasks) if len(batches) > 1 else []
+    counts = _counts(owners, lengths, tasks) if len(batches) > 1 else []
     per_row = batch.nbytes / batch.num_rows
     groups, last = [], gathered[-1][0]
     before = [herald.see(part) for part in batches] if herald is not None else []
@@ -56,7 +61,7 @@ def offer_of(
     return Offer(tuple(groups), last)
 
 
-def _counts(owners: npt.NDArray[np.int32], lengths: list[int], tasks: int) -> list[list[int]]:
+def _counts(owners: npt.NDArray[np.int32], lengths: Sequence[int], tasks: int) -> list[list[int]]:
     """Count the rows of each task, source batch by source batch."""
     ends = np.cumsum(lengths)[:-1]
     parts = [np.bincount(part, minlength=tasks) for part in np.split(owners, ends)]
