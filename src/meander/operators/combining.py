@@ -56,22 +56,23 @@ def combine(layout: Layout, batch: pa.RecordBatch, bounds: Ints, hashes: Hashes)
     assert layout.combined_schema is not None
     view = codec.encode(layout.key_columns(batch))
     bounds = np.ascontiguousarray(bounds, dtype=np.int64)
-    most = int(np.diff(bounds).max(initial=0))
-    slots = np.empty(1 << max(0, 2 * most - 1).bit_length(), dtype=np.uint64)
-    where, first = np.empty(batch.num_rows, np.int32), np.empty(batch.num_rows, np.int64)
-    ends = np.empty(len(bounds), np.int64)
+    rows, most = batch.num_rows, int(np.diff(bounds).max(initial=0))
+    slots = np.empty(max(distinct.SLOTS_MIN, 2 << (2 * most).bit_length()), np.uint64)
+    where, first = np.empty(rows, np.int32), np.empty(rows, np.int64)
+    faces, ends = np.empty(rows, np.uint64), np.empty(len(bounds), np.int64)
     count = distinct.distinct(
-        bounds, hashes, view.offsets, view.wide, view.data, *view.validity, slots, where, first, ends
+        bounds, hashes, view.offsets, view.wide, view.data, view.size, *view.validity,
+        slots, faces, where, first, ends,
     )  # fmt: skip
     first = first[:count]
     try:
         cells = _cells(layout, batch, where, count)
     except SumOverflowError:
-        where, first = np.arange(batch.num_rows, dtype=np.int32), np.arange(batch.num_rows)
-        cells, ends = _cells(layout, batch, where, batch.num_rows), bounds
-    rows = pa.array(first)
+        where, first = np.arange(rows, dtype=np.int32), np.arange(rows)
+        cells, ends = _cells(layout, batch, where, rows), bounds
+    taken = pa.array(first)
     columns = [
-        _as(field.type, batch.column(key).take(rows))
+        _as(field.type, batch.column(key).take(taken))
         for key, field in zip(layout.keys, layout.combined_schema, strict=False)
     ]
     if ROWS not in layout.cells:
