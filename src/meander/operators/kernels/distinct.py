@@ -3,7 +3,8 @@
 Keys are bytes, and have faces, as in `table.py`: the first 7 bytes and the length. A slot holds the
 upper half of a key's hash above and its number + 1 below; zero is an empty slot. Where both halves and
 both faces are equal, a key of at most 7 bytes is found; of a longer one all bytes are compared. Where
-this is of use there are fewer keys than rows, so the slots begin small, and double: they stay in the cache.
+this is of use there are fewer keys than rows, so the slots begin small, and double: they stay in the
+cache.
 
 Every group of rows is looked at for itself: the same key in two groups has two numbers.
 """

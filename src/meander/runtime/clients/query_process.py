@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
     from meander.runtime.clients.combining import CombineLimits, RowCombiner
 
-PIECE_ROWS = 131_072
+PIECE_ROWS = 524_288
 PIECE_BYTES = 16 * 2**20
-"""A piece is cut when it has so many rows or bytes."""
+"""A piece is cut when it has so many rows or bytes. The more rows, the fewer are left of them when they
+are combined, and the fewer messages and parts there are to commit."""
 PIECES_OPEN = 4
 """Pieces that may be on their way: beyond it the writer waits."""
 PIECES_MAX = 2**20
