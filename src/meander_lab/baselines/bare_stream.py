@@ -4,9 +4,9 @@
            ◄──read answer 1 … n──────
 
 One thread writes what one batch has for each server, then reads the answers; batches leave when they
-are due. Nothing is checked, sorted, counted or kept: what is left is Arrow, gRPC and the kernel. Servers
-are forked by the client's process, as nodes are by the nursery, and share its session: some schedulers
-share the processor by session.
+are due. Nothing is checked, sorted, counted or kept: what is left is Arrow, gRPC and the kernel.
+Servers are forked by the client's process, as nodes are by the nursery, and share its session: some
+schedulers share the processor by session.
 """
 
 from __future__ import annotations

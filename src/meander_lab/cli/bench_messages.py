@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from meander.cli.answers import to_line
 from meander.cli.arguments import positive
 from meander.cli.main import INEXACT, OK, say
 
-KINDS = ("idle", "feeder", "nodes", "server", "driver")
+KINDS = ("feeder", "nodes", "server", "driver")
 QUICK: dict[str, Any] = {"nodes": (4,), "rates": (1_000, 20_000), "seconds": 3.0, "closed": False}
 
 
@@ -64,32 +65,50 @@ def run(args: argparse.Namespace) -> int:
 
 
 def show(found: dict[str, Any]) -> None:
-    """Print the rows, and what many tasks cost."""
+    """Print the rows, where their cores go, and what many tasks cost."""
     from rich.console import Console
     from rich.table import Table
 
-    title = f"word count, 100 batches a second, {found['seconds']:g} s a row; latencies in ms"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for head in ("nodes", "rows/s", "tasks", "cores", "at rest", "feeder", "nodes", "server",
-                 "driver", "p50 / p99 / max", "µs a message", "bare cores", "bare p50", "over bare",
-                 "exact"):  # fmt: skip
-        table.add_column(head, justify="right")
-    for row in found["rows"]:
-        over = row["over_bare"]
-        table.add_row(
-            f"{row['nodes']}", f"{row['rate']:,}", f"{row['tasks']:,}", f"{row['cores']:.2f}",
-            *(f"{row[f'{kind}_cores']:.2f}" for kind in KINDS),
-            f"{row['p50_ms']:.1f} / {row['p99_ms']:.1f} / {row['max_ms']:.0f}",
-            f"{row['us_per_message']:.0f}", f"{row['bare_cores']:.3f}", f"{row['bare_p50_ms']:.2f}",
-            "–" if over is None else f"{over:.1f}×", "yes" if row["exact"] else "NO",
-        )  # fmt: skip
     console = Console(highlight=False)
-    console.print(table, soft_wrap=True)
+
+    def print_table(title: str, heads: str, cells: Callable[[dict[str, Any]], list[str]]) -> None:
+        table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+        for head in ("nodes", "rows/s", "tasks", *heads.split("|")):
+            table.add_column(head, justify="right")
+        for row in found["rows"]:
+            table.add_row(
+                f"{row['nodes']}", f"{row['rate']:,}", f"{row['tasks']:,}", *cells(row)
+            )  # fmt: skip
+        console.print(table)
+
+    seconds = f"{found['seconds']:g} s a row"
+    title = f"word count, 100 batches a second, {seconds}; latencies in ms"
+    print_table(title, "cores|p50|p99|max|µs a message|bare cores|bare p50|exact", _figures)
+    print_table("\nwhere the cores go", f"{'|'.join(KINDS)}|at rest|over bare", _where)
+    for line in remarks(found):
+        console.print(line, soft_wrap=True)
+
+
+def _figures(row: dict[str, Any]) -> list[str]:
+    return [
+        f"{row['cores']:.2f}", *(f"{row[f'{name}_ms']:.1f}" for name in ("p50", "p99", "max")),
+        f"{row['us_per_message']:.0f}", f"{row['bare_cores']:.3f}", f"{row['bare_p50_ms']:.2f}",
+        "yes" if row["exact"] else "NO",
+    ]  # fmt: skip
+
+
+def _where(row: dict[str, Any]) -> list[str]:
+    over = row["over_bare"]
+    cores = [row[f"{kind}_cores"] for kind in (*KINDS, "idle")]
+    return [*(f"{each:.3f}" for each in cores), "–" if over is None else f"{over:.1f}×"]
+
+
+def remarks(found: dict[str, Any]) -> Iterator[str]:
+    """Say what many tasks cost, and whether the counts are right."""
     for row in found["closed"]:
-        console.print(
+        yield (
             f"as fast as it takes, {row['nodes']} nodes, {row['tasks']:,} tasks: "
-            f"{row['rows_s']:,.0f} rows a second",
-            soft_wrap=True,
+            f"{row['rows_s']:,.0f} rows a second"
         )
     for key, text in {
         "m_4096_over_64": "cores",
@@ -98,5 +117,5 @@ def show(found: dict[str, Any]) -> None:
         "m_4096_over_64_rows_s": "rows a second, as fast as it takes",
     }.items():
         if found.get(key) is not None:
-            console.print(f"4,096 tasks over 64, {text}: {found[key]:.2f}×", soft_wrap=True)
-    console.print("every count right" if found["exact"] else "SOME COUNTS ARE WRONG")
+            yield f"4,096 tasks over 64, {text}: {found[key]:.2f}×"
+    yield "every count right" if found["exact"] else "SOME COUNTS ARE WRONG"
