@@ -19,7 +19,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from meander.model import Epoch, Int, Ints, Name, TaskId
+from meander.model import TASKS_MAX, Epoch, Int, Ints, Name, TaskId
+from meander.protocol import kernels
 from meander.protocol.shape import shape
 
 Which: TypeAlias = slice | Ints
@@ -124,14 +125,14 @@ class Block:
 
     def fault(self, tasks: int | None) -> str | None:
         """Find what is wrong with the columns as such; with `tasks`, of so many in all."""
-        columns, incarnation = self.columns, self.incarnation
-        if not len(self):
-            return "a block without chunks"
-        named, numbers, firsts, lasts, _ = columns
-        if (named[1:] <= named[:-1]).any() or (tasks is not None and named[-1] >= tasks):
-            return f"tasks {named[0]} to {named[-1]} do not ascend, or there are not so many"
-        if incarnation < 1 or columns.min() < 0 or numbers.min() < 1 or (firsts > lasts).any():
+        columns = self.columns
+        if not len(self) or self.incarnation < 1:
+            return "a block without chunks, or of no incarnation"
+        wrong = kernels.fault(columns, TASKS_MAX if tasks is None else tasks)
+        if wrong == kernels.IMPOSSIBLE:
             return f"chunks of {self.feeder!r} are impossible"
+        if wrong:
+            return f"tasks {columns[0, 0]} to {columns[0, -1]} do not ascend, or are not there"
         return None
 
 

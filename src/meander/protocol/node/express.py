@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from meander.model import Ints
+from meander.protocol import kernels
 from meander.protocol.blocks import Acks, Block, BlockRows
 from meander.protocol.messages import FeederId
 from meander.protocol.node.book import Book
@@ -84,18 +85,12 @@ class Express:
             lanes = self._enter(block)
             if lanes is None:
                 return False
-        named, numbers, firsts, lasts, _ = block.columns
-        if not (
-            self._ready[named].all()
-            and (lanes.numbers[named] == numbers - 1).all()
-            and (lanes.offsets[named] < firsts).all()
-        ):
+        lane = lanes.numbers, lanes.offsets, lanes.touched
+        if not kernels.take(block.columns, self._ready, *lane, self._work):
             return False
+        named = block.tasks
         operator.apply_block(named, self._apps, block.feeder, block.rows)
-        lanes.numbers[named], lanes.offsets[named] = numbers, lasts
-        lanes.touched[named] = True
         lanes.owed.append(named)
-        self._work[named] += 1
         self.applied_chunks += len(named)
         return True
 
@@ -148,9 +143,8 @@ class Express:
             tasks = owed[0] if len(owed) == 1 else np.unique(np.concatenate(owed))
             lanes.owed = []
             columns = np.empty((6, len(tasks)), np.int64)
-            columns[0], columns[1:3] = tasks, self._terms[:, tasks]
-            columns[3], columns[4] = lanes.incarnation, lanes.numbers[tasks]
-            columns[5] = np.where(self._settled[tasks], columns[4], lanes.durable[tasks])
+            told = lanes.incarnation, lanes.numbers, self._settled, lanes.durable
+            kernels.told(tasks, self._terms, *told, columns)
             found.append(Acks(feeder, columns))
         return found
 
