@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from math import inf
 from typing import ClassVar
 
 from meander.model import NodeId, TaskId
@@ -32,6 +33,9 @@ from meander.protocol.outbox import Outbox, check_acks, restored
 from meander.protocol.settings import Settings
 from meander.protocol.table import Table
 
+LOOKS = 5
+"""How often it is looked, within the time after which chunks are sent again, whether that is over."""
+
 
 class Feeder(Client):
     """One continuous source. Its id is its name to the tasks."""
@@ -46,6 +50,8 @@ class Feeder(Client):
         """The last source offset offered."""
         self.finishing = False
         self._bye_at = 0.0
+        self._looked_at = -inf
+        """When it was last looked whether chunks must be sent again."""
 
     @property
     def done(self) -> bool:
@@ -118,7 +124,13 @@ class Feeder(Client):
         restored(self.outbox, old, new)
         self._flush(list(self.outbox.active))
 
+    def _due_at(self) -> float:
+        if self.done:
+            return self._bye_at
+        return self._looked_at + self.settings.retry_s / LOOKS if self.outbox.active else inf
+
     def _every_tick(self) -> None:
+        self._looked_at = self.turn.now
         if self.outbox.active and self.leased:
             probes = self.outbox.late(self.turn.now, self.settings.retry_s)
             self._flush(list(self.outbox.active))
