@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
-from msgspec import Meta
+from msgspec import Meta, json
 
 from meander.model import ITEMS_MAX, Assignment, Epoch, Int, Many, Name, NodeId, Run, TaskId
 from meander.protocol.messages import FeederId, Incoming, Member, PeerId
@@ -120,6 +120,11 @@ class Table:
         )
 
     @cached_property
+    def written(self) -> bytes:
+        """The table as JSON: it is written once, however many peers it goes to."""
+        return json.encode(self, enc_hook=_plain)
+
+    @cached_property
     def size(self) -> int:
         """About how many bytes this is on the wire."""
         chains = sum(24 + 16 * len(entry.chain) for entry in self.incoming)
@@ -130,6 +135,13 @@ class Table:
             + 20 * len(self.terms)
             + 16 * len(self.members)
         )
+
+
+def _plain(value: Any) -> Any:
+    """Write a mapping that is no dict."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is nothing that a table holds")
 
 
 def find_fault(table: Table) -> str | None:

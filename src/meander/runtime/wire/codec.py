@@ -123,9 +123,26 @@ class _Stage(NamedTuple):
     items: Many[_Staged]
 
 
+class _Grant(NamedTuple):
+    sent: float
+    lease_s: float
+    table: msgspec.Raw
+    trouble: Name = ""
+
+
+class _Welcome(NamedTuple):
+    incarnation: Int
+    offset: Int
+    grant: _Grant
+    instance: Name
+
+
 _BLOBS: Final[Mapping[type, str]] = {Put: "blob", Part: "data", Copy: "data", Rest: "data"}
 """Which field travels as Arrow."""
-_FORMS: Final[Mapping[type, Any]] = {Chunks: _Chunks, Stage: _Stage}
+_FORMS: Final[Mapping[type, Any]] = {
+    Chunks: _Chunks, Stage: _Stage, Grant: _Grant, Welcome: _Welcome,
+}  # fmt: skip
+_TABLE: Final = msgspec.json.Decoder(Table)
 _KINDS: Final[Mapping[str, type]] = {kind.__name__: kind for kind in get_args(Message)}
 _HEAD: Final = msgspec.json.Decoder(_Head)
 DECODERS: Final[Mapping[str, msgspec.json.Decoder[Any]]] = {
@@ -150,6 +167,10 @@ def encode(envelope: Envelope) -> Wire:
         data = getattr(body, field)
         if data is not None:
             body, batch = body._replace(**{field: b""}), _blob(data)
+    elif kind is Grant:
+        body = _write_grant(body)
+    elif kind is Welcome:
+        body = body._replace(grant=_write_grant(body.grant))
     return Wire(_ENCODER.encode((kind.__name__, *envelope[:5], body)), batch)
 
 
@@ -190,6 +211,13 @@ def _write_stage(body: Stage) -> tuple[object, pa.RecordBatch | None]:
         for i, at in zip(body.items, starts, strict=True)
     ]
     return _Stage(body.reply_to, tuple(items)), batch
+
+
+def _write_grant(grant: Grant) -> Grant:
+    """Put the table in as it was written once for all."""
+    if type(grant.table) is not Table:
+        return grant
+    return grant._replace(table=msgspec.Raw(grant.table.written))
 
 
 def _blob(data: bytes) -> pa.RecordBatch:
@@ -258,20 +286,18 @@ def _decode(header: bytes, batch: pa.RecordBatch | None, schema: pa.Schema | Non
     elif batch is not None:
         raise ValueError(f"{head.kind} has no rows")
     elif kind is Grant:
-        body = _with_table(body)
+        body = _read_grant(body)
     elif kind is Welcome:
-        body = body._replace(grant=_with_table(body.grant))
+        body = Welcome(body.incarnation, body.offset, _read_grant(body.grant), body.instance)
     return Envelope(*head[1:6], body)
 
 
-def _with_table(grant: Grant) -> Grant:
+def _read_grant(grant: _Grant) -> Grant:
     """Read the table, the one value in a message that is no tuple."""
-    if grant.table is None:
-        return grant
-    table = msgspec.convert(grant.table, Table)
-    if table.fault is not None:
+    table = None if bytes(grant.table) == b"null" else _TABLE.decode(grant.table)
+    if table is not None and table.fault is not None:
         raise ValueError(table.fault)
-    return grant._replace(table=table)
+    return Grant(grant.sent, grant.lease_s, table, grant.trouble)
 
 
 def _checked(batch: pa.RecordBatch | None, schema: pa.Schema | None) -> pa.RecordBatch | None:
