@@ -41,7 +41,7 @@ from meander.protocol.messages import (
     Staged,
     Welcome,
 )
-from meander.protocol.table import Table
+from meander.protocol.table import Table, read_table
 from meander.runtime.wire.rows import Mark, Marks, Rows, ends_of, joined
 from meander.runtime.wire.validation import validate
 
@@ -142,7 +142,6 @@ _BLOBS: Final[Mapping[type, str]] = {Put: "blob", Part: "data", Copy: "data", Re
 _FORMS: Final[Mapping[type, Any]] = {
     Chunks: _Chunks, Stage: _Stage, Grant: _Grant, Welcome: _Welcome,
 }  # fmt: skip
-_TABLE: Final = msgspec.json.Decoder(Table)
 _KINDS: Final[Mapping[str, type]] = {kind.__name__: kind for kind in get_args(Message)}
 _HEAD: Final = msgspec.json.Decoder(_Head)
 DECODERS: Final[Mapping[str, msgspec.json.Decoder[Any]]] = {
@@ -294,9 +293,8 @@ def _decode(header: bytes, batch: pa.RecordBatch | None, schema: pa.Schema | Non
 
 def _read_grant(grant: _Grant) -> Grant:
     """Read the table, the one value in a message that is no tuple."""
-    table = None if bytes(grant.table) == b"null" else _TABLE.decode(grant.table)
-    if table is not None and table.fault is not None:
-        raise ValueError(table.fault)
+    written = bytes(grant.table)
+    table = None if written == b"null" else read_table(written)
     return Grant(grant.sent, grant.lease_s, table, grant.trouble)
 
 
