@@ -384,7 +384,8 @@ def test_one_that_comes_back_only_to_leave_ends_the_stream_of_its_former_life() 
             feeder.gathering._offers.clear()
             return step.function(feeder.machine)
         if isinstance(step, Until) and not step.true():
-            feeder.process.turn(Exit(Ending.FINISHED, "all is durable"))
+            feeder.process.inbox.put(Exit(Ending.FINISHED, "all is durable"))
+            feeder.process.turn()
             feeder.process.close()
         return True
 
@@ -401,7 +402,8 @@ def test_one_that_loses_its_driver_while_it_leaves_has_not_left() -> None:
         if isinstance(step, Call):
             return step.function(feeder.machine)
         if isinstance(step, Until) and not step.true():
-            feeder.process.turn(Exit(Ending.DRIVER_SILENT, "the driver is silent"))
+            feeder.process.inbox.put(Exit(Ending.DRIVER_SILENT, "the driver is silent"))
+            feeder.process.turn()
             feeder.process.close()
             assert step.true()
         return True

@@ -15,6 +15,7 @@ The parts, with the paper's names where it has any: `manager` (what a new table 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar
 
 from meander.model import NodeId, TaskId
@@ -122,6 +123,8 @@ class Node(Client):
             *shared, installs=self.installs, handover=self.handover, copier=self.copier,
             rerouter=self.rerouter, retriever=self.retriever, durable=self.staging.durable,
         )  # fmt: skip
+        self._looping = False
+        """Whether a task may have sent something through its loop that is not durable."""
 
     def _make_turn(self, incarnation: int) -> LeasedTurn:
         return self.parts.turn(self.me, incarnation, self.settings)
@@ -167,6 +170,7 @@ class Node(Client):
 
     def flush(self) -> None:
         """Send what this event has caused: chunks, acknowledgements, re-routes, installs."""
+        self._looping = self._looping or bool(self.book.loops)
         self.intake.flush()
         self.rerouter.flush()
         self.staging.flush()
@@ -220,6 +224,22 @@ class Node(Client):
         self.staging.tick()
         self.intake.tick()
         self.flush()
+        states = (slot.state for slot in self.slots.values())
+        self._looping = any(state is not None and state.outbox.active for state in states)
+
+    def _due_at(self) -> float:
+        if not self.leased:
+            return inf  # whatever is under way goes on with the lease
+        under_way = (
+            self.retriever.awaited
+            or self.copier.outgoing
+            or self.arrivals.arriving
+            or self.handover.unheld
+            or self.book.urgent
+            or self._looping
+            or self.timed is not None
+        )
+        return -inf if under_way else min(self.installs.due_at(), self.checkpointer.due_at())
 
     def _store_trouble(self) -> str:
         """Tell what the store could not do, as long as something here waits for it."""
