@@ -5,8 +5,10 @@ from hypothesis import strategies as st
 from wire import Books, Notes
 
 from meander.protocol.blocks import Acks, Block, Chunks, Offer
-from meander.protocol.messages import Envelope, Send, Tick
+from meander.protocol.messages import Envelope, Send, Store, Tick
 from meander.protocol.node.express import ACK_BLOCKS, ACK_S
+from meander.protocol.records import assemble, head_of
+from meander.protocol.settings import Settings
 
 TASKS = 3
 
@@ -122,3 +124,20 @@ def test_a_few_blocks_are_acknowledged_together_and_in_time():
     assert node.due_at() == books.now + ACK_S
     assert told(wait(books))["f", 0].applied == ACK_BLOCKS + 1
     assert node.due_at() > quiet - 1
+
+
+def test_a_record_tells_what_came_in_blocks_before_it():
+    """1. a block comes  2. somebody waits for a record of its task, which the store could not take
+    before  3. with the next block it is written: of both."""
+    books = Books("a" * TASKS, Settings(lease_s=1e6, checkpoint_s=1e5), ByBlocks)
+    node = books.machines["a"]
+    take(books, None, Chunks(block(0, "f", 1, {0: 1})))
+    slot = node.book.slots[
+        0
+    ]  # as the commit of a micro-batch leaves it, after the store has failed
+    slot.dirty, slot.record = True, None
+    node.book.want(slot)
+    actions = take(books, None, Chunks(block(0, "f", 1, {0: 2})))
+    (store,) = [action for action in actions if isinstance(action, Store)]
+    head = head_of(assemble(store.data)[0])
+    assert head["positions"]["f"][1] == 2

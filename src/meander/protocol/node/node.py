@@ -189,6 +189,8 @@ class Node(Client):
         self.intake.flush()
         self.rerouter.flush()
         self.staging.flush()
+        if self.book.urgent:
+            self.intake.express.close()  # a record tells what its task has taken
         self.checkpointer.flush()
         self.installs.flush()
 
