@@ -15,24 +15,25 @@ The parts, with the paper's names where it has any: `manager` (what a new table 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar
 
 from meander.model import NodeId, TaskId
+from meander.protocol.blocks import Acks, Chunk, Chunks
 from meander.protocol.client import Client
 from meander.protocol.messages import (
     MASTER,
     Accepted,
-    Acks,
+    Action,
     Beat,
     Bye,
-    Chunk,
-    Chunks,
     Commit,
     Copied,
     Copy,
     Dismiss,
     Ending,
     Envelope,
+    Event,
     Loaded,
     Part,
     Prepare,
@@ -55,7 +56,6 @@ from meander.protocol.node.rerouter import Rerouter
 from meander.protocol.node.retriever import Retriever
 from meander.protocol.node.slot import Slot
 from meander.protocol.node.staging import Staging
-from meander.protocol.outbox import check_acks
 from meander.protocol.settings import Settings
 from meander.protocol.state import OperatorPort, checksum
 from meander.protocol.table import Table
@@ -123,6 +123,8 @@ class Node(Client):
             *shared, installs=self.installs, handover=self.handover, copier=self.copier,
             rerouter=self.rerouter, retriever=self.retriever, durable=self.staging.durable,
         )  # fmt: skip
+        self._looping = False
+        """Whether a task may have sent something through its loop that is not durable."""
 
     def _make_turn(self, incarnation: int) -> LeasedTurn:
         return self.parts.turn(self.me, incarnation, self.settings)
@@ -130,12 +132,19 @@ class Node(Client):
     @property
     def slots(self) -> dict[TaskId, Slot]:
         """All tasks that were ever its own."""
+        self.intake.express.close()
         return self.book.slots
 
     @property
     def gated(self) -> bool:
         """Whether what is emitted must be durable before it leaves."""
         return self.book.gated
+
+    def handle(self, event: Event, now: float) -> list[Action]:
+        """Take one event; what is no rows looks at the slots as they are."""
+        if type(event) is not Envelope or type(event.body) is not Chunks:
+            self.intake.express.close()
+        return super().handle(event, now)
 
     # ------------------------------------------------------------------ chunks and acknowledgements
 
@@ -146,13 +155,13 @@ class Node(Client):
         if not self.turn.leased:
             self.intake.keep(body)
             return
-        self.intake.take_all(body.chunks, env.epoch)
+        self.intake.take_message(body, env.epoch)
         self.flush()
 
     def _check_acks(self, body: Acks) -> str | None:
         if not body.feeder.startswith("loop/") or self.intake.no_loop(body.feeder):
             return f"{body.feeder} is no loop"
-        return check_acks(body)
+        return body.fault
 
     def _on_acks(self, env: Envelope, body: Acks) -> None:
         if self.leased:
@@ -161,6 +170,7 @@ class Node(Client):
 
     def flush(self) -> None:
         """Send what this event has caused: chunks, acknowledgements, re-routes, installs."""
+        self._looping = self._looping or bool(self.book.loops)
         self.intake.flush()
         self.rerouter.flush()
         self.staging.flush()
@@ -214,6 +224,22 @@ class Node(Client):
         self.staging.tick()
         self.intake.tick()
         self.flush()
+        states = (slot.state for slot in self.slots.values())
+        self._looping = any(state is not None and state.outbox.active for state in states)
+
+    def _due_at(self) -> float:
+        if not self.leased:
+            return inf  # whatever is under way goes on with the lease
+        under_way = (
+            self.retriever.awaited
+            or self.copier.outgoing
+            or self.arrivals.arriving
+            or self.handover.unheld
+            or self.book.urgent
+            or self._looping
+            or self.timed is not None
+        )
+        return -inf if under_way else min(self.installs.due_at(), self.checkpointer.due_at())
 
     def _store_trouble(self) -> str:
         """Tell what the store could not do, as long as something here waits for it."""
