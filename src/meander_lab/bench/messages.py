@@ -127,7 +127,7 @@ def _row(
         exact = load.counted(op.state_table(DONE_S_MAX))
     messages = load.messages(parts)
     beside = bare.run(BareOrder(parts, 1 / BATCHES_S, load.warm_batches, load.batches))
-    cost = 1e6 * facts["cores"] * facts["seconds"] / messages
+    cost = 1e6 * facts["cores"] * load.seconds / messages
     return {
         "nodes": nodes, "rate": load.rate, "tasks": tasks,
         **{name: facts[name] for name in ("cores", "p50_ms", "p99_ms", "max_ms")},
@@ -168,7 +168,7 @@ def _paced(op: ElasticOperator, launcher: LocalLauncher, load: MessageLoad) -> d
     kinds = {f"{kind}_cores": (at_last[kind] - at_first[kind]) / seconds for kind in KINDS}
     figures = after.summary()
     return {
-        "cores": sum(kinds.values()), "idle_cores": idle, **kinds, "seconds": seconds,
+        "cores": sum(kinds.values()), "idle_cores": idle, **kinds,
         **{name: figures[name] for name in ("p50_ms", "p99_ms", "max_ms")}, "rows": after.count,
     }  # fmt: skip
 
