@@ -41,6 +41,7 @@ from meander.protocol.messages import (
     Rest,
     Stage,
     Stored,
+    Tick,
     Unstage,
 )
 from meander.protocol.node.arrivals import Arrivals
@@ -141,10 +142,24 @@ class Node(Client):
         return self.book.gated
 
     def handle(self, event: Event, now: float) -> list[Action]:
-        """Take one event; what is no rows looks at the slots as they are."""
-        if type(event) is not Envelope or type(event.body) is not Chunks:
+        """Take one event; whatever is neither rows nor the clock looks at the slots."""
+        rows = type(event) is Envelope and type(event.body) is Chunks
+        if not rows and type(event) is not Tick:
             self.intake.express.close()
         return super().handle(event, now)
+
+    def _on_tick(self, event: Tick) -> None:
+        if self.leased:
+            self.intake.tell()
+            if super().due_at() > self.turn.now:
+                return  # it was for that alone
+        self.intake.express.close()
+        super()._on_tick(event)
+
+    def due_at(self) -> float:
+        """Tell when it wants to look at the clock again."""
+        told_at = self.intake.express.acks_at() if self.leased else inf
+        return min(super().due_at(), told_at)
 
     # ------------------------------------------------------------------ chunks and acknowledgements
 
@@ -236,6 +251,7 @@ class Node(Client):
             or self.arrivals.arriving
             or self.handover.unheld
             or self.book.urgent
+            or self.book.acks
             or self._looping
             or self.timed is not None
         )
