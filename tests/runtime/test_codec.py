@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import typing
+import zlib
+from base64 import b64encode
 from contextlib import suppress
 
 import pyarrow as pa
@@ -13,12 +15,10 @@ from hypothesis import strategies as st
 
 from meander.errors import MalformedMessage
 from meander.model import Assignment, Epoch
+from meander.protocol.blocks import Ack, Acks, Block, Chunk, Chunks
 from meander.protocol.client import Client
 from meander.protocol.messages import (
-    Ack,
-    Acks,
-    Chunk,
-    Chunks,
+    MASTER,
     Copy,
     Envelope,
     Fence,
@@ -189,7 +189,8 @@ def test_staged_rows_come_back_as_they_were() -> None:
 
 
 def test_every_message_has_a_reader() -> None:
-    assert {kind.__name__ for kind in typing.get_args(Message)} == set(DECODERS)
+    kinds = (*typing.get_args(Message), Block)
+    assert {kind.__name__ for kind in kinds} == set(DECODERS)
 
 
 # --------------------------------------------------------------------------- what is refused
@@ -264,9 +265,10 @@ def test_a_batch_whose_offsets_leave_its_data_is_refused() -> None:
 
 
 def test_huge_numbers_long_names_and_deep_nesting_are_refused() -> None:
-    assert "9223372036854775807" in refused(["f", [[2**64, [1, 1], 1, 1, 1]]], None, "Acks")
-    assert ">= 0" in refused(["f", [[1, [1, -1], 1, 1, 1]]], None, "Acks")
-    assert "length <= 512" in refused(["f" * 513, []], None, "Acks")
+    held = ["q", 1, 1, 1]
+    assert "9223372036854775807" in refused([[[*held, 2**64]], []], None, "StageHeld")
+    assert ">= 0" in refused([[[1, [1, -1], 1]]], None, "Accepted")
+    assert "length <= 512" in refused("f" * 513, None, "Acks")
     counts = ["f", 1, 0, 1, 9, 9, 10, 0, [], [0] * 2_000_001, 0]
     assert "length <= 2000000" in refused([False, [counts], []], None)
     assert "got `bool`" in refused([True], None, "Bye")
@@ -302,3 +304,29 @@ def test_a_farewell_fits_a_message_however_much_an_operator_says() -> None:
     said = node.farewell("boom " * 1000, "a long line " * 1000 + "\n\udc80\n" * 1000)
     wire = encode(said)
     assert decode(wire.header, wire.batch) == said
+
+
+def test_a_large_table_is_packed_once_and_comes_out_the_same() -> None:
+    names = tuple(f"node-{n}" for n in range(200))
+    spans = {name: (n, n + 1) for n, name in enumerate(names)}
+    members = {name: Member(1, "server@h") for name in names}
+    addresses = {name: f"10.0.0.{n}:4000" for n, name in enumerate(names)}
+    assignment = Assignment.from_intervals(spans, epoch=Epoch(1, 3))
+    table = Table(assignment, (), (), members, {}, addresses=addresses)
+    envelopes = [
+        Envelope(MASTER, 1, name, 1, Epoch(1, 3), Grant(-1.0, 0.0, table)) for name in names[:2]
+    ]
+    wires = [encode(envelope) for envelope in envelopes]
+    assert all(len(wire.header) < len(json.dumps(addresses)) for wire in wires)
+    assert table.written is table.written
+    found = decode(wires[1].header, None)
+    assert found.to == "node-1"
+    assert found.body.table.addresses == addresses
+    assert found.body.table.assignment == table.assignment
+
+
+def test_a_table_that_is_packed_wrongly_is_malformed() -> None:
+    head = ["Grant", MASTER, 1, "n1", 1, [1, 0]]
+    for packed in ("", "AAAA", b64encode(zlib.compress(b"{}")).decode(), "not base64"):
+        with pytest.raises(MalformedMessage):
+            decode(json.dumps([*head, [0.0, 0.0, packed, ""]]).encode(), None)

@@ -11,7 +11,8 @@ from pyarrow import flight
 
 from meander.errors import OperatorGoneError, OperatorRefusedError
 from meander.model import Epoch
-from meander.protocol.messages import MASTER, Bye, Chunk, Chunks, Envelope, Part, PeerLost
+from meander.protocol.blocks import Chunk, Chunks
+from meander.protocol.messages import MASTER, Bye, Envelope, Part, PeerLost
 from meander.protocol.state import checksum
 from meander.runtime.process.hands import Post
 from meander.runtime.process.script import Ask, FetchRows, Script, Sleep
@@ -344,6 +345,10 @@ def test_what_is_not_kept_is_left_and_that_is_no_death(world: World, ends: tuple
     world.run()
     assert world.wires.open_streams() == {"a": 0, "b": 1}
     a.send(b, Bye(1))
+    a.post.keep(set())
+    world.run()
+    assert list(a.post.links) == [b.post.address]  # it was used just now
+    world.wires.idle_s = 0.0
     a.post.keep(set())
     world.run()
     assert a.post.links == {}

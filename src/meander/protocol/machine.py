@@ -12,6 +12,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from math import inf
 from typing import Any, ClassVar, Final
 
 from meander.errors import BrokenRuleError, MalformedMessage, ProtocolError, StaleMessage
@@ -157,6 +158,13 @@ class Machine:
         """Whether what was decided may still be carried out at this moment."""
         return True
 
+    def due_at(self) -> float:
+        """Tell when it wants to look at the clock again (`Tick`) at the latest; perhaps that is over.
+
+        Asked after every event, so it must be cheap. Whatever is not sure is due now.
+        """
+        return -inf
+
     # ------------------------------------------------------------------ errors with a story
 
     def story(self) -> tuple[str, ...]:
@@ -199,6 +207,9 @@ def _brief(event: Event) -> str:
 
 _MESSAGES: Final[frozenset[type]] = frozenset(Message.__args__)
 _SHAPES: Final[Mapping[type, Test]] = {
-    kind: shape(kind) for kind in (*Message.__args__, *Event.__args__) if kind is not Envelope
+    kind: getattr(kind, "is_sound", None) or shape(kind)
+    for kind in (*Message.__args__, *Event.__args__)
+    if kind is not Envelope
 }
+"""Columns have a test of their own."""
 _IS_HEAD: Final = shape(tuple[str, int, str, int, Epoch])

@@ -6,16 +6,31 @@ lost, skipped and overtake one another. It is a list of runs, never one entry pe
 
 from __future__ import annotations
 
+import zlib
+from base64 import b64decode, b64encode
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
-from msgspec import Meta
+import numpy as np
+from msgspec import Meta, json
 
-from meander.model import ITEMS_MAX, Assignment, Epoch, Int, Many, Name, NodeId, Run, TaskId
+from meander.model import (
+    ITEMS_MAX,
+    Assignment,
+    Epoch,
+    Int,
+    Ints,
+    Many,
+    Name,
+    NodeId,
+    Run,
+    TaskId,
+)
+from meander.protocol.blocks import Which
 from meander.protocol.messages import FeederId, Incoming, Member, PeerId
 from meander.protocol.shape import shape
 
@@ -27,6 +42,12 @@ _IS_MEMBER: Final = shape(tuple[NodeId, Member])
 _IS_SERVER: Final = shape(tuple[PeerId, int])
 _IS_ADDRESS: Final = shape(tuple[PeerId, str])
 _IS_CLOSED: Final = shape(tuple[tuple[FeederId, int], ...])
+
+
+TABLE_BYTES_MAX: Final = 64 * 2**20
+"""Of ten thousand nodes and a million tasks under way it has about 40 MiB."""
+PACKED_BYTES_MIN: Final = 4096
+"""A smaller one goes as it is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +80,22 @@ class Table:
     @cached_property
     def _term_lbs(self) -> list[int]:
         return [lb for lb, _, _ in self.terms]
+
+    @cached_property
+    def _edges(self) -> Ints:
+        return np.array([*self._lbs, self.assignment.tasks])
+
+    def owners(self, tasks: Ints) -> Iterator[tuple[NodeId, Which]]:
+        """Cut tasks that ascend by who owns them: a node, and where its tasks stand among them."""
+        cuts, runs = np.searchsorted(tasks, self._edges), self.assignment.runs
+        found: dict[NodeId, list[tuple[int, int]]] = {}
+        for run in np.flatnonzero(cuts[1:] > cuts[:-1]).tolist():
+            found.setdefault(runs[run].node, []).append((int(cuts[run]), int(cuts[run + 1])))
+        for node, parts in found.items():
+            if len(parts) == 1:
+                yield node, slice(*parts[0])
+            else:
+                yield node, np.concatenate([np.arange(lb, ub) for lb, ub in parts])
 
     def owner(self, task: TaskId) -> NodeId:
         """Name the node that owns a task."""
@@ -120,6 +157,17 @@ class Table:
         )
 
     @cached_property
+    def written(self) -> bytes:
+        """The table as JSON: it is written once, however many peers it goes to.
+
+        A large one is packed, as a text in base64: it is mostly names that are much alike.
+        """
+        plain = json.encode(self, enc_hook=_plain)
+        if len(plain) < PACKED_BYTES_MIN:
+            return plain
+        return b'"%s"' % b64encode(zlib.compress(plain, 1))
+
+    @cached_property
     def size(self) -> int:
         """About how many bytes this is on the wire."""
         chains = sum(24 + 16 * len(entry.chain) for entry in self.incoming)
@@ -130,6 +178,36 @@ class Table:
             + 20 * len(self.terms)
             + 16 * len(self.members)
         )
+
+
+def read_table(written: bytes) -> Table:
+    """Read what a table has written.
+
+    Raises:
+        ValueError: if it is no table, or one that cannot be.
+    """
+    if written.startswith(b'"'):
+        unpacking = zlib.decompressobj()
+        try:
+            written = unpacking.decompress(b64decode(written[1:-1]), TABLE_BYTES_MAX)
+        except zlib.error as error:
+            raise ValueError(f"a table cannot be unpacked: {error}") from None
+        if unpacking.unconsumed_tail:
+            raise ValueError(f"a table has more than {TABLE_BYTES_MAX} bytes")
+    table = _DECODER.decode(written)
+    if table.fault is not None:
+        raise ValueError(table.fault)
+    return table
+
+
+_DECODER: Final = json.Decoder(Table)
+
+
+def _plain(value: Any) -> Any:
+    """Write a mapping that is no dict."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is nothing that a table holds")
 
 
 def find_fault(table: Table) -> str | None:

@@ -87,7 +87,7 @@ def distinct(
     Returns:
         How many numbers there are.
     """
-    count = np.int64(0)
+    count = 0
     ends[0] = 0
     for g in range(len(bounds) - 1):
         size = SLOTS_MIN
@@ -108,7 +108,7 @@ def distinct(
             while True:
                 slot = slots[np.int64(at)]
                 if slot == 0:
-                    number = count
+                    number = np.int64(count)
                     first[number], faces[number] = r, face
                     count += 1
                     slots[np.int64(at)] = high | np.uint64(count)

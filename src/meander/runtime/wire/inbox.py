@@ -13,17 +13,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from meander.protocol.messages import (
-    MASTER,
-    Chunks,
-    Copy,
-    Envelope,
-    Loaded,
-    Part,
-    Put,
-    Rest,
-    Stage,
-)
+from meander.protocol.blocks import Chunks
+from meander.protocol.messages import MASTER, Copy, Envelope, Loaded, Part, Put, Rest, Stage
 
 EVENTS_MAX = 1024
 BYTES_MAX = 256 * 2**20
@@ -31,18 +22,18 @@ BYTES_MAX = 256 * 2**20
 
 
 class Inbox:
-    """A queue for many threads to put into, and one to take from.
+    """A queue for many threads to put into, and one at a time to take from.
 
     >>> inbox = Inbox()
     >>> inbox.put("an event")
-    >>> inbox.get(timeout=1.0), inbox.full
+    >>> inbox.get(), inbox.full
     ('an event', False)
     """
 
     def __init__(self, events_max: int = EVENTS_MAX, bytes_max: int = BYTES_MAX) -> None:
         self.events_max, self.bytes_max = events_max, bytes_max
         self.came: Callable[[], object] = lambda: None
-        """Told that something was put, on the thread that did: for whoever does not wait in `get`."""
+        """Told that something was put, on the thread that did."""
         self._queue: queue.SimpleQueue[tuple[Any, int]] = queue.SimpleQueue()
         self._master: deque[Any] = deque()
         """What the master has sent: it is heard before all else."""
@@ -50,7 +41,7 @@ class Inbox:
         self._bytes_in = 0
         """Bytes that were put, in all; under the lock."""
         self._bytes_out = 0
-        """Bytes that were taken, in all; written by the one thread that takes."""
+        """Bytes that were taken, in all; written by whoever takes."""
 
     @property
     def full(self) -> bool:
@@ -67,27 +58,21 @@ class Inbox:
         """Of what waits."""
         return self._bytes_in - self._bytes_out
 
-    def put(self, event: Any) -> None:
-        """Hand in an event."""
+    def put(self, event: Any, *, tell: bool = True) -> None:
+        """Hand in an event; `tell` whoever takes, unless the caller sees to it."""
         if type(event) is Envelope and event.sender == MASTER:
             self._master.append(event)
-            self._queue.put((None, 0))  # wakes whoever waits
+            self._queue.put((None, 0))  # there is something to take
+        else:
+            size = size_of(event)
+            if size:
+                with self._lock:
+                    self._bytes_in += size
+            self._queue.put((event, size))
+        if tell:
             self.came()
-            return
-        size = size_of(event)
-        if size:
-            with self._lock:
-                self._bytes_in += size
-        self._queue.put((event, size))
-        self.came()
 
-    def get(self, timeout: float) -> Any:
-        """Take the oldest, or None if it is the master who has sent; wait. Raises queue.Empty."""
-        event, size = self._queue.get(timeout=timeout)
-        self._bytes_out += size
-        return event
-
-    def get_nowait(self) -> Any:
+    def get(self) -> Any:
         """Take the oldest, or None if it is the master who has sent. Raises queue.Empty."""
         event, size = self._queue.get_nowait()
         self._bytes_out += size
@@ -109,7 +94,7 @@ def size_of(event: Any) -> int:
         return 0
     body = event.body
     if type(body) is Chunks:
-        return int(body.chunks[0].rows.batch.nbytes) if body.chunks else 0
+        return 0 if body.rows is None else int(body.rows.batch.nbytes)
     if type(body) is Stage:
         return int(body.items[0].rows.batch.nbytes) if body.items else 0
     if type(body) is Put:

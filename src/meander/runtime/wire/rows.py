@@ -16,10 +16,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from meander.model import Int
-from meander.protocol.messages import Chunks, Envelope, Stage
+from meander.model import Int, Ints
+from meander.protocol.blocks import Chunks, Which
+from meander.protocol.messages import Envelope, Stage
 
 
 class Mark(NamedTuple):
@@ -149,6 +152,74 @@ class Rows:
         return self.batch.slice(self.start, self.count)
 
 
+class RowBlock:
+    """The rows of a block: side by side in one batch, chunk after chunk.
+
+    >>> batch = pa.record_batch({"word": ["a", "b", "c"]})
+    >>> block = RowBlock(batch, np.array([0, 1, 3]), ((4, 0), (5, 7)), np.array([1, 0, 1], np.uint16))
+    >>> list(block.at(1).marks)
+    [Mark(offset=4, rows=1, due_us=0), Mark(offset=5, rows=1, due_us=7)]
+    >>> block.pick(np.array([1])).batch["word"].to_pylist()
+    ['b', 'c']
+    """
+
+    __slots__ = ("batch", "bounds", "index", "sources")
+
+    def __init__(
+        self,
+        batch: pa.RecordBatch,
+        bounds: Ints,
+        sources: Sequence[tuple[int, int]],
+        index: npt.NDArray[Any] | None,
+    ) -> None:
+        self.batch = batch
+        self.bounds = bounds
+        """Where each chunk begins in the batch, and where the last one ends."""
+        self.sources = sources
+        """Offset and due of every source batch."""
+        self.index = index
+        """For each row of the batch its source; None: there is one."""
+
+    @property
+    def count(self) -> int:
+        """How many rows it has."""
+        return int(self.bounds[-1] - self.bounds[0])
+
+    def at(self, index: int) -> Rows:
+        """Give the rows of one chunk."""
+        lb, ub = int(self.bounds[index]), int(self.bounds[index + 1])
+        return Rows(self.batch, lb, ub - lb, Marks(self.sources, self._counts(lb, ub)))
+
+    def counts(self) -> list[int]:
+        """Give how many rows each source has here."""
+        return self._counts(int(self.bounds[0]), int(self.bounds[-1]))
+
+    def _counts(self, lb: int, ub: int) -> list[int]:
+        if self.index is None:
+            return [ub - lb]
+        found: list[int] = np.bincount(self.index[lb:ub], minlength=len(self.sources)).tolist()
+        return found
+
+    def pick(self, which: Which) -> RowBlock:
+        """Give the rows of some chunks; those of neighbours are not copied."""
+        if type(which) is slice:
+            first, last, _ = which.indices(len(self.bounds) - 1)
+            return RowBlock(self.batch, self.bounds[first : last + 1], self.sources, self.index)
+        starts, ends = self.bounds[which], self.bounds[which + 1]
+        bounds = np.concatenate([[0], np.cumsum(ends - starts)])
+        rows = np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], ends - starts)
+        index = None if self.index is None else self.index[rows]
+        return RowBlock(self.batch.take(pa.array(rows)), bounds, self.sources, index)
+
+    def cut(self) -> RowBlock:
+        """Leave out what of the batch is not here, without a copy."""
+        lb, ub = int(self.bounds[0]), int(self.bounds[-1])
+        if lb == 0 and ub == self.batch.num_rows:
+            return self
+        index = None if self.index is None else self.index[lb:ub]
+        return RowBlock(self.batch.slice(lb, ub - lb), self.bounds - lb, self.sources, index)
+
+
 def joined(parts: Sequence[Rows]) -> tuple[pa.RecordBatch, list[int]]:
     """Bring rows into one batch, in order; tell where each part starts.
 
@@ -176,24 +247,22 @@ def by_kind(envelope: Envelope) -> list[Envelope]:
     An operator takes rows as they are and combined ones. What is sent again, passed on or moved may lie
     side by side with rows of the other kind, and one batch holds one kind.
     """
-    body: Any = envelope.body
-    items: tuple[Any, ...]
-    if type(body) is Chunks:
-        items = body.chunks
+    body = envelope.body
+    bodies: list[Chunks | Stage] = []
+    if type(body) is Chunks and body.block is None:  # a block has one batch
+        bodies = [Chunks(kind, body.rerouted) for kind in _kinds(body.chunks)]
     elif type(body) is Stage:
-        items = body.items
-    else:
-        return [envelope]
-    if not items or _alike([item.rows for item in items]):
-        return [envelope]
+        bodies = [Stage(kind, body.reply_to) for kind in _kinds(body.items)]
+    return [envelope._replace(body=part) for part in bodies] or [envelope]
+
+
+def _kinds(items: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Part what has rows by their schema; nothing if all are alike."""
+    batches = {id(item.rows.batch): item.rows.batch for item in items}  # mostly there is one
+    schemas = {number: batch.schema for number, batch in batches.items()}
+    if len(schemas) < 2 or len(set(schemas.values())) == 1:
+        return []
     kinds: dict[pa.Schema, list[Any]] = {}
     for item in items:
-        kinds.setdefault(item.rows.batch.schema, []).append(item)
-    return [envelope._replace(body=type(body)(tuple(kind), *body[1:])) for kind in kinds.values()]
-
-
-def _alike(parts: Sequence[Rows]) -> bool:
-    """Whether rows are of one kind. Those of one message mostly lie in one batch."""
-    batches = {id(part.batch): part.batch for part in parts}
-    first, *others = [batch.schema for batch in batches.values()]
-    return all(schema.equals(first) for schema in others)
+        kinds.setdefault(schemas[id(item.rows.batch)], []).append(item)
+    return [tuple(kind) for kind in kinds.values()]

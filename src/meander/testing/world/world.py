@@ -17,7 +17,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from meander.model import NodeId
-from meander.protocol.messages import Chunks, Commit, Copy, Envelope, PeerId
+from meander.protocol.blocks import Chunks
+from meander.protocol.messages import Commit, Copy, Envelope, PeerId
 from meander.runtime.process.process import Process
 from meander.runtime.wire.codec import encode
 from meander.testing.faults import ALL_FAULTS, Schedule
@@ -31,6 +32,7 @@ from meander.testing.world.draws import (
     FOLDER,
     ROOM,
     draw_combine,
+    draw_idle_s,
     draw_limits,
     draw_settings,
     draw_step_s,
@@ -90,6 +92,7 @@ class World:
         self.wires.window_bytes = self.limits.window_bytes
         self.wires.queue_bytes_max = self.limits.queue_bytes
         self.wires.queue_messages_max = self.limits.queue_messages
+        self.wires.idle_s = draw_idle_s(schedule.seed)
         self.disk = SimDisk(random, lambda: timeline.now)  # Arrow holds it where no one can look
         self.counts: Counter[str] = Counter()
         self.residents: list[Resident] = []
