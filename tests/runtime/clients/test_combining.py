@@ -107,7 +107,7 @@ def test_a_task_takes_both_kinds_in_one_turn_and_after_waiting() -> None:
     for app in apps.values():
         found.update({r["word"]: r["count"] for r in adapter.show(app).to_pylist()})
     assert found == wanted
-    assert adapter.work.rows == wanted.total()
+    assert adapter.work.rows == adapter.work.latency.count == wanted.total()
     assert 0 < adapter.work.combined < adapter.work.rows
 
 
@@ -146,5 +146,5 @@ def test_a_key_that_is_half_of_a_stream_is_counted(share: float) -> None:
         found = {row["word"]: row["count"] for row in op.state().to_pylist()}
         metrics = op.metrics()
     assert found == wanted
-    assert metrics["rows"] == 20_000
+    assert metrics["rows"] == metrics["latency"]["count"] == 20_000
     assert metrics["combined_rows"] > 10_000

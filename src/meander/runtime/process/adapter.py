@@ -27,7 +27,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from meander.errors import OperatorError
 from meander.model import Ints, TaskId
@@ -237,15 +236,16 @@ class OperatorAdapter:
             self.keeper.keep(app, context.emitted)
             if self.timed:
                 self.timing.fire(app, context)
-        busy_s, combined = self.work.now_s() - began, self._combined(batch)
-        self.work.count(group, batch.num_rows, busy_s, combined)
+        busy_s, stand_for = self.work.now_s() - began, self._stand_for(batch)
+        self.work.count(group, batch.num_rows, busy_s, stand_for)
         return contexts
 
-    def _combined(self, batch: pa.RecordBatch) -> int | None:
-        """Tell how many rows combined ones stand for; None: they are rows as they were fed."""
+    def _stand_for(self, batch: pa.RecordBatch) -> Ints | None:
+        """Tell how many rows each combined one stands for; None: they are rows as they were fed."""
         if not self.operator.is_combined(batch):
             return None
-        return int(pc.sum(batch.column(COMBINED_ROWS)).as_py() or 0)
+        counts: Ints = batch.column(COMBINED_ROWS).to_numpy()
+        return counts
 
     def _process_block(self, noted: NotedBlock) -> None:
         """Call the operator once."""
@@ -260,8 +260,8 @@ class OperatorAdapter:
         for app, context in contexts.made():
             self.keeper.keep(app, context.emitted)
             self._refuse_fed([context])
-        busy_s, combined = self.work.now_s() - began, self._combined(rows.batch)
-        self.work.count_block(noted.tasks, rows, busy_s, combined)
+        busy_s, stand_for = self.work.now_s() - began, self._stand_for(rows.batch)
+        self.work.count_block(noted.tasks, rows, busy_s, stand_for)
 
     def _failure(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from meander.model import Ints
@@ -9,7 +11,7 @@ from meander.runtime.clock import REAL, Clock
 from meander.runtime.process.chunk_trace import ChunkTrace
 from meander.runtime.process.grouping import Noted
 from meander.runtime.process.metrics import Histogram
-from meander.runtime.wire.rows import Marks, RowBlock
+from meander.runtime.wire.rows import Mark, Marks, RowBlock
 
 SMOOTHING = 0.25
 """How much of the last second enters a task's rate."""
@@ -40,19 +42,21 @@ class Work:
         self.busy_s = 0.0
 
     def count(
-        self, group: list[Noted], rows: int, busy_s: float, combined: int | None = None
+        self, group: list[Noted], rows: int, busy_s: float, stand_for: Ints | None = None
     ) -> None:
-        """Note that the operator has taken rows in one call; combined ones stand for so many."""
+        """Note that the operator has taken rows in one call; combined ones stand for so many each."""
         now_us = self._now_us()
         per_row = busy_s / rows
         traced = self.trace.chunks_max > 0
         shared: dict[int, list[Marks]] = {}  # many tasks have rows of the same few source batches
+        ends, at = None if stand_for is None else np.append(0, np.cumsum(stand_for)), 0
         for app, _, part, waited in group:
             if traced:
                 self.trace.note(now_us, app.task, part.marks, waited)
             self.task_rows[app.task] += part.count
             self.task_busy_s[app.task] += part.count * per_row
-            marks = part.marks
+            marks = part.marks if ends is None else _as_fed(part.marks, ends, at)
+            at += part.count
             if isinstance(marks, Marks) and not waited:
                 shared.setdefault(id(marks.sources), []).append(marks)
                 continue
@@ -64,23 +68,24 @@ class Work:
             counts = map(sum, zip(*[marks.counts for marks in alike], strict=True))
             for (_, due_us), count in zip(alike[0].sources, counts, strict=True):
                 self.latency.record(now_us - due_us, count)
-        self._taken(rows, busy_s, combined)
+        self._taken(rows, busy_s, stand_for)
 
-    def _taken(self, rows: int, busy_s: float, combined: int | None) -> None:
-        self.rows += rows if combined is None else combined
-        self.combined += combined or 0
+    def _taken(self, rows: int, busy_s: float, stand_for: Ints | None) -> None:
+        combined = 0 if stand_for is None else int(stand_for.sum())
+        self.rows += rows if stand_for is None else combined
+        self.combined += combined
         self.busy_s += busy_s
 
     def count_block(
-        self, tasks: Ints, rows: RowBlock, busy_s: float, combined: int | None = None
+        self, tasks: Ints, rows: RowBlock, busy_s: float, stand_for: Ints | None = None
     ) -> None:
         """Note that the operator has taken a block in one call; combined rows stand for so many."""
         now_us, counts = self._now_us(), rows.bounds[1:] - rows.bounds[:-1]
         self.task_rows[tasks] += counts
         self.task_busy_s[tasks] += counts * (busy_s / rows.count)
-        for (_, due_us), count in zip(rows.sources, rows.counts(), strict=True):
+        for (_, due_us), count in zip(rows.sources, rows.counts(stand_for), strict=True):
             self.latency.record(now_us - due_us, count)
-        self._taken(rows.count, busy_s, combined)
+        self._taken(rows.count, busy_s, stand_for)
 
     def rates(self, tasks: Ints, since_s: float) -> Ints:
         """Give rows per second of tasks, smoothed over a few calls; the last was so long ago."""
@@ -89,3 +94,12 @@ class Work:
         smooth = np.where(np.isnan(before), now, before + SMOOTHING * (now - before))
         self._told[tasks], self._rates[tasks] = rows, smooth
         return np.rint(smooth).astype(np.int64)
+
+
+def _as_fed(marks: Sequence[Mark], ends: Ints, at: int) -> list[Mark]:
+    """Count the rows that combined ones of a chunk stand for, mark by mark; the chunk begins `at`."""
+    found = []
+    for mark in marks:
+        found.append(mark._replace(rows=int(ends[at + mark.rows] - ends[at])))
+        at += mark.rows
+    return found

@@ -190,15 +190,17 @@ class RowBlock:
         lb, ub = int(self.bounds[index]), int(self.bounds[index + 1])
         return Rows(self.batch, lb, ub - lb, Marks(self.sources, self._counts(lb, ub)))
 
-    def counts(self) -> list[int]:
-        """Give how many rows each source has here."""
-        return self._counts(int(self.bounds[0]), int(self.bounds[-1]))
+    def counts(self, stand_for: Ints | None = None) -> list[int]:
+        """Give how many rows each source has here; a row may stand for several."""
+        return self._counts(int(self.bounds[0]), int(self.bounds[-1]), stand_for)
 
-    def _counts(self, lb: int, ub: int) -> list[int]:
+    def _counts(self, lb: int, ub: int, stand_for: Ints | None = None) -> list[int]:
         if self.index is None:
-            return [ub - lb]
-        found: list[int] = np.bincount(self.index[lb:ub], minlength=len(self.sources)).tolist()
-        return found
+            return [ub - lb if stand_for is None else int(stand_for[lb:ub].sum())]
+        weights = None if stand_for is None else stand_for[lb:ub]
+        found = np.bincount(self.index[lb:ub], weights, minlength=len(self.sources))
+        counts: list[int] = found.astype(np.int64).tolist()
+        return counts
 
     def pick(self, which: Which) -> RowBlock:
         """Give the rows of some chunks; those of neighbours are not copied."""
