@@ -8,17 +8,8 @@ import pyarrow as pa
 from runtime_kit import until
 
 from meander.model import Epoch
-from meander.protocol.messages import (
-    Beat,
-    Chunk,
-    Chunks,
-    Copy,
-    Envelope,
-    Loaded,
-    Part,
-    Put,
-    Rest,
-)
+from meander.protocol.blocks import Chunk, Chunks
+from meander.protocol.messages import Beat, Copy, Envelope, Loaded, Part, Put, Rest
 from meander.runtime.wire.inbox import Inbox, size_of
 from meander.runtime.wire.rows import Mark, Rows
 

@@ -11,8 +11,9 @@ import pytest
 from meander.errors import FeederError, InputError
 from meander.model import Assignment, Epoch
 from meander.operators import WordCount
-from meander.protocol.edges.feeder import Feeder
-from meander.protocol.messages import Ending, Envelope, Exit, Offer
+from meander.protocol.blocks import Offer
+from meander.protocol.edges.offered import Offered
+from meander.protocol.messages import Ending, Envelope, Exit
 from meander.protocol.table import Table
 from meander.runtime.clients import gathering as gathered_by
 from meander.runtime.clients.feeder_process import LINGER_S_MAX, FeederProcess
@@ -38,7 +39,7 @@ class Room:
     """As much of a feeder's machine as `pump` looks at."""
 
     def __init__(self) -> None:
-        self.outbox = Feeder("f", live_settings(TASKS), 1, "f/1").outbox
+        self.outbox = Offered("f", 1, TASKS)
         self.room = True
 
 
@@ -115,19 +116,23 @@ def test_rows_wait_for_others_until_they_are_enough_or_their_time_is_over() -> N
     now = Now()
     gathering = made(now, gather_rows=3, linger_ms=5.0)
     assert gathering.cut_at() == inf
+    fed(gathering, words("x"))
+    assert (gathering.cut_at(), gathering.due) == (now.s, True), "what comes alone leaves at once"
+    cut(gathering)
+    now.s += 0.001
     fed(gathering, words("a"))
-    assert gathering.cut_at() == now.s + 0.005
-    now.s += 0.004
+    assert gathering.cut_at() == pytest.approx(now.s + 0.004), "what follows soon after waits"
+    now.s += 0.003
     fed(gathering, words("b"))
-    assert gathering.cut_at() == pytest.approx(now.s + 0.001), "the first row's time counts"
+    assert gathering.cut_at() == pytest.approx(now.s + 0.001)
     assert not gathering.full
     fed(gathering, words("c"))
     assert gathering.full
     (offer,) = cut(gathering)
-    assert (offer.last, sum(rows.count for _, rows, *_ in offer.groups)) == (2, 3)
+    assert (offer.last, sum(rows.count for _, rows, *_ in offer.groups)) == (3, 3)
     assert gathering.cut_at() == inf
     assert cut(gathering) == []
-    assert gathering.rows == 3
+    assert gathering.rows == 4
 
 
 def test_many_bytes_fill_a_message_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,14 +199,17 @@ def test_while_nodes_are_behind_more_is_gathered_and_for_longer() -> None:
     now, machine = Now(), Room()
     gathering = made(now, gather_rows=2, linger_ms=5.0)
     for n in range(gathered_by.BEHIND_OFFERS):
-        machine.outbox.offer(3, None, n, n, 10)
+        machine.outbox.offer(Offer([(3, None, n, n, 10)], n))
     assert gathering.pump(machine, print)  # type: ignore[arg-type]
     assert not gathering.pump(machine, print), "nothing has changed"  # type: ignore[arg-type]
     fed(gathering, words("a"))
+    cut(gathering)
+    fed(gathering, words("a"))
     assert gathering.cut_at() == now.s + GATHER_MORE * 0.005
     cut(gathering)
-    fed(gathering, words("a", "b"))
-    assert not gathering.full
+    for _ in range(GATHER_MORE - 1):
+        fed(gathering, words("a", "b"))
+        assert not gathering.full
     fed(gathering, words("a", "b"))
     assert gathering.full
 
@@ -289,13 +297,15 @@ def test_what_lingers_is_cut_when_its_time_is_over_and_the_first_row_wakes_who_w
     idle: Any = next(lingering)
     assert (idle.true(), idle.timeout_s, idle.told) == (False, LINGER_S_MAX, True)
     run(feeder.feed(words("a"), 0), never)
+    assert (idle.true(), len(feeder.gathering._offers)) == (False, 1), "the first leaves at once"
+    run(feeder.feed(words("b"), 1), never)
     assert idle.true(), "the time to cut is another one now"
     gathered: Any = lingering.send(True)
     assert gathered.timeout_s == pytest.approx(gathered_by.LINGER_MS / 1000)
     now.s += gathered.timeout_s
     assert not gathered.true()
     idle = lingering.send(False)
-    assert (len(feeder.gathering._offers), idle.timeout_s) == (1, LINGER_S_MAX)
+    assert (len(feeder.gathering._offers), idle.timeout_s) == (2, LINGER_S_MAX)
     feeder.closed = True
     assert idle.true()
     with pytest.raises(StopIteration):

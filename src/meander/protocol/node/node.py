@@ -19,21 +19,21 @@ from math import inf
 from typing import ClassVar
 
 from meander.model import NodeId, TaskId
+from meander.protocol.blocks import Acks, Chunk, Chunks
 from meander.protocol.client import Client
 from meander.protocol.messages import (
     MASTER,
     Accepted,
-    Acks,
+    Action,
     Beat,
     Bye,
-    Chunk,
-    Chunks,
     Commit,
     Copied,
     Copy,
     Dismiss,
     Ending,
     Envelope,
+    Event,
     Loaded,
     Part,
     Prepare,
@@ -41,6 +41,7 @@ from meander.protocol.messages import (
     Rest,
     Stage,
     Stored,
+    Tick,
     Unstage,
 )
 from meander.protocol.node.arrivals import Arrivals
@@ -56,7 +57,6 @@ from meander.protocol.node.rerouter import Rerouter
 from meander.protocol.node.retriever import Retriever
 from meander.protocol.node.slot import Slot
 from meander.protocol.node.staging import Staging
-from meander.protocol.outbox import check_acks
 from meander.protocol.settings import Settings
 from meander.protocol.state import OperatorPort, checksum
 from meander.protocol.table import Table
@@ -133,12 +133,33 @@ class Node(Client):
     @property
     def slots(self) -> dict[TaskId, Slot]:
         """All tasks that were ever its own."""
+        self.intake.express.close()
         return self.book.slots
 
     @property
     def gated(self) -> bool:
         """Whether what is emitted must be durable before it leaves."""
         return self.book.gated
+
+    def handle(self, event: Event, now: float) -> list[Action]:
+        """Take one event; whatever is neither rows nor the clock looks at the slots."""
+        rows = type(event) is Envelope and type(event.body) is Chunks
+        if not rows and type(event) is not Tick:
+            self.intake.express.close()
+        return super().handle(event, now)
+
+    def _on_tick(self, event: Tick) -> None:
+        if self.leased:
+            self.intake.tell()
+            if super().due_at() > self.turn.now:
+                return  # it was for that alone
+        self.intake.express.close()
+        super()._on_tick(event)
+
+    def due_at(self) -> float:
+        """Tell when it wants to look at the clock again."""
+        told_at = self.intake.express.acks_at() if self.leased else inf
+        return min(super().due_at(), told_at)
 
     # ------------------------------------------------------------------ chunks and acknowledgements
 
@@ -149,13 +170,13 @@ class Node(Client):
         if not self.turn.leased:
             self.intake.keep(body)
             return
-        self.intake.take_all(body.chunks, env.epoch)
+        self.intake.take_message(body, env.epoch)
         self.flush()
 
     def _check_acks(self, body: Acks) -> str | None:
         if not body.feeder.startswith("loop/") or self.intake.no_loop(body.feeder):
             return f"{body.feeder} is no loop"
-        return check_acks(body)
+        return body.fault
 
     def _on_acks(self, env: Envelope, body: Acks) -> None:
         if self.leased:
@@ -168,6 +189,8 @@ class Node(Client):
         self.intake.flush()
         self.rerouter.flush()
         self.staging.flush()
+        if self.book.urgent:
+            self.intake.express.close()  # a record tells what its task has taken
         self.checkpointer.flush()
         self.installs.flush()
 
@@ -230,6 +253,7 @@ class Node(Client):
             or self.arrivals.arriving
             or self.handover.unheld
             or self.book.urgent
+            or self.book.acks
             or self._looping
             or self.timed is not None
         )

@@ -119,10 +119,11 @@ class FeederProcess:
             self.check()  # it may have ended since the caller was let in
             if not gathering.room:
                 return False
-            if gathering.add(item):
+            first = gathering.add(item)
+            due = gathering.due
+            if first and not due:
                 self.changed.notify_all()
-            full = gathering.full
-        if full:
+        if due:
             self.cut()
         return True
 
