@@ -8,7 +8,8 @@ tasks its node owns today, and a task never notices that it moved.
 
 Rules for those who write one
   1. All that must survive a move is in the state. Attributes set in `open` are scratch.
-  2. `process` sees the rows of one task, in their feeder's order; no other thread has the state.
+  2. `process` sees the rows of one task, in their feeder's order; no other thread has the state
+     meanwhile (it is one at a time, not always the same).
      The same holds for `on_timer`.
   3. `dump` does not change the state, and what it gave does not change later.
   4. `load(dump(state))` behaves as `state` does, in every later call.
