@@ -216,7 +216,7 @@ class Wire:
             if isinstance(data, tuple):
                 data, extents = assemble(data)
             if done and not fenced:
-                self.store[action.key] = data
+                self.store[action.key] = self.store[action.key] + data if action.append else data
                 for extent in extents:
                     blob = data[extent.offset : extent.offset + extent.length]
                     ref = str(Ref(action.key, *extent))

@@ -179,6 +179,10 @@ class Operator(ABC, Generic[S]):
     def size(self, state: S) -> int:
         """Tell how many bytes a move of this state carries; asked for every second."""
 
+    def sizes(self, states: Sequence[S]) -> Sequence[int]:
+        """Tell the sizes of several states. Override it only to be faster than one call per state."""
+        return [self.size(state) for state in states]
+
     def freeze(self, state: S) -> None:
         """Hear that the state leaves: it will be dumped, and is never changed any more."""
 
@@ -194,6 +198,13 @@ class Operator(ABC, Generic[S]):
         was removed before; if it has, write the whole, so that `apply_changes` can tell.
         """
         return self.dump(state)
+
+    def changes_of(self, states: Sequence[S], since: Sequence[int]) -> list[list[pa.RecordBatch]]:
+        """Write what changed in several states, each after a version of its own.
+
+        Override it only to be faster than one call per state.
+        """
+        return [self.changes(state, version) for state, version in zip(states, since, strict=True)]
 
     def apply_changes(self, state: S, batches: Sequence[pa.RecordBatch], context: Context) -> S:
         """Bring an older copy of a state up to date with `changes`, and give it."""

@@ -142,13 +142,13 @@ class KeyedTable:
     def dump(self, rows_max: int = BATCH_ROWS_MAX) -> list[pa.RecordBatch]:
         """Give all entries as record batches of the state schema; they never change later."""
         cells = self.values[:, : len(self)]
-        return _slices(self._batch(self._keys(), cells if self.frozen else cells.copy()), rows_max)
+        return slices(self._batch(self._keys(), cells if self.frozen else cells.copy()), rows_max)
 
     def changes(self, since: int, rows_max: int = BATCH_ROWS_MAX) -> list[pa.RecordBatch]:
         """Give the entries touched after version `since`, as `dump` gives all."""
         rows = np.flatnonzero(self.stamps[: len(self)] > since)
         keys = self._keys().take(pa.array(rows))
-        return _slices(self._batch(keys, self.values[:, rows]), rows_max)
+        return slices(self._batch(keys, self.values[:, rows]), rows_max)
 
     def delta(self, since: int, rows_max: int = BATCH_ROWS_MAX) -> list[pa.RecordBatch]:
         """Give what happened after a sealed version, for a copy that is just at that version.
@@ -162,11 +162,11 @@ class KeyedTable:
         if len(rows):
             cells = self._cells(self.values[:, rows])
             columns = [pa.array(rows.astype(np.int32)), *cells]
-            found += _slices(pa.record_batch(columns, schema=self.layout.entry_schema), rows_max)
+            found += slices(pa.record_batch(columns, schema=self.layout.entry_schema), rows_max)
         if known < len(self):
             keys = self._keys().slice(known)
             new = self._batch(keys, self.values[:, known : len(self)].copy())
-            found += _slices(new, rows_max)
+            found += slices(new, rows_max)
         return found
 
     def result(self, rows: Where | None = None) -> pa.RecordBatch:
@@ -230,11 +230,33 @@ class KeyedTable:
         return pa.record_batch([*columns, *self._cells(cells)], schema=self.layout.state_schema)
 
     def _cells(self, words: Ints) -> list[pa.Array]:
-        """See the words of all cells as columns."""
-        return [
-            pa.array(column.view(np.float64) if cell.floating else column)
-            for cell, column in zip(self.layout.cells, words, strict=True)
-        ]
+        return cell_columns(self.layout, words)
+
+
+def sizes(tables: Sequence[KeyedTable]) -> list[int]:
+    """Give the `size` of many tables of one layout.
+
+    >>> from meander.operators.aggregates import Aggregate
+    >>> layout = Layout(pa.schema({"w": pa.string()}), ["w"], {"n": Aggregate("count")})
+    >>> one, other = KeyedTable(layout), KeyedTable(layout)
+    >>> one.update(pa.record_batch({"w": ["a", "bcd"]}))
+    >>> sizes([one, other]) == [one.size, other.size]
+    True
+    """
+    found = np.empty(len(tables), dtype=np.int64)
+    if tables:
+        metas = np.array([table.address for table in tables], dtype=np.int64)
+        kernel.measure(metas, 8 * (1 + len(tables[0].layout.cells)), found)
+    told: list[int] = found.tolist()
+    return told
+
+
+def cell_columns(layout: Layout, words: Ints) -> list[pa.Array]:
+    """See the words of all cells, `int64[cells, rows]`, as columns."""
+    return [
+        pa.array(column.view(np.float64) if cell.floating else column)
+        for cell, column in zip(layout.cells, words, strict=True)
+    ]
 
 
 def update_tables(
@@ -327,7 +349,10 @@ def check_groups(tables: Sequence[KeyedTable], bounds: Ints, rows: int, hashes: 
         raise InputError("a frozen table takes no updates: its task is on the move")
 
 
-def _slices(batch: pa.RecordBatch, rows_max: int) -> list[pa.RecordBatch]:
+def slices(batch: pa.RecordBatch, rows_max: int) -> list[pa.RecordBatch]:
+    """Cut a batch that is longer than a dump's may be."""
+    if 0 < batch.num_rows <= rows_max:
+        return [batch]
     return [batch.slice(at, rows_max) for at in range(0, batch.num_rows, rows_max)]
 
 

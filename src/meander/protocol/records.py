@@ -22,8 +22,11 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 from zlib import crc32
+
+from msgspec.json import Encoder
 
 from meander.errors import MalformedMessage, OperatorError
 from meander.model import Epoch, TaskId
@@ -34,8 +37,12 @@ from meander.protocol.state import UNREADABLE, App, OperatorPort, Position, Task
 MAGIC: Final = b"MEANDER1"
 """How a file of records begins."""
 
+JOINED_BYTES_MAX: Final = 2**16
+"""A record that is no larger is one piece: there are many, and each piece costs a call or two."""
+_ENCODE: Final = Encoder().encode
+
 Buffer: TypeAlias = Any
-"""Bytes, or what can be seen as bytes."""
+"""Bytes, or what can be seen as bytes and has their length."""
 Part: TypeAlias = Callable[[], Sequence[Buffer]]
 """Gives the bytes of one record."""
 LaneMark: TypeAlias = tuple[Epoch, int, int]
@@ -93,6 +100,17 @@ class Base(NamedTuple):
     """The operator's version that it holds; falsy: nothing can build on it."""
     lanes: dict[TaskId, LaneMark]
     """The loop's lanes as it holds them."""
+    whole_bytes: int = 0
+    """Of the snapshot that its chain begins with."""
+    changed_bytes: int = 0
+    """Of the changes after it."""
+
+    def named(self, name: str, length: int) -> Base:
+        """Give what later records build on, now that this one has its name."""
+        if not self.chain:
+            return self._replace(chain=(name,), whole_bytes=length, changed_bytes=0)
+        changed = self.changed_bytes + length
+        return self._replace(chain=(*self.chain, name), changed_bytes=changed)
 
 
 class Assembly:
@@ -109,7 +127,7 @@ class Assembly:
         for part in self._parts:
             length = check = 0
             for piece in part():
-                length += memoryview(piece).nbytes
+                length += len(piece)
                 check = crc32(piece, check)
                 yield piece
             self.extents.append(Extent(at, length, check))
@@ -151,9 +169,23 @@ def write(task: TaskId, state: TaskState, operator: OperatorPort, base: Base | N
 
     The function that is given back may be called later, by another thread.
     """
-    since = None if base is None else base.mark
-    app = _app(operator, state.app, since)
-    payloads, lanes = [], []
+    (found,) = write_all([(task, state, base)], operator)
+    return found
+
+
+def write_all(
+    items: Sequence[tuple[TaskId, TaskState, Base | None]], operator: OperatorPort
+) -> list[Part]:
+    """Write the records of several tasks, as `write` does of one."""
+    marked = [(state.app, None if base is None else base.mark) for _, state, base in items]
+    apps = _apps(operator, marked)
+    return [_write(*item, operator, app) for item, app in zip(items, apps, strict=True)]
+
+
+def _write(
+    task: TaskId, state: TaskState, base: Base | None, operator: OperatorPort, app: Part
+) -> Part:
+    payloads, lanes = list[Buffer](), list[Any]()
     known = {} if base is None else base.lanes
     for target, lane in state.outbox.lanes.items():
         term, durable, last = lane.term, lane.durable, lane.last
@@ -165,7 +197,7 @@ def write(task: TaskId, state: TaskState, operator: OperatorPort, base: Base | N
             payloads.append(operator.dump_rows(chunk.rows))
             chunks.append([chunk.first, chunk.last, chunk.size, len(payloads[-1])])
         lanes.append([target, term, durable, last, chunks])
-    head = {
+    head: dict[str, Any] = {
         "task": task,
         "chain": () if base is None else base.chain,
         "positions": dict(state.positions),
@@ -177,20 +209,27 @@ def write(task: TaskId, state: TaskState, operator: OperatorPort, base: Base | N
 
     def part() -> Sequence[Buffer]:
         pieces = app()
-        size = sum(memoryview(piece).nbytes for piece in pieces)
-        header = json.dumps({**head, "app": size}, separators=(",", ":")).encode()
-        return [len(header).to_bytes(4, "little"), header, *pieces, *payloads]
+        head["app"] = size = sum(map(len, pieces))
+        header = _ENCODE(head)
+        found = [len(header).to_bytes(4, "little"), header, *pieces, *payloads]
+        return found if size > JOINED_BYTES_MAX else (b"".join(found),)
 
     return part
 
 
-def _app(operator: OperatorPort, app: App, since: Any) -> Part:
-    record = getattr(operator, "record", None)
-    if record is not None:
-        found: Part = record(app, since)
+def _apps(operator: OperatorPort, marked: Sequence[tuple[App, Any]]) -> Sequence[Part]:
+    """Have the operator write its parts of records."""
+    record_all, record = getattr(operator, "record_all", None), getattr(operator, "record", None)
+    if record_all is not None:
+        found: Sequence[Part] = record_all(marked)
         return found
-    blob = operator.dump(app)
-    return lambda: (blob,)
+    if record is not None:
+        return [record(app, since) for app, since in marked]
+    return [partial(_alone, operator.dump(app)) for app, _ in marked]
+
+
+def _alone(blob: bytes) -> Sequence[Buffer]:
+    return (blob,)
 
 
 def seal(operator: OperatorPort, app: App) -> Any:

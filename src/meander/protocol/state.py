@@ -44,7 +44,7 @@ class Emission(NamedTuple):
 class OperatorPort(Protocol):
     """What the protocol needs to know of an operator: pure computation on opaque values.
 
-    One that keeps versions of its states has four methods more (`Versioned`); without them every
+    One that keeps versions of its states has some methods more (`Versioned`); without them every
     record is whole.
     """
 
@@ -94,6 +94,9 @@ class Versioned(OperatorPort, Protocol):
         What is given back is called later, perhaps by another thread, and gives pieces of bytes that
         tell the state as it is now.
         """
+
+    def record_all(self, items: Sequence[tuple[App, Any]]) -> list[Callable[[], Sequence[Any]]]:
+        """Write several states, each after a mark of its own. Not every operator does."""
 
     def revise(self, task: TaskId, app: App, blob: bytes) -> App:
         """Bring an older state (None: nothing) up to date with what `record` wrote, and give it."""

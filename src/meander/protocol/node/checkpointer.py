@@ -23,6 +23,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from meander.model import TaskId
 from meander.protocol import records
 from meander.protocol.backoff import Backoff
 from meander.protocol.messages import (
@@ -38,7 +39,7 @@ from meander.protocol.node.book import Book
 from meander.protocol.node.gauge import Stopwatch
 from meander.protocol.node.slot import Slot
 from meander.protocol.records import Base, Part, Ref
-from meander.protocol.state import OperatorPort, Position
+from meander.protocol.state import OperatorPort, Position, TaskState
 from meander.protocol.turn import LeasedTurn
 
 SMALL_BYTES = 4096
@@ -114,16 +115,25 @@ class Checkpointer:
 
     def _go_on(self) -> None:
         """Encode some more of the round; hand it over when it is complete."""
-        seen, before = 0, self._encoded
+        seen, before, some = 0, self._encoded, list[Slot]()
         self.watch.begin()
         while self._queue and seen < self.turn.settings.record_bytes_turn:
             slot = self._queue.popleft()
-            if self._due(slot) and slot.state is not None:
-                seen += self.operator.size(slot.state.app)
-                self._encode(slot)
+            if self._due(slot):
+                seen += self._size(slot)
+                some.append(slot)
+        self._encode(some)
         if not self._queue:
             self._hand_over()
         self.watch.end(self._encoded - before)
+
+    def _size(self, slot: Slot) -> int:
+        """Say how large a state is: what was written of it last, or ask."""
+        base: Base | None = slot.base
+        if base is not None and base.whole_bytes:
+            return base.whole_bytes + base.changed_bytes
+        assert slot.state is not None
+        return self.operator.size(slot.state.app)
 
     @property
     def _encoded(self) -> int:
@@ -134,7 +144,7 @@ class Checkpointer:
         """Write what somebody waits for, at the end of an event; not if the store has just failed."""
         if not self.book.urgent or not self.turn.leased or not self._again.due(self.turn.now):
             return
-        waiting, before = list[Slot](), self._encoded
+        waiting, some, before = list[Slot](), list[Slot](), self._encoded
         self.watch.begin()
         self._cuts = max(self._cuts, -(-len(self.book.urgent) // COMPACTED_SHARE))
         for slot in self.book.urgent:
@@ -143,42 +153,44 @@ class Checkpointer:
             elif slot.record is not None:
                 waiting.append(slot)  # one at a time: the next follows when this one is accepted
             else:
-                self._encode(slot)
+                some.append(slot)
+        self._encode(some)
         self.book.urgent = waiting
         self._hand_over()
         self.watch.end(self._encoded - before)
 
-    def _encode(self, slot: Slot) -> None:
-        state, operator = slot.state, self.operator
-        assert state is not None
-        base = slot.base if self._builds_on(slot) else None
-        part = records.write(slot.task, state, operator, base)
-        mark = records.seal(operator, state.app)
-        slot.record_number += 1
-        slot.dirty = slot.urgent = False
-        chain = () if base is None else base.chain
-        slot.record = Record(
-            slot.record_number,
-            "",
-            dict(state.positions),
-            dict(state.batches),
-            Base(chain, mark, records.lanes_of(state)),
-        )
-        self.counts["snapshots" if base is None else "deltas"] += 1
-        self._gathered.append((slot, slot.record, part))
-        self.watch.encoded(slot.task)
+    def _encode(self, slots: list[Slot]) -> None:
+        """Take what the records of some tasks shall hold."""
+        items = list[tuple[TaskId, TaskState, Base | None]]()
+        for slot in slots:
+            assert slot.state is not None
+            items.append((slot.task, slot.state, slot.base if self._builds_on(slot) else None))
+        parts = records.write_all(items, self.operator)
+        for slot, (_, state, base), part in zip(slots, items, parts, strict=True):
+            mark, lanes = records.seal(self.operator, state.app), records.lanes_of(state)
+            slot.record_number += 1
+            slot.dirty = slot.urgent = False
+            slot.record = Record(
+                slot.record_number,
+                "",
+                dict(state.positions),
+                dict(state.batches),
+                Base((), mark, lanes) if base is None else base._replace(mark=mark, lanes=lanes),
+            )
+            self.counts["snapshots" if base is None else "deltas"] += 1
+            self._gathered.append((slot, slot.record, part))
+            self.watch.encoded(slot.task)
 
     def _builds_on(self, slot: Slot) -> bool:
         """Whether the next record is a change of the last one."""
         base: Base | None = slot.base
         if base is None or not base.mark:
             return False
-        most = self.turn.settings.chain_records_max
-        sizes = [records.length_of(name) for name in base.chain]
-        if len(sizes) < most and sum(sizes[1:]) <= max(sizes[0], SMALL_BYTES):
+        most, length = self.turn.settings.chain_records_max, len(base.chain)
+        if length < most and base.changed_bytes <= max(base.whole_bytes, SMALL_BYTES):
             return True
         self._cuts -= 1
-        return self._cuts < 0 and len(sizes) < 2 * most
+        return self._cuts < 0 and length < 2 * most
 
     def _hand_over(self) -> None:
         if not self._gathered:
@@ -207,7 +219,7 @@ class Checkpointer:
                 continue  # the task has moved on
             if event.done:
                 name = str(Ref(event.key, *event.extents[i]))
-                base = record.base._replace(chain=(*record.base.chain, name))
+                base = record.base.named(name, event.extents[i].length)
                 slot.record = record._replace(key=name, base=base)
                 self._open[name] = slot, slot.record
                 self.counts["bytes"] += event.extents[i].length

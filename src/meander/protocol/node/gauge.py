@@ -13,8 +13,11 @@ from meander.protocol.state import OperatorPort
 class Loads(NamedTuple):
     """What a beat tells the master of a node's tasks."""
 
-    tasks: tuple[tuple[TaskId, int, int], ...] = ()
-    """(task, work, bytes)."""
+    tasks: tuple[TaskId, ...] = ()
+    work: tuple[int, ...] = ()
+    """Of each of them."""
+    sizes: tuple[int, ...] = ()
+    """Of each of them, in bytes."""
     counts: tuple[tuple[str, float], ...] = ()
     """For people."""
 
@@ -34,12 +37,14 @@ class ChangeGauge:
 
     def read(self, now: float, slots: Iterable[Slot]) -> Loads:
         """Tell it of those that did."""
-        told = []
+        tasks, work, sizes = list[TaskId](), list[int](), list[int]()
         for slot in slots:
             if slot.work and slot.state is not None:
-                told.append((slot.task, slot.work, self._operator.size(slot.state.app)))
+                tasks.append(slot.task)
+                work.append(slot.work)
+                sizes.append(self._operator.size(slot.state.app))
             slot.work = 0
-        return Loads(tuple(told))
+        return Loads(tuple(tasks), tuple(work), tuple(sizes))
 
 
 class Stopwatch:

@@ -230,7 +230,9 @@ class Retriever:
         mark = records.seal(operator, state.app)
         records.accepted(operator, state.app, mark)
         size, transfer_s = sum(map(len, blobs)), self.turn.now - slot.since
-        self._install(slot, state, size, transfer_s, Base(chain, mark, records.lanes_of(state)))
+        whole_bytes = len(blobs[0])
+        base = Base(chain, mark, records.lanes_of(state), whole_bytes, size - whole_bytes)
+        self._install(slot, state, size, transfer_s, base)
 
     def _unusable(self, slot: Slot, why: str) -> None:
         """End: there is nothing to go on from, and nothing may take its place unsaid."""

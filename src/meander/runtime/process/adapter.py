@@ -43,7 +43,7 @@ from meander.runtime.process.keeping import OutputKeeper
 from meander.runtime.process.outputs import ROWS_MAX, Outputs
 from meander.runtime.process.recording import Recorder
 from meander.runtime.process.timing import Timing
-from meander.runtime.process.user_code import ask, size_of, written
+from meander.runtime.process.user_code import ask, size_of, sizes_of, written
 from meander.runtime.process.watermarks import END
 from meander.runtime.process.work import Work
 from meander.runtime.store.staged import InMemory, Laid, LaidRows
@@ -259,6 +259,14 @@ class OperatorAdapter:
         size = size_of(self.operator, app) + app.outputs.bytes
         return size if app.time is None else size + app.time.size
 
+    def sizes(self, apps: Sequence[AppState]) -> list[int]:
+        """Give the sizes of several states, in bytes."""
+        found = zip(apps, sizes_of(self.operator, apps), strict=True)
+        return [
+            size + app.outputs.bytes + (0 if app.time is None else app.time.size)
+            for app, size in found
+        ]
+
     def freeze(self, app: AppState) -> None:
         """Hear that a task leaves: what it has taken in is in its state, which never changes again."""
         self.settle()
@@ -290,6 +298,13 @@ class OperatorAdapter:
         """Take what a record shall hold; what is given back makes the bytes."""
         self.settle()
         return self._recorder.record(app, since)
+
+    def record_all(
+        self, items: Sequence[tuple[AppState, Sealed | None]]
+    ) -> list[Callable[[], Sequence[Any]]]:
+        """Take what the records of several tasks shall hold, each since a mark of its own."""
+        self.settle()
+        return self._recorder.record_all(items)
 
     def revise(self, task: TaskId, app: AppState | None, blob: bytes) -> AppState:
         """Read a record that counts; ValueError if that is not what it is."""

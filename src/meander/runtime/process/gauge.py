@@ -27,9 +27,9 @@ class RateGauge:
         if since < STATS_S:
             return Loads()
         self._told_at = now
-        adapter, told = self._adapter, []
-        for slot in slots:
-            if slot.phase is TaskPhase.SERVING and slot.state is not None:
-                size = adapter.size(slot.state.app)
-                told.append((slot.task, adapter.work.rate(slot.task, since), size))
-        return Loads(tuple(told), tuple(self.counted().items()))
+        adapter, serving = self._adapter, TaskPhase.SERVING
+        served = [(s.task, s.state.app) for s in slots if s.phase is serving and s.state]
+        tasks = tuple(task for task, _ in served)
+        work = tuple(adapter.work.rate(task, since) for task in tasks)
+        sizes = tuple(adapter.sizes([app for _, app in served]))
+        return Loads(tasks, work, sizes, tuple(self.counted().items()))

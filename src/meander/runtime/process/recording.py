@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
+from msgspec.json import Encoder
 
 from meander.errors import StateError
 from meander.model import TaskId
@@ -23,9 +24,11 @@ from meander.operators.base import Operator
 from meander.operators.tasks import TaskStates
 from meander.runtime.process.app_state import AppState, Sealed
 from meander.runtime.process.outputs import Outputs
-from meander.runtime.process.streams import read_streams, write_streams
+from meander.runtime.process.streams import StreamWriter, read_streams, write_streams
 from meander.runtime.process.timing import Timing
-from meander.runtime.process.user_code import ask, written
+from meander.runtime.process.user_code import ask, batches_of, changes_of, marks_of
+
+_ENCODE: Final = Encoder().encode
 
 
 class Recorder:
@@ -33,6 +36,7 @@ class Recorder:
 
     def __init__(self, operator: Operator[Any], tasks: int, timing: Timing) -> None:
         self.operator, self.tasks, self.timing = operator, tasks, timing
+        self._streams = StreamWriter(marks_of(operator))
 
     def seal(self, app: AppState) -> Sealed:
         """End a version of a task's state."""
@@ -41,20 +45,44 @@ class Recorder:
 
     def record(self, app: AppState, since: Sealed | None) -> Callable[[], Sequence[Any]]:
         """Take what a record shall hold; what is given back makes the bytes."""
-        state = written(self.operator, app, None if since is None else since.version)
-        outputs = app.outputs.after(0 if since is None else since.outputs)
-        facts = [app.outputs.last, app.outputs.lost_rows, app.outputs.first]
+        (found,) = self.record_all([(app, since)])
+        return found
+
+    def record_all(
+        self, items: Sequence[tuple[AppState, Sealed | None]]
+    ) -> list[Callable[[], Sequence[Any]]]:
+        """Take what the records of several tasks shall hold, as `record` does for one."""
+        changed = [(app, since.version) for app, since in items if since is not None]
+        apps, versions = [app for app, _ in changed], [version for _, version in changed]
+        changes = iter(changes_of(self.operator, apps, versions))
+        return [
+            self._record(app, None, batches_of(self.operator, app, None))
+            if since is None
+            else self._record(app, since, next(changes))
+            for app, since in items
+        ]
+
+    def _record(
+        self, app: AppState, since: Sealed | None, state: list[Any]
+    ) -> Callable[[], Sequence[Any]]:
+        kept = app.outputs
+        outputs = kept.after(0 if since is None else since.outputs) if kept.rows else []
+        facts = [kept.last, kept.lost_rows, kept.first]
         timers, known = self.timing.dump(app)
 
         def pieces() -> list[Any]:
-            written = write_streams(state)
-            emitted = [write_streams([batch]) for _, batch in outputs]
-            sizes = [[number, len(p)] for (number, _), p in zip(outputs, emitted, strict=True)]
+            written = self._streams.pieces(state)
+            emitted, sizes = list[Any](), list[Any]()
+            for number, batch in outputs:
+                stream = write_streams([batch])
+                emitted.append(stream)
+                sizes.append([number, len(stream)])
             head = {
-                "state": len(written), "time": [len(timers), known], "outputs": [*facts, sizes],
+                "state": sum(map(len, written)), "time": [len(timers), known],
+                "outputs": [*facts, sizes],
             }  # fmt: skip
-            header = json.dumps(head, separators=(",", ":")).encode()
-            return [len(header).to_bytes(4, "little"), header, written, timers, *emitted]
+            header = _ENCODE(head)
+            return [len(header).to_bytes(4, "little"), header, *written, timers, *emitted]
 
         return pieces
 

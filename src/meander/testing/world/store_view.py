@@ -12,6 +12,7 @@ from meander.operators.hashing import hash_columns, tasks_of
 from meander.protocol.master.manifest import MANIFEST_KEY, Manifest
 from meander.protocol.messages import FeederId
 from meander.protocol.records import Ref, head_of
+from meander.runtime.store.durable import manifest_parts
 from meander.testing.world.disk import SimDisk
 from meander.testing.world.trials import WorldTrial
 
@@ -31,8 +32,11 @@ class StoreView:
         found = max(
             (p for p in self._disk.paths(f"{self._root}/manifest") if _counts(p)), default=""
         )
-        blob = self._disk.peek(found) if found else None
-        if blob is None or (found == self._newest and blob is self._blob):
+        prefix = f"{self._root}/"
+        parts = manifest_parts(found.removeprefix(prefix)) if found else []
+        blobs = [self._disk.peek(prefix + part) for part in parts]
+        blob = b"".join(part for part in blobs if part is not None)
+        if not blob or None in blobs or (found == self._newest and blob == self._blob):
             return False
         self._newest, self._blob = found, blob
         return True
