@@ -251,8 +251,8 @@ def test_the_newest_manifests_are_kept(store: FileStore) -> None:
         assert store.write(Store("manifest", b"%d" % number, fence=3)).done
     assert store.read("manifest") == b"4"
     assert [entry.path for entry in store.manifests()] == [
-        "manifest/00000003-00000004.json",
-        "manifest/00000003-00000005.json",
+        "manifest/00000003-00000004-00000000.json",
+        "manifest/00000003-00000005-00000000.json",
     ]
 
 
@@ -366,7 +366,9 @@ def test_a_manifest_that_is_listed_and_cannot_be_read_is_not_taken_for_none(
     assert claim(store, 1)
     assert store.write(Store("manifest", b"one", fence=1)).done
     monkeypatch.setattr(store.files, "read", lambda *_: None)
-    with pytest.raises(OSError, match=r"00000001-00000001\.json is listed and cannot be read"):
+    with pytest.raises(
+        OSError, match=r"00000001-00000001-00000000\.json is listed and cannot be read"
+    ):
         store.read("manifest")
 
 
@@ -382,7 +384,7 @@ def test_a_manifest_that_is_let_go_while_it_is_read_is_followed_by_the_next(
 
     def late(path: str, *place: Any) -> bytes | None:
         for text in (b"1", b"2", b"3"):
-            if path.endswith("00000001.json"):
+            if path.endswith("00000001-00000000.json"):
                 assert store.write(Store("manifest", text, fence=1)).done
         return read(path, *place)
 

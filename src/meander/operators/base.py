@@ -199,12 +199,15 @@ class Operator(ABC, Generic[S]):
         """
         return self.dump(state)
 
-    def changes_of(self, states: Sequence[S], since: Sequence[int]) -> list[list[pa.RecordBatch]]:
-        """Write what changed in several states, each after a version of its own.
+    def changes_of(
+        self, states: Sequence[S], since: Sequence[int]
+    ) -> list[tuple[pa.RecordBatch, list[int]]] | None:
+        """Write what changed in several states, each after a version of its own, in one go.
 
-        Override it only to be faster than one call per state.
+        Gives batches with rows of all states in their order, and how many of them are whose;
+        `apply_changes` is given those of one state. None: ask for one after the other.
         """
-        return [self.changes(state, version) for state, version in zip(states, since, strict=True)]
+        return None
 
     def apply_changes(self, state: S, batches: Sequence[pa.RecordBatch], context: Context) -> S:
         """Bring an older copy of a state up to date with `changes`, and give it."""

@@ -11,13 +11,13 @@ from meander.model import Ints
 from meander.operators import keys as codec
 from meander.operators.kernels import deltas as kernel
 from meander.operators.layout import Layout
-from meander.operators.table import BATCH_ROWS_MAX, KeyedTable, cell_columns, slices
+from meander.operators.table import KeyedTable, cell_columns
 
 
 def deltas(
-    tables: Sequence[KeyedTable], since: Sequence[int], rows_max: int = BATCH_ROWS_MAX
-) -> list[list[pa.RecordBatch]]:
-    """Give of each table what its `delta` gives; the batches are slices of few.
+    tables: Sequence[KeyedTable], since: Sequence[int]
+) -> list[tuple[pa.RecordBatch, list[int]]]:
+    """Give what `KeyedTable.delta` gives of each table, together, and how many rows are whose.
 
     >>> from meander.operators.aggregates import Aggregate
     >>> layout = Layout(pa.schema({"w": pa.string()}), ["w"], {"n": Aggregate("count")})
@@ -26,11 +26,9 @@ def deltas(
     ...     table.update(pa.record_batch({"w": words}))
     ...     version = table.seal()
     >>> tables[0].update(pa.record_batch({"w": ["b", "d"]}))
-    >>> [[batch.to_pydict() for batch in found] for found in deltas(tables, [1, 1])]
-    [[{'#entry': [1], 'rows': [2]}, {'w': ['d'], 'rows': [1]}], []]
+    >>> [(batch.to_pydict(), counts) for batch, counts in deltas(tables, [1, 1])]
+    [({'#entry': [1], 'rows': [2]}, [1, 0]), ({'w': ['d'], 'rows': [1]}, [1, 0])]
     """
-    if not tables:
-        return []
     layout, count = tables[0].layout, len(tables)
     metas = np.array([table.address for table in tables], dtype=np.int64)
     versions = np.array(since, dtype=np.int64)
@@ -40,13 +38,13 @@ def deltas(
     )
     touched, new, sizes = np.empty((3, count), dtype=np.int64)
     kernel.measure(metas, known, versions, touched, new, sizes)
-    found: list[list[pa.RecordBatch]] = [[] for _ in tables]
+    found = []
     if touched.any():
         batch = _touched(layout, metas, known, versions, int(touched.sum()))
-        _deal(found, batch, touched, rows_max)
+        found.append((batch, touched.tolist()))
     if new.any():
         batch = _new(layout, metas, known, int(new.sum()), int(sizes.sum()))
-        _deal(found, batch, new, rows_max)
+        found.append((batch, new.tolist()))
     return found
 
 
@@ -74,14 +72,3 @@ def _new(layout: Layout, metas: Ints, known: Ints, total: int, size: int) -> pa.
 
 def _room(layout: Layout, total: int) -> Ints:
     return np.empty((len(layout.cells), total), dtype=np.int64)
-
-
-def _deal(
-    found: list[list[pa.RecordBatch]], batch: pa.RecordBatch, rows: Ints, rows_max: int
-) -> None:
-    """Give every table its rows of a batch."""
-    at = 0
-    for mine, count in zip(found, rows.tolist(), strict=True):
-        if count:
-            mine += slices(batch.slice(at, count), rows_max)
-            at += count

@@ -125,10 +125,11 @@ class KeyedAggregate(Operator[KeyedTable]):
 
     def changes_of(
         self, states: Sequence[KeyedTable], since: Sequence[int]
-    ) -> list[list[pa.RecordBatch]]:
+    ) -> list[tuple[pa.RecordBatch, list[int]]] | None:
         """Write the changes of many tables in one go."""
-        if type(self).changes is not KeyedAggregate.changes:
-            return super().changes_of(states, since)
+        own = type(self).changes, type(self).apply_changes
+        if own != (KeyedAggregate.changes, KeyedAggregate.apply_changes):
+            return None
         return deltas(states, since)
 
     def apply_changes(

@@ -142,13 +142,13 @@ class KeyedTable:
     def dump(self, rows_max: int = BATCH_ROWS_MAX) -> list[pa.RecordBatch]:
         """Give all entries as record batches of the state schema; they never change later."""
         cells = self.values[:, : len(self)]
-        return slices(self._batch(self._keys(), cells if self.frozen else cells.copy()), rows_max)
+        return _slices(self._batch(self._keys(), cells if self.frozen else cells.copy()), rows_max)
 
     def changes(self, since: int, rows_max: int = BATCH_ROWS_MAX) -> list[pa.RecordBatch]:
         """Give the entries touched after version `since`, as `dump` gives all."""
         rows = np.flatnonzero(self.stamps[: len(self)] > since)
         keys = self._keys().take(pa.array(rows))
-        return slices(self._batch(keys, self.values[:, rows]), rows_max)
+        return _slices(self._batch(keys, self.values[:, rows]), rows_max)
 
     def delta(self, since: int, rows_max: int = BATCH_ROWS_MAX) -> list[pa.RecordBatch]:
         """Give what happened after a sealed version, for a copy that is just at that version.
@@ -162,11 +162,11 @@ class KeyedTable:
         if len(rows):
             cells = self._cells(self.values[:, rows])
             columns = [pa.array(rows.astype(np.int32)), *cells]
-            found += slices(pa.record_batch(columns, schema=self.layout.entry_schema), rows_max)
+            found += _slices(pa.record_batch(columns, schema=self.layout.entry_schema), rows_max)
         if known < len(self):
             keys = self._keys().slice(known)
             new = self._batch(keys, self.values[:, known : len(self)].copy())
-            found += slices(new, rows_max)
+            found += _slices(new, rows_max)
         return found
 
     def result(self, rows: Where | None = None) -> pa.RecordBatch:
@@ -349,10 +349,7 @@ def check_groups(tables: Sequence[KeyedTable], bounds: Ints, rows: int, hashes: 
         raise InputError("a frozen table takes no updates: its task is on the move")
 
 
-def slices(batch: pa.RecordBatch, rows_max: int) -> list[pa.RecordBatch]:
-    """Cut a batch that is longer than a dump's may be."""
-    if 0 < batch.num_rows <= rows_max:
-        return [batch]
+def _slices(batch: pa.RecordBatch, rows_max: int) -> list[pa.RecordBatch]:
     return [batch.slice(at, rows_max) for at in range(0, batch.num_rows, rows_max)]
 
 

@@ -95,14 +95,30 @@ class Versioned(OperatorPort, Protocol):
         tell the state as it is now.
         """
 
-    def record_all(self, items: Sequence[tuple[App, Any]]) -> list[Callable[[], Sequence[Any]]]:
-        """Write several states, each after a mark of its own. Not every operator does."""
-
     def revise(self, task: TaskId, app: App, blob: bytes) -> App:
         """Bring an older state (None: nothing) up to date with what `record` wrote, and give it."""
 
     def accepted(self, app: App, mark: Any) -> None:
         """Hear that the record with this mark is durable."""
+
+
+class Joining(Versioned, Protocol):
+    """An operator that writes the changes of many tasks in one go. Not every operator does."""
+
+    def joins(self, app: App) -> bool:
+        """Whether the changes of a state may stand with those of others in one record."""
+
+    def record_joint(self, items: Sequence[tuple[App, Any]]) -> Callable[[], Sequence[Any]] | None:
+        """Write what changed in several states, each after a mark of its own, like `record`.
+
+        None: that is to be asked of one after the other.
+        """
+
+    def open_joint(self, blob: bytes) -> Any:
+        """Read what `record_joint` wrote, for all states in it."""
+
+    def revise_joint(self, task: TaskId, app: App, found: Any, index: int) -> App:
+        """Bring a state up to date with the part of it that was written at this place, and give it."""
 
 
 class CopyingOperator(OperatorPort, Protocol):
@@ -195,6 +211,11 @@ class TaskState:
 def as_gathering(operator: OperatorPort) -> Gathering | None:
     """Give the operator if it gathers."""
     return cast(Gathering, operator) if hasattr(operator, "gather") else None
+
+
+def as_joining(operator: OperatorPort) -> Joining | None:
+    """Give the operator if it writes the changes of many tasks in one go."""
+    return cast(Joining, operator) if hasattr(operator, "record_joint") else None
 
 
 def lay_by(operator: OperatorPort, rows: AppRows) -> Any:

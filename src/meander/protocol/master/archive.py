@@ -143,21 +143,21 @@ class Archive:
         """Take in what a node has stored; name the tasks that must be installed there, then."""
         ledger, again = self.books.ledger, list[tuple[TaskId, Epoch, int]]()
         installed = list[TaskId]()
-        pending = {item.key for _, _, item in (*self._accepting, *self._written)}
+        pending = {(i.task, i.key) for _, _, i in (*self._accepting, *self._written)}
+        self._files.update(map(file_of, {item.key for item in body.items}))
         for item in body.items:
             if not ledger.counts(env.sender, env.incarnation, item):
                 continue
             known = ledger.record.get(item.task)
             if known is not None and (item.tenure, item.number) <= known[:2]:
-                if item.key not in pending:
+                if (item.task, item.key) not in pending:
                     again.append((item.task, item.tenure, item.number))
                 continue
             chain = self.chain(known, item)
             if not chain:
                 continue
-            if ledger.installed(item.task, item.tenure, env.sender):
+            if item.task in ledger.chain and ledger.installed(item.task, item.tenure, env.sender):
                 installed.append(item.task)
-            self._files.add(file_of(item.key))
             ledger.record[item.task] = Kept(item.tenure, item.number, chain)
             self._accepting.append((env.sender, env.incarnation, item))
             self.unsaved = True
@@ -319,5 +319,5 @@ class Archive:
 
 def _files(*held: Mapping[TaskId, Kept]) -> set[str]:
     """Name the files that records lie in; most of what manifests hold is the same in all of them."""
-    every = {id(kept): kept for records in held for kept in records.values()}
-    return {file_of(name) for kept in every.values() for name in kept.chain}
+    every = {id(kept): kept.chain for records in held for kept in records.values()}
+    return set(map(file_of, set().union(*every.values())))

@@ -293,7 +293,11 @@ class Master(Machine):
         most = TOTAL_MAX // self.ledger.tasks - 1
         if not len(body.tasks) == len(body.work) == len(body.sizes):
             return "statistics are not of as many tasks as they say"
-        for told, limit in ((body.tasks, self.ledger.tasks - 1), (body.work, most), (body.sizes, most)):
+        for told, limit in (
+            (body.tasks, self.ledger.tasks - 1),
+            (body.work, most),
+            (body.sizes, most),
+        ):
             if told and not 0 <= min(told) <= max(told) <= limit:
                 return f"statistics from {min(told)} to {max(told)} are impossible"
         return None if body.offset >= -1 else "an offset counts from -1"

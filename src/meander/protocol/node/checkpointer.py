@@ -20,8 +20,9 @@ When is what written?
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from meander.model import TaskId
 from meander.protocol import records
@@ -39,8 +40,10 @@ from meander.protocol.node.book import Book
 from meander.protocol.node.gauge import Stopwatch
 from meander.protocol.node.slot import Slot
 from meander.protocol.records import Base, Part, Ref
-from meander.protocol.state import OperatorPort, Position, TaskState
+from meander.protocol.state import OperatorPort, Position, TaskState, as_joining
 from meander.protocol.turn import LeasedTurn
+
+T = TypeVar("T")
 
 SMALL_BYTES = 4096
 """Changes that weigh less in all are never too heavy."""
@@ -58,6 +61,10 @@ class Record(NamedTuple):
     batches: dict[str, int]
     base: Base
     """What later records build on if this one is accepted; its own name is not in the chain yet."""
+
+
+Shares: TypeAlias = list[tuple[Slot, Record]]
+"""The tasks that one record in a file is of; mostly one."""
 
 
 class Checkpointer:
@@ -80,12 +87,12 @@ class Checkpointer:
         """What is to be written in this round of all tasks."""
         self._cuts = 0
         """How many chains may still be cut short in it."""
-        self._gathered: list[tuple[Slot, Record, Part]] = []
+        self._gathered: list[tuple[Shares, Part]] = []
         """Encoded, not yet handed to the store."""
-        self._files: dict[str, list[tuple[Slot, Record]]] = {}
+        self._files: dict[str, list[Shares]] = {}
         """Files that the store has not answered for."""
-        self._open: dict[str, tuple[Slot, Record]] = {}
-        """Stored records that are not accepted, by their name."""
+        self._open: dict[TaskId, tuple[Slot, Record]] = {}
+        """Stored records that are not accepted."""
         self._count = 0
         self._again = Backoff(turn.settings.retry_s)
         self.trouble = ""
@@ -160,26 +167,43 @@ class Checkpointer:
         self.watch.end(self._encoded - before)
 
     def _encode(self, slots: list[Slot]) -> None:
-        """Take what the records of some tasks shall hold."""
-        items = list[tuple[TaskId, TaskState, Base | None]]()
+        """Take what the records of some tasks shall hold: of those that may, in one of them all."""
+        joining, joint = as_joining(self.operator), list[tuple[Slot, TaskState, Base]]()
         for slot in slots:
-            assert slot.state is not None
-            items.append((slot.task, slot.state, slot.base if self._builds_on(slot) else None))
-        parts = records.write_all(items, self.operator)
-        for slot, (_, state, base), part in zip(slots, items, parts, strict=True):
+            state, base = slot.state, slot.base if self._builds_on(slot) else None
+            assert state is not None
+            if joining is not None and records.may_join(state, base, joining):
+                joint.append((slot, state, base))
+            else:
+                self._encode_alone(slot, state, base)
+        if joining is not None and len(joint) > 1:
+            items = [(slot.task, state, base) for slot, state, base in joint]
+            part = records.write_joint(items, joining)
+            if part is not None:
+                self._take(joint, part)
+                return
+        for item in joint:
+            self._encode_alone(*item)
+
+    def _encode_alone(self, slot: Slot, state: TaskState, base: Base | None) -> None:
+        part = records.write(slot.task, state, self.operator, base)
+        self._take([(slot, state, base)], part)
+
+    def _take(self, items: Sequence[tuple[Slot, TaskState, Base | None]], part: Part) -> None:
+        """Note that a record of some tasks is on its way."""
+        shares = list[tuple[Slot, Record]]()
+        for slot, state, base in items:
             mark, lanes = records.seal(self.operator, state.app), records.lanes_of(state)
             slot.record_number += 1
             slot.dirty = slot.urgent = False
+            new = Base((), mark, lanes) if base is None else base.sealed(mark, lanes)
             slot.record = Record(
-                slot.record_number,
-                "",
-                dict(state.positions),
-                dict(state.batches),
-                Base((), mark, lanes) if base is None else base._replace(mark=mark, lanes=lanes),
+                slot.record_number, "", dict(state.positions), dict(state.batches), new
             )
-            self.counts["snapshots" if base is None else "deltas"] += 1
-            self._gathered.append((slot, slot.record, part))
-            self.watch.encoded(slot.task)
+            shares.append((slot, slot.record))
+        self.counts["snapshots" if items[0][2] is None else "deltas"] += len(items)
+        self._gathered.append((shares, part))
+        self.watch.encoded([slot.task for slot, _ in shares])
 
     def _builds_on(self, slot: Slot) -> bool:
         """Whether the next record is a change of the last one."""
@@ -198,9 +222,9 @@ class Checkpointer:
         self._count += 1
         turn, gathered, self._gathered = self.turn, self._gathered, []
         file = f"log/{turn.epoch.generation}/{turn.me}.{turn.incarnation}/{self._count}"
-        self._files[file] = [(slot, record) for slot, record, _ in gathered]
+        self._files[file] = [shares for shares, _ in gathered]
         self.counts["files"] += 1
-        turn.do(Store(file, tuple(part for _, _, part in gathered)))
+        turn.do(Store(file, tuple(part for _, part in gathered)))
 
     # ------------------------------------------------------------------ what became of it
 
@@ -214,16 +238,12 @@ class Checkpointer:
     def stored(self, event: Stored) -> None:
         """The store has a file, or could not take it: then its tasks are written anew."""
         written = self._files.pop(event.key, ())
-        for i, (slot, record) in enumerate(written):
-            if slot.record is not record:
-                continue  # the task has moved on
-            if event.done:
-                name = str(Ref(event.key, *event.extents[i]))
-                base = record.base.named(name, event.extents[i].length)
-                slot.record = record._replace(key=name, base=base)
-                self._open[name] = slot, slot.record
-                self.counts["bytes"] += event.extents[i].length
-            else:
+        if event.done:
+            for shares, extent in zip(written, event.extents, strict=False):
+                self._named(shares, str(Ref(event.key, *extent)), extent.length // len(shares))
+                self.counts["bytes"] += extent.length
+        for slot, record in () if event.done else chain.from_iterable(written):
+            if slot.record is record:  # else the task has moved on
                 slot.record, slot.dirty = None, True
                 slot.urgent = False  # not before the next round
         if event.done:
@@ -234,21 +254,30 @@ class Checkpointer:
             self.trouble = event.fault or "it refuses"
             self._write_at = max(self._write_at, self._again.failed(self.turn.now))
 
+    def _named(self, shares: Shares, name: str, length: int) -> None:
+        """Tasks have their record under a name, each with so many bytes of it."""
+        for slot, record in shares:
+            if slot.record is record:
+                number, _, positions, batches, base = record
+                slot.record = Record(number, name, positions, batches, base.named(name, length))
+                self._open[slot.task] = slot, slot.record
+
     def _report(self) -> None:
         self._report_at = self.turn.now + self.turn.settings.retry_s
         items = []
-        for name, (slot, record) in list(self._open.items()):
+        for task, (slot, record) in list(self._open.items()):
             if slot.record is not record:
-                del self._open[name]
+                del self._open[task]
             else:
-                chain = record.base.chain
-                parent = chain[-2] if len(chain) > 1 else ""
-                items.append(RecordNote(slot.task, slot.tenure, record.number, name, parent))
+                names = record.base.chain
+                parent = names[-2] if len(names) > 1 else ""
+                items.append(RecordNote(task, slot.tenure, record.number, record.key, parent))
         if items:
             self.turn.send(MASTER, Checkpointed(tuple(items)))
 
     def accepted(self, body: Accepted) -> None:
         """The manifest has these records."""
+        done = list[TaskId]()
         for task, tenure, number in body.items:
             slot = self.book.slots.get(task)
             if slot is None or slot.state is None or slot.tenure != tenure:
@@ -256,25 +285,27 @@ class Checkpointer:
             record: Record | None = slot.record
             if record is None or record.number != number or not record.key:
                 continue
-            slot.state.durable = {  # of feeders and queries that are not forgotten meanwhile
-                feeder: position
-                for feeder, position in record.positions.items()
-                if feeder in slot.state.positions
-            }
-            slot.state.durable_batches = {
-                query: batch
-                for query, batch in record.batches.items()
-                if query in slot.state.batches
-            }
+            # Of feeders and queries that are not forgotten meanwhile.
+            slot.state.durable = _known(record.positions, slot.state.positions)
+            slot.state.durable_batches = _known(record.batches, slot.state.batches)
             for target, (_, _, last) in record.base.lanes.items():
                 lane = slot.state.outbox.lanes.get(target)
                 if lane is not None:
                     lane.released = max(lane.released, last)
                     slot.state.outbox.active.add(target)
                     self.book.loops.add(task)
-            del self._open[record.key]
+            del self._open[task]
             slot.record, slot.base = None, record.base
             records.accepted(self.operator, slot.state.app, record.base.mark)
             self.book.acknowledge(slot)
-            self.durable(slot)
-            self.watch.durable(task)
+            if slot.state.durable_batches:
+                self.durable(slot)
+            done.append(task)
+        self.watch.durable(done)
+
+
+def _known(found: dict[str, T], known: Mapping[str, Any]) -> dict[str, T]:
+    """Give what is known, which is mostly all: the record is done with its part."""
+    if found.keys() <= known.keys():
+        return found
+    return {name: value for name, value in found.items() if name in known}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from meander.model import TaskId
@@ -56,8 +56,8 @@ class Stopwatch:
     def end(self, records: int) -> None:
         """It has ended, with so many records."""
 
-    def encoded(self, task: TaskId) -> None:
-        """A record of a task is on its way."""
+    def encoded(self, tasks: Sequence[TaskId]) -> None:
+        """Records of tasks are on their way."""
 
-    def durable(self, task: TaskId) -> None:
-        """The master has accepted it."""
+    def durable(self, tasks: Sequence[TaskId]) -> None:
+        """The master has accepted them."""

@@ -17,6 +17,7 @@ from typing import Any, Final
 from meander.errors import BrokenRuleError
 from meander.model import ZERO_EPOCH, Epoch, TaskId
 from meander.protocol.messages import Chunk, FeederId, TenureLink
+from meander.protocol.records import Blob
 from meander.protocol.state import TaskState
 
 
@@ -106,7 +107,7 @@ class Slot:
         """When this node learned that it owns the task."""
         self.waiting_since: float | None = None
         """When the first chunk came to the wait buffer."""
-        self.records: dict[str, bytes] = {}
+        self.records: dict[str, Blob] = {}
         """What has been read of the chain that the state is restored from."""
         # --- checkpoints
         self.dirty = False

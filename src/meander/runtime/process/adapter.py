@@ -299,12 +299,25 @@ class OperatorAdapter:
         self.settle()
         return self._recorder.record(app, since)
 
-    def record_all(
-        self, items: Sequence[tuple[AppState, Sealed | None]]
-    ) -> list[Callable[[], Sequence[Any]]]:
-        """Take what the records of several tasks shall hold, each since a mark of its own."""
+    def joins(self, app: AppState) -> bool:
+        """Whether a task's changes may stand with those of others in one record."""
         self.settle()
-        return self._recorder.record_all(items)
+        return self._recorder.joins(app)
+
+    def record_joint(
+        self, items: Sequence[tuple[AppState, Sealed]]
+    ) -> Callable[[], Sequence[Any]] | None:
+        """Take what has changed in several tasks; None: that is asked of one after the other."""
+        self.settle()
+        return self._recorder.record_joint(items)
+
+    def open_joint(self, blob: bytes) -> Any:
+        """Read what `record_joint` wrote; ValueError if that is not what it is."""
+        return self._recorder.open_joint(blob)
+
+    def revise_joint(self, task: TaskId, app: AppState, found: Any, index: int) -> AppState:
+        """Bring a task up to date with its part of what `open_joint` gave."""
+        return self._recorder.revise_joint(task, app, found, index)
 
     def revise(self, task: TaskId, app: AppState | None, blob: bytes) -> AppState:
         """Read a record that counts; ValueError if that is not what it is."""

@@ -7,13 +7,17 @@ change again; they become bytes on the store's thread.
     state     a snapshot: `Operator.dump`; else `Operator.changes` since the version of the last record
     time      timers and watermarks, whole: there is no saying what has changed in them
     outputs   a snapshot: all; else those with higher numbers than the last record has
+
+Changes of many tasks stand in one *joint* record where the operator writes them in one go: how many
+rows of each batch are whose, and the batches. Only tasks without timers and outputs are in it.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from itertools import accumulate
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 from msgspec.json import Encoder
@@ -30,6 +34,9 @@ from meander.runtime.process.user_code import ask, batches_of, changes_of, marks
 
 _ENCODE: Final = Encoder().encode
 
+JointChanges: TypeAlias = list[tuple[pa.RecordBatch, list[int]]]
+"""Batches with rows of many tasks, and where those of each begin; the last number is the end."""
+
 
 class Recorder:
     """Makes records of tasks, and tasks of records. All rows that were noted have been applied."""
@@ -45,38 +52,15 @@ class Recorder:
 
     def record(self, app: AppState, since: Sealed | None) -> Callable[[], Sequence[Any]]:
         """Take what a record shall hold; what is given back makes the bytes."""
-        (found,) = self.record_all([(app, since)])
-        return found
-
-    def record_all(
-        self, items: Sequence[tuple[AppState, Sealed | None]]
-    ) -> list[Callable[[], Sequence[Any]]]:
-        """Take what the records of several tasks shall hold, as `record` does for one."""
-        changed = [(app, since.version) for app, since in items if since is not None]
-        apps, versions = [app for app, _ in changed], [version for _, version in changed]
-        changes = iter(changes_of(self.operator, apps, versions))
-        return [
-            self._record(app, None, batches_of(self.operator, app, None))
-            if since is None
-            else self._record(app, since, next(changes))
-            for app, since in items
-        ]
-
-    def _record(
-        self, app: AppState, since: Sealed | None, state: list[Any]
-    ) -> Callable[[], Sequence[Any]]:
-        kept = app.outputs
-        outputs = kept.after(0 if since is None else since.outputs) if kept.rows else []
-        facts = [kept.last, kept.lost_rows, kept.first]
+        state = batches_of(self.operator, app, None if since is None else since.version)
+        outputs = app.outputs.after(0 if since is None else since.outputs)
+        facts = [app.outputs.last, app.outputs.lost_rows, app.outputs.first]
         timers, known = self.timing.dump(app)
 
         def pieces() -> list[Any]:
             written = self._streams.pieces(state)
-            emitted, sizes = list[Any](), list[Any]()
-            for number, batch in outputs:
-                stream = write_streams([batch])
-                emitted.append(stream)
-                sizes.append([number, len(stream)])
+            emitted = [write_streams([batch]) for _, batch in outputs]
+            sizes = [[number, len(p)] for (number, _), p in zip(outputs, emitted, strict=True)]
             head = {
                 "state": sum(map(len, written)), "time": [len(timers), known],
                 "outputs": [*facts, sizes],
@@ -85,6 +69,58 @@ class Recorder:
             return [len(header).to_bytes(4, "little"), header, *written, timers, *emitted]
 
         return pieces
+
+    @staticmethod
+    def joins(app: AppState) -> bool:
+        """Whether a task's changes may stand with others': it has nothing beside its state."""
+        return app.time is None and not app.outputs.last
+
+    def record_joint(
+        self, items: Sequence[tuple[AppState, Sealed]]
+    ) -> Callable[[], Sequence[Any]] | None:
+        """Take what has changed in several tasks that join; None: the operator writes one at a time."""
+        apps, versions = [app for app, _ in items], [mark.version for _, mark in items]
+        found = changes_of(self.operator, apps, versions)
+        if found is None:
+            return None
+
+        def pieces() -> list[Any]:
+            header = _ENCODE([counts for _, counts in found])
+            written = self._streams.pieces([batch for batch, _ in found])
+            return [len(header).to_bytes(4, "little"), header, *written]
+
+        return pieces
+
+    def open_joint(self, blob: bytes) -> JointChanges:
+        """Read what `record_joint` wrote, for all whose it is.
+
+        Raises:
+            ValueError: if it cannot be read, or is of another operator or version.
+        """
+        found = open_joint(blob)
+        try:
+            TaskStates(self.operator, self.tasks).check_marks([batch for batch, _ in found])
+        except StateError as error:
+            raise ValueError(str(error)) from error
+        return found
+
+    def revise_joint(
+        self, task: TaskId, app: AppState, found: JointChanges, index: int
+    ) -> AppState:
+        """Bring a task up to date with its part of a joint record.
+
+        Raises:
+            ValueError: if it does not fit.
+            OperatorError: if the operator raised.
+        """
+        batches = part_of(found, index)
+        states: TaskStates[Any] = TaskStates(self.operator, self.tasks)
+        states.take(task, app.state)
+        try:
+            states.apply_changes(task, batches)
+        except (StateError, pa.ArrowException, TypeError, IndexError) as error:
+            raise ValueError(str(error)) from error
+        return AppState(task, states.drop(task), app.outputs, app.time)
 
     def revise(self, task: TaskId, app: AppState | None, blob: bytes) -> AppState:
         """Read a record that counts: what it holds is durable.
@@ -131,3 +167,23 @@ class Recorder:
         except (StateError, pa.ArrowException, TypeError, IndexError) as error:
             raise ValueError(str(error)) from error
         return AppState(task, states.drop(task), outputs, time)
+
+
+def open_joint(blob: bytes) -> JointChanges:
+    """Read the operator's part of a joint record.
+
+    Raises:
+        ValueError: if that is not what it is.
+    """
+    at = 4 + int.from_bytes(blob[:4], "little")
+    bounds = [[0, *accumulate(counts)] for counts in json.loads(blob[4:at])]
+    batches = read_streams(pa.py_buffer(blob).slice(at))
+    if [ends[-1] for ends in bounds] != [batch.num_rows for batch in batches]:
+        raise ValueError("rows and tasks differ")
+    return list(zip(batches, bounds, strict=True))
+
+
+def part_of(found: JointChanges, index: int) -> list[pa.RecordBatch]:
+    """Take one task's batches out."""
+    cut = [(batch, ends[index], ends[index + 1]) for batch, ends in found]
+    return [batch.slice(begin, end - begin) for batch, begin, end in cut if end > begin]

@@ -81,19 +81,15 @@ def batches_of(operator: Operator[Any], app: AppState, since: int | None) -> lis
 
 def changes_of(
     operator: Operator[Any], apps: Sequence[AppState], since: Sequence[int]
-) -> list[list[Any]]:
-    """Have the operator write the changes of several states; in one call, if it would rather."""
-    if len(apps) < 2 or type(operator).changes_of is Operator.changes_of:
-        return [batches_of(operator, app, at) for app, at in zip(apps, since, strict=True)]
-    states = [app.state for app in apps]
-    found = ask(operator, apps[0].task, "changes_of", operator.changes_of, states, since)
-    if len(found) != len(apps):
-        why = StateError(f"it gave the changes of {len(found)} states, not of {len(apps)}")
-        raise operator.failure_in("changes_of", apps[0].task, why)
-    return [
-        _checked(operator, app.task, "changes_of", mine)
-        for app, mine in zip(apps, found, strict=True)
-    ]
+) -> list[tuple[Any, list[int]]] | None:
+    """Have the operator write the changes of several states in one go; None: it does not."""
+    states, task = [app.state for app in apps], apps[0].task
+    found = ask(operator, task, "changes_of", operator.changes_of, states, since)
+    for batch, counts in found or ():
+        if len(counts) != len(apps) or sum(counts) != batch.num_rows or min(counts) < 0:
+            why = StateError("it does not say how many rows of a batch are whose")
+            raise operator.failure_in("changes_of", task, why)
+    return found
 
 
 def _checked(operator: Operator[Any], task: TaskId, method: str, found: Any) -> list[Any]:
