@@ -7,19 +7,10 @@ import pytest
 from wire import Books, Notes, chunk
 
 from meander.model import Epoch
+from meander.protocol.blocks import Chunks
 from meander.protocol.master.copies_ahead import Ahead
 from meander.protocol.master.round import CarriedRound
-from meander.protocol.messages import (
-    MASTER,
-    Chunks,
-    Copied,
-    Copy,
-    Fetch,
-    Prepare,
-    Prepared,
-    Put,
-    Rest,
-)
+from meander.protocol.messages import MASTER, Copied, Copy, Fetch, Prepare, Prepared, Put, Rest
 from meander.protocol.settings import Settings
 
 FOREVER = Settings(lease_s=1e6, copy_bytes=1)

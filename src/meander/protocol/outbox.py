@@ -20,7 +20,8 @@ from itertools import islice
 from typing import Any
 
 from meander.model import ZERO_EPOCH, Epoch, TaskId
-from meander.protocol.messages import Ack, Acks, Chunk, FeederId
+from meander.protocol.blocks import Ack, Chunk
+from meander.protocol.messages import FeederId
 from meander.protocol.table import Table
 
 PROBE_RETRIES = 6
@@ -203,11 +204,3 @@ def restored(outbox: Outbox, old: Table | None, new: Table) -> None:
         else:
             for task in range(lb, ub):
                 outbox.restored(task, term)
-
-
-def check_acks(body: Acks) -> str | None:
-    """Find what is wrong with acknowledgements as such."""
-    for ack in body.acks:
-        if ack.task < 0 or not 0 <= ack.durable <= ack.applied:
-            return f"{ack} is impossible"
-    return None

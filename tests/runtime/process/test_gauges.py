@@ -17,12 +17,13 @@ def slot(task: int, phase: TaskPhase) -> Any:
 def test_the_load_of_tasks_that_are_served_is_told_once_a_second() -> None:
     away = next(phase for phase in TaskPhase if phase is not TaskPhase.SERVING)
     adapter: Any = SimpleNamespace(
-        size=lambda app: 100 + app, work=SimpleNamespace(rate=lambda task, since: 10 * task)
+        sizes=lambda apps: [100 + app for app in apps],
+        work=SimpleNamespace(rates=lambda tasks, since: 10 * tasks),
     )
     gauge, slots = RateGauge(adapter), [slot(1, TaskPhase.SERVING), slot(2, away)]
     gauge.counted = lambda: {"rows": 5.0}
     told = gauge.read(100.0, slots)
-    assert tuple(told) == (((1, 10, 101),), (("rows", 5.0),))
+    assert tuple(told) == ((1,), (10,), (101,), (("rows", 5.0),))
     assert not any(gauge.read(100.0 + STATS_S / 2, slots))
     assert gauge.read(100.0 + STATS_S, slots) == told
 

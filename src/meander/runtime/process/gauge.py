@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+import numpy as np
+
 from meander.protocol.node.gauge import Loads
 from meander.protocol.node.slot import Slot, TaskPhase
 from meander.runtime.process.adapter import OperatorAdapter
@@ -29,7 +31,7 @@ class RateGauge:
         self._told_at = now
         adapter, serving = self._adapter, TaskPhase.SERVING
         served = [(s.task, s.state.app) for s in slots if s.phase is serving and s.state]
-        tasks = tuple(task for task, _ in served)
-        work = tuple(adapter.work.rate(task, since) for task in tasks)
-        sizes = tuple(adapter.sizes([app for _, app in served]))
-        return Loads(tasks, work, sizes, tuple(self.counted().items()))
+        tasks = [task for task, _ in served]
+        rates = adapter.work.rates(np.array(tasks, np.int64), since).tolist()
+        sizes = adapter.sizes([app for _, app in served])
+        return Loads(tuple(tasks), tuple(rates), tuple(sizes), tuple(self.counted().items()))
