@@ -204,8 +204,9 @@ class Operator(ABC, Generic[S]):
     ) -> list[tuple[pa.RecordBatch, list[int]]] | None:
         """Write what changed in several states, each after a version of its own, in one go.
 
-        Gives batches with rows of all states in their order, and how many of them are whose;
-        `apply_changes` is given those of one state. None: ask for one after the other.
+        Gives batches with rows of all states in their order, and how many of them are whose:
+        `apply_changes` is given those of one state. After version 0 that is everything, for `load`.
+        None: ask for one after the other.
         """
         return None
 

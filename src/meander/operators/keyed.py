@@ -17,6 +17,9 @@ from meander.operators.hashing import Hashes
 from meander.operators.layout import Layout
 from meander.operators.table import KeyedTable, sizes, update_tables
 
+WRITING = ("dump", "load", "changes", "apply_changes")
+"""What an operator of its own kind may do in another way."""
+
 
 class KeyedAggregate(Operator[KeyedTable]):
     """Aggregates by key, kept up to date.
@@ -127,8 +130,7 @@ class KeyedAggregate(Operator[KeyedTable]):
         self, states: Sequence[KeyedTable], since: Sequence[int]
     ) -> list[tuple[pa.RecordBatch, list[int]]] | None:
         """Write the changes of many tables in one go."""
-        own = type(self).changes, type(self).apply_changes
-        if own != (KeyedAggregate.changes, KeyedAggregate.apply_changes):
+        if any(getattr(type(self), name) is not getattr(KeyedAggregate, name) for name in WRITING):
             return None
         return deltas(states, since)
 

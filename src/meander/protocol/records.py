@@ -13,10 +13,9 @@ written twice. A record's name (`Ref`) says which file, where in it, and with wh
 A record is a header (JSON, with its length before it), the operator's part, and the loop's chunks.
 Rows that are only staged are not in it: if they are lost, their batch is written again.
 
-A *joint* record holds deltas of many tasks, where the operator writes those in one go: a header with
-what is to be said of each task, and the operator's part. All these tasks have it in their chains, under
-its one name. Whoever restores one of them reads all of it, so snapshots, which are large, are never
-joint.
+A *joint* record is of many tasks, where the operator writes those in one go: a header with what is to
+be said of each task, and the operator's part. All these tasks have it in their chains, under its one
+name. Whoever restores one of them reads all of it: so deltas are joint, and snapshots that are small.
 
 Nothing here is encoded before it must be: the operator's part is a function that the store calls, on
 its own thread, and what it gives does not change however the task goes on.
@@ -230,16 +229,26 @@ def _app(operator: OperatorPort, app: App, since: Any) -> Part:
     return lambda: (blob,)
 
 
-def write_joint(items: Sequence[tuple[TaskId, TaskState, Base]], operator: Joining) -> Part | None:
-    """Write one record with what has changed in several tasks; None: the operator does not do that.
+def write_joint(
+    items: Sequence[tuple[TaskId, TaskState, Base | None]], operator: Joining
+) -> Part | None:
+    """Write one record of several tasks: what has changed in each since its base, or everything.
 
-    Of each of them `may_join` holds.
+    Of each of them `may_join` holds. None: the operator does not do that.
     """
-    app = operator.record_joint([(state.app, base.mark) for _, state, base in items])
+    marks = [(state.app, None if base is None else base.mark) for _, state, base in items]
+    app = operator.record_joint(marks)
     if app is None:
         return None
     rows = [
-        (task, base.chain, dict(s.positions), dict(s.batches), dict(s.taken), s.emitted)
+        (
+            task,
+            () if base is None else base.chain,
+            dict(s.positions),
+            dict(s.batches),
+            dict(s.taken),
+            s.emitted,
+        )
         for task, s, base in items
     ]
 
@@ -251,9 +260,9 @@ def write_joint(items: Sequence[tuple[TaskId, TaskState, Base]], operator: Joini
     return part
 
 
-def may_join(state: TaskState, base: Base | None, operator: Joining) -> bool:
-    """Whether what has changed in a task may stand in a joint record: there is no loop to tell of."""
-    return base is not None and not state.outbox.lanes and operator.joins(state.app)
+def may_join(state: TaskState, operator: Joining) -> bool:
+    """Whether a task may stand in a joint record: there is no loop to tell of."""
+    return not state.outbox.lanes and operator.joins(state.app)
 
 
 def seal(operator: OperatorPort, app: App) -> Any:

@@ -106,10 +106,10 @@ class Joining(Versioned, Protocol):
     """An operator that writes the changes of many tasks in one go. Not every operator does."""
 
     def joins(self, app: App) -> bool:
-        """Whether the changes of a state may stand with those of others in one record."""
+        """Whether a state may stand with others in one record."""
 
     def record_joint(self, items: Sequence[tuple[App, Any]]) -> Callable[[], Sequence[Any]] | None:
-        """Write what changed in several states, each after a mark of its own, like `record`.
+        """Write what changed in several states, each after a mark (None: everything), like `record`.
 
         None: that is to be asked of one after the other.
         """

@@ -20,7 +20,7 @@ When is what written?
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -40,13 +40,16 @@ from meander.protocol.node.book import Book
 from meander.protocol.node.gauge import Stopwatch
 from meander.protocol.node.slot import Slot
 from meander.protocol.records import Base, Part, Ref
-from meander.protocol.state import OperatorPort, Position, TaskState, as_joining
+from meander.protocol.state import Joining, OperatorPort, Position, TaskState, as_joining
 from meander.protocol.turn import LeasedTurn
 
 T = TypeVar("T")
 
 SMALL_BYTES = 4096
 """Changes that weigh less in all are never too heavy."""
+JOINT_BYTES_MAX = 2**18
+"""Snapshots of smaller states stand together in one record of about this size: whoever restores one
+of them reads all of it."""
 COMPACTED_SHARE = 4
 """One task in so many may be written whole in one go only because its chain is long."""
 
@@ -63,6 +66,8 @@ class Record(NamedTuple):
     """What later records build on if this one is accepted; its own name is not in the chain yet."""
 
 
+Items: TypeAlias = list[tuple[Slot, TaskState, Base | None]]
+"""Tasks, and what their records are to build on."""
 Shares: TypeAlias = list[tuple[Slot, Record]]
 """The tasks that one record in a file is of; mostly one."""
 
@@ -167,29 +172,40 @@ class Checkpointer:
         self.watch.end(self._encoded - before)
 
     def _encode(self, slots: list[Slot]) -> None:
-        """Take what the records of some tasks shall hold: of those that may, in one of them all."""
-        joining, joint = as_joining(self.operator), list[tuple[Slot, TaskState, Base]]()
+        """Take what the records of some tasks shall hold: changes in one of them all, if they may."""
+        joining, changed, small, room = as_joining(self.operator), Items(), list[Items](), 0
         for slot in slots:
             state, base = slot.state, slot.base if self._builds_on(slot) else None
             assert state is not None
-            if joining is not None and records.may_join(state, base, joining):
-                joint.append((slot, state, base))
-            else:
+            if joining is None or not records.may_join(state, joining):
                 self._encode_alone(slot, state, base)
-        if joining is not None and len(joint) > 1:
-            items = [(slot.task, state, base) for slot, state, base in joint]
-            part = records.write_joint(items, joining)
-            if part is not None:
-                self._take(joint, part)
-                return
-        for item in joint:
-            self._encode_alone(*item)
+            elif base is not None:
+                changed.append((slot, state, base))
+            else:
+                size = self._size(slot)
+                if not small or size > room:
+                    small.append(Items())
+                    room = JOINT_BYTES_MAX
+                small[-1].append((slot, state, None))
+                room -= size
+        if joining is not None:
+            for items in filter(None, (changed, *small)):
+                self._encode_jointly(items, joining)
+
+    def _encode_jointly(self, items: Items, joining: Joining) -> None:
+        told = [(slot.task, state, base) for slot, state, base in items]
+        part = records.write_joint(told, joining) if len(items) > 1 else None
+        if part is not None:
+            self._take(items, part)
+        else:
+            for item in items:
+                self._encode_alone(*item)
 
     def _encode_alone(self, slot: Slot, state: TaskState, base: Base | None) -> None:
         part = records.write(slot.task, state, self.operator, base)
         self._take([(slot, state, base)], part)
 
-    def _take(self, items: Sequence[tuple[Slot, TaskState, Base | None]], part: Part) -> None:
+    def _take(self, items: Items, part: Part) -> None:
         """Note that a record of some tasks is on its way."""
         shares = list[tuple[Slot, Record]]()
         for slot, state, base in items:

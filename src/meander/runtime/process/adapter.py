@@ -337,12 +337,12 @@ class OperatorAdapter:
         return self._recorder.record(app, since)
 
     def joins(self, app: AppState) -> bool:
-        """Whether a task's changes may stand with those of others in one record."""
+        """Whether a task may stand with others in one record."""
         self.settle()
         return self._recorder.joins(app)
 
     def record_joint(
-        self, items: Sequence[tuple[AppState, Sealed]]
+        self, items: Sequence[tuple[AppState, Sealed | None]]
     ) -> Callable[[], Sequence[Any]] | None:
         """Take what has changed in several tasks; None: that is asked of one after the other."""
         self.settle()
@@ -352,7 +352,7 @@ class OperatorAdapter:
         """Read what `record_joint` wrote; ValueError if that is not what it is."""
         return self._recorder.open_joint(blob)
 
-    def revise_joint(self, task: TaskId, app: AppState, found: Any, index: int) -> AppState:
+    def revise_joint(self, task: TaskId, app: AppState | None, found: Any, index: int) -> AppState:
         """Bring a task up to date with its part of what `open_joint` gave."""
         return self._recorder.revise_joint(task, app, found, index)
 

@@ -8,8 +8,8 @@ change again; they become bytes on the store's thread.
     time      timers and watermarks, whole: there is no saying what has changed in them
     outputs   a snapshot: all; else those with higher numbers than the last record has
 
-Changes of many tasks stand in one *joint* record where the operator writes them in one go: how many
-rows of each batch are whose, and the batches. Only tasks without timers and outputs are in it.
+Many tasks stand in one *joint* record where the operator writes them in one go: how many rows of each
+batch are whose, and the batches. Only tasks without timers and outputs are in it.
 """
 
 from __future__ import annotations
@@ -72,14 +72,15 @@ class Recorder:
 
     @staticmethod
     def joins(app: AppState) -> bool:
-        """Whether a task's changes may stand with others': it has nothing beside its state."""
+        """Whether a task may stand with others in one record: it has nothing beside its state."""
         return app.time is None and not app.outputs.last
 
     def record_joint(
-        self, items: Sequence[tuple[AppState, Sealed]]
+        self, items: Sequence[tuple[AppState, Sealed | None]]
     ) -> Callable[[], Sequence[Any]] | None:
         """Take what has changed in several tasks that join; None: the operator writes one at a time."""
-        apps, versions = [app for app, _ in items], [mark.version for _, mark in items]
+        apps = [app for app, _ in items]
+        versions = [0 if mark is None else mark.version or 0 for _, mark in items]
         found = changes_of(self.operator, apps, versions)
         if found is None:
             return None
@@ -105,9 +106,9 @@ class Recorder:
         return found
 
     def revise_joint(
-        self, task: TaskId, app: AppState, found: JointChanges, index: int
+        self, task: TaskId, app: AppState | None, found: JointChanges, index: int
     ) -> AppState:
-        """Bring a task up to date with its part of a joint record.
+        """Bring a task (None: nothing) up to date with its part of a joint record.
 
         Raises:
             ValueError: if it does not fit.
@@ -115,9 +116,13 @@ class Recorder:
         """
         batches = part_of(found, index)
         states: TaskStates[Any] = TaskStates(self.operator, self.tasks)
-        states.take(task, app.state)
         try:
-            states.apply_changes(task, batches)
+            if app is None:
+                app = AppState(task, None, Outputs(), self.timing.fresh())
+                states.load(task, batches)
+            else:
+                states.take(task, app.state)
+                states.apply_changes(task, batches)
         except (StateError, pa.ArrowException, TypeError, IndexError) as error:
             raise ValueError(str(error)) from error
         return AppState(task, states.drop(task), app.outputs, app.time)
