@@ -256,6 +256,25 @@ def test_the_newest_manifests_are_kept(store: FileStore) -> None:
     ]
 
 
+def test_a_manifest_and_its_changes_are_read_as_one_and_go_together(store: FileStore) -> None:
+    """1. two manifests with changes  2. a third, whole: the first goes, with its change."""
+    assert claim(store, 3)
+    for text in (b"a", b"b", b"c"):
+        assert store.write(Store("manifest", text, fence=3)).done
+        assert store.read("manifest") == text
+        assert store.write(Store("manifest", b"+", fence=3, append=True)).done
+        assert store.read("manifest") == text + b"+"
+    assert [entry.path for entry in store.manifests()] == [
+        f"manifest/00000003-{number:08d}-{change:08d}.json"
+        for number in (2, 3)
+        for change in (0, 1)
+    ]
+    assert FileStore(store.files).read("manifest") == b"c+"
+    store.files.delete(["manifest/00000003-00000003-00000000.json"])
+    with pytest.raises(OSError, match=r"00000003-00000001\.json is listed and cannot be read"):
+        store.read("manifest")
+
+
 def test_a_sweep_leaves_what_is_named_and_what_may_be_being_written(store: FileStore) -> None:
     for key in ("log/1/n1.1/1", "log/1/n1.1/2", "log/2/n1.1/1", "log/2/n2.1/1"):
         store.write(Store(key, record(b"xx")))

@@ -24,7 +24,7 @@ from msgspec.json import Encoder
 
 from meander.errors import StateError
 from meander.model import TaskId
-from meander.operators.base import Operator
+from meander.operators.base import Context, Operator
 from meander.operators.tasks import TaskStates
 from meander.runtime.process.app_state import AppState, Sealed
 from meander.runtime.process.outputs import Outputs
@@ -114,18 +114,18 @@ class Recorder:
             ValueError: if it does not fit.
             OperatorError: if the operator raised.
         """
-        batches = part_of(found, index)
-        states: TaskStates[Any] = TaskStates(self.operator, self.tasks)
+        batches, context, op = part_of(found, index), Context(task, self.tasks), self.operator
         try:
             if app is None:
                 app = AppState(task, None, Outputs(), self.timing.fresh())
-                states.load(task, batches)
+                app.state = op.load(batches, context)
             else:
-                states.take(task, app.state)
-                states.apply_changes(task, batches)
+                app.state = op.apply_changes(app.state, batches, context)
         except (StateError, pa.ArrowException, TypeError, IndexError) as error:
             raise ValueError(str(error)) from error
-        return AppState(task, states.drop(task), app.outputs, app.time)
+        except Exception as error:
+            raise op.failure_in("apply_changes", task, error) from error
+        return app
 
     def revise(self, task: TaskId, app: AppState | None, blob: bytes) -> AppState:
         """Read a record that counts: what it holds is durable.

@@ -97,9 +97,9 @@ def _checked(operator: Operator[Any], task: TaskId, method: str, found: Any) -> 
     if isinstance(found, pa.Table) or not isinstance(found, Iterable):
         why = f"it gave a {type(found).__name__}, not a list of record batches"
         raise operator.failure_in(method, task, StateError(why))
-    found = list(found)
-    for batch in found:
+    batches: list[Any] = list(found)
+    for batch in batches:
         if not isinstance(batch, pa.RecordBatch):
             why = f"it gave a {type(batch).__name__} among its record batches"
             raise operator.failure_in(method, task, StateError(why))
-    return found
+    return batches
