@@ -19,7 +19,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from meander.model import Epoch, Int, Ints, Name, TaskId
+from meander.model import TASKS_MAX, Epoch, Int, Ints, Name, TaskId
+from meander.protocol import kernels
 from meander.protocol.shape import shape
 
 Which: TypeAlias = slice | Ints
@@ -111,7 +112,7 @@ class Block:
 
     def pick(self, which: Which) -> Block:
         """Give some of the chunks."""
-        columns = self.columns[:, which]
+        columns = np.ascontiguousarray(self.columns[:, which])
         return Block(self.feeder, self.incarnation, columns, self.rows.pick(which))
 
     def chunks(self) -> tuple[Chunk, ...]:
@@ -124,14 +125,14 @@ class Block:
 
     def fault(self, tasks: int | None) -> str | None:
         """Find what is wrong with the columns as such; with `tasks`, of so many in all."""
-        columns, incarnation = self.columns, self.incarnation
-        if not len(self):
-            return "a block without chunks"
-        named, numbers, firsts, lasts, _ = columns
-        if (named[1:] <= named[:-1]).any() or (tasks is not None and named[-1] >= tasks):
-            return f"tasks {named[0]} to {named[-1]} do not ascend, or there are not so many"
-        if incarnation < 1 or columns.min() < 0 or numbers.min() < 1 or (firsts > lasts).any():
+        columns = self.columns
+        if not len(self) or self.incarnation < 1:
+            return "a block without chunks, or of no incarnation"
+        wrong = kernels.fault(columns, TASKS_MAX if tasks is None else tasks)
+        if wrong == kernels.IMPOSSIBLE:
             return f"chunks of {self.feeder!r} are impossible"
+        if wrong:
+            return f"tasks {columns[0, 0]} to {columns[0, -1]} do not ascend, or are not there"
         return None
 
 
@@ -149,7 +150,7 @@ class Offer:
         """Put rows together, task by task: (task, rows, first offset, last offset, bytes)."""
         found = sorted(groups, key=lambda group: group[0])
         flat = [(task, 0, first, end, size) for task, _, first, end, size in found]
-        self.columns: Ints = np.array(flat, np.int64).reshape(-1, 5).T
+        self.columns: Ints = np.ascontiguousarray(np.array(flat, np.int64).reshape(-1, 5).T)
         """As a block has them; without numbers, as yet."""
         self.rows: BlockRows = SeparateRows([rows for _, rows, *_ in found])
         self.last = last
@@ -270,7 +271,7 @@ class Acks:
         if not isinstance(acks, np.ndarray):
             self._acks = tuple(acks)
             flat = [(a.task, *a.term, a.incarnation, a.applied, a.durable) for a in self._acks]
-            acks = np.array(flat, np.int64).reshape(-1, 6).T
+            acks = np.ascontiguousarray(np.array(flat, np.int64).reshape(-1, 6).T)
         self.columns: Ints = acks
         """`int64[6, acks]`: task, generation and number of the term, incarnation, applied, durable."""
 
@@ -287,9 +288,8 @@ class Acks:
     @property
     def fault(self) -> str | None:
         """What is wrong with them as such; None: nothing is."""
-        columns = self.columns
-        if columns.size and (columns.min() < 0 or (columns[5] > columns[4]).any()):
-            return "a task is negative, or more is durable than applied"
+        if kernels.impossible(self.columns):
+            return "something is negative, or more is durable than applied"
         return None
 
     @staticmethod

@@ -21,17 +21,12 @@ from typing import Any
 
 from meander.model import ZERO_EPOCH, Epoch, TaskId
 from meander.protocol.blocks import Ack, Chunk
+from meander.protocol.kernels import TRIES_MAX
 from meander.protocol.messages import FeederId
 from meander.protocol.table import Table
 
 PROBE_RETRIES = 6
 """Whoever waits for durability is patient: records are written far less often than chunks."""
-
-
-TRIES_MAX = 4
-"""Whoever is slow shall not be made slower by what it has already been sent. So a lane that hears
-nothing first sends one chunk again, and everything only if it hears nothing once more; and every time
-it waits twice as long, up to 2^4 times."""
 
 
 class Lane:

@@ -13,14 +13,14 @@ Chunks are kept in the blocks that they were offered in. A block goes when all o
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from meander.model import Ints
+from meander.protocol import kernels
 from meander.protocol.blocks import Acks, Block, Offer
 from meander.protocol.messages import FeederId
-from meander.protocol.outbox import PROBE_RETRIES, TRIES_MAX
+from meander.protocol.outbox import PROBE_RETRIES
 from meander.protocol.table import Table
 
 
@@ -66,35 +66,27 @@ class Offered:
     def offer(self, offer: Offer) -> Block:
         """Take rows as the next chunks of their tasks."""
         columns = offer.columns.copy()
-        tasks = columns[0]
-        self.last[tasks] += 1
-        columns[1] = self.last[tasks]
+        size = kernels.number(columns, self.last)
         block = Block(self.feeder, self.incarnation, columns, offer.rows)
         if len(block):
             self.blocks.append(block)
-            self.bytes += block.bytes
+            self.bytes += size
         return block
 
     # ------------------------------------------------------------------ sending
 
     def due_of(self, block: Block, window: int, now: float) -> Block | None:
         """Give what may be sent of a block now, and count it as sent."""
-        tasks, numbers = block.tasks, block.numbers
-        sent, applied = self.sent[tasks], self.applied[tasks]
-        may = (numbers > sent) & (numbers <= applied + window)
-        if not may.all():
-            which = np.flatnonzero(may)
-            if not len(which):
-                return None
-            block, tasks, numbers = block.pick(which), tasks[which], numbers[which]
-            sent, applied = sent[which], applied[which]
-        self.since[tasks[sent == applied]] = now
-        self.sent[tasks] = numbers
-        return block
+        may = np.empty(len(block), np.bool_)
+        lanes = self.sent, self.applied, self.since
+        found = kernels.due(block.columns, *lanes, window, now, may)
+        if found == len(block):
+            return block
+        return block.pick(np.flatnonzero(may)) if found else None
 
     def due(self, window: int, now: float) -> Iterator[Block]:
         """Give all that may be sent now, and count it as sent."""
-        if (self.sent < np.minimum(self.last, self.applied + window)).any():
+        if kernels.any_due(self.last, self.sent, self.applied, window):
             for block in self.blocks:
                 found = self.due_of(block, window, now)
                 if found is not None:
@@ -107,17 +99,11 @@ class Offered:
             Chunks to be sent again, to make their task's owner say how far it is: of a lane that
             hears nothing for the first time, and of one whose chunks are not durable for long.
         """
-        waits, quiet_s = self.sent > self.applied, now - self.since
-        overdue = waits & (quiet_s > retry_s * (1 << self.tries))
-        patient = ~waits & (self.applied > self.durable) & (quiet_s > PROBE_RETRIES * retry_s)
-        if not (overdue | patient).any():
+        wanted = np.zeros(len(self.last), np.int64)
+        lanes = self.sent, self.applied, self.durable, self.since, self.tries
+        patience_s = PROBE_RETRIES * retry_s
+        if not kernels.overdue(*lanes, now, retry_s, patience_s, wanted):
             return []
-        first = overdue & (self.tries == 0)  # perhaps its owner is only slow
-        again = overdue & ~first
-        self.sent[again] = self.applied[again]
-        self.since[first | patient] = now
-        self.tries[overdue] = np.minimum(self.tries[overdue] + 1, TRIES_MAX)
-        wanted = np.where(first, self.applied + 1, np.where(patient, self.durable + 1, 0))
         return [found for block in self.blocks if len(found := self._among(block, wanted))]
 
     @staticmethod
@@ -129,78 +115,34 @@ class Offered:
 
     def acknowledge(self, acks: Acks, now: float) -> None:
         """Take acknowledgements: what the owners of tasks say, or somebody who was one."""
-        columns = self._of_this_term(acks.columns)
-        tasks, _, _, _, applied, durable = columns
-        applied = np.minimum(applied, self.last[tasks])
-        news = applied > self.applied[tasks]
-        if news.any():
-            found = tasks[news]
-            self.applied[found] = applied[news]
-            self._got_on(found, now)
-            waits = self.sent[found] > self.applied[found]
-            self.tries[found] = np.where(waits, np.minimum(self.tries[found], 1), 0)
-        durable = np.minimum(durable, self.last[tasks])
-        news = durable > self.durable[tasks]
-        if news.any():
-            found = tasks[news]
-            self.durable[found] = durable[news]
-            self.applied[found] = np.maximum(self.applied[found], durable[news])
-            self._got_on(found, now)
+        lanes = self.last, self.sent, self.applied, self.durable, self.since, self.tries
+        columns, mine = acks.columns, self.incarnation
+        if kernels.acknowledge(columns, mine, *lanes, self.terms, now) & kernels.DURABLE:
             self._free()
-
-    def _got_on(self, tasks: Ints, now: float) -> None:
-        self.sent[tasks] = np.maximum(self.sent[tasks], self.applied[tasks])
-        self.since[tasks] = now
-
-    def _of_this_term(self, columns: Ints) -> Ints:
-        """Leave out what never happened, or is for another; rewind where the task was restored."""
-        mine = (columns[3] == self.incarnation) & (columns[0] < len(self.last))
-        if not mine.all():
-            columns = columns[:, mine]
-        tasks, terms = columns[0], columns[1:3]
-        known = self.terms[:, tasks]
-        if (terms == known).all():
-            return columns
-        newer = _later(terms, known)
-        self._restore(tasks[newer & (self.applied[tasks] > 0)])
-        self.terms[:, tasks[newer]] = terms[:, newer]
-        return columns[:, ~_later(known, terms)]
 
     def restored(self, old: Table | None, new: Table) -> None:
         """Rewind the lanes of tasks that were restored since the old table."""
         if old is not None and old.terms == new.terms:
             return
+        lanes = self.sent, self.applied, self.durable, self.tries, self.terms
         for lb, ub, term in new.terms:
-            told = np.array([term]).T
-            tasks = lb + np.flatnonzero(_later(told, self.terms[:, lb:ub]))
-            self.terms[:, tasks] = told
-            self._restore(tasks)
-
-    def _restore(self, tasks: Ints) -> None:
-        """Send again all that is not durable."""
-        self.applied[tasks] = self.sent[tasks] = self.durable[tasks]
-        self.tries[tasks] = 0
+            kernels.restore(lb, ub, *term, *lanes)
 
     def _free(self) -> None:
         """Let go of blocks that are durable."""
-        kept = [block for block in self.blocks if self._open(block).any()]
+        kept = [block for block in self.blocks if self._first_open(block) >= 0]
         if len(kept) < len(self.blocks):
             self.blocks = kept
             self.bytes = sum(block.bytes for block in kept)
 
-    def _open(self, block: Block) -> Any:
-        """Tell which chunks are not durable."""
-        return self.durable[block.tasks] < block.numbers
+    def _first_open(self, block: Block) -> int:
+        """Give the lowest offset of what is not durable; -1: all is."""
+        return int(kernels.first_open(block.columns, self.durable))
 
     def safe_offset(self, last: int) -> int:
         """Give the largest source offset up to which everything is durable; `last` was offered."""
         for block in self.blocks:  # offsets ascend from block to block
-            firsts = block.columns[2, self._open(block)]
-            if len(firsts):
-                return int(firsts.min()) - 1
+            first = self._first_open(block)
+            if first >= 0:
+                return first - 1
         return last
-
-
-def _later(one: Ints, other: Ints) -> Any:
-    """Tell which epochs of the one are later than those of the other."""
-    return (one[0] > other[0]) | ((one[0] == other[0]) & (one[1] > other[1]))

@@ -8,11 +8,13 @@ early, late, a replay, or its task is not served, the intake takes them one by o
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any, Protocol
 
 import numpy as np
 
 from meander.model import Ints
+from meander.protocol import kernels
 from meander.protocol.blocks import Acks, Block, BlockRows
 from meander.protocol.messages import FeederId
 from meander.protocol.node.book import Book
@@ -31,10 +33,16 @@ class BlockOperator(OperatorPort, Protocol):
         """Take the rows of several tasks; `apps` has the state of each task, by its number."""
 
 
+ACK_BLOCKS = 4
+"""So many blocks are acknowledged together, a quarter of what a window holds in production …"""
+ACK_S = 0.03
+"""… or what came in so long: a message costs more than to keep what it would free for a moment."""
+
+
 class FeederLanes:
     """How far every task is with one feeder."""
 
-    __slots__ = ("durable", "incarnation", "numbers", "offsets", "owed", "touched")
+    __slots__ = ("durable", "incarnation", "numbers", "offsets", "owed", "owed_since", "touched")
 
     def __init__(self, incarnation: int, tasks: int) -> None:
         self.incarnation = incarnation
@@ -45,7 +53,8 @@ class FeederLanes:
         self.touched = np.zeros(tasks, np.bool_)
         """Tasks that have taken something since the view was opened."""
         self.owed: list[Ints] = []
-        """Tasks that are not acknowledged since."""
+        """Tasks that are not acknowledged since, block by block."""
+        self.owed_since = inf
 
 
 class Express:
@@ -72,7 +81,7 @@ class Express:
 
     # ------------------------------------------------------------------ rows
 
-    def take(self, block: Block, tasks: int) -> bool:
+    def take(self, block: Block, tasks: int, now: float) -> bool:
         """Apply a block, of an operator with so many tasks; False: it must be taken chunk by chunk."""
         operator = self._operator
         if operator is None or block.feeder.startswith("loop/"):
@@ -84,18 +93,14 @@ class Express:
             lanes = self._enter(block)
             if lanes is None:
                 return False
-        named, numbers, firsts, lasts, _ = block.columns
-        if not (
-            self._ready[named].all()
-            and (lanes.numbers[named] == numbers - 1).all()
-            and (lanes.offsets[named] < firsts).all()
-        ):
+        lane = lanes.numbers, lanes.offsets, lanes.touched
+        if not kernels.take(block.columns, self._ready, *lane, self._work):
             return False
+        named = block.tasks
         operator.apply_block(named, self._apps, block.feeder, block.rows)
-        lanes.numbers[named], lanes.offsets[named] = numbers, lasts
-        lanes.touched[named] = True
+        if not lanes.owed:
+            lanes.owed_since = now
         lanes.owed.append(named)
-        self._work[named] += 1
         self.applied_chunks += len(named)
         return True
 
@@ -138,19 +143,22 @@ class Express:
 
     # ------------------------------------------------------------------ what follows
 
-    def acks(self) -> list[Acks]:
-        """Tell feeders how far tasks are that have taken something."""
+    def acks_at(self) -> float:
+        """Tell when some feeder is to be told how far tasks are."""
+        return ACK_S + min((lanes.owed_since for lanes in self._lanes.values()), default=inf)
+
+    def acks(self, now: float) -> list[Acks]:
+        """Tell feeders how far tasks are that have taken something, a few blocks at a time."""
         found = []
         for feeder, lanes in self._lanes.items():
-            if not lanes.owed:
-                continue
             owed = lanes.owed
+            if len(owed) < ACK_BLOCKS and now < lanes.owed_since + ACK_S:
+                continue
             tasks = owed[0] if len(owed) == 1 else np.unique(np.concatenate(owed))
-            lanes.owed = []
+            lanes.owed, lanes.owed_since = [], inf
             columns = np.empty((6, len(tasks)), np.int64)
-            columns[0], columns[1:3] = tasks, self._terms[:, tasks]
-            columns[3], columns[4] = lanes.incarnation, lanes.numbers[tasks]
-            columns[5] = np.where(self._settled[tasks], columns[4], lanes.durable[tasks])
+            told = lanes.incarnation, lanes.numbers, self._settled, lanes.durable
+            kernels.told(tasks, self._terms, *told, columns)
             found.append(Acks(feeder, columns))
         return found
 

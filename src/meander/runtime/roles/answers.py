@@ -135,11 +135,11 @@ class NodeAnswers:
     def _metrics(self, node: Node) -> dict[str, Any]:
         adapter, tasks, staged = self.adapter, dict[int, Any](), 0
         work = adapter.work
-        for task, slot in node.slots.items():
-            if slot.state is not None:
-                rows, busy_s = int(work.task_rows[task]), float(work.task_busy_s[task])
-                staged += sum(item.tally for item in slot.state.staged.values())
-                tasks[task] = [rows, busy_s, adapter.size(slot.state.app)]
+        here = [(task, slot.state) for task, slot in node.slots.items() if slot.state is not None]
+        sizes = adapter.sizes([state.app for _, state in here])
+        for (task, state), size in zip(here, sizes, strict=True):
+            tasks[task] = [int(work.task_rows[task]), float(work.task_busy_s[task]), size]
+            staged += sum(item.tally for item in state.staged.values())
         return {
             "node": node.me,
             "incarnation": node.incarnation,

@@ -22,18 +22,18 @@ BYTES_MAX = 256 * 2**20
 
 
 class Inbox:
-    """A queue for many threads to put into, and one to take from.
+    """A queue for many threads to put into, and one at a time to take from.
 
     >>> inbox = Inbox()
     >>> inbox.put("an event")
-    >>> inbox.get(timeout=1.0), inbox.full
+    >>> inbox.get(), inbox.full
     ('an event', False)
     """
 
     def __init__(self, events_max: int = EVENTS_MAX, bytes_max: int = BYTES_MAX) -> None:
         self.events_max, self.bytes_max = events_max, bytes_max
         self.came: Callable[[], object] = lambda: None
-        """Told that something was put, on the thread that did: for whoever does not wait in `get`."""
+        """Told that something was put, on the thread that did."""
         self._queue: queue.SimpleQueue[tuple[Any, int]] = queue.SimpleQueue()
         self._master: deque[Any] = deque()
         """What the master has sent: it is heard before all else."""
@@ -41,7 +41,7 @@ class Inbox:
         self._bytes_in = 0
         """Bytes that were put, in all; under the lock."""
         self._bytes_out = 0
-        """Bytes that were taken, in all; written by the one thread that takes."""
+        """Bytes that were taken, in all; written by whoever takes."""
 
     @property
     def full(self) -> bool:
@@ -58,27 +58,21 @@ class Inbox:
         """Of what waits."""
         return self._bytes_in - self._bytes_out
 
-    def put(self, event: Any) -> None:
-        """Hand in an event."""
+    def put(self, event: Any, *, tell: bool = True) -> None:
+        """Hand in an event; `tell` whoever takes, unless the caller sees to it."""
         if type(event) is Envelope and event.sender == MASTER:
             self._master.append(event)
-            self._queue.put((None, 0))  # wakes whoever waits
+            self._queue.put((None, 0))  # there is something to take
+        else:
+            size = size_of(event)
+            if size:
+                with self._lock:
+                    self._bytes_in += size
+            self._queue.put((event, size))
+        if tell:
             self.came()
-            return
-        size = size_of(event)
-        if size:
-            with self._lock:
-                self._bytes_in += size
-        self._queue.put((event, size))
-        self.came()
 
-    def get(self, timeout: float) -> Any:
-        """Take the oldest, or None if it is the master who has sent; wait. Raises queue.Empty."""
-        event, size = self._queue.get(timeout=timeout)
-        self._bytes_out += size
-        return event
-
-    def get_nowait(self) -> Any:
+    def get(self) -> Any:
         """Take the oldest, or None if it is the master who has sent. Raises queue.Empty."""
         event, size = self._queue.get_nowait()
         self._bytes_out += size
