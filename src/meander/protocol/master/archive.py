@@ -143,9 +143,8 @@ class Archive:
     def checkpointed(self, env: Envelope, body: Checkpointed) -> list[TaskId]:
         """Take in what a node has stored; name the tasks that must be installed there, then."""
         ledger, again = self.books.ledger, list[tuple[TaskId, Epoch, int]]()
-        installed = list[TaskId]()
+        installed, taken = list[TaskId](), set[str]()
         pending = {(i.task, i.key) for _, _, i in (*self._accepting, *self._written)}
-        self._files.update(map(file_of, {item.key for item in body.items}))
         for item in body.items:
             if not ledger.counts(env.sender, env.incarnation, item):
                 continue
@@ -159,9 +158,11 @@ class Archive:
                 continue
             if item.task in ledger.chain and ledger.installed(item.task, item.tenure, env.sender):
                 installed.append(item.task)
+            taken.add(item.key)
             ledger.record[item.task] = Kept(item.tenure, item.number, chain)
             self._accepting.append((env.sender, env.incarnation, item))
             self.unsaved = True
+        self._files.update(map(file_of, taken))
         if again:
             self.turn.send(env.sender, Accepted(tuple(again)), env.incarnation)
         self.save()
