@@ -413,11 +413,11 @@ MUTANTS = [
     mutant(
         "acknowledge by a manifest without looking who claims",
         "store.durable",
-        """        yield Publish(self.files, name, data)
+        """        yield Publish(self.files, name, action.data)
         if (yield from self._replaced(generation)):
             return False
 """,
-        """        yield Publish(self.files, name, data)
+        """        yield Publish(self.files, name, action.data)
 """,
         faults="master store partition",
     ),

@@ -230,11 +230,33 @@ class KeyedTable:
         return pa.record_batch([*columns, *self._cells(cells)], schema=self.layout.state_schema)
 
     def _cells(self, words: Ints) -> list[pa.Array]:
-        """See the words of all cells as columns."""
-        return [
-            pa.array(column.view(np.float64) if cell.floating else column)
-            for cell, column in zip(self.layout.cells, words, strict=True)
-        ]
+        return cell_columns(self.layout, words)
+
+
+def sizes(tables: Sequence[KeyedTable]) -> list[int]:
+    """Give the `size` of many tables of one layout.
+
+    >>> from meander.operators.aggregates import Aggregate
+    >>> layout = Layout(pa.schema({"w": pa.string()}), ["w"], {"n": Aggregate("count")})
+    >>> one, other = KeyedTable(layout), KeyedTable(layout)
+    >>> one.update(pa.record_batch({"w": ["a", "bcd"]}))
+    >>> sizes([one, other]) == [one.size, other.size]
+    True
+    """
+    found = np.empty(len(tables), dtype=np.int64)
+    if tables:
+        metas = np.array([table.address for table in tables], dtype=np.int64)
+        kernel.measure(metas, 8 * (1 + len(tables[0].layout.cells)), found)
+    told: list[int] = found.tolist()
+    return told
+
+
+def cell_columns(layout: Layout, words: Ints) -> list[pa.Array]:
+    """See the words of all cells, `int64[cells, rows]`, as columns."""
+    return [
+        pa.array(column.view(np.float64) if cell.floating else column)
+        for cell, column in zip(layout.cells, words, strict=True)
+    ]
 
 
 def update_tables(
