@@ -472,7 +472,7 @@ MUTANTS = [
     mutant(
         "send a copy on that nobody answers",
         "protocol.node.copier",
-        "if out.tries > TRIES_MAX:",
+        "if any(piece.sends >= SENDS_MAX for piece in out.unheard):",
         "if False:",
         faults="clog",
     ),

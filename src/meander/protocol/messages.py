@@ -292,6 +292,10 @@ class Prepare(NamedTuple):
 
     items: Many[tuple[TaskId, Epoch, NodeId, Int]]
     """(task, the tenure it is served under, next owner, turn). With every turn the copy catches up."""
+    wait_s: float
+    """Slow down when rows wait longer than this for their turn."""
+    rate_bytes_s: float = 0.0
+    """But not below this: the caller has said how long all may take."""
 
 
 class Copy(NamedTuple):
@@ -309,12 +313,18 @@ class Copy(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """That piece, and all before it, are in the copy; number 0: there is no such copy, start again."""
+    """So much is in the copy."""
 
     task: TaskId
     tenure: Epoch
     copy: Int
     number: Int
+    """Of the last piece in it; 0: it has none. `REFUSED`: what was sent fits no copy that is here."""
+    wait_s: float = 0.0
+    """How long rows have waited here lately for their turn."""
+
+
+REFUSED = -1
 
 
 class Rest(NamedTuple):

@@ -13,6 +13,7 @@ BENCHES = (
     CliCommand("pipeline", "a profile against plain Spark SQL", "meander_lab.cli.bench_pipeline"),
     CliCommand("routing", "routing by intervals against a map", "meander_lab.cli.bench_routing"),
     CliCommand("live", "a live migration against a restart", "meander_lab.cli.bench_live"),
+    CliCommand("transfer", "how fast states move without load", "meander_lab.cli.bench_transfer"),
     CliCommand("throughput", "what elasticity costs", "meander_lab.cli.bench_throughput"),
     CliCommand("checkpoint", "what durability costs and gives", "meander_lab.cli.bench_checkpoint"),
     CliCommand("spark", "the sink against Spark's own aggregation", "meander_lab.cli.bench_spark"),

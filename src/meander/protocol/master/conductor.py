@@ -29,6 +29,10 @@ from meander.protocol.master.targets import Targets
 from meander.protocol.messages import STORE, Dismiss, Install, Launch, News, Rescale
 
 
+COPY_SHARE = 0.1
+"""Of the pause that the caller allows: so long rows may wait for copies, while these are made."""
+
+
 class Conductor:
     """Part of the master."""
 
@@ -209,11 +213,16 @@ class Conductor:
                 if not ledger.chain:
                     migration.go(MigrationStep.ALL_MOVED)
                 return None
-            ahead = Ahead(self.books, found)
+            ahead = Ahead(self.books, found, self._copy_wait_s())
         migration.copy_s = self.turn.now - ahead.began
         copies = self.pacer.budget_s is not None and bool(ahead.wanted)
         migration.ahead = None if not copies or ahead.ready() else ahead
         return ahead.round if migration.ahead is None else None
+
+    def _copy_wait_s(self) -> float:
+        """Tell how long rows may wait because others are copied: a small part of what they may."""
+        budget_s = self.pacer.budget_s
+        return self.turn.settings.copy_wait_s if budget_s is None else budget_s * COPY_SHARE
 
     def _move(self, task: TaskId, to: NodeId, rank: int = 0) -> None:
         books = self.books

@@ -1,10 +1,10 @@
 """The copies that a round waits for: which are asked for, which are ready.
 
 A round whose tasks are large is not published at once. First the old owners are asked to copy the
-states to their next owners, a few of every host at a time (`copies_max`), while they serve on. When all
-of them are there, every copy catches up once more, all at a time, and then the table goes out: what is
-left to move while tuples wait is what has changed in that last moment. If a copy does not come, the
-round goes on without it after `copy_s_max`: its task moves whole.
+states to their next owners, while they serve on: as fast as their rows allow (`copy_window`). When all
+of them are there, every copy catches up once more, and then the table goes out: what is left to move
+while tuples wait is what has changed in that last moment. If a copy does not come, the round goes on
+without it after `copy_s_max`: its task moves whole.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ TURNS = 2
 class Ahead:
     """Part of the master: the round that comes next, and its copies."""
 
-    def __init__(self, books: Books, found: CarriedRound) -> None:
+    def __init__(self, books: Books, found: CarriedRound, wait_s: float) -> None:
         self.books, self.turn, self.round = books, books.turn, found
+        self.wait_s = wait_s
+        """How long rows may wait for their turn because of copies."""
         ledger, least = books.ledger, books.turn.settings.copy_bytes_min
         self.tenures: dict[TaskId, Epoch] = {t: ledger.tenure[t] for t, _ in found.moves}
         """Of all tasks of the round: if one changes, the round is cut anew."""
@@ -53,24 +55,16 @@ class Ahead:
         turn = min(self.done.values(), default=TURNS) + 1
         if turn > TURNS or now - self.moved_on > settings.copy_s_max:
             return True
-        open_ = [task for task, done in self.done.items() if done < turn]
-        if turn == 1:
-            open_ = self._few(open_, settings.copies_max)
-        late = [t for t in open_ if now - self._asked.get(t, -1e9) > 4 * settings.retry_s]
+        again_s = 4 * settings.retry_s
+        late = [
+            task
+            for task, done in self.done.items()
+            if done < turn and now - self._asked.get(task, -1e9) > again_s
+        ]
         for task in late:
             self._asked[task] = now
         self._ask(late, turn)
         return False
-
-    def _few(self, tasks: list[TaskId], most: int) -> list[TaskId]:
-        """Choose so many of every host (a state server is one): its nodes share what it can do."""
-        peers, owner = self.books.membership.peers, self.books.ledger.owner
-        chosen: defaultdict[str, list[TaskId]] = defaultdict(list)
-        for task in tasks:
-            host = chosen[peers[owner[task]].server]
-            if len(host) < most:
-                host.append(task)
-        return [task for host in chosen.values() for task in host]
 
     def _ask(self, tasks: list[TaskId], turn: int) -> None:
         ledger = self.books.ledger
@@ -79,7 +73,7 @@ class Ahead:
             item = task, self.tenures[task], self.wanted[task], turn
             by_owner[ledger.owner[task]].append(item)
         for owner, items in by_owner.items():
-            self.turn.send(owner, Prepare(tuple(items)))
+            self.turn.send(owner, Prepare(tuple(items), self.wait_s))
 
     def prepared(self, task: TaskId, tenure: Epoch, turn: int) -> None:
         """A copy is up to date, or cannot be made."""

@@ -26,6 +26,14 @@ class Gauge(Protocol):
         """Tell it for the next beat."""
 
 
+class RowWait:
+    """Tells how long rows wait for their turn at a node; here none ever does."""
+
+    def lately_s(self) -> float:
+        """Tell the longest that one has waited in the last moments."""
+        return 0.0
+
+
 class ChangeGauge:
     """Counts how often the state of a task has changed since it was last told."""
 
