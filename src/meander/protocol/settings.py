@@ -39,7 +39,7 @@ class Settings:
     """So many pieces a node asks state servers for at a time, of one state or of several."""
     copy_bytes: int = 64 * 2**10
     """States are copied ahead in pieces of at least this size, one at a time where rows wait."""
-    copy_bytes_max: int = 2**20
+    copy_bytes_max: int = 2 * 2**20
     """Where none do, pieces are of up to this size: a node has its rows in between."""
     copy_window_bytes: int = 8 * 2**20
     """So much of a copy may be under way from one node to another, where no row waits."""

@@ -17,7 +17,7 @@ HOLD_S = 0.04
 """After it has narrowed, so long it does not do so again."""
 NARROW_MIN = 0.125
 """It is not left with less than this share of itself at once."""
-PIECES = 8
+PIECES = 4
 """So many pieces fill a window."""
 SMOOTH = 0.2
 """How much of a new round trip enters the estimate."""
