@@ -309,7 +309,7 @@ class _Books:
     """What `Ahead` needs of the books."""
 
     def __init__(self, sizes, settings):
-        self.sent = []
+        self.sent, self.rates = [], {}
         self.turn = SimpleNamespace(now=0.0, settings=settings, send=self._send)
         self.ledger = type("Ledger", (), {})()
         self.ledger.size, self.ledger.chain = sizes, {}
@@ -323,6 +323,7 @@ class _Books:
 
     def _send(self, to, body):
         self.sent.append((to, [(task, turn) for task, _, _, turn in body.items]))
+        self.rates[to] = body.rate_bytes_s
 
 
 def round_of(*moves):
@@ -343,6 +344,15 @@ def test_large_tasks_are_copied_and_then_all_catch_up():
     for task in (0, 2):
         ahead.prepared(task, Epoch(1, 1), 2)
     assert ahead.ready()
+
+
+def test_where_time_is_short_every_pair_is_told_the_rate_that_it_needs():
+    books = _Books([50, 100, 50], Settings(copy_bytes_min=10))
+    books.ledger.owner = ["a", "a", "c"]
+    ahead = Ahead(books, round_of((0, "b"), (1, "b"), (2, "b")), 0.01, copy_s=0.5)
+    assert not ahead.ready()
+    assert books.rates == {"a": 300.0, "c": 100.0}
+    assert ahead.busiest_bytes == 150
 
 
 def test_a_round_does_not_wait_for_ever_for_a_copy():

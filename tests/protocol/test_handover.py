@@ -321,7 +321,7 @@ def test_several_parts_are_under_way_at_a_time_and_what_is_lost_is_asked_for_aga
     books.deliver(Part)
     assert [e.body.offset for e in books.pending(Fetch)] == [30, 60, 90]
     books.deliver(Fetch)
-    lost, *others = books.lose(Part)
+    _, *others = books.lose(Part)
     for letter in reversed(others):
         books.give("b", letter)
     books.run_quietly()

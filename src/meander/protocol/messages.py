@@ -608,6 +608,7 @@ class Rescale(NamedTuple):
     pause_ms: float | None = None
     tasks_max: int | None = None
     bytes_max: int | None = None
+    within_s: float | None = None
 
 
 class Abort(NamedTuple):

@@ -24,10 +24,9 @@ from meander.protocol.master.migration import (
 )
 from meander.protocol.master.pacer import PaceLimits, Pacer, RoundReport
 from meander.protocol.master.rehoming import Rehoming
-from meander.protocol.master.round import CarriedRound, Carrier
+from meander.protocol.master.round import CarriedRound, Carrier, cut
 from meander.protocol.master.targets import Targets
 from meander.protocol.messages import STORE, Dismiss, Install, Launch, News, Rescale
-
 
 COPY_SHARE = 0.1
 """Of the pause that the caller allows: so long rows may wait for copies, while these are made."""
@@ -60,7 +59,8 @@ class Conductor:
             origin = old.origin if old.active else origin
             self.turn.tell(News.SUPERSEDED, **old.report(self.turn.now))
         budget = None if event.pause_ms is None else event.pause_ms / 1000
-        self.pacer.start(budget, PaceLimits(event.tasks_max, event.bytes_max))
+        until = None if event.within_s is None else self.turn.now + event.within_s
+        self.pacer.start(budget, PaceLimits(event.tasks_max, event.bytes_max), until)
         self._head_for(self.targets.plan(event.nodes), origin)
 
     def abort(self) -> None:
@@ -206,18 +206,28 @@ class Conductor:
         """Cut the next round; None while its tasks are copied ahead, or when nothing is left."""
         ledger, ahead = self.books.ledger, migration.ahead
         if ahead is None or ahead.stale:
-            limits, weights = self.pacer.limits(), self.pacer.weights(ledger.size)
-            found = self.carrier(self.books.current(), migration.target, weights, limits)
-            if found is None:
-                migration.ahead = None
+            ahead = migration.ahead = self._ahead(migration)
+            if ahead is None:
                 if not ledger.chain:
                     migration.go(MigrationStep.ALL_MOVED)
                 return None
-            ahead = Ahead(self.books, found, self._copy_wait_s())
         migration.copy_s = self.turn.now - ahead.began
-        copies = self.pacer.budget_s is not None and bool(ahead.wanted)
-        migration.ahead = None if not copies or ahead.ready() else ahead
-        return ahead.round if migration.ahead is None else None
+        if self.pacer.copies and ahead.wanted:
+            if not ahead.ready():
+                return None
+            self.pacer.observe_copy(ahead.busiest_bytes, migration.copy_s)
+        migration.ahead = None
+        return ahead.round
+
+    def _ahead(self, migration: Migration) -> Ahead | None:
+        """Cut the next round from what is left; None: nothing is."""
+        pacer, current, now = self.pacer, self.books.current(), self.turn.now
+        weights = pacer.weights(self.books.ledger.size)
+        next_ = cut(self.carrier, pacer, current, migration.target, weights, now)
+        if next_ is None:
+            return None
+        copy_s = pacer.copy_s(now, next_.found.busiest_bytes, next_.left_bytes)
+        return Ahead(self.books, next_.found, self._copy_wait_s(), copy_s)
 
     def _copy_wait_s(self) -> float:
         """Tell how long rows may wait because others are copied: a small part of what they may."""

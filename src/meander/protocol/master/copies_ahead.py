@@ -18,12 +18,16 @@ from meander.protocol.messages import Prepare
 
 TURNS = 2
 """The whole state, then what has changed meanwhile."""
+COPY_S_MIN = 0.01
+"""Nobody can be asked for copies within less."""
 
 
 class Ahead:
     """Part of the master: the round that comes next, and its copies."""
 
-    def __init__(self, books: Books, found: CarriedRound, wait_s: float) -> None:
+    def __init__(
+        self, books: Books, found: CarriedRound, wait_s: float, copy_s: float | None = None
+    ) -> None:
         self.books, self.turn, self.round = books, books.turn, found
         self.wait_s = wait_s
         """How long rows may wait for their turn because of copies."""
@@ -37,9 +41,31 @@ class Ahead:
         }
         self.done: dict[TaskId, int] = dict.fromkeys(self.wanted, 0)
         """Turns that are done, of every task that is copied."""
+        self._pairs: dict[TaskId, tuple[NodeId, NodeId]] = {
+            task: (ledger.owner[task], to) for task, to in self.wanted.items()
+        }
+        """From which node to which."""
+        self._rates = self._needed(copy_s)
+        """In bytes a second, where the caller has said how long all may take."""
         self.began = self.moved_on = self.turn.now
         self._asked: dict[TaskId, float] = {}
         """When a turn was asked for that is not done."""
+
+    def _needed(self, copy_s: float | None) -> dict[tuple[NodeId, NodeId], float]:
+        """Tell which rates it takes to have all copies within a time."""
+        rates: defaultdict[tuple[NodeId, NodeId], float] = defaultdict(float)
+        if copy_s is not None:
+            for task, pair in self._pairs.items():
+                rates[pair] += self.books.ledger.size[task] / max(copy_s, COPY_S_MIN)
+        return rates
+
+    @property
+    def busiest_bytes(self) -> int:
+        """Tell how much the node sends that sends the most."""
+        sent: defaultdict[NodeId, int] = defaultdict(int)
+        for task, (source, _) in self._pairs.items():
+            sent[source] += self.books.ledger.size[task]
+        return max(sent.values(), default=0)
 
     @property
     def stale(self) -> bool:
@@ -67,13 +93,15 @@ class Ahead:
         return False
 
     def _ask(self, tasks: list[TaskId], turn: int) -> None:
-        ledger = self.books.ledger
-        by_owner: defaultdict[NodeId, list[tuple[TaskId, Epoch, NodeId, int]]] = defaultdict(list)
+        by_pair: defaultdict[tuple[NodeId, NodeId], list[tuple[TaskId, Epoch, NodeId, int]]] = (
+            defaultdict(list)
+        )
         for task in tasks:
             item = task, self.tenures[task], self.wanted[task], turn
-            by_owner[ledger.owner[task]].append(item)
-        for owner, items in by_owner.items():
-            self.turn.send(owner, Prepare(tuple(items), self.wait_s))
+            by_pair[self._pairs[task]].append(item)
+        for pair, items in by_pair.items():
+            rate = self._rates.get(pair, 0.0)
+            self.turn.send(pair[0], Prepare(tuple(items), self.wait_s, rate))
 
     def prepared(self, task: TaskId, tenure: Epoch, turn: int) -> None:
         """A copy is up to date, or cannot be made."""

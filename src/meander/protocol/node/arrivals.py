@@ -36,9 +36,7 @@ class Arriving:
 class Arrivals:
     """Part of a node: keeps copies of tasks that will be its own."""
 
-    def __init__(
-        self, turn: LeasedTurn, book: Book, operator: OperatorPort, wait: RowWait
-    ) -> None:
+    def __init__(self, turn: LeasedTurn, book: Book, operator: OperatorPort, wait: RowWait) -> None:
         self.turn, self.book, self.operator, self.wait = turn, book, operator, wait
         self.arriving: dict[TaskId, Arriving] = {}
         self.completed = 0

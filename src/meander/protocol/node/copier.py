@@ -29,7 +29,16 @@ from enum import Enum
 from typing import Any
 
 from meander.model import Epoch, NodeId, TaskId
-from meander.protocol.messages import MASTER, REFUSED, Copied, Copy, Envelope, Prepare, Prepared, Rest
+from meander.protocol.messages import (
+    MASTER,
+    REFUSED,
+    Copied,
+    Copy,
+    Envelope,
+    Prepare,
+    Prepared,
+    Rest,
+)
 from meander.protocol.node.book import Book
 from meander.protocol.node.copy_window import CopyWindow
 from meander.protocol.node.gauge import RowWait
