@@ -109,7 +109,7 @@ class Pacer:
         return [int(size * self.share) + toll for size in sizes]
 
     def copy_s(self, now: float, weight: int, left: int) -> float | None:
-        """Tell how long the copies of a round may take, by its share of what is left; None: any time."""
+        """Tell how long the copies of a round may take: its share of the time; None: any."""
         if self.until is None:
             return None
         return max(0.0, self.until - now) * (1 - ROUNDS_SHARE) * weight / max(weight, left, 1)
