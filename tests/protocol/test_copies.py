@@ -168,6 +168,19 @@ def test_pieces_behind_one_that_is_lost_are_sent_again_from_there_on():
     assert len(books.machines["b"].arrivals.arriving[0].app) == 9
 
 
+def test_the_master_hears_now_and_then_that_a_large_copy_grows():
+    books = served(MANY, rows=40)
+    prepare(books)
+    told = []
+    for _ in range(9):
+        books.deliver(Copy)
+        books.deliver(Copied)
+        books.tick(0.3, "a")
+        told += [e.body.items for e in books.lose(Prepared)]
+    tenure = books.machines["a"].slots[0].tenure
+    assert told == [((0, tenure, 0),)] * 2
+
+
 def test_a_first_piece_that_comes_late_is_waited_for():
     books = served(MANY, rows=9)
     prepare(books)
@@ -364,6 +377,29 @@ def test_a_round_does_not_wait_for_ever_for_a_copy():
     assert len(books.sent) == 2, "it is asked again"
     books.turn.now = 3.5
     assert ahead.ready()
+
+
+def test_a_copy_that_grows_is_waited_for():
+    books = _Books([50], Settings(copy_bytes_min=10, copy_s_max=3.0))
+    ahead = Ahead(books, round_of((0, "b")), 0.01)
+    for now in (0.0, 2.0, 4.0, 6.0):
+        books.turn.now = now
+        ahead.prepared(0, Epoch(1, 1), 0)
+        assert not ahead.ready()
+    assert ahead.done == {0: 0}
+    books.turn.now = 9.5
+    assert ahead.ready()
+
+
+def test_the_next_round_is_copied_while_one_is_under_way_but_does_not_catch_up_yet():
+    books = _Books([50], Settings(copy_bytes_min=10))
+    ahead = Ahead(books, round_of((0, "b")), 0.01)
+    ahead.begin()
+    ahead.prepared(0, Epoch(1, 1), 1)
+    ahead.begin()
+    assert books.sent == [("a", [(0, 1)])]
+    assert not ahead.ready()
+    assert books.sent[1:] == [("a", [(0, 2)])]
 
 
 def test_a_round_is_cut_anew_when_a_task_has_moved_or_its_next_owner_is_gone():

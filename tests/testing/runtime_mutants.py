@@ -465,8 +465,8 @@ MUTANTS = [
     mutant(
         "let a round wait for its copies for ever",
         "protocol.master.copies_ahead",
-        "if turn > TURNS or now - self.moved_on > settings.copy_s_max:",
-        "if turn > TURNS:",
+        "if turn > turns or now - self.moved_on > settings.copy_s_max:",
+        "if turn > turns:",
         faults="clog",
     ),
     mutant(

@@ -343,7 +343,7 @@ class Prepared(NamedTuple):
     """The copies of these tasks are up to date, or cannot be made."""
 
     items: Many[tuple[TaskId, Epoch, Int]]
-    """(task, tenure, turn)."""
+    """(task, tenure, turn); turn 0: the copy has grown, and is not up to date yet."""
 
 
 # --------------------------------------------------------------------------- control messages

@@ -146,6 +146,7 @@ class Conductor:
         if migration.stage is MigrationStage.MOVING:
             if migration.round_tasks:
                 self._check_time(migration)
+                self._look_ahead(migration)
             else:
                 self._finish_round(migration)
                 self._next_round(migration)
@@ -177,7 +178,8 @@ class Conductor:
                 migration.round_copy_s,
             )
             migration.reports.append(report)
-            self.pacer.observe_round(migration.measured_s, migration.round_weight)
+            if not self.pacer.observe_round(migration.measured_s, migration.round_weight):
+                migration.ahead = None  # it was cut too large
             migration.round_count = 0
 
     def _next_round(self, migration: Migration) -> None:
@@ -233,6 +235,17 @@ class Conductor:
         """Tell how long rows may wait because others are copied: a small part of what they may."""
         budget_s = self.pacer.budget_s
         return self.turn.settings.copy_wait_s if budget_s is None else budget_s * COPY_SHARE
+
+    def _look_ahead(self, migration: Migration) -> None:
+        """Have the next round copied while this one is installed, if it can be sized already."""
+        if not self.pacer.copies or not self.pacer.measured:
+            return
+        if migration.stage is not MigrationStage.MOVING or not self._all_up(migration.target.nodes):
+            return
+        if migration.ahead is None or migration.ahead.stale:
+            migration.ahead = self._ahead(migration)
+        if migration.ahead is not None:
+            migration.ahead.begin()
 
     def _move(self, task: TaskId, to: NodeId, rank: int = 0) -> None:
         books = self.books

@@ -4,7 +4,8 @@ A round whose tasks are large is not published at once. First the old owners are
 states to their next owners, while they serve on: as fast as their rows allow (`copy_window`). When all
 of them are there, every copy catches up once more, and then the table goes out: what is left to move
 while tuples wait is what has changed in that last moment. If a copy does not come, the round goes on
-without it after `copy_s_max`: its task moves whole.
+without it after `copy_s_max` in which nothing came: its task moves whole. The copies of the next round
+begin while one is installed.
 """
 
 from __future__ import annotations
@@ -77,9 +78,16 @@ class Ahead:
 
     def ready(self) -> bool:
         """Ask for what is missing; say whether the round need not wait any longer."""
+        return self._go_on(TURNS)
+
+    def begin(self) -> None:
+        """Have the first turn of all, while the round before this one is under way."""
+        self._go_on(1)
+
+    def _go_on(self, turns: int) -> bool:
         now, settings = self.turn.now, self.turn.settings
         turn = min(self.done.values(), default=TURNS) + 1
-        if turn > TURNS or now - self.moved_on > settings.copy_s_max:
+        if turn > turns or now - self.moved_on > settings.copy_s_max:
             return True
         again_s = 4 * settings.retry_s
         late = [
@@ -104,8 +112,12 @@ class Ahead:
             self.turn.send(pair[0], Prepare(tuple(items), self.wait_s, rate))
 
     def prepared(self, task: TaskId, tenure: Epoch, turn: int) -> None:
-        """A copy is up to date, or cannot be made."""
-        if task in self.done and self.tenures[task] == tenure and turn > self.done[task]:
+        """A copy is up to date, or cannot be made; turn 0: it has grown."""
+        if self.tenures.get(task) != tenure or task not in self.done:
+            return
+        if turn > self.done[task]:
             self.done[task] = turn
-            self.moved_on = self.turn.now
             self._asked.pop(task, None)
+            self.moved_on = self.turn.now
+        elif turn == 0:
+            self.moved_on = self.turn.now

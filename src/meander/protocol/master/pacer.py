@@ -89,6 +89,11 @@ class Pacer:
         """Whether states are copied ahead: the caller cares how long rows wait."""
         return self.budget_s is not None or self.until is not None
 
+    @property
+    def measured(self) -> bool:
+        """Whether it is known what the links can do."""
+        return bool(self._sums[0] or self._shares)
+
     def limits(self, now: float = 0.0, left: int = 0) -> PaceLimits:
         """Size the next round, its link in bytes with tolls; `left`: what the busiest has in all."""
         if self.budget_s is None:
@@ -96,9 +101,7 @@ class Pacer:
                 return self._wish
             rounds = max(1, int((self.until - now) * ROUNDS_SHARE / ROUND_S))
             return self._wish._replace(link_bytes_max=max(1, ceil(left / rounds)))
-        if self._exceeded >= 2 or not (
-            self._sums[0] or self._shares
-        ):  # nothing measured: try one task first
+        if self._exceeded >= 2 or not self.measured:  # try one task first
             return PaceLimits(tasks_max=1)
         room = max(0.0, self.budget_s - self.overhead_s) * self.bandwidth_bytes_s * self._shrink
         return self._wish._replace(link_bytes_max=max(1, int(room)))
@@ -148,16 +151,17 @@ class Pacer:
             self.bandwidth_bytes_s = mean_x / mean_y
         self.task_s = max(0.0, mean_y - mean_x / self.bandwidth_bytes_s)
 
-    def observe_round(self, measured_s: float, weight: int = 0) -> None:
-        """Compare a finished round with its prediction and with the budget."""
+    def observe_round(self, measured_s: float, weight: int = 0) -> bool:
+        """Compare a finished round with its prediction; say whether it was within the budget."""
         if measured_s > 0 and weight:
             rest = max(1e-4, measured_s - weight / self.bandwidth_bytes_s)
             self.overhead_s += GAIN * (rest - self.overhead_s)
         if self.budget_s is None:
-            return
+            return True
         if measured_s > self.budget_s:
             self._exceeded += 1
             self._shrink = max(0.01, self._shrink / 2)
-        else:
-            self._exceeded = 0
-            self._shrink = min(1.0, self._shrink * 1.25)
+            return False
+        self._exceeded = 0
+        self._shrink = min(1.0, self._shrink * 1.25)
+        return True

@@ -137,11 +137,19 @@ class Copier:
         self._number = 0
         self._ready: list[tuple[TaskId, Epoch, int]] = []
         """To be reported to the master."""
+        self._grown: set[TaskId] = set()
+        """Copies that are larger than ever, which the master does not know yet."""
+        self._farthest: dict[TaskId, int] = {}
+        """The highest piece that was heard of, of this copy or one before it that came to nothing."""
+        self._told_at = 0.0
+        """When the master last heard which copies have grown."""
 
     # ------------------------------------------------------------------ what is asked for
 
     def prepare(self, body: Prepare) -> None:
         """The master asks for copies, or that they catch up."""
+        if not self.outgoing:
+            self._told_at = self.turn.now
         for task, tenure, to, turn in body.items:
             slot = self.book.slots.get(task)
             if slot is None or slot.phase is not TaskPhase.SERVING or slot.tenure != tenure:
@@ -273,6 +281,9 @@ class Copier:
             out.under_way = max(0, out.under_way - 1)
             self.slowed += window.heard(size, now - piece.sent_at, waited_s, now)
         out.heard_at = now
+        if out.heard > self._farthest.get(out.task, 0):
+            self._farthest[out.task] = out.heard
+            self._grown.add(out.task)
         self._close(out)
 
     def tick(self) -> None:
@@ -285,9 +296,20 @@ class Copier:
                 self._drop(out.task)
             elif out.under_way and now - out.waits_since > settings.retry_s:
                 self._go_back(out, window)
+        self._tell_grown()
         self._pump()
         if not self.outgoing:
             self.windows.clear()
+            self._farthest.clear()
+
+    def _tell_grown(self) -> None:
+        """Tell the master now and then that copies grow: it does not wait for those that do not."""
+        now = self.turn.now
+        if self._grown and now - self._told_at > 4 * self.turn.settings.retry_s:
+            outs = [self.outgoing[task] for task in self._grown if task in self.outgoing]
+            self._ready += [(out.task, out.tenure, 0) for out in outs]
+            self._grown.clear()
+            self._told_at = now
 
     def _go_back(self, out: Outgoing, window: CopyWindow) -> None:
         """Send again what was not heard, or give it up."""
