@@ -1,6 +1,7 @@
 """What the laboratory raises on purpose, beside what `meander.errors` has.
 
     MeanderError
+    ├── BareStreamError       the bare Flight stream that Meander is compared with has failed
     ├── StaticNodeError       the plain node that Meander is compared with has failed
     └── InputError            what the caller gave is wrong, or is missing here
         └── NoJarsError       a server's jars cannot be fetched
@@ -11,6 +12,10 @@ What holds of the others holds of these: they can be pickled, and say what to do
 from __future__ import annotations
 
 from meander.errors import InputError, MeanderError
+
+
+class BareStreamError(MeanderError):
+    """The bare Flight stream failed: there is nothing to compare with. Run it again."""
 
 
 class StaticNodeError(MeanderError):

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from meander.model import ZERO_EPOCH
+from meander.protocol.blocks import Ack, Acks
 from meander.protocol.edges.feeder import Feeder
 from meander.protocol.edges.query import Query
 from meander.protocol.edges.server import StateServer
@@ -19,7 +20,7 @@ from meander.protocol.master.conductor import Conductor
 from meander.protocol.master.ledger import Ledger
 from meander.protocol.master.master import Master
 from meander.protocol.master.membership import Membership, Status
-from meander.protocol.messages import Ack, Acks, Dismiss, PutDone
+from meander.protocol.messages import Dismiss, PutDone
 from meander.protocol.node.copier import Copier
 from meander.protocol.node.handover import Handover
 from meander.protocol.node.intake import Intake
@@ -332,11 +333,14 @@ class Unclaimed(Archive):
 
 class IgnoresTerms(Feeder):
     def _adopt(self, old, new):
-        self._flush(list(self.outbox.active))
+        if old is None:
+            super()._adopt(old, new)
+        self._flush()
 
     def _on_acks(self, env, body):
         acks = tuple(ack._replace(term=ZERO_EPOCH) for ack in body.acks)
-        super()._on_acks(env, body._replace(acks=acks))
+        self.outbox.terms[:] = 0
+        super()._on_acks(env, Acks(body.feeder, acks))
 
 
 class TakesAnyParent(Archive):

@@ -12,11 +12,12 @@ from wire import Books, Notes, Settings, chunk
 
 from meander.errors import BrokenRuleError, MalformedMessage, StateError
 from meander.model import Assignment, Epoch
+from meander.protocol.blocks import Ack
 from meander.protocol.master.ledger import Kept, Ledger
 from meander.protocol.master.membership import STATUS, Change, Peer, Status
 from meander.protocol.master.migration import STAGES, Migration, MigrationStage, MigrationStep
 from meander.protocol.master.pacer import PaceLimits, Pacer
-from meander.protocol.messages import STORE, Ack, Staged, TenureLink
+from meander.protocol.messages import STORE, Staged, TenureLink
 from meander.protocol.node.slot import TRANSITIONS, Cause, Slot, TaskPhase
 from meander.protocol.outbox import Outbox
 from meander.protocol.state import Position, TaskState, decode, encode

@@ -7,12 +7,12 @@ import pytest
 from wire import Books, Notes, chunk
 
 from meander.model import Epoch
+from meander.protocol.blocks import Chunks
 from meander.protocol.master.copies_ahead import Ahead
 from meander.protocol.master.round import CarriedRound
 from meander.protocol.messages import (
     MASTER,
     REFUSED,
-    Chunks,
     Copied,
     Copy,
     Fetch,

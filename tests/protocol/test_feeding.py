@@ -7,19 +7,16 @@ from wire import Books, Settings, chunk
 
 from meander.errors import MalformedMessage
 from meander.model import Epoch
+from meander.protocol.blocks import Ack, Acks, Chunks, Offer
 from meander.protocol.master.ledger import Kept
 from meander.protocol.messages import (
     MASTER,
     Accepted,
-    Ack,
-    Acks,
     Beat,
     Bye,
     Checkpointed,
-    Chunks,
     Dismiss,
     Finish,
-    Offer,
     loop_feeder,
 )
 

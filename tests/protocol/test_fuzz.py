@@ -12,6 +12,7 @@ from random import Random
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -19,15 +20,12 @@ from wire import Books, Notes, Settings, Town, chunk
 
 from meander.errors import ProtocolError
 from meander.model import Assignment, Epoch
+from meander.protocol.blocks import Ack, Acks, Block, Chunk, Chunks, Offer, SeparateRows
 from meander.protocol.edges.feeder import Feeder
 from meander.protocol.invariants import check
 from meander.protocol.master.ledger import Kept
 from meander.protocol.messages import (
     MASTER,
-    Ack,
-    Acks,
-    Chunk,
-    Chunks,
     Envelope,
     Event,
     Finish,
@@ -125,6 +123,8 @@ def fingerprint(thing: Any, seen: set[int] | None = None) -> Any:
     seen = set() if seen is None else seen
     if isinstance(thing, Table | Enum | str | int | float | bytes | NoneType | Settings):
         return id(thing) if isinstance(thing, Table) else thing
+    if isinstance(thing, np.ndarray):
+        return thing.tolist()
     if isinstance(thing, dict):
         return tuple((fingerprint(k, seen), fingerprint(v, seen)) for k, v in thing.items())
     if isinstance(thing, set | frozenset):
@@ -185,7 +185,30 @@ class Liar:
             return self.value(self.random.choice(args), name)
         return self.built(hint)
 
+    def matrix(self, rows: int) -> Any:
+        """Make columns, now and then of another form."""
+        width = self.random.randint(0, 3)
+        numbers = [n for n in NUMBERS if abs(n) < 2**63]
+        flat = [[self.random.choice(numbers) for _ in range(width)] for _ in range(rows)]
+        columns = np.array(flat, np.int64).reshape(rows, width)
+        if self.random.random() < 0.1:
+            columns = self.random.choice((columns[1:], columns.astype(float), columns[0]))
+        return columns
+
+    def of_columns(self, kind: Any) -> Any:
+        """Make what is no named tuple."""
+        name, rows = self.value(str), SeparateRows(ROWS)
+        if kind is Acks:
+            return Acks(name, self.matrix(6))
+        if kind is Offer:
+            return Offer.of(self.matrix(5), rows, self.value(int))
+        if self.random.random() < 0.5:
+            return Chunks(tuple(self.built(Chunk) for _ in range(2)), self.value(bool))
+        return Chunks(Block(name, self.value(int), self.matrix(5), rows), self.value(bool))
+
     def built(self, kind: Any) -> Any:
+        if kind in (Acks, Chunks, Offer):
+            return self.of_columns(kind)
         hints = HINTS.setdefault(kind, get_type_hints(kind))
         return kind(*(self.value(hints[name], name) for name in kind._fields))
 
@@ -301,11 +324,10 @@ GOOD_CHUNK = Chunk("f", 1, 1, 1, 1, 1, ((1, None),), 8)
         Chunks((GOOD_CHUNK._replace(feeder="loop/x"),)),
         Chunks((GOOD_CHUNK._replace(feeder="loop/4"),)),
         Chunks((GOOD_CHUNK._replace(first=2),)),
-        Chunks([GOOD_CHUNK]),
         Chunks((tuple(GOOD_CHUNK),)),
         Chunks((GOOD_CHUNK, GOOD_CHUNK._replace(task=9))),
         Acks("loop/x", ()),
-        Acks("loop/0", (Ack(0, None, 1, 1, 1),)),
+        Acks("loop/0", (Ack(-1, Epoch(1, 1), 1, 1, 1),)),
         Acks("loop/0", (Ack(0, Epoch(1, 1), 1, 1, 2),)),
         Grant(0.0, 1.0, None),
     ],

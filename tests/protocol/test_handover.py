@@ -7,18 +7,8 @@ from wire import Books, Settings, chunk
 
 from meander.errors import StaleMessage
 from meander.model import Epoch
-from meander.protocol.messages import (
-    MASTER,
-    Acks,
-    Chunks,
-    Drop,
-    Envelope,
-    Fetch,
-    Grant,
-    Part,
-    Put,
-    PutDone,
-)
+from meander.protocol.blocks import Acks, Chunks
+from meander.protocol.messages import MASTER, Drop, Envelope, Fetch, Grant, Part, Put, PutDone
 from meander.protocol.state import checksum, encode
 
 

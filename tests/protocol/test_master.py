@@ -7,6 +7,7 @@ from wire import Settings, Town
 
 from meander.errors import InputError, MalformedMessage, ProtocolError
 from meander.model import Epoch
+from meander.protocol.blocks import Offer
 from meander.protocol.master.ledger import Kept
 from meander.protocol.master.manifest import CLAIM_KEY, MANIFEST_KEY, Manifest
 from meander.protocol.master.membership import Status
@@ -25,7 +26,6 @@ from meander.protocol.messages import (
     Hello,
     Install,
     Installed,
-    Offer,
     PeerLost,
     Put,
     RecordNote,

@@ -11,6 +11,7 @@ import json
 from types import SimpleNamespace
 
 from meander.model import Assignment, Epoch, Run
+from meander.protocol.blocks import Ack, Acks, Chunk, Chunks, Offer
 from meander.protocol.edges.feeder import Feeder
 from meander.protocol.edges.query import Query
 from meander.protocol.edges.server import StateServer
@@ -21,10 +22,6 @@ from meander.protocol.master.master import Master
 from meander.protocol.master.round import CarriedRound
 from meander.protocol.messages import (
     MASTER,
-    Ack,
-    Acks,
-    Chunk,
-    Chunks,
     Discard,
     Envelope,
     Exit,
@@ -34,7 +31,6 @@ from meander.protocol.messages import (
     Load,
     Loaded,
     Member,
-    Offer,
     Send,
     Store,
     Stored,

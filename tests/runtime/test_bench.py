@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 
 from meander.cli.main import main
+from meander.operators.hashing import hash_columns, tasks_of
 from meander.runtime.driver.monitor import Samples
 from meander.runtime.process.chunk_trace import ChunkTrace
+from meander_lab.baselines.bare_stream import BareOrder, BareStream
+from meander_lab.bench.message_load import MessageLoad
+from meander_lab.errors import BareStreamError
 
 KEYS = {
     "p50_before_ms", "p99_before_ms", "p99_during_ms", "max_during_ms", "duration_s",
@@ -49,6 +53,83 @@ def test_bench_throughput_compares_equal_work(capsys: Capture) -> None:
     found = bench(capsys, "throughput", "--quick", "--rows", 100_000, "--pairs", 2)
     assert found["exact"]
     assert set(found) >= {"elastic_rows_s", "plain_rows_s", "elastic_share", "table_over_dict"}
+
+
+def test_bench_messages_tells_cores_latency_and_the_bare_stream(capsys: Capture) -> None:
+    found = bench(
+        capsys, "messages", "--nodes", 2, "--rates", 1_000, "--tasks", 16, "--seconds", 1
+    )  # fmt: skip
+    (row,) = found["rows"]  # type: ignore[misc]
+    assert set(row) >= {
+        "nodes", "rate", "tasks", "cores", "p50_ms", "p99_ms", "max_ms", "us_per_message",
+        "bare_cores", "bare_p50_ms",
+    }  # fmt: skip
+    assert (row["nodes"], row["rate"], row["tasks"]) == (2, 1_000, 16)
+    assert row["exact"]
+    assert row["latency_rows"] == 1_000
+    assert 100 < row["messages"] <= 200
+    parts = sum(row[f"{kind}_cores"] for kind in ("feeder", "nodes", "server", "driver"))
+    assert row["cores"] == pytest.approx(parts)
+    assert 0 < row["p50_ms"] <= row["p99_ms"] <= row["max_ms"]
+    assert row["us_per_message"] > 0
+    assert row["bare_p50_ms"] > 0
+    assert found["m_4096_over_64"] is None
+    assert found["closed"][0]["exact"]  # type: ignore[index]
+
+
+def test_bench_skew_compares_equal_work(capsys: Capture) -> None:
+    found = bench(capsys, "skew", "--quick", "--nodes", 2, "--rows", 50_000, "--pairs", 2)
+    assert found["equal"] is True
+    assert found["share"] == pytest.approx(np.median(found["shares"]))  # type: ignore[arg-type]
+    assert len(found["shares"]) == 2  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [("messages", "--rates", "150"), ("messages", "--tasks", "2"), ("messages", "--seconds", "0"),
+     ("messages", "--nodes", "1,x"), ("skew", "--nodes", "4", "--tasks", "2")],
+)  # fmt: skip
+def test_benches_refuse_sizes_that_cannot_be(argv: tuple[str, ...], capsys: Capture) -> None:
+    try:
+        code = main(["bench", *argv])
+    except SystemExit as refused:  # by the parser
+        code = refused.code  # type: ignore[assignment]
+    assert code == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_the_stream_of_messages_is_the_same_wherever_it_is_read() -> None:
+    load = MessageLoad(1_000, 0.5)
+    pieces = list(load.pieces())
+    assert [piece.offset for piece in pieces] == list(range(100))
+    assert [p.after_s for p in pieces[49:51]] == pytest.approx([0.49, 1.0])  # half a second of rest
+    again = next(load.pieces(after=69))
+    assert (again.offset, again.after_s) == (70, pieces[70].after_s)
+    assert again.batch.equals(pieces[70].batch)
+
+
+def test_parts_of_a_batch_go_to_the_owners_of_its_keys() -> None:
+    load = MessageLoad(1_000, 0.5)
+    owners = ("a",) * 3 + ("b",) * 5
+    parts = load.parts(owners)
+    for batch, cut in zip(load.pool(), parts, strict=True):
+        assert sum(rows.num_rows for _, rows in cut) == batch.num_rows
+        for node, rows in cut:
+            found = tasks_of(hash_columns(rows), len(owners))
+            assert {owners[task] for task in found} == {"ab"[node]}
+    assert load.messages(parts) == sum(len(parts[k]) for k in range(50, 100))
+
+
+def test_a_bare_stream_answers_every_part_and_says_when_it_has_ended() -> None:
+    parts = MessageLoad(1_000, 0.5).parts(("a", "b", "c"))
+    with BareStream(3) as bare:
+        found = bare.run(BareOrder(parts, 0.001, 5, 120))
+        assert len(found.latencies_us) == 120
+        assert found.messages == sum(len(parts[k % 100]) for k in range(120))
+        assert found.percentile_ms(0.5) <= found.percentile_ms(1.0)
+        bare._process.kill()
+        with pytest.raises(BareStreamError, match="it has ended"):
+            bare.run(BareOrder(parts, 0.001, 5, 120))
 
 
 def test_a_trace_forgets_what_was_fetched_and_the_oldest_first() -> None:

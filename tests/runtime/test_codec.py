@@ -13,12 +13,9 @@ from hypothesis import strategies as st
 
 from meander.errors import MalformedMessage
 from meander.model import Assignment, Epoch
+from meander.protocol.blocks import Ack, Acks, Block, Chunk, Chunks
 from meander.protocol.client import Client
 from meander.protocol.messages import (
-    Ack,
-    Acks,
-    Chunk,
-    Chunks,
     Copy,
     Envelope,
     Fence,
@@ -189,7 +186,8 @@ def test_staged_rows_come_back_as_they_were() -> None:
 
 
 def test_every_message_has_a_reader() -> None:
-    assert {kind.__name__ for kind in typing.get_args(Message)} == set(DECODERS)
+    kinds = (*typing.get_args(Message), Block)
+    assert {kind.__name__ for kind in kinds} == set(DECODERS)
 
 
 # --------------------------------------------------------------------------- what is refused
@@ -264,9 +262,10 @@ def test_a_batch_whose_offsets_leave_its_data_is_refused() -> None:
 
 
 def test_huge_numbers_long_names_and_deep_nesting_are_refused() -> None:
-    assert "9223372036854775807" in refused(["f", [[2**64, [1, 1], 1, 1, 1]]], None, "Acks")
-    assert ">= 0" in refused(["f", [[1, [1, -1], 1, 1, 1]]], None, "Acks")
-    assert "length <= 512" in refused(["f" * 513, []], None, "Acks")
+    held = ["q", 1, 1, 1]
+    assert "9223372036854775807" in refused([[[*held, 2**64]], []], None, "StageHeld")
+    assert ">= 0" in refused([[[1, [1, -1], 1]]], None, "Accepted")
+    assert "length <= 512" in refused("f" * 513, None, "Acks")
     counts = ["f", 1, 0, 1, 9, 9, 10, 0, [], [0] * 2_000_001, 0]
     assert "length <= 2000000" in refused([False, [counts], []], None)
     assert "got `bool`" in refused([True], None, "Bye")

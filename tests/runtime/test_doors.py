@@ -20,8 +20,9 @@ from runtime_kit import WORDS, SharedLauncher, Stream, children, counted, until
 from meander.errors import InputError
 from meander.model import Epoch
 from meander.operators import WordCount
+from meander.protocol.blocks import Chunk, Chunks
 from meander.protocol.master.membership import Status
-from meander.protocol.messages import Chunk, Chunks, Envelope
+from meander.protocol.messages import Envelope
 from meander.runtime.clients.query import PEERS
 from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.local import deploy_local
@@ -253,7 +254,7 @@ def test_a_replayed_message_counts_once(live: Live) -> None:
     """Rows that were sent before, bit by bit, by whoever has all the right papers."""
     op, node = live.op, live.node
     incarnation = live.feeder.machine.incarnation
-    number = live.feeder.machine.outbox.lanes[0].applied
+    number = int(live.feeder.machine.outbox.applied[0])
     assert number > 0
     wire = encode(rows_of("f", incarnation, node, 0, number, op.driver.process.machine.epoch))
     before = live.metrics(node)

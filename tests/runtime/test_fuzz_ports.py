@@ -30,18 +30,9 @@ from runtime_kit import WORDS, SharedLauncher, Stream, counted
 
 from meander.model import Epoch
 from meander.operators import WordCount
+from meander.protocol.blocks import Chunk, Chunks
 from meander.protocol.master.membership import Status
-from meander.protocol.messages import (
-    Bye,
-    Chunk,
-    Chunks,
-    Drop,
-    Envelope,
-    Fetch,
-    Message,
-    Part,
-    Put,
-)
+from meander.protocol.messages import Bye, Drop, Envelope, Fetch, Message, Part, Put
 from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.local import deploy_local
 from meander.runtime.wire.codec import encode

@@ -7,17 +7,8 @@ import threading
 import pyarrow as pa
 
 from meander.model import Epoch
-from meander.protocol.messages import (
-    Beat,
-    Chunk,
-    Chunks,
-    Copy,
-    Envelope,
-    Loaded,
-    Part,
-    Put,
-    Rest,
-)
+from meander.protocol.blocks import Chunk, Chunks
+from meander.protocol.messages import Beat, Copy, Envelope, Loaded, Part, Put, Rest
 from meander.runtime.wire.inbox import Inbox, size_of
 from meander.runtime.wire.rows import Mark, Rows
 

@@ -15,7 +15,8 @@ from runtime_kit import WORDS, SharedLauncher, Stream, counted, pid_of, until
 from runtime_operators import Shouts
 
 from meander.operators import WordCount
-from meander.protocol.messages import Chunk, Chunks, Envelope
+from meander.protocol.blocks import Chunk, Chunks
+from meander.protocol.messages import Envelope
 from meander.runtime.driver.local import deploy_local
 from meander.runtime.process.spec import live_settings
 from meander.runtime.wire import inbox

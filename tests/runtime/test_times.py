@@ -16,7 +16,8 @@ from meander.model import Epoch
 from meander.operators import Context, WordCount
 from meander.operators.base import check_operator
 from meander.operators.timers import Timers
-from meander.protocol.messages import ONCE, Chunk, Chunks, Envelope, Stage, Staged
+from meander.protocol.blocks import Chunk, Chunks
+from meander.protocol.messages import ONCE, Envelope, Stage, Staged
 from meander.protocol.state import Emission
 from meander.runtime.clients.driver_client import DriverClient
 from meander.runtime.clients.offers import offer_of, watermark_of

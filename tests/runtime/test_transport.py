@@ -19,7 +19,8 @@ from pyarrow import flight
 from runtime_kit import LOOPBACK, WORDS, cut, listening, until
 
 from meander.model import Epoch
-from meander.protocol.messages import Bye, Chunk, Chunks, Envelope, Fetch, Part, PeerLost
+from meander.protocol.blocks import Chunk, Chunks
+from meander.protocol.messages import Bye, Envelope, Fetch, Part, PeerLost
 from meander.runtime.wire.credentials import PASS_HEADER
 from meander.runtime.wire.outgoing import OutgoingQueue
 from meander.runtime.wire.rows import Mark, Rows

@@ -3,18 +3,10 @@
 import pytest
 
 from meander.model import Epoch
+from meander.protocol.blocks import Ack, Acks, Chunk, Chunks
 from meander.protocol.master.ledger import Kept
 from meander.protocol.master.manifest import MANIFEST_KEY, Manifest
-from meander.protocol.messages import (
-    Accepted,
-    Ack,
-    Acks,
-    Chunk,
-    Chunks,
-    CommitOutcome,
-    Committed,
-    Extent,
-)
+from meander.protocol.messages import Accepted, CommitOutcome, Committed, Extent
 from meander.protocol.records import Ref, assemble, write
 from meander.protocol.state import Emission, Position, TaskState
 from meander.testing.oracle import Oracle

@@ -11,7 +11,8 @@ from pyarrow import flight
 
 from meander.errors import OperatorGoneError, OperatorRefusedError
 from meander.model import Epoch
-from meander.protocol.messages import MASTER, Bye, Chunk, Chunks, Envelope, Part, PeerLost
+from meander.protocol.blocks import Chunk, Chunks
+from meander.protocol.messages import MASTER, Bye, Envelope, Part, PeerLost
 from meander.protocol.state import checksum
 from meander.runtime.process.hands import Post
 from meander.runtime.process.script import Ask, FetchRows, Script, Sleep

@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
+import numpy as np
+
 from meander.protocol.edges.feeder import Feeder
+from meander.protocol.edges.offered import Offered
 from meander.protocol.edges.server import StateServer
 from meander.protocol.machine import Machine
 from meander.protocol.master.master import Master
@@ -36,7 +39,7 @@ def check(machine: Machine) -> None:
     elif isinstance(machine, StateServer):
         check_server(machine)
     elif isinstance(machine, Feeder):
-        check_outbox(machine.outbox, machine)
+        check_offered(machine.outbox, machine)
 
 
 def _demand(holds: bool, machine: Machine, text: str) -> None:
@@ -45,6 +48,28 @@ def _demand(holds: bool, machine: Machine, text: str) -> None:
 
 
 # --------------------------------------------------------------------------- outboxes
+
+
+def check_offered(outbox: Offered, machine: Machine) -> None:
+    """Check the books of a feeder."""
+    counts = outbox.durable, outbox.applied, outbox.sent, outbox.last
+    ascending = all((low <= high).all() for low, high in pairwise(counts))
+    _demand(ascending, machine, f"lanes of {outbox.feeder} count {counts}")
+    next_, offsets = outbox.durable + 1, np.full(len(outbox.last), -1)
+    for block in outbox.blocks:
+        waits = block.numbers > outbox.durable[block.tasks]
+        tasks, numbers, firsts, lasts, _ = block.columns[:, waits]
+        whole = (numbers == next_[tasks]).all()
+        _demand(whole, machine, f"{outbox.feeder} keeps {block.chunks()}, not all of them")
+        sorted_ = (firsts <= lasts).all() and (offsets[tasks] <= firsts).all()
+        _demand(sorted_, machine, f"offsets of {outbox.feeder} do not ascend: {block.chunks()}")
+        next_[tasks], offsets[tasks] = numbers + 1, lasts
+    kept = (next_ == outbox.last + 1).all()
+    _demand(kept, machine, f"{outbox.feeder} has let go of what is not durable")
+    open_ = all((block.numbers > outbox.durable[block.tasks]).any() for block in outbox.blocks)
+    _demand(open_, machine, f"{outbox.feeder} keeps what is durable")
+    held = sum(block.bytes for block in outbox.blocks)
+    _demand(held == outbox.bytes, machine, f"{outbox.feeder} keeps {held} bytes")
 
 
 def check_outbox(outbox: Outbox, machine: Machine) -> None:

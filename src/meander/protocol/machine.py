@@ -199,6 +199,9 @@ def _brief(event: Event) -> str:
 
 _MESSAGES: Final[frozenset[type]] = frozenset(Message.__args__)
 _SHAPES: Final[Mapping[type, Test]] = {
-    kind: shape(kind) for kind in (*Message.__args__, *Event.__args__) if kind is not Envelope
+    kind: getattr(kind, "is_sound", None) or shape(kind)
+    for kind in (*Message.__args__, *Event.__args__)
+    if kind is not Envelope
 }
+"""Columns have a test of their own."""
 _IS_HEAD: Final = shape(tuple[str, int, str, int, Epoch])

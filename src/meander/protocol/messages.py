@@ -25,6 +25,7 @@ from enum import Enum, StrEnum
 from typing import Any, NamedTuple, TypeAlias
 
 from meander.model import Epoch, Int, Many, Name, NodeId, TaskId
+from meander.protocol.blocks import Acks, Chunks, Offer
 
 PeerId: TypeAlias = Name
 """A process: a node (`n1`), a state server, a feeder, a query's writer or committer, the master."""
@@ -86,51 +87,6 @@ class Member(NamedTuple):
 
 
 # --------------------------------------------------------------------------- data messages
-
-
-class Chunk(NamedTuple):
-    """Rows of one feeder for one task, numbered without gaps per (feeder, task)."""
-
-    feeder: FeederId
-    incarnation: Int
-    """Of the feeder: a new one replays by source offset and numbers from 1 again."""
-    task: TaskId
-    number: Int
-    first: Int
-    """Source offset of the first row."""
-    last: Int
-    """Source offset of the last row. Offsets ascend in every (feeder, task)."""
-    rows: Any
-    """Opaque to the protocol; the operator slices it by offset."""
-    size: Int = 1
-    """Bytes, for limits and links."""
-
-
-class Chunks(NamedTuple):
-    """Chunks gathered for one node: by a feeder, a loop, or another node's rerouter."""
-
-    chunks: Many[Chunk]
-    rerouted: bool = False
-
-
-class Ack(NamedTuple):
-    """How far one task has come with one feeder, as its owner knows it."""
-
-    task: TaskId
-    term: Epoch
-    incarnation: Int
-    """Of the feeder that the two numbers belong to."""
-    applied: Int
-    """Opens the window."""
-    durable: Int
-    """Frees the replay buffer."""
-
-
-class Acks(NamedTuple):
-    """Acknowledgements for one feeder. A rerouter never sends one."""
-
-    feeder: FeederId
-    acks: Many[Ack]
 
 
 class Staged(NamedTuple):
@@ -554,15 +510,6 @@ class Loaded(NamedTuple):
     """What is wrong with it."""
     again: bool = False
     """The store could not tell: what is there is not known, and is to be asked for again."""
-
-
-class Offer(NamedTuple):
-    """Rows read from a source, grouped by task: `{task: (rows, first, last, size)}`."""
-
-    groups: tuple[tuple[TaskId, Any, int, int, int], ...]
-    """(task, rows, first offset, last offset, bytes), every task at most once."""
-    last: int
-    """The last source offset covered, also when its row went nowhere."""
 
 
 class Write(NamedTuple):

@@ -20,17 +20,13 @@ from itertools import islice
 from typing import Any
 
 from meander.model import ZERO_EPOCH, Epoch, TaskId
-from meander.protocol.messages import Ack, Acks, Chunk, FeederId
+from meander.protocol.blocks import Ack, Chunk
+from meander.protocol.kernels import TRIES_MAX
+from meander.protocol.messages import FeederId
 from meander.protocol.table import Table
 
 PROBE_RETRIES = 6
 """Whoever waits for durability is patient: records are written far less often than chunks."""
-
-
-TRIES_MAX = 4
-"""Whoever is slow shall not be made slower by what it has already been sent. So a lane that hears
-nothing first sends one chunk again, and everything only if it hears nothing once more; and every time
-it waits twice as long, up to 2^4 times."""
 
 
 class Lane:
@@ -203,11 +199,3 @@ def restored(outbox: Outbox, old: Table | None, new: Table) -> None:
         else:
             for task in range(lb, ub):
                 outbox.restored(task, term)
-
-
-def check_acks(body: Acks) -> str | None:
-    """Find what is wrong with acknowledgements as such."""
-    for ack in body.acks:
-        if ack.task < 0 or not 0 <= ack.durable <= ack.applied:
-            return f"{ack} is impossible"
-    return None

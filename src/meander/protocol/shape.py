@@ -89,6 +89,8 @@ def bad_field(value: Any) -> str:
     >>> bad_field(Epoch(1, "two"))
     "number is 'two'"
     """
+    if not hasattr(value, "_fields"):
+        return "a field is of the wrong type"
     hints = get_type_hints(type(value))
     for name, field in zip(value._fields, value, strict=True):
         if not shape(hints[name])(field):

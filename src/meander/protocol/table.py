@@ -7,15 +7,28 @@ lost, skipped and overtake one another. It is a list of runs, never one entry pe
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Final
 
+import numpy as np
 from msgspec import Meta
 
-from meander.model import ITEMS_MAX, Assignment, Epoch, Int, Many, Name, NodeId, Run, TaskId
+from meander.model import (
+    ITEMS_MAX,
+    Assignment,
+    Epoch,
+    Int,
+    Ints,
+    Many,
+    Name,
+    NodeId,
+    Run,
+    TaskId,
+)
+from meander.protocol.blocks import Which
 from meander.protocol.messages import FeederId, Incoming, Member, PeerId
 from meander.protocol.shape import shape
 
@@ -59,6 +72,22 @@ class Table:
     @cached_property
     def _term_lbs(self) -> list[int]:
         return [lb for lb, _, _ in self.terms]
+
+    @cached_property
+    def _edges(self) -> Ints:
+        return np.array([*self._lbs, self.assignment.tasks])
+
+    def owners(self, tasks: Ints) -> Iterator[tuple[NodeId, Which]]:
+        """Cut tasks that ascend by who owns them: a node, and where its tasks stand among them."""
+        cuts, runs = np.searchsorted(tasks, self._edges), self.assignment.runs
+        found: dict[NodeId, list[tuple[int, int]]] = {}
+        for run in np.flatnonzero(cuts[1:] > cuts[:-1]).tolist():
+            found.setdefault(runs[run].node, []).append((int(cuts[run]), int(cuts[run + 1])))
+        for node, parts in found.items():
+            if len(parts) == 1:
+                yield node, slice(*parts[0])
+            else:
+                yield node, np.concatenate([np.arange(lb, ub) for lb, ub in parts])
 
     def owner(self, task: TaskId) -> NodeId:
         """Name the node that owns a task."""

@@ -25,6 +25,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from meander.model import Epoch, TaskId
+from meander.protocol.blocks import Acks, Chunk, Chunks
 from meander.protocol.edges.feeder import Feeder
 from meander.protocol.edges.server import StateServer
 from meander.protocol.invariants import check
@@ -34,13 +35,10 @@ from meander.protocol.master.master import Master
 from meander.protocol.master.membership import Status
 from meander.protocol.messages import (
     Accepted,
-    Acks,
     Action,
     Beat,
     Bye,
     Checkpointed,
-    Chunk,
-    Chunks,
     Commit,
     Committed,
     Ending,
@@ -210,9 +208,9 @@ class Checkers:
 
     def offered(self, feeder: Feeder) -> None:
         """A feeder has room for more rows, as it says."""
-        lanes = feeder.outbox.lanes.values()
-        kept = sum([len(lane.chunks) for lane in lanes])
-        size = sum([chunk.size for lane in lanes for chunk in lane.chunks])
+        box = feeder.outbox
+        kept = sum([int((b.numbers > box.durable[b.tasks]).sum()) for b in box.blocks])
+        size = sum([block.bytes for block in box.blocks])
         settings = self.cluster.settings
         if kept >= settings.retained_chunks_max or size >= settings.retained_bytes_max:
             self.violated("limits", f"{feeder.me} keeps {kept} chunks, {size} bytes: takes more")

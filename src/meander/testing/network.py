@@ -10,12 +10,11 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Final
 
+from meander.protocol.blocks import Acks, Chunks
 from meander.protocol.messages import (
     Accepted,
-    Acks,
     Beat,
     Checkpointed,
-    Chunks,
     Commit,
     Committed,
     Copy,

@@ -12,15 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from meander.model import Epoch, TaskId
+from meander.protocol.blocks import Acks, Chunks
 from meander.protocol.master.manifest import MANIFEST_KEY, Manifest
-from meander.protocol.messages import (
-    Accepted,
-    Acks,
-    Chunks,
-    Committed,
-    FeederId,
-    loop_task,
-)
+from meander.protocol.messages import Accepted, Committed, FeederId, loop_task
 from meander.protocol.records import Ref, head_of
 from meander.testing.trial import Trial
 

@@ -6,9 +6,10 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from meander.model import TaskId
+from meander.protocol.blocks import Offer
 from meander.protocol.edges.feeder import Feeder
 from meander.protocol.edges.query import Query
-from meander.protocol.messages import Abandon, FeederId, Finish, News, Offer, Seal, Write
+from meander.protocol.messages import Abandon, FeederId, Finish, News, Seal, Write
 from meander.testing.trial import QUERY
 
 if TYPE_CHECKING:

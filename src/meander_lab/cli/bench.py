@@ -15,6 +15,8 @@ BENCHES = (
     CliCommand("live", "a live migration against a restart", "meander_lab.cli.bench_live"),
     CliCommand("transfer", "how fast states move without load", "meander_lab.cli.bench_transfer"),
     CliCommand("throughput", "what elasticity costs", "meander_lab.cli.bench_throughput"),
+    CliCommand("messages", "a message against bare Flight", "meander_lab.cli.bench_messages"),
+    CliCommand("skew", "one key that is half of the stream", "meander_lab.cli.bench_skew"),
     CliCommand("checkpoint", "what durability costs and gives", "meander_lab.cli.bench_checkpoint"),
     CliCommand("spark", "the sink against Spark's own aggregation", "meander_lab.cli.bench_spark"),
     CliCommand("table", "the keyed table against a Python dict", "meander_lab.cli.bench_table"),

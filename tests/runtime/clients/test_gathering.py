@@ -11,8 +11,9 @@ import pytest
 from meander.errors import FeederError, InputError
 from meander.model import Assignment, Epoch
 from meander.operators import WordCount
-from meander.protocol.edges.feeder import Feeder
-from meander.protocol.messages import Ending, Envelope, Exit, Offer
+from meander.protocol.blocks import Offer
+from meander.protocol.edges.offered import Offered
+from meander.protocol.messages import Ending, Envelope, Exit
 from meander.protocol.table import Table
 from meander.runtime.clients import gathering as gathered_by
 from meander.runtime.clients.feeder_process import LINGER_S_MAX, FeederProcess
@@ -38,7 +39,7 @@ class Room:
     """As much of a feeder's machine as `pump` looks at."""
 
     def __init__(self) -> None:
-        self.outbox = Feeder("f", live_settings(TASKS), 1, "f/1").outbox
+        self.outbox = Offered("f", 1, TASKS)
         self.room = True
 
 
@@ -194,7 +195,7 @@ def test_while_nodes_are_behind_more_is_gathered_and_for_longer() -> None:
     now, machine = Now(), Room()
     gathering = made(now, gather_rows=2, linger_ms=5.0)
     for n in range(gathered_by.BEHIND_OFFERS):
-        machine.outbox.offer(3, None, n, n, 10)
+        machine.outbox.offer(Offer([(3, None, n, n, 10)], n))
     assert gathering.pump(machine, print)  # type: ignore[arg-type]
     assert not gathering.pump(machine, print), "nothing has changed"  # type: ignore[arg-type]
     fed(gathering, words("a"))

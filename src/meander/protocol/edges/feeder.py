@@ -7,28 +7,22 @@ again what may already have been applied: tasks skip rows by their source offset
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
 from typing import ClassVar
 
-from meander.model import NodeId, TaskId
+from meander.protocol.blocks import Acks, Block, Chunks, Offer
 from meander.protocol.client import Client
+from meander.protocol.edges.offered import Offered
 from meander.protocol.messages import (
     MASTER,
-    Acks,
     Beat,
     Bye,
-    Chunk,
-    Chunks,
     Dismiss,
     Ending,
     Envelope,
     FeederId,
     Finish,
-    Offer,
     Welcome,
 )
-from meander.protocol.outbox import Outbox, check_acks, restored
 from meander.protocol.settings import Settings
 from meander.protocol.table import Table
 
@@ -41,7 +35,7 @@ class Feeder(Client):
 
     def __init__(self, me: FeederId, settings: Settings, generation: int, instance: str) -> None:
         super().__init__(me, 0, settings, generation, instance)
-        self.outbox = Outbox(me, 0)
+        self.outbox = Offered(me, 0, 0)
         self.offset = -1
         """The last source offset offered."""
         self.finishing = False
@@ -64,38 +58,35 @@ class Feeder(Client):
 
     def _joined(self, body: Welcome) -> None:
         self.turn.incarnation = body.incarnation
-        self.outbox = Outbox(self.me, body.incarnation)
         self.offset = body.offset
 
     # ------------------------------------------------------------------ events
 
     def _check_offer(self, event: Offer) -> str | None:
-        if event.last <= self.offset and not self._only_watermarks(event):
-            return f"offset {event.last} was offered before (the last one is {self.offset})"
+        columns, last = event.columns, event.last
+        tasks, _, firsts, lasts, sizes = columns
+        if columns.size and (columns.min() < 0 or (tasks[1:] <= tasks[:-1]).any()):
+            return "a task stands twice, or something is negative"
+        watermarks = last == self.offset >= 0 and not sizes.any()  # no rows: about what was last
+        if last <= self.offset and not watermarks:
+            return f"offset {last} was offered before (the last one is {self.offset})"
         if not self.room or self.table is None:
             return "there is no room: wait until `room` is true"
-        tasks = self.table.assignment.tasks
-        for task, _, first, last, size in event.groups:
-            if not 0 <= task < tasks or size < 0:
-                return f"there is no task {task}, or its rows have no size"
-            watermarks = first == last == event.last == self.offset
-            if not (self.offset < first <= last <= event.last or watermarks):
-                return f"offsets {first} to {last} do not follow {self.offset}"
-        if len({task for task, *_ in event.groups}) != len(event.groups):
-            return "a task stands twice"
+        if len(tasks) and tasks[-1] >= self.table.assignment.tasks:
+            return f"there is no task {tasks[-1]}"
+        low = last if watermarks else self.offset + 1
+        ascend = not (firsts > lasts).any()
+        if len(tasks) and not (low <= firsts.min() and ascend and lasts.max() <= last):
+            return f"offsets {firsts.min()} to {lasts.max()} do not follow {self.offset}"
         return None
 
-    def _only_watermarks(self, event: Offer) -> bool:
-        """Whether an offer has no rows, and is about what was offered last."""
-        return event.last == self.offset >= 0 and all(
-            first == last == event.last and not size for _, _, first, last, size in event.groups
-        )
-
     def _on_offer(self, event: Offer) -> None:
-        for task, rows, first, last, size in event.groups:
-            self.outbox.offer(task, rows, first, last, size)
+        block = self.outbox.offer(event)
         self.offset = event.last
-        self._flush(task for task, *_ in event.groups)
+        if self.leased and len(block):
+            found = self.outbox.due_of(block, self.settings.window_chunks, self.turn.now)
+            if found is not None:
+                self._dispatch(found)
 
     def _on_finish(self, _: Finish) -> None:
         self.finishing = True
@@ -104,48 +95,42 @@ class Feeder(Client):
     def _check_acks(self, body: Acks) -> str | None:
         if body.feeder != self.me:
             return f"acknowledgements for {body.feeder} came to {self.me}"
-        return check_acks(body)
+        return body.fault
 
     def _on_acks(self, env: Envelope, body: Acks) -> None:
         if self.table is None:
             return
-        for ack in body.acks:
-            self.outbox.acknowledge(ack, self.turn.now, self.table.term(ack.task))
-        self._flush(ack.task for ack in body.acks)
+        self.outbox.acknowledge(body, self.turn.now)
+        self._flush()
         self._leave_if_done()
 
     def _adopt(self, old: Table | None, new: Table) -> None:
-        restored(self.outbox, old, new)
-        self._flush(list(self.outbox.active))
+        if old is None:
+            self.outbox = Offered(self.me, self.incarnation, new.assignment.tasks)
+        self.outbox.restored(old, new)
+        self._flush()
 
     def _every_tick(self) -> None:
-        if self.outbox.active and self.leased:
+        if self.outbox.blocks and self.leased:
             probes = self.outbox.late(self.turn.now, self.settings.retry_s)
-            self._flush(list(self.outbox.active))
-            self._dispatch(probes)
+            self._flush()
+            for block in probes:
+                self._dispatch(block)
         self._leave_if_done()
 
     # ------------------------------------------------------------------ parts
 
-    def _flush(self, tasks: Iterable[TaskId]) -> None:
-        """Send what the windows allow, gathered per node."""
-        if not self.leased:
-            return
-        assert self.table is not None
-        chunks: list[Chunk] = []
-        for task in tasks:
-            if task in self.outbox.lanes:
-                chunks += self.outbox.due(task, self.settings.window_chunks, self.turn.now)
-        self._dispatch(chunks)
+    def _flush(self) -> None:
+        """Send what the windows allow."""
+        if self.leased:
+            for block in self.outbox.due(self.settings.window_chunks, self.turn.now):
+                self._dispatch(block)
 
-    def _dispatch(self, chunks: Iterable[Chunk]) -> None:
-        """Send chunks to the owners of their tasks, gathered per node."""
+    def _dispatch(self, block: Block) -> None:
+        """Send chunks to the owners of their tasks."""
         assert self.table is not None
-        gathered: defaultdict[NodeId, list[Chunk]] = defaultdict(list)
-        for chunk in chunks:
-            gathered[self.table.owner(chunk.task)].append(chunk)
-        for node, found in gathered.items():
-            self.turn.send(node, Chunks(tuple(found)))
+        for node, which in self.table.owners(block.tasks):
+            self.turn.send(node, Chunks(block.pick(which)))
 
     def _beat_body(self) -> Beat:
         safe = self.outbox.safe_offset(self.offset)

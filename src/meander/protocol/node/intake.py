@@ -13,8 +13,10 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 
 from meander.model import Epoch, NodeId, TaskId
-from meander.protocol.messages import Ack, Acks, Chunk, Chunks, FeederId, loop_task
+from meander.protocol.blocks import Ack, Acks, Chunk, Chunks
+from meander.protocol.messages import FeederId, loop_task
 from meander.protocol.node.book import Book
+from meander.protocol.node.express import Express
 from meander.protocol.node.installs import Installs
 from meander.protocol.node.rerouter import Rerouter
 from meander.protocol.node.slot import Slot, TaskPhase
@@ -43,7 +45,7 @@ class Intake:
         self.settings = turn.settings
         self.wanted = wanted
         """To be called when the first chunk waits for a task."""
-        self.applied_chunks = 0
+        self._applied_chunks = 0
         self.loop_chunks = 0
         """Of those applied, how many came through the loop."""
         self.waits = 0
@@ -52,12 +54,15 @@ class Intake:
         self._local: deque[Chunk] = deque()
         """Loop chunks from this node to itself."""
         self._gathering = as_gathering(operator)
+        self.express = Express(book, operator, installs)
 
     # ------------------------------------------------------------------ chunks
 
     def check_chunks(self, body: Chunks) -> str | None:
         """Find what is wrong with chunks as such."""
         tasks = self.turn.table.assignment.tasks if self.turn.table is not None else None
+        if body.block is not None and not body.block.feeder.startswith("loop/"):
+            return body.block.fault(tasks)
         for c in body.chunks:
             if c.task < 0 or (tasks is not None and c.task >= tasks):
                 return f"there is no task {c.task}"
@@ -74,6 +79,19 @@ class Intake:
             return True
         return self.turn.table is not None and int(number) >= self.turn.table.assignment.tasks
 
+    def take_message(self, body: Chunks, epoch: Epoch) -> None:
+        """Take all chunks of a message: in one go if they are in order and at home."""
+        block, table = body.block, self.turn.table
+        assert table is not None
+        if (
+            block is not None
+            and not table.is_closed(block.feeder, block.incarnation)
+            and self.express.take(block, table.assignment.tasks)
+        ):
+            return
+        self.express.close()
+        self.take_all(body.chunks, epoch)
+
     def take_all(self, chunks: Iterable[Chunk], epoch: Epoch) -> None:
         """Take chunks; an operator that gathers does its work at the end, before anything else."""
         if self._gathering is None:
@@ -89,12 +107,18 @@ class Intake:
             state.emit(emission)
             self._loops.add(task)
 
+    @property
+    def applied_chunks(self) -> int:
+        """How many were applied."""
+        return self._applied_chunks + self.express.applied_chunks
+
     def keep(self, body: Chunks) -> None:
         """Without a lease, put into wait buffers what belongs there.
 
         A node that has just joined is sent to before its first lease comes. The rest is dropped, and
         its feeder sends it again.
         """
+        self.express.close()
         for chunk in body.chunks:
             slot = self._slots.get(chunk.task)
             if slot is not None and slot.phase is TaskPhase.AWAITING:
@@ -162,7 +186,7 @@ class Intake:
         )
         self.book.touched(slot, state)
         self._acks.setdefault(chunk.feeder, set()).add(slot.task)
-        self.applied_chunks += 1
+        self._applied_chunks += 1
         if loop_task(chunk.feeder) is not None:
             self.loop_chunks += 1
 
@@ -228,6 +252,8 @@ class Intake:
         assert self.turn.table is not None
         gathered: defaultdict[NodeId, list[Chunk]] = defaultdict(list)
         budget = LOCAL_CHUNKS_MAX
+        for told in self.express.acks():
+            self.turn.send(told.feeder, told)
         while self._loops or (self._local and budget) or self._acks:
             for task in list(self._loops):
                 self._gather_loop(task, gathered)

@@ -18,22 +18,22 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from meander.model import NodeId, TaskId
+from meander.protocol.blocks import Acks, Chunk, Chunks
 from meander.protocol.client import Client
 from meander.protocol.messages import (
     MASTER,
     REFUSED,
     Accepted,
-    Acks,
+    Action,
     Beat,
     Bye,
-    Chunk,
-    Chunks,
     Commit,
     Copied,
     Copy,
     Dismiss,
     Ending,
     Envelope,
+    Event,
     Loaded,
     Part,
     Prepare,
@@ -56,7 +56,6 @@ from meander.protocol.node.rerouter import Rerouter
 from meander.protocol.node.retriever import Retriever
 from meander.protocol.node.slot import Slot
 from meander.protocol.node.staging import Staging
-from meander.protocol.outbox import check_acks
 from meander.protocol.settings import Settings
 from meander.protocol.state import OperatorPort, checksum
 from meander.protocol.table import Table
@@ -133,12 +132,19 @@ class Node(Client):
     @property
     def slots(self) -> dict[TaskId, Slot]:
         """All tasks that were ever its own."""
+        self.intake.express.close()
         return self.book.slots
 
     @property
     def gated(self) -> bool:
         """Whether what is emitted must be durable before it leaves."""
         return self.book.gated
+
+    def handle(self, event: Event, now: float) -> list[Action]:
+        """Take one event; what is no rows looks at the slots as they are."""
+        if type(event) is not Envelope or type(event.body) is not Chunks:
+            self.intake.express.close()
+        return super().handle(event, now)
 
     # ------------------------------------------------------------------ chunks and acknowledgements
 
@@ -149,13 +155,13 @@ class Node(Client):
         if not self.turn.leased:
             self.intake.keep(body)
             return
-        self.intake.take_all(body.chunks, env.epoch)
+        self.intake.take_message(body, env.epoch)
         self.flush()
 
     def _check_acks(self, body: Acks) -> str | None:
         if not body.feeder.startswith("loop/") or self.intake.no_loop(body.feeder):
             return f"{body.feeder} is no loop"
-        return check_acks(body)
+        return body.fault
 
     def _on_acks(self, env: Envelope, body: Acks) -> None:
         if self.leased:

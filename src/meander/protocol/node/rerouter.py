@@ -10,7 +10,8 @@ from collections import defaultdict
 from typing import Any
 
 from meander.model import Epoch, NodeId
-from meander.protocol.messages import Chunk, Chunks, Commit, CommitTask, PeerId, Stage, Staged
+from meander.protocol.blocks import Chunk, Chunks
+from meander.protocol.messages import Commit, CommitTask, PeerId, Stage, Staged
 from meander.protocol.turn import LeasedTurn
 
 

@@ -16,7 +16,8 @@ from typing import Any, Final
 
 from meander.errors import BrokenRuleError
 from meander.model import ZERO_EPOCH, Epoch, TaskId
-from meander.protocol.messages import Chunk, FeederId, TenureLink
+from meander.protocol.blocks import Chunk
+from meander.protocol.messages import FeederId, TenureLink
 from meander.protocol.state import TaskState
 
 

@@ -21,8 +21,9 @@ import pyarrow as pa
 
 from meander.errors import InputError
 from meander.operators.base import Operator
+from meander.protocol.blocks import Offer
 from meander.protocol.edges.feeder import Feeder
-from meander.protocol.messages import Event, Offer
+from meander.protocol.messages import Event
 from meander.protocol.settings import Settings
 from meander.runtime.clients.given import NULL_KEYS, check_null_keys, conform, keyed
 from meander.runtime.clients.offers import offer_of, watermark_of
@@ -210,9 +211,7 @@ class RowGathering:
 
     def pump(self, machine: Feeder, offer: Callable[[Event], None]) -> bool:
         """Give the machine what it has room for; tell whether somebody may wait for what changed."""
-        outbox = machine.outbox
-        lags = (lane.last - lane.applied for lane in map(outbox.lanes.__getitem__, outbox.active))
-        behind = max(lags, default=0) >= BEHIND_OFFERS
+        behind = machine.outbox.lag >= BEHIND_OFFERS
         changed, self._behind = behind is not self._behind, behind
         while self._offers and machine.room:
             offer(self._offers[0])
@@ -225,6 +224,4 @@ class RowGathering:
         box = machine.outbox
         if self._offers:
             return False
-        if durable:
-            return box.idle
-        return all(lane.applied == lane.last for lane in box.lanes.values())
+        return box.idle if durable else box.settled

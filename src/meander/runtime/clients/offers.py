@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from meander.model import Ints
 from meander.operators.hashing import hash_columns, tasks_of
 from meander.operators.split import group_rows
-from meander.protocol.messages import Offer
+from meander.protocol.blocks import Offer
 from meander.runtime.process.watermarks import WatermarkEmitter
-from meander.runtime.wire.rows import Mark, Marks, Rows, ends_of
+from meander.runtime.wire.rows import Mark, Marks, RowBlock, Rows, ends_of
 
 
 def watermark_of(schema: pa.Schema, offset: int, tasks: int, watermark: int) -> Offer:
@@ -40,25 +41,40 @@ def offer_of(
     hashes = hash_columns([batch.column(key) for key in keys])
     owners = tasks_of(hashes, tasks)
     order, bounds = group_rows(owners, tasks)
-    rows = batch.take(pa.array(order))
+    rows, last = batch.take(pa.array(order)), gathered[-1][0]
     sources = tuple((offset, due) for offset, due, _ in gathered)
-    counts = _counts(owners, [b.num_rows for b in batches], tasks) if len(batches) > 1 else []
+    found = np.flatnonzero(bounds[1:] > bounds[:-1])
+    cuts = np.append(bounds[found], bounds[-1])
+    block = RowBlock(rows, cuts, sources, _sources_of(order, batches))
+    columns = np.empty((5, len(found)), np.int64)
+    columns[0], columns[1] = found, 0
+    columns[2], columns[3] = _ends(block)
     per_row = batch.nbytes / batch.num_rows
-    groups, last = [], gathered[-1][0]
-    before = [herald.see(part) for part in batches] if herald is not None else []
-    for task in np.flatnonzero(bounds[1:] > bounds[:-1]).tolist():
-        lb, ub = int(bounds[task]), int(bounds[task + 1])
-        size = 64 + int(per_row * (ub - lb))
-        marks: Sequence[Mark] = Marks(sources, counts[task] if counts else (ub - lb,))
-        if herald is not None:
-            marks = herald.marks(task, cast(Marks, marks), before, last)
-        groups.append((task, Rows(rows, lb, ub - lb, marks), *ends_of(marks), size))
-    return Offer(tuple(groups), last)
+    columns[4] = 64 + per_row * (cuts[1:] - cuts[:-1])
+    if herald is None:
+        return Offer.of(columns, block, last)
+    before = [herald.see(part) for part in batches]
+    groups = []
+    for i, (task, _, _, _, size) in enumerate(columns.T.tolist()):
+        part = block.at(i)
+        marks = herald.marks(task, cast(Marks, part.marks), before, last)
+        groups.append((task, Rows(rows, part.start, part.count, marks), *ends_of(marks), size))
+    return Offer(groups, last)
 
 
-def _counts(owners: npt.NDArray[np.int32], lengths: list[int], tasks: int) -> list[list[int]]:
-    """Count the rows of each task, source batch by source batch."""
-    ends = np.cumsum(lengths)[:-1]
-    parts = [np.bincount(part, minlength=tasks) for part in np.split(owners, ends)]
-    counts: list[list[int]] = np.stack(parts, axis=1).tolist()
-    return counts
+def _sources_of(order: Ints, batches: Sequence[pa.RecordBatch]) -> npt.NDArray[Any] | None:
+    """Tell for each row which source batch it is from; None: there is one."""
+    if len(batches) == 1:
+        return None
+    kind = np.uint16 if len(batches) <= 2**16 else np.uint32
+    lengths = [batch.num_rows for batch in batches]
+    return np.repeat(np.arange(len(batches), dtype=kind), lengths)[order]
+
+
+def _ends(block: RowBlock) -> tuple[Ints, Ints]:
+    """Give the lowest and the highest source offset of every chunk; rows keep their sources' order."""
+    offsets = np.array([offset for offset, _ in block.sources])
+    if block.index is None:
+        both = np.broadcast_to(offsets, len(block.bounds) - 1)
+        return both, both
+    return offsets[block.index[block.bounds[:-1]]], offsets[block.index[block.bounds[1:] - 1]]

@@ -29,16 +29,17 @@ import numpy as np
 import pyarrow as pa
 
 from meander.errors import OperatorError
-from meander.model import TaskId
+from meander.model import Ints, TaskId
 from meander.operators.base import Context, Operator
 from meander.protocol.messages import ONCE, FeederId
 from meander.protocol.state import Emission, Pieces
 from meander.runtime.clock import REAL, Clock
 from meander.runtime.process.app_state import AppState, Sealed
+from meander.runtime.process.contexts import Contexts
 from meander.runtime.process.copying import CopyMaker
 from meander.runtime.process.dumping import Dumper, dump_rows, load_rows
 from meander.runtime.process.feeding import spread
-from meander.runtime.process.grouping import Noted, NotedRows, grouped
+from meander.runtime.process.grouping import Noted, NotedBlock, NotedRows, grouped
 from meander.runtime.process.keeping import OutputKeeper
 from meander.runtime.process.outputs import ROWS_MAX, Outputs
 from meander.runtime.process.recording import Recorder
@@ -47,7 +48,7 @@ from meander.runtime.process.user_code import ask, size_of, written
 from meander.runtime.process.watermarks import END
 from meander.runtime.process.work import Work
 from meander.runtime.store.staged import InMemory, Laid, LaidRows
-from meander.runtime.wire.rows import Rows, ends_of, joined
+from meander.runtime.wire.rows import RowBlock, Rows, ends_of, joined
 
 READ_BYTES_MAX = 64 * 2**20
 """So much of a micro-batch is read from disk before the operator has it; one task may go beyond."""
@@ -79,7 +80,7 @@ class OperatorAdapter:
         self.operator, self.tasks = operator, tasks
         self.keeper = OutputKeeper(operator, gated=gated, rows_max=output_rows_max)
         self.timing = Timing(operator, tasks, self.keeper, clock.wall_us)
-        self.work = Work(clock, operator.trace_chunks_max)
+        self.work = Work(tasks, clock, operator.trace_chunks_max)
         self.laid = laid or LaidRows()
         self._recorder = Recorder(operator, tasks, self.timing)
         self._copies = CopyMaker(self._recorder, self.empty)
@@ -91,8 +92,13 @@ class OperatorAdapter:
         """Whether rows are noted for `settle`."""
         self.gathers = own and not self.defers and not self.timed
         """Whether rows that come together are given to it together, though it feeds."""
+        self.takes_blocks = self.defers and not self.timed and not operator.trace_chunks_max
+        """Whether rows of many tasks are taken in one go."""
         self._gathering = False
         self._noted = NotedRows()
+        """What was noted chunk by chunk. As long as there is any, no block is noted, and conversely:
+        a task has its rows in their order."""
+        self._blocks: list[NotedBlock] = []
         self._read_bytes = 0
         """How much of the rows that were laid by was read from disk and may still wait for `settle`."""
         self._fresh: Any = None
@@ -124,6 +130,12 @@ class OperatorAdapter:
             found += self._take(Noted(app, feeder, part.after(after), waited), said)
         return found
 
+    def apply_block(self, tasks: Ints, apps: Any, feeder: FeederId, rows: RowBlock) -> None:
+        """Note the rows of many tasks for `settle`; `apps` has the state of each, by its number."""
+        if self._noted:
+            self.settle()
+        self._blocks.append(NotedBlock(tasks, apps[tasks].tolist(), feeder, rows))
+
     def apply_batch(
         self, task: TaskId, app: AppState, feeder: FeederId, parts: Sequence[Rows]
     ) -> Iterable[Emission]:
@@ -144,6 +156,8 @@ class OperatorAdapter:
         app, found = noted.app, list[Emission]()
         if noted.rows.count:
             if self.defers or self._gathering:
+                if self._blocks:
+                    self.settle()
                 self._noted.note(noted)
             else:
                 found += self._fed(self._process([noted]))
@@ -184,6 +198,10 @@ class OperatorAdapter:
         Raises:
             OperatorError: naming task, rows and where they came from. The states are spoilt.
         """
+        if self._blocks:
+            blocks, self._blocks = self._blocks, []
+            for block in blocks:
+                self._process_block(block)
         if not self._noted:
             return
         for layer in self._noted.take():
@@ -221,8 +239,27 @@ class OperatorAdapter:
         self.work.count(group, batch.num_rows, self.work.now_s() - began)
         return contexts
 
+    def _process_block(self, noted: NotedBlock) -> None:
+        """Call the operator once."""
+        began, rows = self.work.now_s(), noted.rows.cut()
+        contexts = Contexts(noted.apps, self.timing.context)
+        states = [app.state for app in noted.apps]
+        try:
+            self.operator.process_groups(states, rows.bounds, rows.batch, contexts)
+        except Exception as error:
+            starts = rows.bounds[:-1].tolist()
+            raise self._failure(noted.chunks(), starts, contexts, error) from error
+        for app, context in contexts.made():
+            self.keeper.keep(app, context.emitted)
+            self._refuse_fed([context])
+        self.work.count_block(noted.tasks, rows, self.work.now_s() - began)
+
     def _failure(
-        self, group: list[Noted], starts: list[int], contexts: list[Context], error: Exception
+        self,
+        group: list[Noted],
+        starts: list[int],
+        contexts: Sequence[Context],
+        error: Exception,
     ) -> OperatorError:
         """Say which task, rows and source batches an error belongs to."""
         found = self.operator.failure(contexts[0], (0, sum(n.rows.count for n in group)), error)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+import numpy as np
+
 from meander.protocol.node.gauge import Loads
 from meander.protocol.node.slot import Slot, TaskPhase
 from meander.runtime.process.adapter import OperatorAdapter
@@ -27,9 +29,11 @@ class RateGauge:
         if since < STATS_S:
             return Loads()
         self._told_at = now
-        adapter, told = self._adapter, []
+        adapter, tasks, sizes = self._adapter, list[int](), list[int]()
         for slot in slots:
             if slot.phase is TaskPhase.SERVING and slot.state is not None:
-                size = adapter.size(slot.state.app)
-                told.append((slot.task, adapter.work.rate(slot.task, since), size))
-        return Loads(tuple(told), tuple(self.counted().items()))
+                tasks.append(slot.task)
+                sizes.append(adapter.size(slot.state.app))
+        rates = adapter.work.rates(np.array(tasks, np.int64), since).tolist()
+        told = tuple(zip(tasks, rates, sizes, strict=True))
+        return Loads(told, tuple(self.counted().items()))

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from meander.model import TaskId
+from meander.model import Ints, TaskId
 from meander.protocol.messages import FeederId
 from meander.runtime.process.app_state import AppState, Watermarks
-from meander.runtime.wire.rows import Rows
+from meander.runtime.wire.rows import RowBlock, Rows
 
 SMALL_ROWS = 1000
 """Calls with fewer rows than this are worth a copy that makes one call of them."""
@@ -24,6 +24,22 @@ class Noted(NamedTuple):
     feeder: FeederId
     rows: Rows
     waited: bool
+
+
+class NotedBlock(NamedTuple):
+    """A block that waits for `settle`: its chunks are in order, and none has waited."""
+
+    tasks: Ints
+    """They ascend."""
+    apps: list[AppState]
+    """Of each task."""
+    feeder: FeederId
+    rows: RowBlock
+
+    def chunks(self) -> list[Noted]:
+        """Give each chunk by itself."""
+        parts = enumerate(self.apps)
+        return [Noted(app, self.feeder, self.rows.at(i), waited=False) for i, app in parts]
 
 
 class Layer:

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from meander.model import TaskId
+import numpy as np
+
+from meander.model import Ints
 from meander.runtime.clock import REAL, Clock
 from meander.runtime.process.chunk_trace import ChunkTrace
 from meander.runtime.process.grouping import Noted
 from meander.runtime.process.metrics import Histogram
-from meander.runtime.wire.rows import Marks
+from meander.runtime.wire.rows import Marks, RowBlock
 
 SMOOTHING = 0.25
 """How much of the last second enters a task's rate."""
 
 
-class TaskLoad:
-    """What a task has done here so far."""
-
-    __slots__ = ("busy_s", "rate", "rows", "told")
-
-    def __init__(self) -> None:
-        self.rows = 0
-        self.busy_s = 0.0
-        self.rate: float | None = None
-        """Rows per second, smoothed; None before it was asked for."""
-        self.told = 0
-        """Rows when it was last asked for."""
-
-
 class Work:
     """Counts rows that were applied."""
 
-    def __init__(self, clock: Clock = REAL, trace_chunks_max: int = 0) -> None:
+    def __init__(self, tasks: int, clock: Clock = REAL, trace_chunks_max: int = 0) -> None:
         self.now_s, self._now_us = clock
         self.latency = Histogram()
         """From when rows were due until they were applied."""
@@ -38,7 +26,13 @@ class Work:
         """The same, of rows that were kept back: their task's state, or a chunk before, was missing."""
         self.trace = ChunkTrace(trace_chunks_max)
         """Chunk by chunk, if the operator wants that."""
-        self.loads: dict[TaskId, TaskLoad] = {}
+        self.task_rows: Ints = np.zeros(tasks, np.int64)
+        """Rows by task."""
+        self.task_busy_s = np.zeros(tasks)
+        self._told: Ints = np.zeros(tasks, np.int64)
+        """Rows when rates were last asked for."""
+        self._rates = np.full(tasks, np.nan)
+        """Rows per second, smoothed; none before they were asked for."""
         self.rows = 0
         self.busy_s = 0.0
 
@@ -51,11 +45,8 @@ class Work:
         for app, _, part, waited in group:
             if traced:
                 self.trace.note(now_us, app.task, part.marks, waited)
-            load = self.loads.get(app.task)
-            if load is None:
-                load = self.loads[app.task] = TaskLoad()
-            load.rows += part.count
-            load.busy_s += part.count * per_row
+            self.task_rows[app.task] += part.count
+            self.task_busy_s[app.task] += part.count * per_row
             marks = part.marks
             if isinstance(marks, Marks) and not waited:
                 shared.setdefault(id(marks.sources), []).append(marks)
@@ -71,12 +62,20 @@ class Work:
         self.rows += rows
         self.busy_s += busy_s
 
-    def rate(self, task: TaskId, since_s: float) -> int:
-        """Give a task's rows per second, smoothed over a few calls; the last was so long ago."""
-        load = self.loads.get(task)
-        if load is None:
-            return 0
-        now = (load.rows - load.told) / since_s
-        load.rate = now if load.rate is None else load.rate + SMOOTHING * (now - load.rate)
-        load.told = load.rows
-        return round(load.rate)
+    def count_block(self, tasks: Ints, rows: RowBlock, busy_s: float) -> None:
+        """Note that the operator has taken a block in one call."""
+        now_us, counts = self._now_us(), rows.bounds[1:] - rows.bounds[:-1]
+        self.task_rows[tasks] += counts
+        self.task_busy_s[tasks] += counts * (busy_s / rows.count)
+        for (_, due_us), count in zip(rows.sources, rows.counts(), strict=True):
+            self.latency.record(now_us - due_us, count)
+        self.rows += rows.count
+        self.busy_s += busy_s
+
+    def rates(self, tasks: Ints, since_s: float) -> Ints:
+        """Give rows per second of tasks, smoothed over a few calls; the last was so long ago."""
+        rows = self.task_rows[tasks]
+        now, before = (rows - self._told[tasks]) / since_s, self._rates[tasks]
+        smooth = np.where(np.isnan(before), now, before + SMOOTHING * (now - before))
+        self._told[tasks], self._rates[tasks] = rows, smooth
+        return np.rint(smooth).astype(np.int64)

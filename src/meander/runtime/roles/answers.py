@@ -119,12 +119,12 @@ class NodeAnswers:
 
     def _metrics(self, node: Node) -> dict[str, Any]:
         adapter, tasks, staged = self.adapter, dict[int, Any](), 0
+        work = adapter.work
         for task, slot in node.slots.items():
             if slot.state is not None:
-                load = adapter.work.loads.get(task)
-                size = adapter.size(slot.state.app)
+                rows, busy_s = int(work.task_rows[task]), float(work.task_busy_s[task])
                 staged += sum(item.tally for item in slot.state.staged.values())
-                tasks[task] = [load.rows, load.busy_s, size] if load is not None else [0, 0.0, size]
+                tasks[task] = [rows, busy_s, adapter.size(slot.state.app)]
         return {
             "node": node.me,
             "incarnation": node.incarnation,

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from meander.operators.base import Operator
+from meander.protocol.blocks import Chunks
 from meander.protocol.edges.server import Spill, StateServer
-from meander.protocol.messages import Chunks, Envelope, Event
+from meander.protocol.messages import Envelope, Event
 from meander.protocol.node.node import Node
 from meander.runtime.clock import REAL, Clock
 from meander.runtime.process.adapter import OperatorAdapter
@@ -76,8 +77,8 @@ def make_node(
 
     def see(event: Event) -> None:
         if type(event) is Envelope and isinstance(event.body, Chunks):
-            chunks = event.body.chunks
-            adapter.arriving(chunks[0].rows.batch if chunks else None)
+            rows = event.body.rows
+            adapter.arriving(None if rows is None else rows.batch)
         oversight.see(event)
 
     process = Process(

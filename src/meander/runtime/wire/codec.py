@@ -4,13 +4,15 @@ Nothing is pickled and nothing is guessed: every field is read by its declared t
 number fits into 64 bits, every name and list has a limit, and a batch is believed after Arrow has
 validated every row of it. What does not pass raises `MalformedMessage`; nothing else is raised.
 
-    header   ["Acks", sender, incarnation, to, to_incarnation, [generation, number], body]
+    header   ["Bye", sender, incarnation, to, to_incarnation, [generation, number], body]
     body     the message's fields in order; a named tuple is a list, a table an object
+    columns  behind the header of Acks and of a block of chunks: numbers of 64 bits, as they are
     Arrow    Chunks, Stage: the rows of all items, one batch · Put, Part, Copy, Rest: one binary value,
              in the place of which the body has an empty one
 
 The decoders below are made once from the annotations in `protocol.messages`, so a message that is
-added there can travel without a word here. Only chunks and staged rows have a form of their own.
+added there can travel without a word here. Only chunks, acknowledgements and staged rows have a form of
+their own: `blocks` has that of columns.
 """
 
 from __future__ import annotations
@@ -25,9 +27,8 @@ import pyarrow as pa
 
 from meander.errors import InputError, MalformedMessage
 from meander.model import Epoch, Int, Many, Name, TaskId
+from meander.protocol.blocks import Acks, Block, Chunk, Chunks
 from meander.protocol.messages import (
-    Chunk,
-    Chunks,
     Copy,
     Envelope,
     FeederId,
@@ -42,7 +43,8 @@ from meander.protocol.messages import (
     Welcome,
 )
 from meander.protocol.table import Table
-from meander.runtime.wire.rows import Mark, Marks, Rows, ends_of, joined
+from meander.runtime.wire.columns import FRAME, block_of, columns_of, framed, numbers_of, unframed
+from meander.runtime.wire.rows import Mark, Marks, RowBlock, Rows, ends_of, joined
 from meander.runtime.wire.validation import validate
 
 HEADER_BYTES_MAX = 64 * 2**20
@@ -104,6 +106,16 @@ class _Chunks(NamedTuple):
     """Source batches that many chunks were cut from: offset and due."""
 
 
+class _Block(NamedTuple):
+    """Chunks of one feeder, their numbers told by columns."""
+
+    rerouted: bool
+    feeder: FeederId
+    incarnation: Int
+    sources: Many[tuple[Int, Int]]
+    """Source batches that they were cut from: offset and due."""
+
+
 class _Staged(NamedTuple):
     query: Name
     batch: Int
@@ -125,8 +137,8 @@ class _Stage(NamedTuple):
 
 _BLOBS: Final[Mapping[type, str]] = {Put: "blob", Part: "data", Copy: "data", Rest: "data"}
 """Which field travels as Arrow."""
-_FORMS: Final[Mapping[type, Any]] = {Chunks: _Chunks, Stage: _Stage}
-_KINDS: Final[Mapping[str, type]] = {kind.__name__: kind for kind in get_args(Message)}
+_FORMS: Final[Mapping[type, Any]] = {Chunks: _Chunks, Stage: _Stage, Block: _Block, Acks: FeederId}
+_KINDS: Final[Mapping[str, type]] = {kind.__name__: kind for kind in (*get_args(Message), Block)}
 _HEAD: Final = msgspec.json.Decoder(_Head)
 DECODERS: Final[Mapping[str, msgspec.json.Decoder[Any]]] = {
     name: msgspec.json.Decoder(_FORMS.get(kind, kind)) for name, kind in _KINDS.items()
@@ -140,8 +152,14 @@ DECODERS: Final[Mapping[str, msgspec.json.Decoder[Any]]] = {
 def encode(envelope: Envelope) -> Wire:
     """Write an envelope."""
     body: Any = envelope.body
-    kind, batch = type(body), None
-    if kind is Chunks:
+    kind, batch, columns = type(body), None, None
+    if kind is Chunks and body.block is not None and type(body.block.rows) is RowBlock:
+        kind, rows = Block, body.block.rows.cut()
+        columns, batch = columns_of(body.block, rows), rows.batch
+        body = body.rerouted, body.block.feeder, body.block.incarnation, rows.sources
+    elif kind is Acks:
+        columns, body = body.columns.tobytes(), body.feeder
+    elif kind is Chunks:
         body, batch = _write_chunks(body)
     elif kind is Stage:
         body, batch = _write_stage(body)
@@ -150,7 +168,8 @@ def encode(envelope: Envelope) -> Wire:
         data = getattr(body, field)
         if data is not None:
             body, batch = body._replace(**{field: b""}), _blob(data)
-    return Wire(_ENCODER.encode((kind.__name__, *envelope[:5], body)), batch)
+    header = _ENCODER.encode((kind.__name__, *envelope[:5], body))
+    return Wire(header if columns is None else framed(header, columns), batch)
 
 
 def _plain(value: Any) -> Any:
@@ -247,9 +266,18 @@ def decode_from(
 def _decode(header: bytes, batch: pa.RecordBatch | None, schema: pa.Schema | None) -> Envelope:
     if len(header) > HEADER_BYTES_MAX:
         raise ValueError(f"a header of {len(header)} bytes")
+    columns = None
+    if header[:1] == FRAME:
+        header, columns = unframed(header)
     head = _HEAD.decode(header)
     kind, body = _KINDS[head.kind], DECODERS[head.kind].decode(head.body)
-    if kind is Chunks:
+    if (columns is None) == (kind is Block or kind is Acks):
+        raise ValueError(f"{head.kind} without its columns, or columns of another message")
+    if kind is Block:
+        body = _read_block(body, columns, _checked(batch, schema))
+    elif kind is Acks and batch is None:
+        body = Acks(body, numbers_of(columns, 6))
+    elif kind is Chunks:
         body = _read_chunks(body, _checked(batch, schema))
     elif kind is Stage:
         body = _read_stage(body, _checked(batch, schema))
@@ -283,6 +311,15 @@ def _checked(batch: pa.RecordBatch | None, schema: pa.Schema | None) -> pa.Recor
         raise ValueError(f"rows of {batch.schema.names}, not of {schema.names}, or of other types")
     validate(batch)
     return batch
+
+
+def _read_block(body: _Block, columns: bytes | None, batch: pa.RecordBatch | None) -> Chunks:
+    if batch is None:
+        raise ValueError("a block without rows")
+    if body.feeder.startswith("loop/"):
+        raise ValueError("a loop sends no blocks")
+    numbers, rows = block_of(columns, body.sources, batch)
+    return Chunks(Block(body.feeder, body.incarnation, numbers, rows), body.rerouted)
 
 
 def _read_chunks(body: _Chunks, batch: pa.RecordBatch | None) -> Chunks:

@@ -13,17 +13,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from meander.protocol.messages import (
-    MASTER,
-    Chunks,
-    Copy,
-    Envelope,
-    Loaded,
-    Part,
-    Put,
-    Rest,
-    Stage,
-)
+from meander.protocol.blocks import Chunks
+from meander.protocol.messages import MASTER, Copy, Envelope, Loaded, Part, Put, Rest, Stage
 from meander.runtime.clock import REAL, Clock
 from meander.runtime.wire.waits import RowWaits
 
@@ -119,7 +110,7 @@ def size_of(event: Any) -> int:
         return 0
     body = event.body
     if type(body) is Chunks:
-        return int(body.chunks[0].rows.batch.nbytes) if body.chunks else 0
+        return 0 if body.rows is None else int(body.rows.batch.nbytes)
     if type(body) is Stage:
         return int(body.items[0].rows.batch.nbytes) if body.items else 0
     if type(body) is Put:

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, TypeVar
 
+from meander.protocol.blocks import Chunks
 from meander.protocol.messages import Envelope
 from meander.runtime.wire.codec import Wire, encode
 
@@ -98,8 +99,10 @@ def others(links: Mapping[str, L], addresses: Collection[str]) -> list[L]:
 def weight(envelope: Envelope) -> int:
     """Tell about how many bytes an envelope has, before it is written."""
     body: Any = envelope.body
-    chunks = getattr(body, "chunks", None) or getattr(body, "items", None)
-    if chunks and hasattr(chunks[0], "size"):
-        return 200 + sum(int(chunk.size) for chunk in chunks)
+    if type(body) is Chunks:
+        return 200 + body.bytes
+    items = getattr(body, "items", None)
+    if items and hasattr(items[0], "size"):
+        return 200 + sum(int(item.size) for item in items)
     blob = getattr(body, "blob", None) or getattr(body, "data", None)
     return 200 + (len(blob) if blob else 0)

@@ -16,9 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from meander.model import Int
+from meander.model import Int, Ints
+from meander.protocol.blocks import Which
 
 
 class Mark(NamedTuple):
@@ -146,6 +149,74 @@ class Rows:
     def table(self) -> pa.RecordBatch:
         """Give the rows as a batch of their own, without a copy."""
         return self.batch.slice(self.start, self.count)
+
+
+class RowBlock:
+    """The rows of a block: side by side in one batch, chunk after chunk.
+
+    >>> batch = pa.record_batch({"word": ["a", "b", "c"]})
+    >>> block = RowBlock(batch, np.array([0, 1, 3]), ((4, 0), (5, 7)), np.array([1, 0, 1], np.uint16))
+    >>> list(block.at(1).marks)
+    [Mark(offset=4, rows=1, due_us=0), Mark(offset=5, rows=1, due_us=7)]
+    >>> block.pick(np.array([1])).batch["word"].to_pylist()
+    ['b', 'c']
+    """
+
+    __slots__ = ("batch", "bounds", "index", "sources")
+
+    def __init__(
+        self,
+        batch: pa.RecordBatch,
+        bounds: Ints,
+        sources: Sequence[tuple[int, int]],
+        index: npt.NDArray[Any] | None,
+    ) -> None:
+        self.batch = batch
+        self.bounds = bounds
+        """Where each chunk begins in the batch, and where the last one ends."""
+        self.sources = sources
+        """Offset and due of every source batch."""
+        self.index = index
+        """For each row of the batch its source; None: there is one."""
+
+    @property
+    def count(self) -> int:
+        """How many rows it has."""
+        return int(self.bounds[-1] - self.bounds[0])
+
+    def at(self, index: int) -> Rows:
+        """Give the rows of one chunk."""
+        lb, ub = int(self.bounds[index]), int(self.bounds[index + 1])
+        return Rows(self.batch, lb, ub - lb, Marks(self.sources, self._counts(lb, ub)))
+
+    def counts(self) -> list[int]:
+        """Give how many rows each source has here."""
+        return self._counts(int(self.bounds[0]), int(self.bounds[-1]))
+
+    def _counts(self, lb: int, ub: int) -> list[int]:
+        if self.index is None:
+            return [ub - lb]
+        found: list[int] = np.bincount(self.index[lb:ub], minlength=len(self.sources)).tolist()
+        return found
+
+    def pick(self, which: Which) -> RowBlock:
+        """Give the rows of some chunks; those of neighbours are not copied."""
+        if type(which) is slice:
+            first, last, _ = which.indices(len(self.bounds) - 1)
+            return RowBlock(self.batch, self.bounds[first : last + 1], self.sources, self.index)
+        starts, ends = self.bounds[which], self.bounds[which + 1]
+        bounds = np.concatenate([[0], np.cumsum(ends - starts)])
+        rows = np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], ends - starts)
+        index = None if self.index is None else self.index[rows]
+        return RowBlock(self.batch.take(pa.array(rows)), bounds, self.sources, index)
+
+    def cut(self) -> RowBlock:
+        """Leave out what of the batch is not here, without a copy."""
+        lb, ub = int(self.bounds[0]), int(self.bounds[-1])
+        if lb == 0 and ub == self.batch.num_rows:
+            return self
+        index = None if self.index is None else self.index[lb:ub]
+        return RowBlock(self.batch.slice(lb, ub - lb), self.bounds - lb, self.sources, index)
 
 
 def joined(parts: Sequence[Rows]) -> tuple[pa.RecordBatch, list[int]]:

@@ -33,14 +33,13 @@ from meander.errors import (
     ProtocolError,
 )
 from meander.model import TaskId
+from meander.protocol.blocks import Acks, Chunks
 from meander.protocol.invariants import check
 from meander.protocol.master.manifest import MANIFEST_KEY
 from meander.protocol.messages import (
     MASTER,
     Accepted,
-    Acks,
     Beat,
-    Chunks,
     Commit,
     Committed,
     Copy,

@@ -16,7 +16,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from meander.model import NodeId
-from meander.protocol.messages import Chunks, Commit, Copy, Envelope, PeerId
+from meander.protocol.blocks import Chunks
+from meander.protocol.messages import Commit, Copy, Envelope, PeerId
 from meander.runtime.process.process import Process
 from meander.runtime.wire.codec import encode
 from meander.testing.faults import ALL_FAULTS, Schedule

@@ -1,0 +1,244 @@
+"""Passes over lanes and chunks that every message takes, compiled: plain loops over columns.
+
+A lane is one task's with one feeder. What columns mean is told where they are kept: `edges.offered` for
+a feeder's lanes, `node.express` for a node's, `blocks` for those of chunks and of acknowledgements.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+TRIES_MAX = 4
+"""Whoever is slow shall not be made slower by what it has already been sent. So a lane that hears
+nothing first sends one chunk again, and everything only if it hears nothing once more; and every time
+it waits twice as long, up to 2^4 times."""
+APPLIED, DURABLE = 1, 2
+"""What acknowledgements told that was not known."""
+ASCEND, RANGE, IMPOSSIBLE = 1, 2, 3
+"""What is wrong with chunks."""
+
+# --------------------------------------------------------------------------- blocks
+
+
+@njit(cache=True, nogil=True)
+def fault(columns: np.ndarray, tasks: int) -> int:
+    """Find what is wrong with the columns of a block; 0: nothing is. `tasks` there are in all."""
+    task, number, first, last, size = columns
+    for i in range(columns.shape[1]):
+        if i and task[i] <= task[i - 1]:
+            return ASCEND
+        if task[i] < 0 or task[i] >= tasks:
+            return RANGE
+        if number[i] < 1 or first[i] < 0 or last[i] < first[i] or size[i] < 0:
+            return IMPOSSIBLE
+    return 0
+
+
+# --------------------------------------------------------------------------- a feeder's lanes
+
+
+@njit(cache=True, nogil=True)
+def number(columns: np.ndarray, last: np.ndarray) -> int:
+    """Number the chunks of a block; give their bytes."""
+    size = 0
+    for i in range(columns.shape[1]):
+        task = columns[0, i]
+        last[task] += 1
+        columns[1, i] = last[task]
+        size += columns[4, i]
+    return size
+
+
+@njit(cache=True, nogil=True)
+def due(
+    columns: np.ndarray,
+    sent: np.ndarray,
+    applied: np.ndarray,
+    since: np.ndarray,
+    window: int,
+    now: float,
+    may: np.ndarray,
+) -> int:
+    """Count as sent what of a block is within its lanes' windows; say which in `may`, and how many."""
+    found = 0
+    for i in range(columns.shape[1]):
+        task, number = columns[0, i], columns[1, i]
+        may[i] = sent[task] < number <= applied[task] + window
+        if may[i]:
+            if sent[task] == applied[task]:
+                since[task] = now
+            sent[task] = number
+            found += 1
+    return found
+
+
+@njit(cache=True, nogil=True)
+def any_due(last: np.ndarray, sent: np.ndarray, applied: np.ndarray, window: int) -> bool:
+    """Tell whether some lane may send something."""
+    for task in range(len(last)):
+        if sent[task] < last[task] and sent[task] < applied[task] + window:
+            return True
+    return False
+
+
+@njit(cache=True, nogil=True)
+def acknowledge(
+    columns: np.ndarray,
+    incarnation: int,
+    last: np.ndarray,
+    sent: np.ndarray,
+    applied: np.ndarray,
+    durable: np.ndarray,
+    since: np.ndarray,
+    tries: np.ndarray,
+    terms: np.ndarray,
+    now: float,
+) -> int:
+    """Take acknowledgements; tell what was news (`APPLIED`, `DURABLE`).
+
+    What is of an older term never happened; a newer one says that the task was restored: what is not
+    durable must be sent again.
+    """
+    news = 0
+    for i in range(columns.shape[1]):
+        task = columns[0, i]
+        if columns[3, i] != incarnation or task < 0 or task >= len(last):
+            continue
+        generation, number = columns[1, i], columns[2, i]
+        if generation != terms[0, task] or number != terms[1, task]:
+            if (generation, number) < (terms[0, task], terms[1, task]):
+                continue
+            terms[0, task], terms[1, task] = generation, number
+            if applied[task]:
+                rewind(task, sent, applied, durable, tries)
+        told = min(columns[4, i], last[task])
+        if told > applied[task]:
+            news |= APPLIED
+            applied[task], since[task] = told, now
+            sent[task] = max(sent[task], told)
+            tries[task] = min(tries[task], 1) if sent[task] > told else 0
+        told = min(columns[5, i], last[task])
+        if told > durable[task]:
+            news |= DURABLE
+            durable[task], since[task] = told, now
+            applied[task] = max(applied[task], told)
+            sent[task] = max(sent[task], applied[task])
+    return news
+
+
+@njit(cache=True, nogil=True)
+def rewind(
+    task: int, sent: np.ndarray, applied: np.ndarray, durable: np.ndarray, tries: np.ndarray
+) -> None:
+    """Send again all of a lane that is not durable."""
+    applied[task] = sent[task] = durable[task]
+    tries[task] = 0
+
+
+@njit(cache=True, nogil=True)
+def restore(
+    lb: int,
+    ub: int,
+    generation: int,
+    number: int,
+    sent: np.ndarray,
+    applied: np.ndarray,
+    durable: np.ndarray,
+    tries: np.ndarray,
+    terms: np.ndarray,
+) -> None:
+    """Rewind the lanes `lb … ub-1` if their tasks were restored in a term that was not known."""
+    for task in range(lb, ub):
+        if (generation, number) > (terms[0, task], terms[1, task]):
+            terms[0, task], terms[1, task] = generation, number
+            rewind(task, sent, applied, durable, tries)
+
+
+@njit(cache=True, nogil=True)
+def overdue(
+    sent: np.ndarray,
+    applied: np.ndarray,
+    durable: np.ndarray,
+    since: np.ndarray,
+    tries: np.ndarray,
+    now: float,
+    retry_s: float,
+    patience_s: float,
+    wanted: np.ndarray,
+) -> int:
+    """Find lanes that heard nothing for too long: `wanted` gets the number of a chunk to ask with.
+
+    A lane whose chunks are applied, but not durable, is patient. One that asks again and again goes
+    back to its last acknowledgement.
+    """
+    found = 0
+    for task in range(len(sent)):
+        quiet_s = now - since[task]
+        if sent[task] > applied[task]:
+            if quiet_s > retry_s * (1 << tries[task]):
+                if tries[task] == 0:  # perhaps its owner is only slow
+                    since[task] = now
+                    wanted[task] = applied[task] + 1
+                    found += 1
+                else:
+                    sent[task] = applied[task]
+                tries[task] = min(tries[task] + 1, TRIES_MAX)
+        elif applied[task] > durable[task] and quiet_s > patience_s:
+            since[task] = now
+            wanted[task] = durable[task] + 1
+            found += 1
+    return found
+
+
+@njit(cache=True, nogil=True)
+def first_open(columns: np.ndarray, durable: np.ndarray) -> int:
+    """Give the lowest source offset of a block's chunks that are not durable; -1: all are."""
+    lowest = -1
+    for i in range(columns.shape[1]):
+        if durable[columns[0, i]] < columns[1, i] and (lowest < 0 or columns[2, i] < lowest):
+            lowest = columns[2, i]
+    return lowest
+
+
+# --------------------------------------------------------------------------- a node's lanes
+
+
+@njit(cache=True, nogil=True)
+def take(
+    columns: np.ndarray,
+    ready: np.ndarray,
+    numbers: np.ndarray,
+    offsets: np.ndarray,
+    touched: np.ndarray,
+    work: np.ndarray,
+) -> bool:
+    """Take a block if each chunk is the next of a lane that is ready, and all its rows are new."""
+    for i in range(columns.shape[1]):
+        task = columns[0, i]
+        if not ready[task] or columns[1, i] != numbers[task] + 1 or columns[2, i] <= offsets[task]:
+            return False
+    for i in range(columns.shape[1]):
+        task = columns[0, i]
+        numbers[task], offsets[task] = columns[1, i], columns[3, i]
+        touched[task] = True
+        work[task] += 1
+    return True
+
+
+@njit(cache=True, nogil=True)
+def told(
+    tasks: np.ndarray,
+    terms: np.ndarray,
+    incarnation: int,
+    numbers: np.ndarray,
+    settled: np.ndarray,
+    durable: np.ndarray,
+    columns: np.ndarray,
+) -> None:
+    """Fill the columns of acknowledgements."""
+    for i in range(len(tasks)):
+        task = tasks[i]
+        columns[0, i], columns[1, i], columns[2, i] = task, terms[0, task], terms[1, task]
+        columns[3, i], columns[4, i] = incarnation, numbers[task]
+        columns[5, i] = numbers[task] if settled[task] else durable[task]

@@ -1,0 +1,173 @@
+"""The express: takes rows that are in order and at home, all chunks of a block in one go.
+
+It is a view of the node's slots in columns, opened when a block comes and closed before anything else
+looks at the slots: then what it has taken is entered there. In between only blocks came, so nothing but
+itself can have changed what it knows. A block is taken whole or not at all: if one of its chunks is
+early, late, a replay, or its task is not served, the intake takes them one by one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from meander.model import Ints
+from meander.protocol import kernels
+from meander.protocol.blocks import Acks, Block, BlockRows
+from meander.protocol.messages import FeederId
+from meander.protocol.node.book import Book
+from meander.protocol.node.installs import Installs
+from meander.protocol.node.slot import TaskPhase
+from meander.protocol.state import OperatorPort, Position
+
+
+class BlockOperator(OperatorPort, Protocol):
+    """An operator that takes blocks. Not every operator does: one that feeds its own input does not."""
+
+    takes_blocks: bool
+    """Whether it does."""
+
+    def apply_block(self, tasks: Ints, apps: Any, feeder: FeederId, rows: BlockRows) -> None:
+        """Take the rows of several tasks; `apps` has the state of each task, by its number."""
+
+
+class FeederLanes:
+    """How far every task is with one feeder."""
+
+    __slots__ = ("durable", "incarnation", "numbers", "offsets", "owed", "touched")
+
+    def __init__(self, incarnation: int, tasks: int) -> None:
+        self.incarnation = incarnation
+        self.numbers: Ints = np.zeros(tasks, np.int64)
+        self.offsets: Ints = np.full(tasks, -1)
+        self.durable: Ints = np.zeros(tasks, np.int64)
+        """Of tasks whose records say what is durable."""
+        self.touched = np.zeros(tasks, np.bool_)
+        """Tasks that have taken something since the view was opened."""
+        self.owed: list[Ints] = []
+        """Tasks that are not acknowledged since."""
+
+
+class Express:
+    """Part of a node's intake."""
+
+    def __init__(self, book: Book, operator: OperatorPort, installs: Installs) -> None:
+        self.book, self.installs = book, installs
+        self.applied_chunks = 0
+        found: Any = operator
+        self._operator: BlockOperator | None = (
+            found if getattr(operator, "takes_blocks", False) else None
+        )
+        self._open = False
+        self._tasks = 0
+        self._ready = np.zeros(0, np.bool_)
+        """By task: whether it is served and nothing waits."""
+        self._settled = self._ready
+        """Whether what it has taken counts as durable at once."""
+        self._terms: Ints = np.zeros((2, 0), np.int64)
+        self._apps = np.zeros(0, object)
+        self._work: Ints = np.zeros(0, np.int64)
+        """How often each was changed since the view was opened."""
+        self._lanes: dict[FeederId, FeederLanes] = {}
+
+    # ------------------------------------------------------------------ rows
+
+    def take(self, block: Block, tasks: int) -> bool:
+        """Apply a block, of an operator with so many tasks; False: it must be taken chunk by chunk."""
+        operator = self._operator
+        if operator is None or block.feeder.startswith("loop/"):
+            return False
+        if not self._open:
+            self._look(tasks)
+        lanes = self._lanes.get(block.feeder)
+        if lanes is None or lanes.incarnation != block.incarnation:
+            lanes = self._enter(block)
+            if lanes is None:
+                return False
+        lane = lanes.numbers, lanes.offsets, lanes.touched
+        if not kernels.take(block.columns, self._ready, *lane, self._work):
+            return False
+        named = block.tasks
+        operator.apply_block(named, self._apps, block.feeder, block.rows)
+        lanes.owed.append(named)
+        self.applied_chunks += len(named)
+        return True
+
+    def _look(self, tasks: int) -> None:
+        """Open the view."""
+        self._open, self._tasks = True, tasks
+        self._ready, self._settled = np.zeros(tasks, np.bool_), np.zeros(tasks, np.bool_)
+        self._terms, self._apps = np.zeros((2, tasks), np.int64), np.empty(tasks, object)
+        self._work = np.zeros(tasks, np.int64)
+        settled = self.installs.settled
+        for task, slot in self.book.slots.items():
+            if slot.phase is TaskPhase.SERVING and not slot.pending_chunks:
+                assert slot.state is not None
+                self._ready[task], self._settled[task] = True, settled(slot)
+                self._terms[:, task] = slot.term
+                self._apps[task] = slot.state.app
+
+    def _enter(self, block: Block) -> FeederLanes | None:
+        """Note how far tasks are with a feeder; None: it was replaced."""
+        feeder, incarnation, slots = block.feeder, block.incarnation, self.book.slots
+        known = self._lanes.get(feeder)
+        if known is not None:
+            return None  # of another incarnation: the slots must be looked at
+        lanes = FeederLanes(incarnation, self._tasks)
+        for task in np.flatnonzero(self._ready).tolist():
+            state = slots[task].state
+            assert state is not None
+            position, durable = state.positions.get(feeder), state.durable.get(feeder)
+            if position is None:
+                continue
+            if position.incarnation > incarnation:
+                return None
+            lanes.offsets[task] = position.offset
+            if position.incarnation == incarnation:
+                lanes.numbers[task] = position.number
+                if durable is not None and durable.incarnation == incarnation:
+                    lanes.durable[task] = durable.number
+        self._lanes[feeder] = lanes
+        return lanes
+
+    # ------------------------------------------------------------------ what follows
+
+    def acks(self) -> list[Acks]:
+        """Tell feeders how far tasks are that have taken something."""
+        found = []
+        for feeder, lanes in self._lanes.items():
+            if not lanes.owed:
+                continue
+            owed = lanes.owed
+            tasks = owed[0] if len(owed) == 1 else np.unique(np.concatenate(owed))
+            lanes.owed = []
+            columns = np.empty((6, len(tasks)), np.int64)
+            told = lanes.incarnation, lanes.numbers, self._settled, lanes.durable
+            kernels.told(tasks, self._terms, *told, columns)
+            found.append(Acks(feeder, columns))
+        return found
+
+    def close(self) -> None:
+        """Enter into the slots what was taken."""
+        if not self._open:
+            return
+        self._open = False
+        slots = self.book.slots
+        for feeder, lanes in self._lanes.items():
+            tasks = np.flatnonzero(lanes.touched)
+            places = zip(
+                tasks.tolist(), lanes.numbers[tasks].tolist(), lanes.offsets[tasks].tolist(),
+                strict=True,
+            )  # fmt: skip
+            for task, number, offset in places:
+                state = slots[task].state
+                assert state is not None
+                state.positions[feeder] = Position(lanes.incarnation, number, offset)
+            for owed in lanes.owed:
+                self.book.acks.setdefault(feeder, set()).update(owed.tolist())
+        self._lanes.clear()
+        for task in np.flatnonzero(self._work).tolist():
+            slot = slots[task]
+            slot.dirty = True
+            slot.work += int(self._work[task])

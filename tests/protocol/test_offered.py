@@ -1,0 +1,131 @@
+"""What a feeder keeps as columns does what an outbox does chunk by chunk."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meander.model import Assignment, Epoch, Run
+from meander.protocol.blocks import Ack, Acks, Block, Offer, SeparateRows
+from meander.protocol.edges.offered import Offered
+from meander.protocol.messages import Member
+from meander.protocol.outbox import Outbox
+from meander.protocol.table import Table
+
+TASKS, WINDOW, RETRY_S = 4, 3, 0.5
+TERMS = [Epoch(1, n) for n in range(4)]
+
+task_sets = st.sets(st.integers(0, TASKS - 1), min_size=1)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("offer"), task_sets),
+        st.tuples(
+            st.just("ack"), st.sets(st.integers(0, TASKS - 1), min_size=1),
+            st.integers(0, 8), st.integers(0, 8), st.sampled_from(TERMS), st.integers(1, 2),
+        ),
+        st.tuples(st.just("late"), st.floats(0.0, 4.0)),
+        st.tuples(st.just("table"), st.integers(0, TASKS - 1), st.sampled_from(TERMS)),
+    ),
+    max_size=40,
+)  # fmt: skip
+
+
+class Both:
+    """The same steps for both; what leaves must be the same."""
+
+    def __init__(self):
+        self.blocks, self.lanes = Offered("f", 1, TASKS), Outbox("f", 1)
+        self.now, self.offset, self.terms = 0.0, 0, dict.fromkeys(range(TASKS))
+
+    def offer(self, tasks):
+        groups = [(task, f"{self.offset}/{task}", self.offset, self.offset, 8) for task in tasks]
+        self.offset += 1
+        self.blocks.offer(Offer(groups, self.offset - 1))
+        for task, *group in groups:
+            self.lanes.offer(task, *group)
+
+    def ack(self, tasks, applied, durable, term, incarnation):
+        # An owner has applied no more than was offered, and calls durable no more than that.
+        told = [
+            Ack(task, term, incarnation, min(applied, top), min(durable, applied, top))
+            for task in sorted(tasks)
+            for top in [int(self.blocks.last[task])]
+            if top  # an outbox knows nothing of lanes that do not exist
+        ]
+        self.blocks.acknowledge(Acks("f", told), self.now)
+        for ack in told:
+            self.lanes.acknowledge(ack, self.now, self.terms[ack.task])
+
+    def late(self, after):
+        self.now += after
+        mine = self.blocks.late(self.now, RETRY_S)
+        theirs = self.lanes.late(self.now, RETRY_S)
+        found = {(c.task, c.number, c.rows) for block in mine for c in block.chunks()}
+        assert found == {(c.task, c.number, c.rows) for c in theirs}
+
+    def table(self, task, term):
+        if self.terms[task] is not None and term < self.terms[task]:
+            return
+        if not self.blocks.last[task]:
+            return
+        self.terms[task] = term
+        runs = (Run(0, TASKS, "a"),)
+        assignment = Assignment(TASKS, runs, ("a",), Epoch(1, 9))
+        terms = tuple((t, t + 1, e) for t, e in self.terms.items() if e is not None)
+        table = Table(assignment, (), terms, {"a": Member(1, "s")}, {"s": 1})
+        self.blocks.restored(None, table)
+        self.lanes.restored(task, term)
+
+    def leave(self):
+        mine = [c for block in self.blocks.due(WINDOW, self.now) for c in block.chunks()]
+        theirs = [c for t in sorted(self.lanes.lanes) for c in self.lanes.due(t, WINDOW, self.now)]
+        order = lambda chunks: sorted((c.task, c.number, c.rows) for c in chunks)  # noqa: E731
+        assert order(mine) == order(theirs)
+        for task in range(TASKS):
+            numbers = [c.number for c in mine if c.task == task]
+            assert numbers == sorted(numbers)
+
+    def compare(self):
+        for task, lane in self.lanes.lanes.items():
+            numbers = lane.durable, lane.applied, lane.sent, lane.last
+            box = self.blocks
+            columns = box.durable, box.applied, box.sent, box.last
+            assert numbers == tuple(int(column[task]) for column in columns)
+        assert self.blocks.idle == self.lanes.idle
+        assert self.blocks.safe_offset(99) == self.lanes.safe_offset(99)
+        kept = {(c.task, c.number) for b in self.blocks.blocks for c in b.chunks()}
+        assert kept >= {(c.task, c.number) for x in self.lanes.lanes.values() for c in x.chunks}
+        assert self.blocks.retained == self.lanes.retained
+        assert self.blocks.settled == all(x.applied == x.last for x in self.lanes.lanes.values())
+
+
+@given(steps)
+def test_columns_do_what_lanes_do(steps):
+    both = Both()
+    for name, *arguments in steps:
+        getattr(both, name)(*arguments)
+        both.leave()
+        both.compare()
+
+
+def test_an_acknowledgement_for_a_task_that_is_not_there_is_no_news():
+    box = Offered("f", 1, TASKS)
+    box.acknowledge(Acks("f", [Ack(TASKS, TERMS[1], 1, 1, 1)]), 0.0)
+    assert box.idle
+
+
+@pytest.mark.parametrize("tasks", [(0, 1, 3), (2,), (0, 1, 2, 3)])
+def test_a_block_is_cut_by_who_owns_its_tasks(tasks):
+    runs = (Run(0, 1, "a"), Run(1, 3, "b"), Run(3, 4, "a"))
+    assignment = Assignment(TASKS, runs, ("a", "b"), Epoch(1, 1))
+    table = Table(assignment, (), (), {"a": Member(1, "s"), "b": Member(1, "s")}, {"s": 1})
+    columns = np.zeros((5, len(tasks)), np.int64)
+    columns[0], columns[1] = tasks, 1
+    block = Block("f", 1, columns, SeparateRows([f"rows of {task}" for task in tasks]))
+    found = {
+        (node, chunk.task, chunk.rows)
+        for node, which in table.owners(block.tasks)
+        for chunk in block.pick(which).chunks()
+    }
+    assert found == {(table.owner(task), task, f"rows of {task}") for task in tasks}
+    assert len(list(table.owners(block.tasks))) == len({table.owner(task) for task in tasks})
