@@ -249,7 +249,7 @@ class Prepare(NamedTuple):
     items: Many[tuple[TaskId, Epoch, NodeId, Int]]
     """(task, the tenure it is served under, next owner, turn). With every turn the copy catches up."""
     wait_s: float
-    """Slow down when rows wait longer than this for their turn."""
+    """Slow down when rows wait so much longer than usual for their turn."""
     rate_bytes_s: float = 0.0
     """But not below this: the caller has said how long all may take."""
 
@@ -277,7 +277,7 @@ class Copied(NamedTuple):
     number: Int
     """Of the last piece in it; 0: it has none. `REFUSED`: what was sent fits no copy that is here."""
     wait_s: float = 0.0
-    """How long rows have waited here lately for their turn."""
+    """How much longer than usual rows have waited here lately for their turn."""
 
 
 REFUSED = -1

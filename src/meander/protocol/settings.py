@@ -44,8 +44,8 @@ class Settings:
     copy_window_bytes: int = 8 * 2**20
     """So much of a copy may be under way from one node to another, where no row waits."""
     copy_wait_s: float = 0.01
-    """Copies slow down when rows wait longer than this for their turn, if the caller has said nothing;
-    else at a tenth of the pause that it allows."""
+    """Copies slow down when rows wait so much longer than usual for their turn, if the caller has said
+    nothing; else at a tenth of the pause that it allows."""
     copy_bytes_min: int = 256 * 2**10
     """A smaller state is not copied ahead: to move it takes no longer than to catch up."""
     copy_s_max: float = 20.0

@@ -533,7 +533,7 @@ class DrawnWait(RowWait):
     def __init__(self, random: Random) -> None:
         self._random = random
 
-    def lately_s(self) -> float:
+    def beyond_s(self) -> float:
         """Draw it."""
         return self._random.choice((0.0, 0.0, 0.0, 0.01, 0.3))
 

@@ -57,7 +57,7 @@ class Arrivals:
                 self._refuse(env, body, str(error))
                 return
             found.number, found.heard_at = body.number, self.turn.now
-        told = Copied(*body[:3], found.number, self.wait.lately_s())
+        told = Copied(*body[:3], found.number, self.wait.beyond_s())
         self.turn.send(env.sender, told, env.incarnation)
 
     def _match(self, env: Envelope, body: Copy | Rest) -> Arriving | None:

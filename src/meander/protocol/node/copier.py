@@ -190,7 +190,9 @@ class Copier:
         """Send as much as the windows hold; report what is ready."""
         for out in list(self.outgoing.values()):
             window = self.windows[out.to]
-            while window.open and (piece := self._next(out, window.piece)) is not None:
+            while (
+                window.open(self.turn.now) and (piece := self._next(out, window.piece)) is not None
+            ):
                 piece.sends += 1
                 piece.sent_at = self.turn.now
                 out.under_way += 1
@@ -272,7 +274,7 @@ class Copier:
     def _arrived(self, out: Outgoing, body: Copied) -> None:
         """Pieces are in the copy."""
         window, now = self.windows[out.to], self.turn.now
-        waited_s = max(body.wait_s, self.wait.lately_s())
+        waited_s = max(body.wait_s, self.wait.beyond_s())
         while out.heard < body.number:
             piece = out.unheard.popleft()
             size = len(piece.body.data)

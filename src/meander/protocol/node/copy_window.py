@@ -4,7 +4,8 @@ A window holds how many bytes may be under way from one node to another. It wide
 at first by as much, so that it doubles with every round trip, and from the first time that rows had to
 wait by one small piece with every round trip. When rows have waited longer than they may, at either
 end, it narrows in that proportion, at once; what it then does to them shows after `HOLD_S`. It never
-closes: one small piece is always under way, or as many as the rate takes that the caller needs.
+closes. Where it is smaller than a piece, the next one leaves so much later that this is the rate; and
+it is never smaller than the rate takes that the caller needs.
 
 Pieces are a part of the window, so that they are small where rows flow, and a turn of a node short.
 """
@@ -19,6 +20,8 @@ NARROW_MIN = 0.125
 """It is not left with less than this share of itself at once."""
 PIECES = 4
 """So many pieces fill a window."""
+LEAST = 4
+"""A window is never smaller than a small piece by more than this."""
 SMOOTH = 0.2
 """How much of a new round trip enters the estimate."""
 
@@ -50,6 +53,8 @@ class CopyWindow:
         self._rising = True
         """Whether rows have never had to wait."""
         self._narrowed_at = now - HOLD_S
+        self._next_at = now
+        """When the next piece may leave, if none is under way."""
 
     def allow(self, wait_s: float, rate_bytes_s: float, now: float) -> None:
         """Somebody asks for copies: so long rows may wait, and this rate is needed."""
@@ -61,10 +66,11 @@ class CopyWindow:
         settings = self._settings
         return max(settings.copy_bytes, min(settings.copy_bytes_max, self.bytes // PIECES))
 
-    @property
-    def open(self) -> bool:
+    def open(self, now: float) -> bool:
         """Whether another piece may leave."""
-        return self.under_way == 0 or self.under_way + self.piece <= self.bytes
+        if self.under_way == 0:
+            return now >= self._next_at
+        return self.under_way + self.piece <= self.bytes
 
     def sent(self, size: int) -> None:
         """A piece leaves."""
@@ -82,12 +88,14 @@ class CopyWindow:
         self.under_way -= size
         self.heard_at = now
         self._trip_s += SMOOTH * (trip_s - self._trip_s)
+        narrowed = False
         if waited_s > self.wait_s:
-            return self._narrow(max(NARROW_MIN, self.wait_s / waited_s), now)
-        step = self._settings.copy_bytes
-        more = size if self._rising else max(1, step * size // self.bytes)
-        self._set(self.bytes + more)
-        return False
+            narrowed = self._narrow(max(NARROW_MIN, self.wait_s / waited_s), now)
+        else:
+            step = self._settings.copy_bytes * size // max(self.bytes, size)
+            self._set(self.bytes + (size if self._rising else max(1, step)))
+        self._next_at = now + trip_s * max(0.0, self.piece / self.bytes - 1)
+        return narrowed
 
     def lost(self, now: float) -> None:
         """Something did not arrive: what is under way may be more than the way can take."""
@@ -101,5 +109,6 @@ class CopyWindow:
         return True
 
     def _set(self, size: int) -> None:
-        least = max(2 * self._settings.copy_bytes, int(self.rate_bytes_s * self._trip_s))
-        self.bytes = min(self._settings.copy_window_bytes, max(least, size))
+        settings = self._settings
+        least = max(1, settings.copy_bytes // LEAST, int(self.rate_bytes_s * self._trip_s))
+        self.bytes = min(settings.copy_window_bytes, max(least, size))

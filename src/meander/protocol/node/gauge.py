@@ -29,8 +29,8 @@ class Gauge(Protocol):
 class RowWait:
     """Tells how long rows wait for their turn at a node; here none ever does."""
 
-    def lately_s(self) -> float:
-        """Tell the longest that one has waited in the last moments."""
+    def beyond_s(self) -> float:
+        """Tell how much longer than usual one has waited in the last moments."""
         return 0.0
 
 
