@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import typing
+import zlib
+from base64 import b64encode
 from contextlib import suppress
 
 import pyarrow as pa
@@ -16,6 +18,7 @@ from meander.model import Assignment, Epoch
 from meander.protocol.blocks import Ack, Acks, Block, Chunk, Chunks
 from meander.protocol.client import Client
 from meander.protocol.messages import (
+    MASTER,
     Copy,
     Envelope,
     Fence,
@@ -301,3 +304,29 @@ def test_a_farewell_fits_a_message_however_much_an_operator_says() -> None:
     said = node.farewell("boom " * 1000, "a long line " * 1000 + "\n\udc80\n" * 1000)
     wire = encode(said)
     assert decode(wire.header, wire.batch, None) == said
+
+
+def test_a_large_table_is_packed_once_and_comes_out_the_same() -> None:
+    names = tuple(f"node-{n}" for n in range(200))
+    spans = {name: (n, n + 1) for n, name in enumerate(names)}
+    members = {name: Member(1, "server@h") for name in names}
+    addresses = {name: f"10.0.0.{n}:4000" for n, name in enumerate(names)}
+    assignment = Assignment.from_intervals(spans, epoch=Epoch(1, 3))
+    table = Table(assignment, (), (), members, {}, addresses=addresses)
+    envelopes = [
+        Envelope(MASTER, 1, name, 1, Epoch(1, 3), Grant(-1.0, 0.0, table)) for name in names[:2]
+    ]
+    wires = [encode(envelope) for envelope in envelopes]
+    assert all(len(wire.header) < len(json.dumps(addresses)) for wire in wires)
+    assert table.written is table.written
+    found = decode(wires[1].header, None)
+    assert found.to == "node-1"
+    assert found.body.table.addresses == addresses
+    assert found.body.table.assignment == table.assignment
+
+
+def test_a_table_that_is_packed_wrongly_is_malformed() -> None:
+    head = ["Grant", MASTER, 1, "n1", 1, [1, 0]]
+    for packed in ("", "AAAA", b64encode(zlib.compress(b"{}")).decode(), "not base64"):
+        with pytest.raises(MalformedMessage):
+            decode(json.dumps([*head, [0.0, 0.0, packed, ""]]).encode(), None)

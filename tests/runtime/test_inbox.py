@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pyarrow as pa
+from runtime_kit import until
 
 from meander.model import Epoch
 from meander.protocol.blocks import Chunk, Chunks
@@ -46,7 +47,7 @@ def test_it_is_full_by_bytes_and_by_number() -> None:
     assert not box.full
     box.put(rows(1))
     assert box.full
-    box.get(1.0)
+    box.get()
     assert not box.full
     for _ in range(4):
         box.put(None)
@@ -61,7 +62,8 @@ def test_the_books_are_right_when_many_threads_put() -> None:
     for thread in threads:
         thread.start()
     for _ in range(2000):
-        box.get(10.0)
+        until(lambda: box.waiting)
+        box.get()
     for thread in threads:
         thread.join()
     assert box.bytes == 0

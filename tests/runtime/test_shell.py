@@ -28,7 +28,7 @@ from meander.protocol.messages import (
     Tick,
 )
 from meander.protocol.settings import Settings
-from meander.runtime.process.process import TURN_S_MAX, Process
+from meander.runtime.process.process import TICK_S, TURN_S_MAX, Process
 from meander.runtime.process.shell import Shell
 
 
@@ -156,7 +156,7 @@ class Holder(Client):
         """Prepare to lose the lease in a turn, as if so long ago when it ends."""
         self.lost_s = lost_s
         super().__init__("n1", 1, Settings(beat_s=0.05, lease_s=5.0), 1, "n1/1/1")
-        self.turn.table = SimpleNamespace(addresses={}, epoch=self.epoch)  # type: ignore[assignment]
+        self.turn.table = SimpleNamespace(addresses={}, members={}, servers={}, epoch=self.epoch)  # type: ignore[assignment]
         self.turn.lease_until = float("inf")
         self.rows = 0
         self.begun, self.release = threading.Event(), threading.Event()
@@ -247,3 +247,118 @@ def test_a_turn_ends_in_time_however_many_events_wait() -> None:
         left = shell.process.call(lambda _: len(wire.sent(Bye)))
         release.set()
         assert left.result(10.0) >= 3  # not all in one turn
+
+
+def aside(function: Callable[[], Any]) -> threading.Thread:
+    thread = threading.Thread(target=function, daemon=True)
+    thread.start()
+    return thread
+
+
+class Thoughtful(Noting):
+    """Notes which thread it thinks on, and wants to look at the clock only when it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads: list[int] = []
+        self.ticks = 0
+        self.look_at = float("inf")
+
+    def due_at(self) -> float:
+        return self.look_at
+
+    def _on_tick(self, _: Tick) -> None:
+        self.ticks += 1
+        self.threads.append(threading.get_ident())
+
+    def _on_peer_lost(self, event: PeerLost) -> None:
+        super()._on_peer_lost(event)
+        self.threads.append(threading.get_ident())
+
+
+def test_whoever_brings_an_event_takes_the_turn() -> None:
+    machine = Thoughtful()
+    with running(machine) as (shell, wire):
+        until(lambda: machine.ticks == 1)
+        (own,) = machine.threads
+        reader = aside(lambda: shell.bring(PeerLost("x", 1)))
+        reader.join(10.0)
+        assert (machine.threads, wire.sent(Bye)) == ([own, reader.ident], [Bye(1)])
+        shell.process.give(PeerLost("x", 2))  # all others leave it to the shell's own
+        until(lambda: wire.sent(Bye) == [Bye(1), Bye(2)])
+        assert machine.threads[2] == own
+
+
+def test_what_comes_meanwhile_is_taken_by_whoever_is_at_a_turn() -> None:
+    machine = Thoughtful()
+    with running(machine) as (shell, wire):
+        release = hold(shell)
+        brought = [aside(lambda row=row: shell.bring(PeerLost("x", row))) for row in (1, 2, 3)]
+        for thread in brought:
+            thread.join(10.0)  # nobody waits for the turn
+        assert wire.sent(Bye) == []
+        release.set()
+        until(lambda: len(wire.sent(Bye)) == 3)
+
+
+def test_nothing_that_many_bring_at_once_is_overlooked() -> None:
+    machine = Thoughtful()
+    with running(machine) as (shell, wire):
+        threads = [
+            aside(lambda at=at: [shell.bring(PeerLost("x", at + n)) for n in range(200)])
+            for at in (0, 1000, 2000, 3000)
+        ]
+        for thread in threads:
+            thread.join(20.0)
+        until(lambda: len(wire.sent(Bye)) == 800)
+        assert sorted(bye.offset for bye in wire.sent(Bye)) == sorted(
+            at + n for at in (0, 1000, 2000, 3000) for n in range(200)
+        )
+
+
+def test_neither_the_master_nor_the_main_thread_is_kept_by_a_turn() -> None:
+    """The stream of the master must be read on, and Ctrl-C must not break off a turn."""
+    machine = Holder()
+    with running(machine, machine.work) as (shell, _):
+        aside(lambda: shell.bring(PeerLost("x", 7)))
+        assert machine.begun.wait(10.0)
+        assert "release.wait" in shell.where()
+        shell.bring(from_master(Fence()))  # returns at once
+        machine.release.set()
+        assert shell.ended.wait(10.0)
+    thoughtful = Thoughtful()
+    with running(thoughtful) as (shell, _):
+        until(lambda: len(thoughtful.threads) == 1)
+        thoughtful.look_at = 0.0
+        time.sleep(2 * TICK_S)
+        shell.nudge()
+        until(lambda: len(thoughtful.threads) > 1)
+        assert threading.get_ident() not in thoughtful.threads
+
+
+def test_a_turn_that_fails_on_the_thread_of_a_stream_ends_the_machine() -> None:
+    def settle() -> None:
+        if machine.noted:
+            raise OperatorError("Sums", 3, (0, 1), "boom")
+
+    machine = Noting()
+    with running(machine, settle) as (shell, wire):
+        aside(lambda: shell.bring(PeerLost("x", 1))).join(10.0)
+        assert shell.ended.wait(10.0)
+        assert isinstance(shell.process.error, OperatorError)
+        with pytest.raises(OperatorError):
+            shell.process.call(lambda _: 1).result(10.0)
+        assert wire.sent(Bye) == []
+
+
+def test_the_clock_is_looked_at_when_that_is_due_and_not_before() -> None:
+    machine = Thoughtful()
+    with running(machine) as (shell, _):
+        until(lambda: machine.ticks == 1)
+        time.sleep(0.2)
+        assert machine.ticks == 1
+        machine.look_at = time.monotonic() + 0.1
+        aside(lambda: shell.bring(None)).join(10.0)  # a turn: it says when
+        assert machine.ticks == 1
+        until(lambda: machine.ticks == 2)
+        machine.look_at = float("inf")

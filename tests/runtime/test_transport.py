@@ -265,6 +265,7 @@ def test_whoever_takes_the_port_of_the_dead_is_shown_nothing(
         a.transport.post(address, Envelope("a", 1, "x", 0, Epoch(1, 1), Bye()))
         until(lambda: address in a.transport.refusals)
         assert "does not know the token" in a.transport.refusals[address]
+        a.transport.idle_s = 0.0
         a.transport.keep(set())
         until(lambda: address not in a.transport._links)
     assert impostor.shown

@@ -347,6 +347,10 @@ def test_what_is_not_kept_is_left_and_that_is_no_death(world: World, ends: tuple
     a.send(b, Bye(1))
     a.post.keep(set())
     world.run()
+    assert list(a.post.links) == [b.post.address]  # it was used just now
+    world.wires.idle_s = 0.0
+    a.post.keep(set())
+    world.run()
     assert a.post.links == {}
     assert world.wires.open_streams() == {"a": 0, "b": 0}
     assert b.numbers == [1]

@@ -7,6 +7,7 @@ master counts on it, as long as clocks run within the margin of one another.
 
 from __future__ import annotations
 
+from math import inf
 from typing import ClassVar, Final
 
 from meander.model import Epoch
@@ -111,6 +112,17 @@ class Client(Machine):
             self.turn.exit(Ending.DRIVER_SILENT, "the driver is silent")
             return
         self._every_tick()
+
+    def due_at(self) -> float:
+        """Tell when it wants to look at the clock again: for its next beat, or something of its own."""
+        if self.table is None:
+            return self._beat_at
+        silent_at = self.lease_until + 2 * self.settings.lease_s
+        return min(self._beat_at, silent_at, self._due_at())
+
+    def _due_at(self) -> float:
+        """Tell the next deadline of one's own, if it cannot wait for the next beat."""
+        return inf
 
     def _beat(self) -> None:
         self._beat_at = self.turn.now + self.settings.beat_s

@@ -12,6 +12,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from math import inf
 from typing import Any, ClassVar, Final
 
 from meander.errors import BrokenRuleError, MalformedMessage, ProtocolError, StaleMessage
@@ -156,6 +157,13 @@ class Machine:
     def may_act(self, now: float) -> bool:
         """Whether what was decided may still be carried out at this moment."""
         return True
+
+    def due_at(self) -> float:
+        """Tell when it wants to look at the clock again (`Tick`) at the latest; perhaps that is over.
+
+        Asked after every event, so it must be cheap. Whatever is not sure is due now.
+        """
+        return -inf
 
     # ------------------------------------------------------------------ errors with a story
 

@@ -470,7 +470,7 @@ class Envelope(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """Time has passed: look at deadlines. Shells send one every `Settings.tick_s` or so."""
+    """Time has passed: look at deadlines. Whoever drives a machine gives one when it is `due_at`."""
 
 
 class PeerLost(NamedTuple):

@@ -6,15 +6,17 @@ lost, skipped and overtake one another. It is a list of runs, never one entry pe
 
 from __future__ import annotations
 
+import zlib
+from base64 import b64decode, b64encode
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
-from msgspec import Meta
+from msgspec import Meta, json
 
 from meander.model import (
     ITEMS_MAX,
@@ -40,6 +42,12 @@ _IS_MEMBER: Final = shape(tuple[NodeId, Member])
 _IS_SERVER: Final = shape(tuple[PeerId, int])
 _IS_ADDRESS: Final = shape(tuple[PeerId, str])
 _IS_CLOSED: Final = shape(tuple[tuple[FeederId, int], ...])
+
+
+TABLE_BYTES_MAX: Final = 64 * 2**20
+"""Of ten thousand nodes and a million tasks under way it has about 40 MiB."""
+PACKED_BYTES_MIN: Final = 4096
+"""A smaller one goes as it is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +157,17 @@ class Table:
         )
 
     @cached_property
+    def written(self) -> bytes:
+        """The table as JSON: it is written once, however many peers it goes to.
+
+        A large one is packed, as a text in base64: it is mostly names that are much alike.
+        """
+        plain = json.encode(self, enc_hook=_plain)
+        if len(plain) < PACKED_BYTES_MIN:
+            return plain
+        return b'"%s"' % b64encode(zlib.compress(plain, 1))
+
+    @cached_property
     def size(self) -> int:
         """About how many bytes this is on the wire."""
         chains = sum(24 + 16 * len(entry.chain) for entry in self.incoming)
@@ -159,6 +178,36 @@ class Table:
             + 20 * len(self.terms)
             + 16 * len(self.members)
         )
+
+
+def read_table(written: bytes) -> Table:
+    """Read what a table has written.
+
+    Raises:
+        ValueError: if it is no table, or one that cannot be.
+    """
+    if written.startswith(b'"'):
+        unpacking = zlib.decompressobj()
+        try:
+            written = unpacking.decompress(b64decode(written[1:-1]), TABLE_BYTES_MAX)
+        except zlib.error as error:
+            raise ValueError(f"a table cannot be unpacked: {error}") from None
+        if unpacking.unconsumed_tail:
+            raise ValueError(f"a table has more than {TABLE_BYTES_MAX} bytes")
+    table = _DECODER.decode(written)
+    if table.fault is not None:
+        raise ValueError(table.fault)
+    return table
+
+
+_DECODER: Final = json.Decoder(Table)
+
+
+def _plain(value: Any) -> Any:
+    """Write a mapping that is no dict."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is nothing that a table holds")
 
 
 def find_fault(table: Table) -> str | None:

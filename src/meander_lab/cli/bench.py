@@ -12,6 +12,7 @@ BENCHES = (
     ),
     CliCommand("pipeline", "a profile against plain Spark SQL", "meander_lab.cli.bench_pipeline"),
     CliCommand("routing", "routing by intervals against a map", "meander_lab.cli.bench_routing"),
+    CliCommand("publish", "a new table for 1,000 nodes", "meander_lab.cli.bench_publish"),
     CliCommand("live", "a live migration against a restart", "meander_lab.cli.bench_live"),
     CliCommand("transfer", "how fast states move without load", "meander_lab.cli.bench_transfer"),
     CliCommand("throughput", "what elasticity costs", "meander_lab.cli.bench_throughput"),

@@ -116,19 +116,23 @@ def test_rows_wait_for_others_until_they_are_enough_or_their_time_is_over() -> N
     now = Now()
     gathering = made(now, gather_rows=3, linger_ms=5.0)
     assert gathering.cut_at() == inf
+    fed(gathering, words("x"))
+    assert (gathering.cut_at(), gathering.due) == (now.s, True), "what comes alone leaves at once"
+    cut(gathering)
+    now.s += 0.001
     fed(gathering, words("a"))
-    assert gathering.cut_at() == now.s + 0.005
-    now.s += 0.004
+    assert gathering.cut_at() == pytest.approx(now.s + 0.004), "what follows soon after waits"
+    now.s += 0.003
     fed(gathering, words("b"))
-    assert gathering.cut_at() == pytest.approx(now.s + 0.001), "the first row's time counts"
+    assert gathering.cut_at() == pytest.approx(now.s + 0.001)
     assert not gathering.full
     fed(gathering, words("c"))
     assert gathering.full
     (offer,) = cut(gathering)
-    assert (offer.last, sum(rows.count for _, rows, *_ in offer.groups)) == (2, 3)
+    assert (offer.last, sum(rows.count for _, rows, *_ in offer.groups)) == (3, 3)
     assert gathering.cut_at() == inf
     assert cut(gathering) == []
-    assert gathering.rows == 3
+    assert gathering.rows == 4
 
 
 def test_many_bytes_fill_a_message_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,10 +203,13 @@ def test_while_nodes_are_behind_more_is_gathered_and_for_longer() -> None:
     assert gathering.pump(machine, print)  # type: ignore[arg-type]
     assert not gathering.pump(machine, print), "nothing has changed"  # type: ignore[arg-type]
     fed(gathering, words("a"))
+    cut(gathering)
+    fed(gathering, words("a"))
     assert gathering.cut_at() == now.s + GATHER_MORE * 0.005
     cut(gathering)
-    fed(gathering, words("a", "b"))
-    assert not gathering.full
+    for _ in range(GATHER_MORE - 1):
+        fed(gathering, words("a", "b"))
+        assert not gathering.full
     fed(gathering, words("a", "b"))
     assert gathering.full
 
@@ -290,13 +297,15 @@ def test_what_lingers_is_cut_when_its_time_is_over_and_the_first_row_wakes_who_w
     idle: Any = next(lingering)
     assert (idle.true(), idle.timeout_s, idle.told) == (False, LINGER_S_MAX, True)
     run(feeder.feed(words("a"), 0), never)
+    assert (idle.true(), len(feeder.gathering._offers)) == (False, 1), "the first leaves at once"
+    run(feeder.feed(words("b"), 1), never)
     assert idle.true(), "the time to cut is another one now"
     gathered: Any = lingering.send(True)
     assert gathered.timeout_s == pytest.approx(gathered_by.LINGER_MS / 1000)
     now.s += gathered.timeout_s
     assert not gathered.true()
     idle = lingering.send(False)
-    assert (len(feeder.gathering._offers), idle.timeout_s) == (1, LINGER_S_MAX)
+    assert (len(feeder.gathering._offers), idle.timeout_s) == (2, LINGER_S_MAX)
     feeder.closed = True
     assert idle.true()
     with pytest.raises(StopIteration):
@@ -384,7 +393,8 @@ def test_one_that_comes_back_only_to_leave_ends_the_stream_of_its_former_life() 
             feeder.gathering._offers.clear()
             return step.function(feeder.machine)
         if isinstance(step, Until) and not step.true():
-            feeder.process.turn(Exit(Ending.FINISHED, "all is durable"))
+            feeder.process.inbox.put(Exit(Ending.FINISHED, "all is durable"))
+            feeder.process.turn()
             feeder.process.close()
         return True
 
@@ -401,7 +411,8 @@ def test_one_that_loses_its_driver_while_it_leaves_has_not_left() -> None:
         if isinstance(step, Call):
             return step.function(feeder.machine)
         if isinstance(step, Until) and not step.true():
-            feeder.process.turn(Exit(Ending.DRIVER_SILENT, "the driver is silent"))
+            feeder.process.inbox.put(Exit(Ending.DRIVER_SILENT, "the driver is silent"))
+            feeder.process.turn()
             feeder.process.close()
             assert step.true()
         return True

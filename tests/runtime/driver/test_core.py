@@ -15,7 +15,7 @@ from meander.protocol.messages import MASTER, Abort, Bye, Envelope, Hello, News
 from meander.protocol.settings import Settings
 from meander.runtime.clock import Clock
 from meander.runtime.driver import books, ending
-from meander.runtime.driver.core import STOPPED, TIDY_S, DriverCore
+from meander.runtime.driver.core import STAFF_S, STOPPED, TIDY_S, DriverCore
 from meander.runtime.driver.options import Deployment
 from meander.runtime.driver.preview import Preview, preview
 from meander.runtime.driver.rescales import Rescaling, wish
@@ -78,7 +78,7 @@ class Town:
         self.core.process.open(self.office)
         self.turn()
 
-    def turn(self, later_s: float = 0.0) -> None:
+    def turn(self, later_s: float = STAFF_S) -> None:
         self.now += later_s
         self.core.process.turn()
 

@@ -37,7 +37,10 @@ def test_others_go_by_the_newest_table_and_hear_of_it_once() -> None:
     client = Client("n1", 1, Settings(), 1, "n1/1/1")
     book = AddressBook(client, "master:1")
     assert (book.news(), book.of(to("n2")), book.of(to(MASTER))) == (None, None, "master:1")
-    client.turn.table = SimpleNamespace(addresses={"n1": "me:1", "n2": "two:1"})  # type: ignore[assignment]
+    addresses = {"n1": "me:1", "n2": "two:1", "f": "feeder:1", "s": "server:1"}
+    members, servers = {"n1": None, "n2": None, "n3": None}, {"s": 1}
+    table = SimpleNamespace(addresses=addresses, members=members, servers=servers)
+    client.turn.table = table  # type: ignore[assignment]
     assert book.news() == {"two:1", "master:1"}  # not ourselves
     assert book.news() is None
     assert book.of(to("n2")) == "two:1"

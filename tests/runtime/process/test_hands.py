@@ -29,7 +29,9 @@ def test_actions_go_to_the_network_the_store_processes_and_people() -> None:
     )
     hands.post = wire
     hands.carry_out(Send(Envelope("n1", 1, MASTER, 0, Epoch(1, 0), Bye(1))))
-    client.turn.table = SimpleNamespace(addresses={"n2": "two:1"})  # type: ignore[assignment]
+    client.turn.table = SimpleNamespace(  # type: ignore[assignment]
+        addresses={"n2": "two:1"}, members={"n2": None}, servers={}
+    )
     hands.carry_out(Send(Envelope("n1", 1, "n2", 0, Epoch(1, 0), Bye(1))))
     hands.carry_out(Send(Envelope("n1", 1, "n2", 0, Epoch(1, 0), Bye(1))))
     hands.carry_out(Discard(()))

@@ -14,6 +14,7 @@ from meander.protocol.messages import Bye, Envelope, Put
 from meander.runtime.wire import link
 from meander.runtime.wire.link import PeerLink
 from meander.runtime.wire.outgoing import OutgoingQueue, weight
+from meander.runtime.wire.writers import Writers
 
 
 class Nowhere:
@@ -21,6 +22,7 @@ class Nowhere:
 
     def __init__(self) -> None:
         self.dropped = 0
+        self.writers = Writers("nowhere")
         self.refusals: dict[str, str] = {}
         self.forgotten = threading.Event()
         self.dial = threading.Event()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from meander.model import Epoch
@@ -62,5 +63,6 @@ def test_what_cannot_be_written_is_told() -> None:
     assert len(told) == 1
 
 
-def test_all_others_are_left() -> None:
-    assert others({"h:1": 1, "h:2": 2, "h:3": 3}, {"h:2"}) == [1, 3]
+def test_all_others_are_left_if_they_were_not_used_for_long() -> None:
+    links = {f"h:{n}": SimpleNamespace(used_at=float(n)) for n in range(1, 5)}
+    assert others(links, {"h:2"}, 3.0) == [links["h:1"], links["h:3"]]

@@ -7,6 +7,7 @@ again what may already have been applied: tasks skip rows by their source offset
 
 from __future__ import annotations
 
+from math import inf
 from typing import ClassVar
 
 from meander.protocol.blocks import Acks, Block, Chunks, Offer
@@ -26,6 +27,9 @@ from meander.protocol.messages import (
 from meander.protocol.settings import Settings
 from meander.protocol.table import Table
 
+LOOKS = 5
+"""How often it is looked, within the time after which chunks are sent again, whether that is over."""
+
 
 class Feeder(Client):
     """One continuous source. Its id is its name to the tasks."""
@@ -40,6 +44,8 @@ class Feeder(Client):
         """The last source offset offered."""
         self.finishing = False
         self._bye_at = 0.0
+        self._looked_at = -inf
+        """When it was last looked whether chunks must be sent again."""
 
     @property
     def done(self) -> bool:
@@ -110,7 +116,13 @@ class Feeder(Client):
         self.outbox.restored(old, new)
         self._flush()
 
+    def _due_at(self) -> float:
+        if self.done:
+            return self._bye_at
+        return self._looked_at + self.settings.retry_s / LOOKS if self.outbox.blocks else inf
+
     def _every_tick(self) -> None:
+        self._looked_at = self.turn.now
         if self.outbox.blocks and self.leased:
             probes = self.outbox.late(self.turn.now, self.settings.retry_s)
             self._flush()

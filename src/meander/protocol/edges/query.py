@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from math import inf
 from typing import Any, ClassVar
 
 from meander.model import TASKS_MAX, NodeId, TaskId
@@ -209,6 +210,10 @@ class Query(Client):
         self.turn.tell(what, query=query, batch=self.sealed.pop(query), **facts)
 
     # ------------------------------------------------------------------ sending
+
+    def _due_at(self) -> float:
+        found = (*self.unheld.values(), *self.orders.values())
+        return min((waiting.retry_at for waiting in found), default=inf)
 
     def _every_tick(self) -> None:
         due = [

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from math import inf
 from typing import Any
 
 from meander.errors import InputError
@@ -206,6 +207,12 @@ class Archive:
             self.lineage,
         )
         self._do(Store(MANIFEST_KEY, manifest.dump(), fence=generation))
+
+    def due_at(self) -> float:
+        """Tell when the manifest is to be written; infinity: there is no need, or it is under way."""
+        if self._writing or not self.unsaved:
+            return inf
+        return self._again.until if self._accepting else max(self._write_at, self._again.until)
 
     @property
     def saved(self) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from math import inf
 from typing import Any, ClassVar
 
 from meander.errors import InputError
@@ -108,6 +109,8 @@ class Master(Machine):
         self.closed: dict[FeederId, tuple[int, float]] = {}
         """Feeders that left for good: under which incarnation, and until when that is remembered."""
         self.published_at = 0.0
+        self._watch_at = -inf
+        """When somebody may have been silent for too long, at the earliest."""
 
     @property
     def started(self) -> bool:
@@ -210,26 +213,43 @@ class Master(Machine):
         if self.books.checkpointing:
             self.archive.save()
 
+    def due_at(self) -> float:
+        """Tell when it wants to look at the clock again: often while tasks or tables are under way."""
+        books, migration = self.books, self.conductor.migration
+        moving = migration is not None and migration.active
+        if not self.started or moving or books.joined or books.settled:
+            return -inf
+        return min(self._watch_at, self.archive.due_at() if books.checkpointing else inf)
+
     def _watch(self) -> None:
-        """Look for processes that are silent."""
+        """Look for processes that are silent; those who come from now on have longer than a beat."""
+        now = self.turn.now
+        self._watch_at = now + self.settings.beat_s
         for peer in list(self.membership.peers.values()):
-            silent = peer.lease_until < self.turn.now
-            if peer.status is Status.GONE:
+            until = self._silent_at(peer)
+            if until >= now:
+                self._watch_at = min(self._watch_at, until)
+            elif peer.status is Status.GONE:
                 # Whoever bore that name has ended: workers, nodes and feeders come and go, each under
                 # a name of its own, and the book must not grow with them.
-                if self.turn.now > max(peer.since, peer.lease_until) + 4 * self._lease():
-                    self.membership.forget(peer)
+                self.membership.forget(peer)
+            elif peer.status is Status.STARTING:
+                self.conductor.never_came(peer)
             elif peer.kind == "node":
-                if peer.status is Status.STARTING:
-                    if self.turn.now - peer.since > self.settings.launch_s_max:
-                        self.conductor.never_came(peer)
-                elif silent:
-                    self.conductor.lost(peer)
-            elif peer.status is Status.UP and silent:
+                self.conductor.lost(peer)
+            else:
                 peer.go(Change.LOST)  # if it comes again, then as another
                 peer.past.add(peer.instance)
                 if peer.kind == "server":
                     self.books.changed = True
+
+    def _silent_at(self, peer: Peer) -> float:
+        """Tell until when a process may be silent."""
+        if peer.status is Status.GONE:
+            return max(peer.since, peer.lease_until) + 4 * self._lease()
+        if peer.status is Status.STARTING:
+            return peer.since + self.settings.launch_s_max if peer.kind == "node" else inf
+        return peer.lease_until
 
     def _on_peer_lost(self, event: PeerLost) -> None:
         peer = self.membership.peers.get(event.peer)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
+from math import inf
 from typing import NamedTuple
 
 from meander.protocol import records
@@ -107,6 +108,14 @@ class Checkpointer:
             self._go_on()
         if self._open and now >= self._report_at:
             self._report()
+
+    def due_at(self) -> float:
+        """Tell when to write, to go on with it, or to say again what was not accepted."""
+        if not self.turn.settings.checkpoint_s:
+            return inf
+        if self._queue:
+            return -inf
+        return min(self._write_at, self._report_at) if self._open else self._write_at
 
     @staticmethod
     def _due(slot: Slot) -> bool:

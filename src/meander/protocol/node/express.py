@@ -8,6 +8,7 @@ early, late, a replay, or its task is not served, the intake takes them one by o
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,10 +33,16 @@ class BlockOperator(OperatorPort, Protocol):
         """Take the rows of several tasks; `apps` has the state of each task, by its number."""
 
 
+ACK_BLOCKS = 4
+"""So many blocks are acknowledged together, a quarter of what a window holds in production …"""
+ACK_S = 0.03
+"""… or what came in so long: a message costs more than to keep what it would free for a moment."""
+
+
 class FeederLanes:
     """How far every task is with one feeder."""
 
-    __slots__ = ("durable", "incarnation", "numbers", "offsets", "owed", "touched")
+    __slots__ = ("durable", "incarnation", "numbers", "offsets", "owed", "owed_since", "touched")
 
     def __init__(self, incarnation: int, tasks: int) -> None:
         self.incarnation = incarnation
@@ -46,7 +53,8 @@ class FeederLanes:
         self.touched = np.zeros(tasks, np.bool_)
         """Tasks that have taken something since the view was opened."""
         self.owed: list[Ints] = []
-        """Tasks that are not acknowledged since."""
+        """Tasks that are not acknowledged since, block by block."""
+        self.owed_since = inf
 
 
 class Express:
@@ -73,7 +81,7 @@ class Express:
 
     # ------------------------------------------------------------------ rows
 
-    def take(self, block: Block, tasks: int) -> bool:
+    def take(self, block: Block, tasks: int, now: float) -> bool:
         """Apply a block, of an operator with so many tasks; False: it must be taken chunk by chunk."""
         operator = self._operator
         if operator is None or block.feeder.startswith("loop/"):
@@ -90,6 +98,8 @@ class Express:
             return False
         named = block.tasks
         operator.apply_block(named, self._apps, block.feeder, block.rows)
+        if not lanes.owed:
+            lanes.owed_since = now
         lanes.owed.append(named)
         self.applied_chunks += len(named)
         return True
@@ -133,15 +143,19 @@ class Express:
 
     # ------------------------------------------------------------------ what follows
 
-    def acks(self) -> list[Acks]:
-        """Tell feeders how far tasks are that have taken something."""
+    def acks_at(self) -> float:
+        """Tell when some feeder is to be told how far tasks are."""
+        return ACK_S + min((lanes.owed_since for lanes in self._lanes.values()), default=inf)
+
+    def acks(self, now: float) -> list[Acks]:
+        """Tell feeders how far tasks are that have taken something, a few blocks at a time."""
         found = []
         for feeder, lanes in self._lanes.items():
-            if not lanes.owed:
-                continue
             owed = lanes.owed
+            if len(owed) < ACK_BLOCKS and now < lanes.owed_since + ACK_S:
+                continue
             tasks = owed[0] if len(owed) == 1 else np.unique(np.concatenate(owed))
-            lanes.owed = []
+            lanes.owed, lanes.owed_since = [], inf
             columns = np.empty((6, len(tasks)), np.int64)
             told = lanes.incarnation, lanes.numbers, self._settled, lanes.durable
             kernels.told(tasks, self._terms, *told, columns)

@@ -96,13 +96,18 @@ class Handover:
             self._again_at.clear()
         self.put()
 
+    @property
+    def unheld(self) -> bool:
+        """Whether the server lacks something that it must hold."""
+        return len(self._held) != len(self.puts)
+
     def put(self) -> None:
         """Give the server what it lacks; of states that must be written first, a few at a time.
 
         An event that wrote them all would keep rows waiting for as long as that takes. The next few
         follow when the server confirms one, or with the next tick.
         """
-        if len(self._held) == len(self.puts):
+        if not self.unheld:
             return
         settings, now, again_at = self.turn.settings, self.turn.now, self._again_at
         due = [

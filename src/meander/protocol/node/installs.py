@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
+from math import inf
 
 from meander.model import TaskId
 from meander.protocol.messages import MASTER, Install, Installed
@@ -57,6 +58,10 @@ class Installs:
             self._fresh.clear()
             retry_s = self.turn.settings.retry_s
             self._report_at = max(self._report_at, self.turn.now + retry_s)
+
+    def due_at(self) -> float:
+        """Tell when to say again what was not confirmed."""
+        return self._report_at if self.unconfirmed else inf
 
     def tick(self) -> None:
         """Say again what was not confirmed."""

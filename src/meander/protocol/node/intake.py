@@ -86,7 +86,7 @@ class Intake:
         if (
             block is not None
             and not table.is_closed(block.feeder, block.incarnation)
-            and self.express.take(block, table.assignment.tasks)
+            and self.express.take(block, table.assignment.tasks, self.turn.now)
         ):
             return
         self.express.close()
@@ -252,8 +252,7 @@ class Intake:
         assert self.turn.table is not None
         gathered: defaultdict[NodeId, list[Chunk]] = defaultdict(list)
         budget = LOCAL_CHUNKS_MAX
-        for told in self.express.acks():
-            self.turn.send(told.feeder, told)
+        self.tell()
         while self._loops or (self._local and budget) or self._acks:
             for task in list(self._loops):
                 self._gather_loop(task, gathered)
@@ -268,6 +267,11 @@ class Intake:
                 self._send_acks(feeder, tasks)
         for node, chunks in gathered.items():
             self.turn.send(node, Chunks(tuple(chunks)))
+
+    def tell(self) -> None:
+        """Tell feeders how far tasks are whose rows came in order."""
+        for told in self.express.acks(self.turn.now):
+            self.turn.send(told.feeder, told)
 
     def _send_loop(self, chunk: Chunk) -> None:
         """Send a loop chunk again, to make its task's owner say how far it is."""

@@ -15,6 +15,7 @@ The parts, with the paper's names where it has any: `manager` (what a new table 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar
 
 from meander.model import NodeId, TaskId
@@ -41,6 +42,7 @@ from meander.protocol.messages import (
     Rest,
     Stage,
     Stored,
+    Tick,
     Unstage,
 )
 from meander.protocol.node.arrivals import Arrivals
@@ -125,6 +127,8 @@ class Node(Client):
             *shared, installs=self.installs, handover=self.handover, copier=self.copier,
             rerouter=self.rerouter, retriever=self.retriever, durable=self.staging.durable,
         )  # fmt: skip
+        self._looping = False
+        """Whether a task may have sent something through its loop that is not durable."""
 
     def _make_turn(self, incarnation: int) -> LeasedTurn:
         return self.parts.turn(self.me, incarnation, self.settings)
@@ -141,10 +145,24 @@ class Node(Client):
         return self.book.gated
 
     def handle(self, event: Event, now: float) -> list[Action]:
-        """Take one event; what is no rows looks at the slots as they are."""
-        if type(event) is not Envelope or type(event.body) is not Chunks:
+        """Take one event; whatever is neither rows nor the clock looks at the slots."""
+        rows = type(event) is Envelope and type(event.body) is Chunks
+        if not rows and type(event) is not Tick:
             self.intake.express.close()
         return super().handle(event, now)
+
+    def _on_tick(self, event: Tick) -> None:
+        if self.leased:
+            self.intake.tell()
+            if super().due_at() > self.turn.now:
+                return  # it was for that alone
+        self.intake.express.close()
+        super()._on_tick(event)
+
+    def due_at(self) -> float:
+        """Tell when it wants to look at the clock again."""
+        told_at = self.intake.express.acks_at() if self.leased else inf
+        return min(super().due_at(), told_at)
 
     # ------------------------------------------------------------------ chunks and acknowledgements
 
@@ -170,9 +188,12 @@ class Node(Client):
 
     def flush(self) -> None:
         """Send what this event has caused: chunks, acknowledgements, re-routes, installs."""
+        self._looping = self._looping or bool(self.book.loops)
         self.intake.flush()
         self.rerouter.flush()
         self.staging.flush()
+        if self.book.urgent:
+            self.intake.express.close()  # a record tells what its task has taken
         self.checkpointer.flush()
         self.installs.flush()
 
@@ -223,6 +244,23 @@ class Node(Client):
         self.staging.tick()
         self.intake.tick()
         self.flush()
+        states = (slot.state for slot in self.slots.values())
+        self._looping = any(state is not None and state.outbox.active for state in states)
+
+    def _due_at(self) -> float:
+        if not self.leased:
+            return inf  # whatever is under way goes on with the lease
+        under_way = (
+            self.retriever.awaited
+            or self.copier.outgoing
+            or self.arrivals.arriving
+            or self.handover.unheld
+            or self.book.urgent
+            or self.book.acks
+            or self._looping
+            or self.timed is not None
+        )
+        return -inf if under_way else min(self.installs.due_at(), self.checkpointer.due_at())
 
     def _store_trouble(self) -> str:
         """Tell what the store could not do, as long as something here waits for it."""

@@ -1,7 +1,7 @@
 """The feeder of a Python program: rows in, hashed, sorted by task, numbered, sent, until durable.
 
     feed(batch) ─► gather (rows or linger, whichever first) ─► hash, task, sort ─► Offer ─► machine
-       caller's thread, or the linger thread for the last rows                    the shell's thread
+       caller's thread, or the linger thread for the last rows              in a turn (`shell`)
 
 `feed` waits when the protocol has no room: that is the back-pressure. A latency counts from when rows
 were *due*, which the caller may say; a feeder that was held up therefore shows in it.
@@ -84,10 +84,11 @@ class FeederClient:
         self.name, self.machine, self.process = name, self._feeder.machine, self._feeder.process
         self._changed = self._feeder.changed
         self.shell = Shell(self.process)
+        self._feeder.nudge = self.shell.nudge
         credentials = Credentials.of(credentials)
         self._carry_out = by_desk(credentials, self._changed)
         self.transport = Transport(
-            self.process.give, run=run, peer=name, credentials=credentials, host=host,
+            self.shell.bring, run=run, peer=name, credentials=credentials, host=host,
             full=self.process.full, board=board(zookeeper, run, credentials.token),
         )  # fmt: skip
         self.shell.start(self.transport)

@@ -87,6 +87,8 @@ class FeederProcess:
         self.process = Process(
             self.machine, clock=clock, after=self._pump, master_address=master, tick_s=tick_s
         )
+        self.nudge: Callable[[], None] = self.process.nudge
+        """Has the machine take what was cut; whoever drives it may do so on the caller's thread."""
         self.failure: Exception | None = None
         """Why no more can be fed."""
         self.closed = False
@@ -117,10 +119,11 @@ class FeederProcess:
             self.check()  # it may have ended since the caller was let in
             if not gathering.room:
                 return False
-            if gathering.add(item):
+            first = gathering.add(item)
+            due = gathering.due
+            if first and not due:
                 self.changed.notify_all()
-            full = gathering.full
-        if full:
+        if due:
             self.cut()
         return True
 
@@ -162,7 +165,7 @@ class FeederProcess:
             with self.changed:
                 gathering.put(offers)
         if not self.process.ended:
-            self.process.nudge()
+            self.nudge()
 
     def _pump(self) -> None:
         if self.gathering.pump(self.machine, self.process.offer):

@@ -2,8 +2,9 @@
 
     check(batch) ─► add ─► take ─► offers_of: hash, task, sort ─► put ─► pump ─► machine
 
-A message is cut when enough rows or bytes have come, or when the first of them has waited long enough
-(`cut_at`), whichever is first. While the nodes are behind, more is gathered: fewer, larger messages
+A message is cut when enough rows or bytes have come, or when the last one was cut long enough ago
+(`cut_at`), whichever is first: rows that come now and then leave at once, and many that come in a
+short time wait for one another. While the nodes are behind, more is gathered: fewer, larger messages
 cost them less. `room` is the back-pressure: without it, `add` must wait.
 
 Whoever has several threads calls `add`, `take` and `put` under one lock, and lets one at a time pass
@@ -38,10 +39,10 @@ GATHER_BYTES = 8 * 2**20
 """But no more than that."""
 BATCH_BYTES_MAX = 2**30
 """Fed in one call: an array of texts ends at 2 GiB, and gathered rows may share it."""
-BEHIND_OFFERS = 4
+BEHIND_OFFERS = 8
 """Nodes are behind with that many offers not applied: half of what the window allows."""
 LINGER_MS = 5.0
-"""No row waits longer for others."""
+"""No row waits longer for others, and no message follows another sooner, if it is not full."""
 OFFERS_MAX = 4
 """Sorted and not yet taken by the machine."""
 
@@ -90,6 +91,8 @@ class RowGathering:
         self._linger_s = linger_ms / 1000
         self._open: list[Item] = []
         self._open_rows, self._open_bytes, self._open_since = 0, 0, 0.0
+        self._cut_s = -inf
+        """When it was last cut."""
         self._offset: int | None = None
         """The last one taken; None: it has not begun."""
         self._durable = -1
@@ -161,6 +164,11 @@ class RowGathering:
     # ------------------------------------------------------------------ offers
 
     @property
+    def due(self) -> bool:
+        """Whether what was gathered shall go now."""
+        return self.full or self.cut_at() <= self._clock.monotonic()
+
+    @property
     def full(self) -> bool:
         """Whether what was gathered is worth a message."""
         return self._open_rows >= self._gather or self._open_bytes >= GATHER_BYTES
@@ -169,12 +177,14 @@ class RowGathering:
         """Tell when what was gathered, or an owed watermark, must go out; infinity: nothing must."""
         if self._open:
             patience = GATHER_MORE if self._behind and not self.full else 1
-            return self._open_since + patience * self._linger_s
+            return max(self._open_since, self._cut_s + patience * self._linger_s)
         return self._herald.due_s() if self._herald is not None and self._herald.owed else inf
 
     def take(self) -> list[Item]:
         """Take what was gathered, to make offers of it."""
         gathered, self._open, self._open_rows, self._open_bytes = self._open, [], 0, 0
+        if gathered:
+            self._cut_s = self._clock.monotonic()
         return gathered
 
     def offers_of(self, gathered: list[Item], *, say: bool = False) -> list[Offer]:

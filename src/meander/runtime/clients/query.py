@@ -73,7 +73,7 @@ class QueryClient:
         self.shell = Shell(self.process)
         self._carry_out = by_desk(credentials, self.queries.changed)
         self.transport = Transport(
-            self.process.give, run=about.run, peer=self.name, credentials=credentials,
+            self.shell.bring, run=about.run, peer=self.name, credentials=credentials,
             host=host or local_address(master), full=self.process.full,
             board=board(about.zookeeper, about.run, credentials.token),
         )  # fmt: skip

@@ -54,6 +54,8 @@ EVENTS_MAX: Final = 10_000
 """What the master has told that is remembered, the newest."""
 TIDY_S: Final = 1.0
 """How often the master hangs up on those who are gone."""
+STAFF_S: Final = 0.02
+"""It is not looked more often whether state servers are missing: that goes through all nodes."""
 STOPPED: Final = "this operator was stopped: deploy it again"
 
 Failed = Callable[[Exception], None]
@@ -121,6 +123,8 @@ class DriverCore:
         self._events: deque[tuple[float, str, Mapping[str, Any]]] = deque(maxlen=EVENTS_MAX)
         self._post: Post | None = None
         self._tidied_at = self._clock()
+        self._staff_at = self._tidied_at
+        """When to look again for state servers that are missing."""
         self.staff, self.totals = Supervisor(launch, clock), Totals()
         self.rescales = Rescales(self._clock)
         first = tuple(f"n{i}" for i in range(1, deployment.nodes + 1))
@@ -167,13 +171,14 @@ class DriverCore:
             self.staff.start(self.spec("node", action.node, action.incarnation))
 
     def _after(self) -> None:
-        """See that every state server that a node names is there; after every turn of the master."""
-        if self.stopping:
+        """See that every state server that a node names is there; after turns of the master."""
+        now = self._clock()
+        if self.stopping or now < self._staff_at:
             return
+        self._staff_at = now + STAFF_S
         for server in self.staff.missing_servers(self.master):
             host = server.partition("@")[2]
             self.staff.start(self.spec("server", server, self.staff.number(server), host=host))
-        now = self._clock()
         if self._post is not None and now - self._tidied_at > TIDY_S:
             self._tidied_at = now
             self._post.keep(books.present(self.master))

@@ -8,6 +8,7 @@ from meander.protocol.client import Client
 from meander.protocol.machine import Machine
 from meander.protocol.master.master import Master
 from meander.protocol.messages import MASTER, Envelope
+from meander.protocol.node.node import Node
 
 
 class AddressBook:
@@ -33,10 +34,16 @@ class AddressBook:
         return peer.address or None if envelope.to_incarnation in (0, peer.incarnation) else None
 
     def news(self) -> set[str] | None:
-        """Take over a new table: give whom it names, all to be dialled; None: it is still the same."""
+        """Take over a new table: give who is to be dialled in advance; None: it is still the same.
+
+        Those are the nodes, for a node also the state servers, and the master. Feeders and queries come
+        and go, and many never hear from most nodes: they are dialled when there is something to say.
+        """
         table = self.machine.table if isinstance(self.machine, Client) else None
         if table is None or table is self._table:
             return None
         self._table = table
         assert self.master is not None
-        return {self.master, *(a for p, a in table.addresses.items() if p != self.machine.me)}
+        me, addresses = self.machine.me, table.addresses
+        wanted = {*table.members, *(table.servers if isinstance(self.machine, Node) else ())}
+        return {self.master, *(addresses[p] for p in wanted if p != me and p in addresses)}

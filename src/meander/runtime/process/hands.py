@@ -27,7 +27,7 @@ class Post(Protocol):
         """Send an envelope. Without an address, to whoever dialled us as that peer."""
 
     def keep(self, addresses: set[str]) -> None:
-        """Dial these in advance; hang up on others that have nothing to send."""
+        """Dial these in advance; hang up on others that were not sent anything for long."""
 
 
 class StorePort(Protocol):

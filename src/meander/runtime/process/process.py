@@ -3,8 +3,8 @@
     give, call, command ──► inbox ──► turns ──► actions ──► hands: network, store, processes, people
 
 Whoever drives it takes turns: `begin` takes what waits and lets the operator have all its rows,
-`finish` lets leave what that caused. In production a thread does both at once (`shell`); a simulator
-lets time pass in between, as it does when an operator takes long.
+`finish` lets leave what that caused. In production threads do both at once, one at a time (`shell`); a
+simulator lets time pass in between, as it does when an operator takes long.
 
 Only the driver of turns touches the machine. Others hand in events (`give`), or a function that runs
 between two events (`call`). Whoever asks a machine that has ended is told so, and why.
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 TICK_S = 0.02
-"""Deadlines are looked at so often: it bounds how long after its time a retry leaves."""
+"""Deadlines are looked at no more often: it bounds how long after its time a retry leaves."""
 EVENTS_MAX = 64
 """Taken before what they caused is carried out."""
 TURN_S_MAX = 0.1
@@ -88,7 +88,7 @@ class Process:
             tell: hears what the machine says to people.
             failed: hears of the error that the machine ended by.
             master_address: where the master listens; None in the master itself.
-            tick_s: how often the machine looks at the clock.
+            tick_s: how often the machine looks at the clock, at most; when it wants to (`due_at`).
         """
         self.machine, self.clock = machine, clock
         self.inbox = inbox or Inbox(clock=clock)
@@ -106,7 +106,9 @@ class Process:
         book = AddressBook(machine, master_address)
         self._hands = Hands(book, store, launch, tell)
         self._after, self._failed = after or nothing, failed or (lambda _: None)
-        self._tick_s, self._tick_at = tick_s, clock.monotonic()
+        self._tick_s = tick_s
+        self.tick_at = self._ticked_at = clock.monotonic()
+        """When the machine wants to look at the clock; when it last did."""
         self._began: float | None = None
         """When the turn under way began; None: there is none."""
         self._asked_at = 0.0
@@ -188,7 +190,7 @@ class Process:
     def _refuse_requests(self) -> None:
         while True:
             try:
-                event = self.inbox.get_nowait()
+                event = self.inbox.get()
             except queue.Empty:
                 return
             if type(event) is Request:
@@ -206,30 +208,29 @@ class Process:
 
     def tick_in_s(self) -> float:
         """Tell how long until the machine wants to look at the clock."""
-        return self._tick_at - self.clock.monotonic()
+        return self.tick_at - self.clock.monotonic()
 
-    def turn(self, event: Any = None) -> None:
-        """Take a turn, with an event that was taken from the inbox, if any."""
-        self.begin(event)
+    def turn(self) -> None:
+        """Take a turn."""
+        self.begin()
         self.finish()
 
-    def begin(self, event: Any = None) -> None:
+    def begin(self) -> None:
         """Take what waits; let the operator have all rows of it."""
         now = self._began = self.clock.monotonic()
         self._turns.hear_master()  # the last turn may have been a long one
-        if now >= self._tick_at:
-            self._tick_at = now + self._tick_s
+        if now >= self.tick_at:
+            self._ticked_at = now
             self._turns.take(Tick())
-        self._turns.take(event)
-        self._take_more(now + TURN_S_MAX)
+        self._take_waiting(now + TURN_S_MAX)
         self._turns.settle()
 
-    def _take_more(self, until: float) -> None:
-        for _ in range(EVENTS_MAX - 1):
-            if not self.inbox.waiting or self.clock.monotonic() > until:
+    def _take_waiting(self, until: float) -> None:
+        for taken in range(EVENTS_MAX):
+            if not self.inbox.waiting or (taken and self.clock.monotonic() > until):
                 return
             try:
-                event = self.inbox.get_nowait()
+                event = self.inbox.get()
             except queue.Empty:
                 return
             self._turns.hear_master()
@@ -243,6 +244,7 @@ class Process:
         self._after()
         self._carry_out()
         self._turns.over()
+        self.tick_at = max(self._ticked_at + self._tick_s, self.machine.due_at())
         self._began = None
 
     def _carry_out(self) -> None:

@@ -1,4 +1,14 @@
-"""The thread of a process: it waits for something to happen, and takes a turn (`process`)."""
+"""Who takes a process's turns (`process`): whoever brings it something, and a thread for the rest.
+
+    a stream's reader ──bring──► inbox, and a turn on that very thread, unless somebody is at one
+    all others ──► inbox ──► the shell's own thread; it also looks at the clock when that is due
+
+A hand-over from thread to thread costs more than most turns. But no thread is kept for long: after a
+few turns the shell's own goes on. What the master sends is always for that: its stream must be read
+while a turn takes long, or the lease would be lost. So are pieces of states: the next is read while one
+is taken in. And a program's main thread never takes a turn,
+because an interrupt (Ctrl-C) would break it off midway.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +16,16 @@ import queue
 import sys
 import threading
 import traceback
-from typing import Any
+from contextlib import suppress
+from math import inf
+from typing import Any, Final
 
-from meander.runtime.process.process import Process
+from meander.protocol.messages import MASTER, Envelope
+from meander.runtime.process.process import LONG, Process
 from meander.runtime.wire.transport import Transport
+
+TURNS_MAX: Final = 4
+"""Whoever brings something takes no more turns than that: it has a stream to read."""
 
 
 class Shell:
@@ -19,45 +35,107 @@ class Shell:
         """Prepare; `start` begins."""
         self.process = process
         self.ended = threading.Event()
+        self._turning = threading.Lock()
+        """Held by whoever is at a turn; and until it begins."""
+        self._turning.acquire()
+        self._at = 0
+        """The thread that is; 0: nobody is."""
+        self._wakes_at = inf
+        """When the shell's thread looks by itself; infinity: it is not known, or it is awake."""
+        self._roused = False
+        self._rousing: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=process.machine.me, daemon=True)
 
     def start(self, transport: Transport) -> None:
         """Begin."""
         process = self.process
+        process.inbox.came = self._rouse
         process.open(transport)
         if transport.board is not None:
             transport.board.subscribe(process.machine.me, process.read_board)
+        self._turning.release()
         self._thread.start()
 
     def stop(self, reason: str, patience_s: float = 5.0) -> None:
         """End the machine, whatever it does."""
         self.process.stop(reason)
-        if threading.current_thread() is not self._thread and self._thread.is_alive():
-            self._thread.join(patience_s)
+        if threading.get_ident() != self._at and self._thread.is_alive():
+            self.ended.wait(patience_s)
         self.process.close_store()
 
     def where(self) -> str:
-        """Show which lines the machine's thread is at."""
-        frame = sys._current_frames().get(self._thread.ident or 0)
+        """Show which lines whoever is at a turn is at."""
+        frame = sys._current_frames().get(self._at or self._thread.ident or 0)
         return "" if frame is None else "".join(traceback.format_stack(frame))
 
-    def _run(self) -> None:
-        try:
-            self._loop()
-        except BaseException as error:
-            self.process.fail(error)
-        finally:
-            self.process.close()
-            self.ended.set()
+    # ------------------------------------------------------------------ on any thread
 
-    def _loop(self) -> None:
+    def bring(self, event: Any) -> None:
+        """Hand in an event that came on a stream; take the turn for it, if nobody is at one."""
+        if type(event) is Envelope and (event.sender == MASTER or type(event.body) in LONG):
+            self.process.give(event)
+        else:
+            self.process.inbox.put(event, tell=False)
+            self._help()
+
+    def nudge(self) -> None:
+        """Have a turn now, on this thread if it may take one."""
+        if threading.current_thread() is threading.main_thread():
+            self.process.nudge()
+        else:
+            self.bring(None)
+
+    def _help(self) -> None:
+        """Take turns for what waits, unless somebody is at one: that one sees to it."""
         process = self.process
-        while process.reason is None:
-            event: Any = None
-            wait_s = process.tick_in_s()
+        for _ in range(TURNS_MAX):
+            if not self._turning.acquire(blocking=False):
+                return
+            try:
+                self._turn()
+            finally:
+                self._turning.release()
+            if not process.inbox.waiting:  # looked at after the release: nothing is overlooked
+                break
+        if process.inbox.waiting or process.tick_at < self._wakes_at:
+            self._rouse()
+
+    def _rouse(self) -> None:
+        """Have the shell's thread look."""
+        if not self._roused:
+            self._roused = True
+            self._rousing.put(None)
+
+    # ------------------------------------------------------------------ turns
+
+    def _run(self) -> None:
+        process = self.process
+        while not self.ended.is_set():
+            self._wakes_at = inf  # before it is looked: whoever takes a turn meanwhile rouses us
+            wait_s = 0.0 if process.inbox.waiting else process.tick_in_s()
             if wait_s > 0:
-                try:
-                    event = process.inbox.get(timeout=wait_s)
-                except queue.Empty:
-                    continue
-            process.turn(event)
+                self._wakes_at = process.tick_at
+                with suppress(queue.Empty):
+                    self._rousing.get(timeout=min(wait_s, threading.TIMEOUT_MAX))
+                self._roused = False
+                continue
+            with self._turning:
+                if process.inbox.waiting or process.tick_in_s() <= 0:
+                    self._turn()
+
+    def _turn(self) -> None:
+        """Take a turn; end by whatever it raises, or if it says so."""
+        process = self.process
+        if self.ended.is_set():
+            return
+        self._at = threading.get_ident()
+        try:
+            process.turn()
+        except BaseException as error:
+            process.fail(error)
+        finally:
+            self._at = 0
+            if process.reason is not None:
+                process.close()
+                self.ended.set()
+                self._rouse()

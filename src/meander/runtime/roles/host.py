@@ -23,7 +23,7 @@ class ProcessHost:
         self.shell = Shell(self.process)
         self._oversight.where = self.shell.where
         self.transport = Transport(
-            self.process.give,
+            self.shell.bring,
             run=spec.run,
             peer=spec.name,
             credentials=spec.credentials,

@@ -42,7 +42,7 @@ from meander.protocol.messages import (
     Staged,
     Welcome,
 )
-from meander.protocol.table import Table
+from meander.protocol.table import Table, read_table
 from meander.runtime.wire.columns import FRAME, block_of, columns_of, framed, numbers_of, unframed
 from meander.runtime.wire.rows import Mark, Marks, RowBlock, Rows, ends_of, joined
 from meander.runtime.wire.validation import validate
@@ -135,9 +135,25 @@ class _Stage(NamedTuple):
     items: Many[_Staged]
 
 
+class _Grant(NamedTuple):
+    sent: float
+    lease_s: float
+    table: msgspec.Raw
+    trouble: Name = ""
+
+
+class _Welcome(NamedTuple):
+    incarnation: Int
+    offset: Int
+    grant: _Grant
+    instance: Name
+
+
 _BLOBS: Final[Mapping[type, str]] = {Put: "blob", Part: "data", Copy: "data", Rest: "data"}
 """Which field travels as Arrow."""
-_FORMS: Final[Mapping[type, Any]] = {Chunks: _Chunks, Stage: _Stage, Block: _Block, Acks: FeederId}
+_FORMS: Final[Mapping[type, Any]] = {
+    Chunks: _Chunks, Block: _Block, Acks: FeederId, Stage: _Stage, Grant: _Grant, Welcome: _Welcome,
+}  # fmt: skip
 _KINDS: Final[Mapping[str, type]] = {kind.__name__: kind for kind in (*get_args(Message), Block)}
 _HEAD: Final = msgspec.json.Decoder(_Head)
 DECODERS: Final[Mapping[str, msgspec.json.Decoder[Any]]] = {
@@ -168,6 +184,10 @@ def encode(envelope: Envelope) -> Wire:
         data = getattr(body, field)
         if data is not None:
             body, batch = body._replace(**{field: b""}), _blob(data)
+    elif kind is Grant:
+        body = _write_grant(body)
+    elif kind is Welcome:
+        body = body._replace(grant=_write_grant(body.grant))
     header = _ENCODER.encode((kind.__name__, *envelope[:5], body))
     return Wire(header if columns is None else framed(header, columns), batch)
 
@@ -209,6 +229,13 @@ def _write_stage(body: Stage) -> tuple[object, pa.RecordBatch | None]:
         for i, at in zip(body.items, starts, strict=True)
     ]
     return _Stage(body.reply_to, tuple(items)), batch
+
+
+def _write_grant(grant: Grant) -> Grant:
+    """Put the table in as it was written once for all."""
+    if type(grant.table) is not Table:
+        return grant
+    return grant._replace(table=msgspec.Raw(grant.table.written))
 
 
 def _blob(data: bytes) -> pa.RecordBatch:
@@ -286,20 +313,17 @@ def _decode(header: bytes, batch: pa.RecordBatch | None, schema: pa.Schema | Non
     elif batch is not None:
         raise ValueError(f"{head.kind} has no rows")
     elif kind is Grant:
-        body = _with_table(body)
+        body = _read_grant(body)
     elif kind is Welcome:
-        body = body._replace(grant=_with_table(body.grant))
+        body = Welcome(body.incarnation, body.offset, _read_grant(body.grant), body.instance)
     return Envelope(*head[1:6], body)
 
 
-def _with_table(grant: Grant) -> Grant:
+def _read_grant(grant: _Grant) -> Grant:
     """Read the table, the one value in a message that is no tuple."""
-    if grant.table is None:
-        return grant
-    table = msgspec.convert(grant.table, Table)
-    if table.fault is not None:
-        raise ValueError(table.fault)
-    return grant._replace(table=table)
+    written = bytes(grant.table)
+    table = None if written == b"null" else read_table(written)
+    return Grant(grant.sent, grant.lease_s, table, grant.trouble)
 
 
 def _checked(batch: pa.RecordBatch | None, schema: pa.Schema | None) -> pa.RecordBatch | None:

@@ -24,11 +24,11 @@ BYTES_MAX = 256 * 2**20
 
 
 class Inbox:
-    """A queue for many threads to put into, and one to take from.
+    """A queue for many threads to put into, and one at a time to take from.
 
     >>> inbox = Inbox()
     >>> inbox.put("an event")
-    >>> inbox.get(timeout=1.0), inbox.full
+    >>> inbox.get(), inbox.full
     ('an event', False)
     """
 
@@ -39,7 +39,7 @@ class Inbox:
         self.waits = RowWaits(clock)
         """How long rows have waited in here."""
         self.came: Callable[[], object] = lambda: None
-        """Told that something was put, on the thread that did: for whoever does not wait in `get`."""
+        """Told that something was put, on the thread that did."""
         self._queue: queue.SimpleQueue[tuple[Any, int, float]] = queue.SimpleQueue()
         """Each with its bytes, and when it came if it is rows; else 0."""
         self._master: deque[Any] = deque()
@@ -48,7 +48,7 @@ class Inbox:
         self._bytes_in = 0
         """Bytes that were put, in all; under the lock."""
         self._bytes_out = 0
-        """Bytes that were taken, in all; written by the one thread that takes."""
+        """Bytes that were taken, in all; written by whoever takes."""
 
     @property
     def full(self) -> bool:
@@ -65,26 +65,22 @@ class Inbox:
         """Of what waits."""
         return self._bytes_in - self._bytes_out
 
-    def put(self, event: Any) -> None:
-        """Hand in an event."""
+    def put(self, event: Any, *, tell: bool = True) -> None:
+        """Hand in an event; `tell` whoever takes, unless the caller sees to it."""
         if type(event) is Envelope and event.sender == MASTER:
             self._master.append(event)
-            self._queue.put((None, 0, 0.0))  # wakes whoever waits
+            self._queue.put((None, 0, 0.0))  # there is something to take
+        else:
+            size = size_of(event)
+            if size:
+                with self._lock:
+                    self._bytes_in += size
+            rows = type(event) is Envelope and type(event.body) is Chunks
+            self._queue.put((event, size, self.waits.now_s() if rows else 0.0))
+        if tell:
             self.came()
-            return
-        size = size_of(event)
-        if size:
-            with self._lock:
-                self._bytes_in += size
-        rows = type(event) is Envelope and type(event.body) is Chunks
-        self._queue.put((event, size, self.waits.now_s() if rows else 0.0))
-        self.came()
 
-    def get(self, timeout: float) -> Any:
-        """Take the oldest, or None if it is the master who has sent; wait. Raises queue.Empty."""
-        return self._taken(*self._queue.get(timeout=timeout))
-
-    def get_nowait(self) -> Any:
+    def get(self) -> Any:
         """Take the oldest, or None if it is the master who has sent. Raises queue.Empty."""
         return self._taken(*self._queue.get_nowait())
 

@@ -1,17 +1,23 @@
-"""The way to one peer: a bounded queue, and a thread that writes it out."""
+"""The way to one peer: a bounded queue, and the streams that it is written to.
+
+Somebody has a link whenever there is something to do: the writers of the process (`writers`), or a
+thread of its own while it is dialled or hung up, which may take seconds. In between nobody has it.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyarrow import flight
 
 from meander.protocol.messages import Envelope
 from meander.runtime.wire.auth import FINAL
-from meander.runtime.wire.codec import BLOB
+from meander.runtime.wire.codec import BLOB, Wire
 from meander.runtime.wire.outgoing import RETRY_S, OutgoingQueue, weight, written
 
 if TYPE_CHECKING:
@@ -19,30 +25,44 @@ if TYPE_CHECKING:
 
 
 class PeerLink:
-    """The way to one address: a bounded queue, and a thread that writes it out."""
+    """The way to one address."""
 
     def __init__(self, transport: Transport, address: str) -> None:
+        """Dial."""
         self.address = address
+        self.used_at = time.monotonic()
+        """When something was last put."""
         self.failures = 0
         """Attempts in a row that did not reach the peer."""
+        self.gone = threading.Event()
+        """Set when it has hung up for good."""
         self._transport = transport
         self._queue = OutgoingQueue()
-        self._wake = threading.Condition()
+        self._wake = threading.Condition(threading.Lock())
+        """Held while the queue, and who has the link, are looked at; notified when it is left."""
+        self._taken = True
+        """Whether somebody has it: then whoever puts need not see to it."""
+        self._over = False
+        """Whether it takes no more."""
         self._client: flight.FlightClient | None = None
         self._streams: dict[
             pa.Schema, tuple[flight.FlightStreamWriter, flight.FlightMetadataReader]
         ] = {}
         """By schema: (writer, reader)."""
-        self.thread = threading.Thread(target=self._run, name=f"to {address}", daemon=True)
-        self.thread.start()
+        self._aside(self._dial, BLOB, None)
+
+    # ------------------------------------------------------------------ for any thread
 
     def put(self, envelope: Envelope) -> bool:
         """Queue an envelope; False if there is no room."""
         size = weight(envelope)
         with self._wake:
-            if not self._queue.put(envelope, size):
+            if self._over or not self._queue.put(envelope, size):
                 return False
-            self._wake.notify()
+            taken, self._taken = self._taken, True
+            self.used_at = time.monotonic()
+        if not taken:
+            self._transport.writers.add(self)
         return True
 
     def leave(self) -> None:
@@ -50,70 +70,108 @@ class PeerLink:
         with self._wake:
             self._queue.leave()
             self._wake.notify()
+            taken, self._taken = self._taken, True
+        if not taken:
+            self._go_on()
 
     def cut(self) -> None:
         """End now."""
         with self._wake:
             self._queue.cut()
-            self._wake.notify()
+        self.leave()
 
-    def _run(self) -> None:
-        try:
-            self._open(BLOB)
-            while (envelope := self._next()) is not None:
-                self._write(envelope)
-        finally:
-            self._hang_up()
-            self._transport.forget(self)
+    # ------------------------------------------------------------------ for whoever has it
 
-    def _next(self) -> Envelope | None:
-        """Take the oldest, wait for it; None: this way is left."""
-        queue = self._queue
+    def write(self) -> bool:
+        """Write the oldest message; tell whether more wait. Nobody has the link any more if not.
+
+        One that cannot be written is dropped, and the next dials again.
+        """
         with self._wake:
-            while (envelope := queue.next()) is None and not queue.leaving:
-                self._wake.wait()
-            return envelope
-
-    def _write(self, envelope: Envelope) -> None:
-        """Write one envelope; one that cannot be written is dropped, and the next dials again."""
-        wire = written(envelope, self._transport.unwritten)
+            envelope = self._queue.next()
+        wire = None if envelope is None else written(envelope, self._transport.unwritten)
         if wire is None:
-            return
-        writer = self._open(BLOB if wire.batch is None else wire.batch.schema)
-        if writer is None:
-            self._transport.dropped += 1
-            return
+            return self._rest()
+        schema = BLOB if wire.batch is None else wire.batch.schema
+        found = self._streams.get(schema)
+        if found is None:
+            self._aside(self._dial, schema, wire)
+            return False
+        error = self._write(found[0], wire)
+        if error is not None:
+            self._aside(self._recover, error)
+            return False
+        return self._rest()
+
+    def _rest(self) -> bool:
+        """Let go of the link if nothing waits, for good if it is left; tell whether something does."""
+        with self._wake:
+            if len(self._queue):
+                return True
+            self._taken = self._over = self._queue.leaving
+        if self._over:
+            self._transport.forget(self)
+            self._aside(self._end)
+        return False
+
+    def _write(self, writer: flight.FlightStreamWriter, wire: Wire) -> Exception | None:
+        """Write a message; give what was wrong, if it could not be written."""
         try:
             if wire.batch is None:
                 writer.write_metadata(wire.header)
             else:
                 writer.write_with_metadata(wire.batch, wire.header)
-        except pa.ArrowException as error:
+        except Exception as error:  # whatever it is, the others shall not wait for ever
             self._transport.dropped += 1
-            self._failed(error)
+            return error
+        return None
 
-    def _open(self, schema: pa.Schema) -> flight.FlightStreamWriter | None:
-        """Give the writer of a schema; dial if need be. None: the peer cannot be reached."""
-        found = self._streams.get(schema)
-        if found is not None:
-            return found[0]
-        transport = self._transport
+    # ------------------------------------------------------------------ on a thread of its own
+
+    def _aside(self, function: Callable[..., None], *args: Any) -> None:
+        """Do what may take long on a thread that ends with it; it has the link."""
+        thread = threading.Thread(
+            target=function, args=args, name=f"to {self.address}", daemon=True
+        )
         try:
-            if self._client is None:
-                self._client = transport.credentials.connect(self.address, generic_options=_CHANNEL)
-            descriptor = flight.FlightDescriptor.for_command(transport.identity.hello())
-            pair = self._client.do_put(descriptor, schema, transport.credentials.call())
-            if pair[1].read() is None:
-                pair[0].close()  # raises what the peer says
-                raise flight.FlightUnavailableError("the peer hung up")
-            self._streams[schema] = pair
-            self.failures = 0
-            return pair[0]
-        except pa.ArrowException as error:
-            self._failed(error)
-            return None
+            thread.start()
+        except RuntimeError:  # the interpreter ends, and starts none any more
+            function(*args)
 
-    def _failed(self, error: Exception) -> None:
+    def _dial(self, schema: pa.Schema, wire: Wire | None) -> None:
+        """Open the stream of a schema, and write the message that it is for."""
+        try:
+            writer = self._open(schema)
+        except Exception as error:  # as above: the link would be nobody's
+            self._transport.dropped += wire is not None
+            self._recover(error)
+            return
+        failure = None if wire is None else self._write(writer, wire)
+        if failure is not None:
+            self._recover(failure)
+        else:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if self._rest():
+            self._transport.writers.add(self)
+
+    def _open(self, schema: pa.Schema) -> flight.FlightStreamWriter:
+        """Dial; raise why the peer cannot be reached."""
+        transport = self._transport
+        if self._client is None:
+            self._client = transport.credentials.connect(self.address, generic_options=_CHANNEL)
+        descriptor = flight.FlightDescriptor.for_command(transport.identity.hello())
+        pair = self._client.do_put(descriptor, schema, transport.credentials.call())
+        if pair[1].read() is None:
+            pair[0].close()  # raises what the peer says
+            raise flight.FlightUnavailableError("the peer hung up")
+        self._streams[schema] = pair
+        self.failures = 0
+        return pair[0]
+
+    def _recover(self, error: Exception) -> None:
+        """Hang up after a failure, and let a moment pass: the next message dials again."""
         self.failures += 1
         final = getattr(error, "extra_info", b"") == FINAL
         if final or isinstance(error, flight.FlightUnauthenticatedError):
@@ -121,6 +179,11 @@ class PeerLink:
         self._hang_up()
         with self._wake:
             self._wake.wait_for(lambda: self._queue.leaving, RETRY_S)
+        self._go_on()
+
+    def _end(self) -> None:
+        self._hang_up()
+        self.gone.set()
 
     def _hang_up(self) -> None:
         streams, self._streams = self._streams, {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from meander.protocol.blocks import Chunks
 from meander.protocol.messages import Envelope
@@ -20,7 +20,18 @@ QUEUE_MESSAGES_MAX: Final = 20_000
 RETRY_S: Final = 0.1
 """Between attempts to reach a peer."""
 
-L = TypeVar("L")
+IDLE_S: Final = 30.0
+"""Who is not to be kept is hung up on after so long without a message for it."""
+
+
+class Way(Protocol):
+    """A way to one peer."""
+
+    used_at: float
+    """When something was last put."""
+
+
+L = TypeVar("L", bound=Way)
 
 
 class OutgoingQueue:
@@ -91,9 +102,13 @@ def written(envelope: Envelope, unwritten: Callable[[Envelope, Exception], None]
         return None
 
 
-def others(links: Mapping[str, L], addresses: Collection[str]) -> list[L]:
-    """Give the ways that are not to be kept: all to other addresses."""
-    return [link for address, link in links.items() if address not in addresses]
+def others(links: Mapping[str, L], addresses: Collection[str], unused_since: float) -> list[L]:
+    """Give the ways that are not to be kept: to other addresses, and unused since a time."""
+    return [
+        link
+        for address, link in links.items()
+        if address not in addresses and link.used_at <= unused_since
+    ]
 
 
 def weight(envelope: Envelope) -> int:

@@ -1,7 +1,7 @@
 """Arrow Flight between processes: everybody listens once, and dials whoever it has to send to.
 
-    machine ──post──► queue ──writer thread──► DoPut stream ──reader thread──► inbox ──► machine
-          (never waits)  one per peer     one per peer and schema    (of the peer's server)
+    machine ──post──► queue ──the writers──► DoPut stream ──reader thread──► inbox ──► machine
+          (never waits)  one per peer   one per peer and schema    (of the peer's server)
 
 Rules of the file
   1. A stream begins with who opens it: run, process, incarnation, address, versions. Before anything
@@ -21,6 +21,7 @@ import atexit
 import json
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -34,14 +35,18 @@ from meander.runtime.wire.auth import FINAL, Door, host_of
 from meander.runtime.wire.codec import HEADER_BYTES_MAX, decode_from
 from meander.runtime.wire.credentials import LOOPBACK, Credentials
 from meander.runtime.wire.link import PeerLink
-from meander.runtime.wire.outgoing import others
+from meander.runtime.wire.outgoing import IDLE_S, others
 from meander.runtime.wire.presence import Caller, Presence, Question
 from meander.runtime.wire.publisher import TablePublisher
 from meander.runtime.wire.pulse import WHO, look
 from meander.runtime.wire.version import REQUEST_BYTES_MAX, versions
+from meander.runtime.wire.writers import Writers
 
 WELCOME: Final = b"welcome"
 """What a stream is answered that is taken: whoever opened it knows at once if it was not."""
+
+ROOM_S, ROOM_S_MAX = 0.001, 0.008
+"""Readers that wait for room in a full inbox look after so long, then less often."""
 
 Answer: TypeAlias = Callable[[Mapping[str, Any]], Any]
 """Serves a request from outside the protocol: takes its fields, gives a batch reader or a table."""
@@ -144,6 +149,8 @@ class Transport:
         self.malformed = 0
         self.refusals: dict[str, str] = {}
         """Why a peer will never speak with us, by its address."""
+        self.writers = Writers(f"{peer} writes")
+        self.idle_s = IDLE_S
         self._links: dict[str, PeerLink] = {}
         self._lock = threading.Lock()
         self._presence = Presence()
@@ -188,11 +195,11 @@ class Transport:
         return found
 
     def keep(self, addresses: set[str]) -> None:
-        """Dial these in advance; hang up on others that have nothing to send."""
+        """Dial these in advance; hang up on others that were not sent anything for long."""
         for address in addresses:
             self.link(address)
         with self._lock:
-            left = others(self._links, addresses)
+            left = others(self._links, addresses, time.monotonic() - self.idle_s)
         for link in left:
             link.leave()
 
@@ -229,15 +236,19 @@ class Transport:
         try:
             writer.write(WELCOME)
             while not self._stopping.is_set():
-                # The master is read at any time: its leases must not wait behind rows.
-                while peer != MASTER and self._full() and not self._stopping.is_set():
-                    self._stopping.wait(0.001)
+                if peer != MASTER:  # it is read at any time: its leases must not wait behind rows
+                    self._wait_for_room()
                 chunk = reader.read_chunk()
                 self._take(peer, chunk)
         except (StopIteration, pa.ArrowException):
             pass
         finally:
             self._ended(caller)
+
+    def _wait_for_room(self) -> None:
+        wait_s = ROOM_S
+        while self._full() and not self._stopping.wait(wait_s):
+            wait_s = min(2 * wait_s, ROOM_S_MAX)
 
     def _open(self, caller: Caller) -> None:
         try:
@@ -333,8 +344,9 @@ class Transport:
             links = list(self._links.values())
         for link in links:
             link.leave()
+        end = time.monotonic() + patience_s
         for link in links:
-            link.thread.join(patience_s)
+            link.gone.wait(max(0.0, end - time.monotonic()))
         self._stopping.set()
         for link in links:
             link.cut()

@@ -8,6 +8,7 @@ leaves then, and what comes meanwhile waits.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from random import Random
 from typing import Any, Final
 
@@ -19,7 +20,6 @@ from meander.runtime.process.process import Process
 from meander.runtime.process.spec import Reason
 from meander.runtime.roles.oversight import LOOK_S, Oversight, ended
 from meander.testing.timeline import Timeline
-from meander.testing.world.draws import TICK_S_MIN
 
 GATHER_S: Final = 0.003
 """A turn is taken at most so long after something has come."""
@@ -57,6 +57,8 @@ class Actor:
         self.turns = self.long_turns = self.events_most = 0
         self._due = False
         """Whether a turn is to come."""
+        self._tick_at = inf
+        """When it is looked, on the timeline, whether the machine wants to look at the clock."""
         self._process: Process | None = None
         self._oversight: Oversight | None = None
         self._post: Post | None = None
@@ -90,7 +92,7 @@ class Actor:
         self.began(process)
         process.inbox.came = self.wake
         process.open(post)
-        self.timeline.after(self.random.random() * GATHER_S, self._tick)
+        self._expect_tick(self.random.random() * GATHER_S)
         if oversight is not None:
             self.timeline.after(LOOK_S, self._look)
 
@@ -149,14 +151,22 @@ class Actor:
             self._due = True
             self.timeline.after(self.random.random() * (GATHER_S + self.slow_s), self._turn)
 
-    def _tick(self, _: object) -> None:
-        """Have a turn when the machine wants to look at the clock."""
-        if self.alive:
+    def _expect_tick(self, wait_s: float) -> None:
+        """Look after a while whether the machine wants to look at the clock, unless that is to come."""
+        at = self.timeline.now + max(wait_s, WAIT_S_MIN)
+        if at < self._tick_at:
+            self._tick_at = at
+            self.timeline.at(at, self._tick, at)
+
+    def _tick(self, at: float) -> None:
+        """Have a turn when the machine wants to look at the clock; after it, it says when again."""
+        if at == self._tick_at and self.alive:
+            self._tick_at = inf
             wait_s = self.process.tick_in_s()
             if wait_s <= 0:
                 self.wake()
-                wait_s = TICK_S_MIN  # it takes its turn first
-            self.timeline.after(max(wait_s, WAIT_S_MIN), self._tick)
+            else:
+                self._expect_tick(wait_s)
 
     def _turn(self, _: object) -> None:
         self._due = False
@@ -201,7 +211,9 @@ class Actor:
         self.looked(self)
         if self.process.reason is not None:
             self._ended()
-        elif self.process.inbox.waiting:
+            return
+        self._expect_tick(self.process.tick_in_s())
+        if self.process.inbox.waiting:
             self.wake()
 
     def _failed(self, error: Exception) -> None:

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 from meander.protocol.settings import Settings
 from meander.runtime.process.outputs import ROWS_MAX
 from meander.runtime.wire.inbox import BYTES_MAX, EVENTS_MAX
-from meander.runtime.wire.outgoing import QUEUE_BYTES_MAX, QUEUE_MESSAGES_MAX
+from meander.runtime.wire.outgoing import IDLE_S, QUEUE_BYTES_MAX, QUEUE_MESSAGES_MAX
 
 NEEDS_RECORDS: Final = frozenset(
     {"master", "raise", "dump", "feeder", "query", "cut", "store", "attempt", "launch"}
@@ -53,6 +53,11 @@ class Limits:
 def draw_tick_s(random: Random) -> float:
     """Choose how often nodes look at the clock, in seconds."""
     return random.choice((TICK_S_MIN, TICK_S, TICK_S))
+
+
+def draw_idle_s(seed: int) -> float:
+    """Choose after how long a process hangs up on whom it need not keep, in seconds."""
+    return Random(f"idle {seed}").choice((0.0, 0.0, 0.5, IDLE_S))
 
 
 def draw_step_s(random: Random) -> float:

@@ -36,6 +36,8 @@ class SimLink:
     def __init__(self, wires: Wires, post: SimPost, address: str) -> None:
         self.wires, self.post, self.address = wires, post, address
         self.queue = OutgoingQueue(wires.queue_bytes_max, wires.queue_messages_max)
+        self.used_at = wires.timeline.now
+        """When something was last put."""
         self.streams: dict[pa.Schema, SimStream] = {}
         self.arrivals: dict[int, float] = {}
         """By stream: when the last of what was written arrives."""
@@ -50,6 +52,7 @@ class SimLink:
         """Queue an envelope; False if there is no room."""
         if not self.queue.put(envelope, weight(envelope)):
             return False
+        self.used_at = self.wires.timeline.now
         self.pump()
         return True
 

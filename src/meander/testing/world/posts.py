@@ -80,12 +80,13 @@ class SimPost:
             self.wires.sent(self, envelope)
 
     def keep(self, addresses: set[str]) -> None:
-        """Dial these in advance; hang up on others that have nothing to send."""
+        """Dial these in advance; hang up on others that were not sent anything for long."""
         if self.gone:
             return
         for address in sorted(addresses):
             self._link(address)
-        for link in others(self.links, addresses):
+        unused_since = self.wires.timeline.now - self.wires.idle_s
+        for link in others(self.links, addresses, unused_since):
             link.leave()
 
     def _link(self, address: str) -> SimLink:

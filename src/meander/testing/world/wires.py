@@ -26,7 +26,7 @@ from meander.errors import MalformedMessage
 from meander.protocol.messages import Envelope, Event, PeerId, PeerLost
 from meander.runtime.process.script import Ask, FetchRows
 from meander.runtime.wire.codec import BLOB, decode_from
-from meander.runtime.wire.outgoing import QUEUE_BYTES_MAX, QUEUE_MESSAGES_MAX, RETRY_S
+from meander.runtime.wire.outgoing import IDLE_S, QUEUE_BYTES_MAX, QUEUE_MESSAGES_MAX, RETRY_S
 from meander.runtime.wire.presence import Caller, Pulse, Question
 from meander.testing.network import Network
 from meander.testing.timeline import Timeline
@@ -54,6 +54,8 @@ class Wires:
         self.window_bytes = WINDOW_BYTES
         self.queue_bytes_max, self.queue_messages_max = QUEUE_BYTES_MAX, QUEUE_MESSAGES_MAX
         """Of links that are dialled from now on."""
+        self.idle_s = IDLE_S
+        """Whom a process need not keep, it hangs up on after so long."""
         self.posts: dict[str, SimPost] = {}
         """Who listens, by address."""
         self.dead: list[SimPost] = []

@@ -30,6 +30,7 @@ from meander.testing.world.disk import SimDisk
 from meander.testing.world.draws import (
     FOLDER,
     ROOM,
+    draw_idle_s,
     draw_limits,
     draw_settings,
     draw_step_s,
@@ -88,6 +89,7 @@ class World:
         self.wires.window_bytes = self.limits.window_bytes
         self.wires.queue_bytes_max = self.limits.queue_bytes
         self.wires.queue_messages_max = self.limits.queue_messages
+        self.wires.idle_s = draw_idle_s(schedule.seed)
         self.disk = SimDisk(random, lambda: timeline.now)  # Arrow holds it where no one can look
         self.counts: Counter[str] = Counter()
         self.residents: list[Resident] = []
