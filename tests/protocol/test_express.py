@@ -139,5 +139,6 @@ def test_a_record_tells_what_came_in_blocks_before_it():
     node.book.want(slot)
     actions = take(books, None, Chunks(block(0, "f", 1, {0: 2})))
     (store,) = [action for action in actions if isinstance(action, Store)]
-    head = head_of(assemble(store.data)[0])
+    file, (extent,) = assemble(store.data)
+    head = head_of(file[extent.offset : extent.offset + extent.length])
     assert head["positions"]["f"][1] == 2

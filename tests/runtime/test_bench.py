@@ -66,7 +66,7 @@ def test_bench_messages_tells_cores_latency_and_the_bare_stream(capsys: Capture)
     }  # fmt: skip
     assert (row["nodes"], row["rate"], row["tasks"]) == (2, 1_000, 16)
     assert row["exact"]
-    assert row["latency_rows"] == 1_000
+    assert row["latency_rows"] >= 1_000  # more, if the warm-up was not done in time
     assert 100 < row["messages"] <= 200
     parts = sum(row[f"{kind}_cores"] for kind in ("feeder", "nodes", "server", "driver"))
     assert row["cores"] == pytest.approx(parts)

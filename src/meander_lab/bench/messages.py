@@ -79,11 +79,17 @@ def table(setting: MessagesSetting, say: Say) -> dict[str, Any]:
     rows, closed = list[dict[str, Any]](), list[dict[str, Any]]()
     with WarmLauncher() as launcher, BareStream(max(setting.nodes)) as bare:
         for nodes, rate, tasks in product(setting.nodes, setting.rates, setting.tasks):
-            say(f"{nodes} nodes, {rate:,} rows a second, {tasks:,} tasks …")
-            rows.append(_row(nodes, tasks, MessageLoad(rate, setting.seconds), launcher, bare))
+            row = _row(nodes, tasks, MessageLoad(rate, setting.seconds), launcher, bare)
+            rows.append(row)
+            say(
+                f"{nodes} nodes, {rate:,} rows a second, {tasks:,} tasks: {row['cores']:.2f} cores "
+                f"(bare {row['bare_cores']:.2f}), p50 {row['p50_ms']:.1f} ms, p99 {row['p99_ms']:.1f}"
+            )
         for nodes, tasks in product(setting.nodes if setting.closed else (), setting.tasks):
-            say(f"{nodes} nodes, {tasks:,} tasks, as fast as it takes …")
             closed.append(_closed(nodes, tasks, launcher))
+            say(
+                f"{nodes} nodes, {tasks:,} tasks: at most {closed[-1]['rows_s']:,.0f} rows a second"
+            )
     answer: dict[str, Any] = {"rows": rows}
     for figure in COMPARED:
         name = "" if figure == "cores" else f"_{figure.removesuffix('_ms')}"
@@ -121,7 +127,7 @@ def _row(
         exact = load.counted(op.state_table(DONE_S_MAX))
     messages = load.messages(parts)
     beside = bare.run(BareOrder(parts, 1 / BATCHES_S, load.warm_batches, load.batches))
-    cost = 1e6 * facts["cores"] * facts["seconds"] / messages
+    cost = 1e6 * facts["cores"] * load.seconds / messages
     return {
         "nodes": nodes, "rate": load.rate, "tasks": tasks,
         **{name: facts[name] for name in ("cores", "p50_ms", "p99_ms", "max_ms")},
@@ -162,7 +168,7 @@ def _paced(op: ElasticOperator, launcher: LocalLauncher, load: MessageLoad) -> d
     kinds = {f"{kind}_cores": (at_last[kind] - at_first[kind]) / seconds for kind in KINDS}
     figures = after.summary()
     return {
-        "cores": sum(kinds.values()), "idle_cores": idle, **kinds, "seconds": seconds,
+        "cores": sum(kinds.values()), "idle_cores": idle, **kinds,
         **{name: figures[name] for name in ("p50_ms", "p99_ms", "max_ms")}, "rows": after.count,
     }  # fmt: skip
 
