@@ -515,14 +515,14 @@ MUTANTS = [
     mutant(
         "let a round wait for its copies for ever",
         "protocol.master.copies_ahead",
-        "if turn > TURNS or now - self.moved_on > settings.copy_s_max:",
-        "if turn > TURNS:",
+        "if turn > turns or now - self.moved_on > settings.copy_s_max:",
+        "if turn > turns:",
         faults="clog",
     ),
     mutant(
         "send a copy on that nobody answers",
         "protocol.node.copier",
-        "if out.tries > TRIES_MAX:",
+        "if any(piece.sends >= SENDS_MAX for piece in out.unheard):",
         "if False:",
         faults="clog",
     ),

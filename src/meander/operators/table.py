@@ -58,6 +58,11 @@ SEALED_MAX = 64
 BATCH_ROWS_MAX = 65_536
 """Rows in one record batch of a dump: large enough to be fast, small enough to interleave."""
 
+ENTRIES, KEY_BYTES = b"meander.entries", b"meander.key_bytes"
+"""What every batch of a dump says of the whole, so that whoever takes it can make room."""
+KEY_BYTES_MAX = 2**40
+"""No dump has so many: a process would not hold them."""
+
 Where = npt.NDArray[np.int32]
 
 
@@ -142,7 +147,9 @@ class KeyedTable:
     def dump(self, rows_max: int = BATCH_ROWS_MAX) -> list[pa.RecordBatch]:
         """Give all entries as record batches of the state schema; they never change later."""
         cells = self.values[:, : len(self)]
-        return _slices(self._batch(self._keys(), cells if self.frozen else cells.copy()), rows_max)
+        whole = self._batch(self._keys(), cells if self.frozen else cells.copy())
+        facts = {ENTRIES: b"%d" % len(self), KEY_BYTES: b"%d" % self.meta[kernel.USED]}
+        return _slices(whole.replace_schema_metadata(facts), rows_max)
 
     def changes(self, since: int, rows_max: int = BATCH_ROWS_MAX) -> list[pa.RecordBatch]:
         """Give the entries touched after version `since`, as `dump` gives all."""

@@ -32,7 +32,7 @@ from meander.errors import OperatorError
 from meander.model import Ints, TaskId
 from meander.operators.base import Context, Operator
 from meander.protocol.messages import ONCE, FeederId
-from meander.protocol.state import Emission
+from meander.protocol.state import Emission, Pieces
 from meander.runtime.clock import REAL, Clock
 from meander.runtime.process.app_state import AppState, Sealed
 from meander.runtime.process.contexts import Contexts
@@ -364,12 +364,10 @@ class OperatorAdapter:
         """Hear that a record is durable: so are the outputs in it."""
         self.keeper.accepted(app, mark)
 
-    def ahead(
-        self, app: AppState, since: Sealed | None, size: int
-    ) -> tuple[Any, Iterator[bytes]] | None:
+    def ahead(self, app: AppState, since: Sealed | None) -> tuple[Any, Pieces] | None:
         """Write what has changed in a state after a mark (None: everything), in pieces."""
         self.settle()
-        return self._copies.ahead(app, since, size)
+        return self._copies.ahead(app, since)
 
     def catch_up(self, task: TaskId, app: AppState | None, piece: bytes) -> AppState:
         """Bring a copy up to date with a piece; ValueError if that is not what it is."""
