@@ -45,7 +45,7 @@ from meander.operators.columns import Bytes, bytes_of, check_offsets, is_bytes
 from meander.operators.hashing import Hashes, hash_columns
 from meander.operators.kernels import fold
 from meander.operators.kernels import table as kernel
-from meander.operators.layout import Layout
+from meander.operators.layout import Input, Layout
 
 ENTRIES_MIN = 16
 """Room of a table at its first key: a task with a handful of keys stays below two kilobytes."""
@@ -285,7 +285,17 @@ def update_tables(
         SumOverflowError, TooLargeError: the tables hold a part of the batch.
     """
     layout = tables[0].layout
-    columns, inputs = layout.key_columns(batch), layout.inputs(batch)
+    inputs = layout.inputs(batch)
+    metas, bounds, where = located(tables, bounds, batch, hashes)
+    fold_inputs(layout, inputs, metas, bounds, where)
+    return where
+
+
+def located(
+    tables: Sequence[KeyedTable], bounds: Ints, batch: pa.RecordBatch, hashes: Hashes | None
+) -> tuple[Ints, Ints, Where]:
+    """Check groups and keys, and find each row's entry; give what the kernels of folds take."""
+    columns = tables[0].layout.key_columns(batch)
     if hashes is None:
         hashes = hash_columns(columns)
     else:
@@ -296,7 +306,17 @@ def update_tables(
     bounds = np.ascontiguousarray(bounds, dtype=np.int64)
     check_groups(tables, bounds, batch.num_rows, hashes)
     metas = np.array([table.address for table in tables], dtype=np.int64)
-    where = locate(tables, metas, bounds, codec.encode(columns), hashes)
+    return metas, bounds, locate(tables, metas, bounds, codec.encode(columns), hashes)
+
+
+def fold_inputs(
+    layout: Layout, inputs: Sequence[Input | None], metas: Ints, bounds: Ints, where: Where
+) -> None:
+    """Fold what rows give, cell by cell.
+
+    Raises:
+        SumOverflowError: the cells hold a part of the rows.
+    """
     for i, (cell, given) in enumerate(zip(layout.cells, inputs, strict=True)):
         if cell.role == "rows":
             fold.fold_count(metas, bounds, where, i, 0, 0)
@@ -316,7 +336,6 @@ def update_tables(
             bad = fold.fold_ints(metas, bounds, where, i, code, given.numbers, *given.validity)
             if bad >= 0:
                 raise SumOverflowError(cell.name, bad)
-    return where
 
 
 def locate(
