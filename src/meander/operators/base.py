@@ -8,7 +8,8 @@ tasks its node owns today, and a task never notices that it moved.
 
 Rules for those who write one
   1. All that must survive a move is in the state. Attributes set in `open` are scratch.
-  2. `process` sees the rows of one task, in their feeder's order; no other thread has the state.
+  2. `process` sees the rows of one task, in their feeder's order; no other thread has the state
+     meanwhile (it is one at a time, not always the same).
      The same holds for `on_timer`.
   3. `dump` does not change the state, and what it gave does not change later.
   4. `load(dump(state))` behaves as `state` does, in every later call.
@@ -229,6 +230,10 @@ class Operator(ABC, Generic[S]):
     def size(self, state: S) -> int:
         """Tell how many bytes a move of this state carries; asked for every second."""
 
+    def sizes(self, states: Sequence[S]) -> Sequence[int]:
+        """Tell the sizes of several states. Override it only to be faster than one call per state."""
+        return [self.size(state) for state in states]
+
     def freeze(self, state: S) -> None:
         """Hear that the state leaves: it will be dumped, and is never changed any more."""
 
@@ -244,6 +249,17 @@ class Operator(ABC, Generic[S]):
         was removed before; if it has, write the whole, so that `apply_changes` can tell.
         """
         return self.dump(state)
+
+    def changes_of(
+        self, states: Sequence[S], since: Sequence[int]
+    ) -> list[tuple[pa.RecordBatch, list[int]]] | None:
+        """Write what changed in several states, each after a version of its own, in one go.
+
+        Gives batches with rows of all states in their order, and how many of them are whose:
+        `apply_changes` is given those of one state. After version 0 that is everything, for `load`.
+        None: ask for one after the other.
+        """
+        return None
 
     def apply_changes(self, state: S, batches: Sequence[pa.RecordBatch], context: Context) -> S:
         """Bring an older copy of a state up to date with `changes`, and give it."""

@@ -14,9 +14,13 @@ from meander.operators import combining
 from meander.operators import state as dumps
 from meander.operators.aggregates import Aggregate
 from meander.operators.base import Combined, Context, Operator
+from meander.operators.deltas import deltas
 from meander.operators.hashing import Hashes, hash_columns
 from meander.operators.layout import Layout
-from meander.operators.table import KeyedTable, update_tables
+from meander.operators.table import KeyedTable, sizes, update_tables
+
+WRITING = ("dump", "load", "changes", "apply_changes")
+"""What an operator of its own kind may do in another way."""
 
 
 class KeyedAggregate(Operator[KeyedTable]):
@@ -132,6 +136,12 @@ class KeyedAggregate(Operator[KeyedTable]):
         """Count keys, their offsets and cells."""
         return state.size
 
+    def sizes(self, states: Sequence[KeyedTable]) -> Sequence[int]:
+        """Count them in many tables in one go."""
+        if type(self).size is not KeyedAggregate.size:
+            return super().sizes(states)
+        return sizes(states)
+
     def freeze(self, state: KeyedTable) -> None:
         """Let dumps share the table's memory."""
         state.freeze()
@@ -143,6 +153,14 @@ class KeyedAggregate(Operator[KeyedTable]):
     def changes(self, state: KeyedTable, since: int) -> list[pa.RecordBatch]:
         """Write the entries touched after a sealed version; keys only of new ones."""
         return state.delta(since)
+
+    def changes_of(
+        self, states: Sequence[KeyedTable], since: Sequence[int]
+    ) -> list[tuple[pa.RecordBatch, list[int]]] | None:
+        """Write the changes of many tables in one go."""
+        if any(getattr(type(self), name) is not getattr(KeyedAggregate, name) for name in WRITING):
+            return None
+        return deltas(states, since)
 
     def apply_changes(
         self, state: KeyedTable, batches: Sequence[pa.RecordBatch], context: Context

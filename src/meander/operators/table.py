@@ -58,6 +58,11 @@ SEALED_MAX = 64
 BATCH_ROWS_MAX = 65_536
 """Rows in one record batch of a dump: large enough to be fast, small enough to interleave."""
 
+ENTRIES, KEY_BYTES = b"meander.entries", b"meander.key_bytes"
+"""What every batch of a dump says of the whole, so that whoever takes it can make room."""
+KEY_BYTES_MAX = 2**40
+"""No dump has so many: a process would not hold them."""
+
 Where = npt.NDArray[np.int32]
 
 
@@ -142,7 +147,9 @@ class KeyedTable:
     def dump(self, rows_max: int = BATCH_ROWS_MAX) -> list[pa.RecordBatch]:
         """Give all entries as record batches of the state schema; they never change later."""
         cells = self.values[:, : len(self)]
-        return _slices(self._batch(self._keys(), cells if self.frozen else cells.copy()), rows_max)
+        whole = self._batch(self._keys(), cells if self.frozen else cells.copy())
+        facts = {ENTRIES: b"%d" % len(self), KEY_BYTES: b"%d" % self.meta[kernel.USED]}
+        return _slices(whole.replace_schema_metadata(facts), rows_max)
 
     def changes(self, since: int, rows_max: int = BATCH_ROWS_MAX) -> list[pa.RecordBatch]:
         """Give the entries touched after version `since`, as `dump` gives all."""
@@ -230,11 +237,33 @@ class KeyedTable:
         return pa.record_batch([*columns, *self._cells(cells)], schema=self.layout.state_schema)
 
     def _cells(self, words: Ints) -> list[pa.Array]:
-        """See the words of all cells as columns."""
-        return [
-            pa.array(column.view(np.float64) if cell.floating else column)
-            for cell, column in zip(self.layout.cells, words, strict=True)
-        ]
+        return cell_columns(self.layout, words)
+
+
+def sizes(tables: Sequence[KeyedTable]) -> list[int]:
+    """Give the `size` of many tables of one layout.
+
+    >>> from meander.operators.aggregates import Aggregate
+    >>> layout = Layout(pa.schema({"w": pa.string()}), ["w"], {"n": Aggregate("count")})
+    >>> one, other = KeyedTable(layout), KeyedTable(layout)
+    >>> one.update(pa.record_batch({"w": ["a", "bcd"]}))
+    >>> sizes([one, other]) == [one.size, other.size]
+    True
+    """
+    found = np.empty(len(tables), dtype=np.int64)
+    if tables:
+        metas = np.array([table.address for table in tables], dtype=np.int64)
+        kernel.measure(metas, 8 * (1 + len(tables[0].layout.cells)), found)
+    told: list[int] = found.tolist()
+    return told
+
+
+def cell_columns(layout: Layout, words: Ints) -> list[pa.Array]:
+    """See the words of all cells, `int64[cells, rows]`, as columns."""
+    return [
+        pa.array(column.view(np.float64) if cell.floating else column)
+        for cell, column in zip(layout.cells, words, strict=True)
+    ]
 
 
 def update_tables(

@@ -112,7 +112,7 @@ class Block:
 
     def pick(self, which: Which) -> Block:
         """Give some of the chunks."""
-        columns = self.columns[:, which]
+        columns = np.ascontiguousarray(self.columns[:, which])
         return Block(self.feeder, self.incarnation, columns, self.rows.pick(which))
 
     def chunks(self) -> tuple[Chunk, ...]:
@@ -150,7 +150,7 @@ class Offer:
         """Put rows together, task by task: (task, rows, first offset, last offset, bytes)."""
         found = sorted(groups, key=lambda group: group[0])
         flat = [(task, 0, first, end, size) for task, _, first, end, size in found]
-        self.columns: Ints = np.array(flat, np.int64).reshape(-1, 5).T
+        self.columns: Ints = np.ascontiguousarray(np.array(flat, np.int64).reshape(-1, 5).T)
         """As a block has them; without numbers, as yet."""
         self.rows: BlockRows = SeparateRows([rows for _, rows, *_ in found])
         self.last = last
@@ -271,7 +271,7 @@ class Acks:
         if not isinstance(acks, np.ndarray):
             self._acks = tuple(acks)
             flat = [(a.task, *a.term, a.incarnation, a.applied, a.durable) for a in self._acks]
-            acks = np.array(flat, np.int64).reshape(-1, 6).T
+            acks = np.ascontiguousarray(np.array(flat, np.int64).reshape(-1, 6).T)
         self.columns: Ints = acks
         """`int64[6, acks]`: task, generation and number of the term, incarnation, applied, durable."""
 
@@ -288,9 +288,8 @@ class Acks:
     @property
     def fault(self) -> str | None:
         """What is wrong with them as such; None: nothing is."""
-        columns = self.columns
-        if columns.size and (columns.min() < 0 or (columns[5] > columns[4]).any()):
-            return "a task is negative, or more is durable than applied"
+        if kernels.impossible(self.columns):
+            return "something is negative, or more is durable than applied"
         return None
 
     @staticmethod

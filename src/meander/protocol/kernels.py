@@ -35,6 +35,18 @@ def fault(columns: np.ndarray, tasks: int) -> int:
     return 0
 
 
+@njit(cache=True, nogil=True)
+def impossible(columns: np.ndarray) -> bool:
+    """Tell whether acknowledgements name something negative, or more as durable than as applied."""
+    for i in range(columns.shape[1]):
+        if columns[5, i] > columns[4, i]:
+            return True
+        for row in range(columns.shape[0]):
+            if columns[row, i] < 0:
+                return True
+    return False
+
+
 # --------------------------------------------------------------------------- a feeder's lanes
 
 
@@ -242,3 +254,20 @@ def told(
         columns[0, i], columns[1, i], columns[2, i] = task, terms[0, task], terms[1, task]
         columns[3, i], columns[4, i] = incarnation, numbers[task]
         columns[5, i] = numbers[task] if settled[task] else durable[task]
+
+
+def warm() -> None:
+    """Compile all of them, as they are called."""
+    chunks, acks = np.zeros((5, 1), np.int64), np.zeros((6, 1), np.int64)
+    lane, flags, since, terms = acks[0].copy(), acks[0] > 0, np.zeros(1), acks[:2].copy()
+    fault(chunks, 1)
+    impossible(acks)
+    number(chunks, lane)
+    due(chunks, lane, lane, since, 1, 0.0, flags)
+    any_due(lane, lane, lane, 1)
+    acknowledge(acks, 0, lane, lane, lane, lane, since, lane, terms, 0.0)
+    restore(0, 1, 0, 0, lane, lane, lane, lane, terms)
+    overdue(lane, lane, lane, since, lane, 0.0, 1.0, 1.0, lane)
+    first_open(chunks, lane)
+    take(chunks, flags, lane, lane, flags, lane)
+    told(lane, terms, 0, lane, flags, lane, acks)

@@ -18,7 +18,8 @@ from meander.testing.playing import minimise, play
 
 PATHS: Final = (
     "schedules", "rescales", "faults", "chunks", "reroutes", "waits", "second_moves", "aborts",
-    "resumes", "replays", "loop_chunks", "staged_batches", "copied_ahead", "spilled",
+    "resumes", "replays", "loop_chunks", "staged_batches", "copied_ahead", "copies_resent",
+    "copies_slowed", "spilled",
 )  # fmt: skip
 MUST_HAPPEN: Final = {
     "protocol": (*PATHS, "spill_damaged", *FAULTS),

@@ -195,6 +195,14 @@ def locate(
 
 
 @njit(cache=True, nogil=True)
+def measure(metas: np.ndarray, entry_bytes: int, sizes: np.ndarray) -> None:
+    """Fill the bytes of each table's keys and entries."""
+    for g in range(len(metas)):
+        count, used = load_i64(metas[g] + 8 * COUNT), load_i64(metas[g] + 8 * USED)
+        sizes[g] = count * entry_bytes + used
+
+
+@njit(cache=True, nogil=True)
 def _append(meta: int, entry: int, room: int, keys: int, end: int, identities: np.ndarray) -> None:
     """Begin an entry: its key ends at `end`, and each cell holds the identity of its fold."""
     store_i64(keys + 8 * (entry + 1), end)

@@ -14,7 +14,7 @@ from typing import Any
 
 @cache
 def warm_up() -> None:
-    """Load Arrow (with pandas, which its first array looks for) and the operators' kernels."""
+    """Load Arrow (with pandas, which its first array looks for) and all kernels."""
     import pyarrow as pa
     import pyarrow.flight
 
@@ -22,6 +22,9 @@ def warm_up() -> None:
         import pandas  # noqa: F401
 
     from meander.operators import Aggregate, Context, FrequentPatterns, KeyedAggregate, split
+    from meander.protocol import kernels
+
+    kernels.warm()
 
     schema = pa.schema({"k": pa.string(), "i": pa.int64(), "f": pa.float64()})
     rows = pa.record_batch({"k": ["a", None], "i": [1, 2], "f": [0.5, 1.5]}, schema=schema)

@@ -22,6 +22,7 @@ from meander.runtime.process.spec import ProcessSpec
 from meander.runtime.process.stopwatch import CheckpointWatch
 from meander.runtime.roles.oversight import Oversight
 from meander.runtime.store.staged import LaidRows
+from meander.runtime.wire.inbox import Inbox
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,10 +69,10 @@ def make_node(
         gated=settings.checkpoint_s > 0,
         output_rows_max=spec.output_rows_max,
     )
-    gauge, watch = RateGauge(adapter), CheckpointWatch(clock)
+    gauge, watch, inbox = RateGauge(adapter), CheckpointWatch(clock), Inbox(clock=clock)
     node = Node(
         spec.name, spec.incarnation, settings, spec.generation, spec.server or f"server@{host}",
-        adapter, gauge=gauge, watch=watch,
+        adapter, gauge=gauge, watch=watch, wait=inbox.waits,
     )  # fmt: skip
 
     def see(event: Event) -> None:
@@ -81,7 +82,7 @@ def make_node(
         oversight.see(event)
 
     process = Process(
-        node, clock=clock, store=store, settle=adapter.settle, before=see,
+        node, clock=clock, inbox=inbox, store=store, settle=adapter.settle, before=see,
         master_address=spec.master, tick_s=tick_s,
     )  # fmt: skip
     oversight = Oversight(spec, process, operator.name)

@@ -47,7 +47,7 @@ def unframed(framed: bytes) -> tuple[bytes, bytes]:
 
 def numbers_of(columns: bytes | None, rows: int) -> Ints:
     """Read a matrix of so many rows; ValueError if that is not what it is."""
-    return np.frombuffer(columns or b"", np.int64).reshape(rows, -1)
+    return np.frombuffer(bytearray(columns or b""), np.int64).reshape(rows, -1)
 
 
 def columns_of(block: Block, rows: RowBlock) -> bytes:

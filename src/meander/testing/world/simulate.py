@@ -115,6 +115,8 @@ def _count(world: World, counts: Counter[str]) -> None:
             assert resident.node is not None
             counts["combined_rows"] += resident.node.adapter.work.combined
             counts["copied_ahead"] += machine.arrivals.completed
+            counts["copies_resent"] += machine.copier.resent
+            counts["copies_slowed"] += machine.copier.slowed
             counts["deltas"] += machine.checkpointer.counts["deltas"]
             counts["snapshots"] += machine.checkpointer.counts["snapshots"]
             counts["deltas_restored"] += machine.retriever.deltas
