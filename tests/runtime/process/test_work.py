@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
 import pyarrow as pa
 
 from meander.runtime.process.app_state import AppState
@@ -22,33 +23,37 @@ def chunk(task: int, rows: int, *, waited: bool = False, late_s: float = 1.0) ->
 
 
 def test_rows_and_time_are_shared_out_by_rows() -> None:
-    work = Work()
+    work = Work(4)
     work.count([chunk(1, 6), chunk(2, 4)], 10, 1.0)
     assert (work.rows, work.busy_s) == (10, 1.0)
-    assert [(work.loads[t].rows, round(work.loads[t].busy_s, 6)) for t in (1, 2)] == [
-        (6, 0.6),
-        (4, 0.4),
-    ]
+    assert work.task_rows.tolist() == [0, 6, 4, 0]
+    assert [round(busy_s, 6) for busy_s in work.task_busy_s.tolist()] == [0.0, 0.6, 0.4, 0.0]
 
 
 def test_rows_that_were_kept_back_count_twice_and_the_clock_runs_from_when_they_were_due() -> None:
-    work = Work()
+    work = Work(4)
     work.count([chunk(1, 6), chunk(2, 4, waited=True)], 10, 0.1)
     assert (work.latency.count, work.waited.count) == (10, 4)
     assert work.waited.percentile(0.5) >= 0.9e6
 
 
 def test_a_rate_is_smoothed_and_falls_when_nothing_comes() -> None:
-    work = Work()
-    assert work.rate(1, 1.0) == 0
+    work = Work(4)
     work.count([chunk(1, 8)], 8, 0.1)
-    assert work.rate(1, 1.0) == 8
-    assert work.rate(1, 1.0) == round(8 * (1 - SMOOTHING))
+    assert work.rates(np.array([0, 1]), 1.0).tolist() == [0, 8]
+    assert work.rates(np.array([0, 1]), 1.0).tolist() == [0, round(8 * (1 - SMOOTHING))]
+
+
+def test_rows_that_came_combined_count_as_they_were_fed() -> None:
+    work = Work(4)
+    work.count([chunk(1, 2), chunk(2, 1, waited=True)], 3, 0.1, np.array([5, 1, 7]))
+    assert (work.rows, work.combined, work.latency.count, work.waited.count) == (13, 13, 13, 7)
+    assert work.task_rows.tolist() == [0, 2, 1, 0]
 
 
 def test_single_chunks_are_remembered_if_wanted() -> None:
-    work = Work(trace_chunks_max=10)
+    work = Work(4, trace_chunks_max=10)
     work.count([chunk(3, 5, waited=True)], 5, 0.1)
     (row,) = work.trace.take(0).to_pylist()
     assert (row["task"], row["rows"], row["waited"]) == (3, 5, True)
-    assert Work().trace.take(0).num_rows == 0
+    assert Work(4).trace.take(0).num_rows == 0
