@@ -71,7 +71,7 @@ class NodeAnswers:
         """Give the state of tasks served here, some at a time, so that none waits for all."""
         wanted = {int(task) for task in fields["tasks"]} if "tasks" in fields else None
         only_columns = bool(fields.get("columns"))
-        tables, told = [], list[TaskId]()
+        tables, told = list[pa.Table](), list[TaskId]()
         here: list[TaskId] = yield Call(self.process, _with_state)
         asked = [task for task in here if wanted is None or task in wanted]
         while asked and not (only_columns and tables):
