@@ -8,7 +8,7 @@ its feedback loop. They travel together, in one blob with one checksum; nothing 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
 from zlib import crc32
 
@@ -29,6 +29,8 @@ App: TypeAlias = Any
 AppRows: TypeAlias = Any
 """Rows as an operator takes them. Nothing of the protocol looks into them."""
 Loader: TypeAlias = Callable[[TaskId, bytes], App]
+Pieces: TypeAlias = Callable[[int], bytes | None]
+"""Gives the next piece, of about so many bytes; None: there is none."""
 StageKey: TypeAlias = tuple[str, int, int, int]
 """(query, batch, partition, attempt)."""
 
@@ -124,8 +126,8 @@ class Joining(Versioned, Protocol):
 class CopyingOperator(OperatorPort, Protocol):
     """An operator whose states can be copied ahead, while they change."""
 
-    def ahead(self, app: App, since: Any, size: int) -> tuple[Any, Iterator[bytes]] | None:
-        """Write what has changed after a mark (None: everything) in pieces of about `size` bytes.
+    def ahead(self, app: App, since: Any) -> tuple[Any, Pieces] | None:
+        """Write what has changed after a mark (None: everything) in pieces.
 
         Gives a mark, and the pieces, which tell the state as it is now however late they are asked
         for. None: of this operator no copies can be made.

@@ -410,7 +410,7 @@ class Master(Machine):
         if not 1 <= event.nodes <= self.ledger.tasks:
             return f"nodes must be from 1 to the number of tasks ({self.ledger.tasks})"
         if any(limit is not None and limit <= 0 for limit in event[1:]):
-            return "a pause budget and the limits of a round are greater than 0"
+            return "a pause budget, a time and the limits of a round are greater than 0"
         return None if self.started else "the master has not started"
 
     def _on_abort(self, _: Abort) -> None:

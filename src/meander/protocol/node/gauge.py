@@ -29,6 +29,14 @@ class Gauge(Protocol):
         """Tell it for the next beat."""
 
 
+class RowWait:
+    """Tells how long rows wait for their turn at a node; here none ever does."""
+
+    def beyond_s(self) -> float:
+        """Tell how much longer than usual one has waited in the last moments."""
+        return 0.0
+
+
 class ChangeGauge:
     """Counts how often the state of a task has changed since it was last told."""
 

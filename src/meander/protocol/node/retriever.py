@@ -1,8 +1,9 @@
-"""The retriever: fetches the states of tasks that are awaited, one after another, and installs them.
+"""The retriever: fetches the states of tasks that are awaited, in order, and installs them.
 
 What tuples already wait for comes first; then the order of the round's phase schedule, in which no
 sender is asked by two at a time. A state comes in parts and is resumed where it stopped; it counts
-when length and checksum are right. The chain is asked from its newest link back: a link that was
+when length and checksum are right. A few parts are under way at a time (`parts_max`): the next states
+come while one is installed. The chain is asked from its newest link back: a link that was
 never installed answers so, and then the one before it has the state.
 
 The durable store answers every load, and is asked for a record once while it has not: only what it
@@ -31,6 +32,7 @@ from meander.protocol.messages import (
 )
 from meander.protocol.node.arrivals import Arrivals
 from meander.protocol.node.book import Book
+from meander.protocol.node.fetching import Fetching
 from meander.protocol.node.handover import Handover
 from meander.protocol.node.installs import Installs
 from meander.protocol.node.slot import Cause, Slot, TaskPhase
@@ -72,14 +74,10 @@ class Retriever:
         self._again = Backoff(turn.settings.retry_s)
         self.trouble = ""
         """Why the store could not read what it was last asked for; empty: it could."""
-        self.current: Slot | None = None
-        """The one that is being fetched from a state server."""
-        self._parts: list[bytes] = []
-        self._got = 0
-        self._began = 0.0
-        self._asked_at = 0.0
-        self._asks = 0
-        """How often, since it last answered."""
+        self.fetches: dict[TaskId, Fetching] = {}
+        """Those that are being fetched from a state server."""
+        self._installed_at = 0.0
+        """When the last one was whole."""
         self.bad_blobs = 0
         """States refused for a wrong length or checksum, for the metrics."""
         self.deltas = 0
@@ -94,40 +92,42 @@ class Retriever:
     def forget(self, slot: Slot) -> None:
         """A task need not be fetched any more."""
         self.awaited.pop(slot.task, None)
+        self.fetches.pop(slot.task, None)
         if not self.awaited:
             self._joint.clear()
-        if self.current is slot:
-            self.current = None
 
     def wanted(self, slot: Slot) -> None:
-        """Tuples wait for this one now: if nothing is under way, it goes first."""
-        if self.current is None:
+        """Tuples wait for this one now: if there is room, it goes first."""
+        if self._room():
             self.pump()
 
+    def _room(self) -> bool:
+        """Whether one more part may be asked for."""
+        under_way = sum(len(fetch.asked) for fetch in self.fetches.values())
+        return under_way < self.turn.settings.parts_max
+
     def pump(self) -> None:
-        """Ask for the next state, or again for the one that does not come."""
+        """Ask for the next states, and again for those that do not come."""
         turn, now = self.turn, self.turn.now
         if not turn.leased:  # the answer would not be taken; the next tick under a lease asks
             return
-        if self.current is not None:
-            if now - self._asked_at <= turn.settings.retry_s:
-                return
-            if self._asks < ASKS_MAX:
-                self._ask()
-                return
-            self._later(self.current)  # silent: others shall not wait for it
+        for fetch in list(self.fetches.values()):
+            if fetch.asked and now - fetch.asked_at > turn.settings.retry_s:
+                self._ask_again(fetch)
         self._from_copies()
+        for fetch in list(self.fetches.values()):
+            self._ask(fetch)
         for slot in self._queue(now):
             link = slot.chain[slot.link]
+            if slot.task not in self.awaited or slot.task in self.fetches:
+                continue  # what was installed before it has led to that
             if link.node == STORE:
                 self._from_store(slot)
             elif link.node == turn.me and link.incarnation == turn.incarnation:
                 self._from_own_copy(slot)
-            else:
-                self.current, self._parts, self._got, self._began = slot, [], 0, now
-                self._asks = 0
-                self._ask()
-                return
+            elif self._room():
+                fetch = self.fetches[slot.task] = Fetching(slot, now)
+                self._ask(fetch)
 
     def _from_copies(self) -> None:
         """Install what was copied ahead and is whole; give the rest of others time to come."""
@@ -146,27 +146,43 @@ class Retriever:
             arrivals.completed += slot.phase is TaskPhase.SERVING
 
     def _queue(self, now: float) -> list[Slot]:
-        ready = [s for s in self.awaited.values() if s.retry_at <= now]
+        fetched = self.fetches
+        ready = [s for s in self.awaited.values() if s.retry_at <= now and s.task not in fetched]
         ready.sort(key=lambda s: (s.waiting_since is None, s.rank, s.task))
         return ready
 
-    def _ask(self) -> None:
-        slot, table = self.current, self.turn.table
-        assert slot is not None
+    def _ask(self, fetch: Fetching) -> None:
+        """Ask for more of a state, as far as there is room."""
+        while fetch.more and self._room():
+            fetch.asked_at = self.turn.now
+            if not self._send_for(fetch, fetch.ask(self.turn.settings.part_bytes)):
+                return
+
+    def _ask_again(self, fetch: Fetching) -> None:
+        """Ask once more for what did not come; a silent server must not make others wait."""
+        fetch.asks += 1
+        fetch.asked_at = self.turn.now
+        if fetch.asks >= ASKS_MAX:
+            self._later(fetch.slot)
+            return
+        for offset in sorted(fetch.asked):
+            if not self._send_for(fetch, offset):
+                return
+
+    def _send_for(self, fetch: Fetching, offset: int) -> bool:
+        slot, table = fetch.slot, self.turn.table
         assert table is not None
         link = slot.chain[slot.link]
         member = table.members.get(link.node)
-        self._asked_at = self.turn.now
-        self._asks += 1
         if member is None:  # it is gone; the master will say where the state is to come from
             self._later(slot)
-            return
-        self.turn.send(member.server, Fetch(slot.task, link.tenure, self._got))
+            return False
+        self.turn.send(member.server, Fetch(slot.task, link.tenure, offset))
+        return True
 
     def _later(self, slot: Slot) -> None:
         slot.retry_at = self.turn.now + self.turn.settings.retry_s
-        if self.current is slot:
-            self.current = None
+        self.fetches.pop(slot.task, None)
 
     # ------------------------------------------------------------------ where states come from
 
@@ -287,37 +303,39 @@ class Retriever:
         slot = self.awaited.get(body.task)
         if slot is None or slot.chain[slot.link].tenure != body.tenure:
             return
-        if slot is not self.current:
-            if body.total != NOT_YET:  # it is there now: its turn comes
-                slot.retry_at = 0.0
-                self.pump()
-            return
-        if body.total == NEVER:
-            self._never(slot)
-        elif body.total == NOT_YET:
-            self._later(slot)
-        elif body.offset == self._got:
-            self._parts.append(body.data)
-            self._got += len(body.data)
-            self._asks = 0
-            if self._got < body.total:
-                self._ask()
+        fetch, now = self.fetches.get(body.task), self.turn.now
+        if body.total == NOT_YET:
+            if fetch is None:
                 return
-            blob = b"".join(self._parts)
-            self.current = None
-            if checksum(blob) == body.checksum:
-                self._install_blob(slot, blob, self.turn.now - self._began)
-            else:
-                self.bad_blobs += 1
-                self._later(slot)
-        else:
+            self._later(slot)
+        elif fetch is None:  # it is there now: its turn comes
+            slot.retry_at = 0.0
+        elif body.total == NEVER:
+            self._never(slot)
+        elif not fetch.take(body, now):
             return
+        elif fetch.whole:
+            self._take_whole(fetch, body.checksum)
         self.pump()
+
+    def _take_whole(self, fetch: Fetching, total: int) -> None:
+        """Install a state whose last part has come."""
+        del self.fetches[fetch.slot.task]
+        # While the one before it was on its way, this one had to wait.
+        began, self._installed_at = max(fetch.began, self._installed_at), self.turn.now
+        blob = fetch.blob()
+        if self._sound(blob, total):
+            self._install_blob(fetch.slot, blob, self.turn.now - began)
+        else:
+            self.bad_blobs += 1
+            self._later(fetch.slot)
+
+    def _sound(self, blob: bytes, total: int) -> bool:
+        return checksum(blob) == total
 
     def _never(self, slot: Slot) -> None:
         """That link never had the state: ask the one before it."""
-        if self.current is slot:
-            self.current = None
+        self.fetches.pop(slot.task, None)
         if slot.link > 0:
             slot.link -= 1
         else:

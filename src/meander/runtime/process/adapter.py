@@ -27,12 +27,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from meander.errors import OperatorError
 from meander.model import Ints, TaskId
-from meander.operators.base import Context, Operator
+from meander.operators.base import COMBINED_ROWS, Context, Operator
 from meander.protocol.messages import ONCE, FeederId
-from meander.protocol.state import Emission
+from meander.protocol.state import Emission, Pieces
 from meander.runtime.clock import REAL, Clock
 from meander.runtime.process.app_state import AppState, Sealed
 from meander.runtime.process.contexts import Contexts
@@ -236,8 +237,15 @@ class OperatorAdapter:
             self.keeper.keep(app, context.emitted)
             if self.timed:
                 self.timing.fire(app, context)
-        self.work.count(group, batch.num_rows, self.work.now_s() - began)
+        busy_s, combined = self.work.now_s() - began, self._combined(batch)
+        self.work.count(group, batch.num_rows, busy_s, combined)
         return contexts
+
+    def _combined(self, batch: pa.RecordBatch) -> int | None:
+        """Tell how many rows combined ones stand for; None: they are rows as they were fed."""
+        if not self.operator.is_combined(batch):
+            return None
+        return int(pc.sum(batch.column(COMBINED_ROWS)).as_py() or 0)
 
     def _process_block(self, noted: NotedBlock) -> None:
         """Call the operator once."""
@@ -252,7 +260,8 @@ class OperatorAdapter:
         for app, context in contexts.made():
             self.keeper.keep(app, context.emitted)
             self._refuse_fed([context])
-        self.work.count_block(noted.tasks, rows, self.work.now_s() - began)
+        busy_s, combined = self.work.now_s() - began, self._combined(rows.batch)
+        self.work.count_block(noted.tasks, rows, busy_s, combined)
 
     def _failure(
         self,
@@ -364,12 +373,10 @@ class OperatorAdapter:
         """Hear that a record is durable: so are the outputs in it."""
         self.keeper.accepted(app, mark)
 
-    def ahead(
-        self, app: AppState, since: Sealed | None, size: int
-    ) -> tuple[Any, Iterator[bytes]] | None:
+    def ahead(self, app: AppState, since: Sealed | None) -> tuple[Any, Pieces] | None:
         """Write what has changed in a state after a mark (None: everything), in pieces."""
         self.settle()
-        return self._copies.ahead(app, since, size)
+        return self._copies.ahead(app, since)
 
     def catch_up(self, task: TaskId, app: AppState | None, piece: bytes) -> AppState:
         """Bring a copy up to date with a piece; ValueError if that is not what it is."""

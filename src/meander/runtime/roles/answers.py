@@ -173,6 +173,7 @@ class NodeAnswers:
             "stale": self.process.counts["stale"],
             "staged_refused": node.staging.refused,
             "late_rows": adapter.operator.late_rows,
+            "combined_rows": adapter.work.combined,
         }
 
 
