@@ -30,7 +30,7 @@ def test_no_kernel_is_compiled_for_a_row_that_was_not_compiled_before():
         batch = pa.record_batch({"word": [next(word), next(word)]})
         sent = feeder.handle(offer_of([(offset, 0, batch)], ("word",), TASKS), books.now)
         for action in sent:
-            came = decode(*encode(action.envelope), WordCount().schema)
+            came = decode(*encode(action.envelope), (WordCount().schema,))
             assert isinstance(came.body, Chunks)
             node = books.machines[came.to]
             told = node.handle(came, books.now) + node.handle(came, books.now)

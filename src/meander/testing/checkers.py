@@ -29,6 +29,7 @@ from meander.protocol.blocks import Acks, Chunk, Chunks
 from meander.protocol.edges.feeder import Feeder
 from meander.protocol.edges.server import StateServer
 from meander.protocol.invariants import check
+from meander.protocol.master.archive import SWEPT_LEASES
 from meander.protocol.master.ledger import Kept
 from meander.protocol.master.manifest import MANIFEST_KEY, Manifest
 from meander.protocol.master.master import Master
@@ -419,8 +420,12 @@ class Checkers:
             lost = self._owner_of(key)
             if lost is None:
                 continue
+            settings = self.cluster.settings
+            swept = lost + SWEPT_LEASES * settings.lease_s
+            if self._written[key] > swept:
+                continue  # the store took it very late: the next driver finds it
             used = max([at for at, names in self._manifests if key in names], default=0.0)
-            since = max(used, lost, self._written[key]) + 2 * self.cluster.settings.checkpoint_s
+            since = max(used, swept) + 2 * settings.checkpoint_s
             if sum(at > since for at, _ in self._manifests) > MANIFESTS_MORE:
                 self.violated("leftovers", f"{key} is of no use since {since}, and still there")
                 return

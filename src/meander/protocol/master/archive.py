@@ -47,6 +47,8 @@ from meander.protocol.records import file_of
 
 MANIFESTS_KEPT = 2
 """The newest, and the one before it: whoever reads it just now shall find its files."""
+SWEPT_LEASES = 2
+"""After so many leases nobody writes any more who was taken for lost."""
 LOG = "log/"
 ADVICE = "Until it works, nothing becomes durable and nothing is lost: make room or mend it"
 
@@ -81,8 +83,8 @@ class Archive:
         self._log = ManifestLog()
         self._files: set[str] = set()
         """Files that are known and were not let go."""
-        self._sweeps: list[Sweep] = []
-        """Where drivers before us and lost nodes may have left files."""
+        self._sweeps: list[tuple[float, Sweep]] = []
+        """Where drivers before us and lost nodes may have left files, and from when on to look."""
         self._clean_at = 0.0
 
     # ------------------------------------------------------------------ the beginning
@@ -135,7 +137,7 @@ class Archive:
         ledger.record, ledger.durable = dict(found), found
         self._files = _files(found)
         self._named.append(found)
-        self._sweeps.append(Sweep(LOG, below=self.turn.epoch.generation))
+        self._sweeps.append((self.turn.now, Sweep(LOG, below=self.turn.epoch.generation)))
         self.unsaved = True  # the first manifest of this generation hides all that come too late
 
     # ------------------------------------------------------------------ records
@@ -178,10 +180,14 @@ class Archive:
         return (*known.chain, item.key)
 
     def lost(self, node: PeerId, incarnation: int) -> None:
-        """A node is gone: what it wrote and could not report is swept."""
+        """A node is gone: what it wrote and could not report is swept, and once more later.
+
+        A write that was under way may come to the store after it.
+        """
         self.note(node, "")
-        prefix = f"{LOG}{self.turn.epoch.generation}/{node}.{incarnation}/"
-        self._sweeps.append(Sweep(prefix))
+        sweep = Sweep(f"{LOG}{self.turn.epoch.generation}/{node}.{incarnation}/")
+        now = self.turn.now
+        self._sweeps += [(now, sweep), (now + SWEPT_LEASES * self.turn.settings.lease_s, sweep)]
         self.unsaved = True  # and with the next manifest
 
     # ------------------------------------------------------------------ the manifest
@@ -317,9 +323,10 @@ class Archive:
         if done:
             self._files &= live
             self._do(Discard(tuple(sorted(done))))
-        for sweep in self._sweeps:
+        due = [sweep for at, sweep in self._sweeps if at <= turn.now]
+        self._sweeps = [(at, sweep) for at, sweep in self._sweeps if at > turn.now]
+        for sweep in due:
             self._do(sweep._replace(keep=frozenset(live)))
-        self._sweeps.clear()
 
     def _do(self, action: Store | Load | Discard | Sweep) -> None:
         self.turn.do(action)

@@ -157,7 +157,8 @@ class WorldInjector(Injector):
         return incident.other % 2 == 0 or self._kill(Node, incident.target)
 
     def _do_corrupt(self, incident: Incident) -> bool:
-        """Messages change for a while, and the next states whenever they travel: that is seldom."""
+        """Messages are cut for a while, and the next states spoilt whenever they travel: seldom."""
+        self.causes.everybody(self._end(incident))  # leases are among what is cut
         self.world.wires.states_spoilt += 1 + incident.target % 3
         return super()._do_corrupt(incident)
 
