@@ -48,7 +48,7 @@ def test_a_block_comes_back_as_it_was(texts, rerouted, data):
     places = st.lists(st.integers(0, len(block) - 1), min_size=1, unique=True).map(sorted)
     which = data.draw(st.one_of(places.map(np.array), st.just(slice(0, len(block)))))
     part = block.pick(which)
-    body = decode(*encode(sent(part, rerouted)), WORDS).body
+    body = decode(*encode(sent(part, rerouted)), (WORDS,)).body
     assert body.block is not None
     assert body.rerouted == rerouted
     assert plain(body.chunks) == plain(part.chunks())
@@ -103,15 +103,15 @@ def swap(numbers, index):
 def test_numbers_that_do_not_fit_the_rows_are_refused(change):
     header, batch = damaged(change)
     with pytest.raises(MalformedMessage):
-        decode(header, batch, WORDS)
+        decode(header, batch, (WORDS,))
 
 
 @pytest.mark.parametrize("cut", [0, 1, 4, 5, 6, 40, -1, -2, -9])
 def test_a_header_that_is_cut_is_refused(cut):
     wire = encode(sent(block_of([["a", "b"], ["c"]])))
     with pytest.raises(MalformedMessage):
-        decode(wire.header[:cut], wire.batch, WORDS)
+        decode(wire.header[:cut], wire.batch, (WORDS,))
     with pytest.raises(MalformedMessage):
-        decode(wire.header, None, WORDS)
+        decode(wire.header, None, (WORDS,))
     with pytest.raises(MalformedMessage):
-        decode(wire.header + b"\0", wire.batch, WORDS)
+        decode(wire.header + b"\0", wire.batch, (WORDS,))
