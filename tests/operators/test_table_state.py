@@ -16,7 +16,7 @@ from meander.operators import table as table_module
 from meander.operators.aggregates import Aggregate
 from meander.operators.hashing import hash_columns, tasks_of
 from meander.operators.layout import Layout
-from meander.operators.table import KeyedTable
+from meander.operators.table import ENTRIES, KEY_BYTES, KeyedTable
 
 Stream = tuple[Layout, list[pa.RecordBatch]]
 
@@ -181,12 +181,32 @@ def test_a_broken_dump_is_refused(fault: str) -> None:
     with pytest.raises(StateError, match=why):
         state.load(COUNT, make())
     if fault != "a key in two batches":
-        table = KeyedTable(COUNT)
-        table.update(words("kept"))
         for change in (state.replace, state.merge):
+            table = KeyedTable(COUNT)
+            table.update(words("kept"))
             with pytest.raises(StateError, match=why):
                 change(table, make()[0])
-        assert contents(table) == {("kept",): {"n": 1}}
+            if change is state.merge or "twice" not in fault:
+                assert contents(table) == {("kept",): {"n": 1}}
+
+
+@pytest.mark.parametrize("facts", [{ENTRIES: b"-1"}, {ENTRIES: b"9" * 30}, {KEY_BYTES: b"-5"}])
+def test_a_dump_that_tells_of_impossible_sizes_is_refused(facts: dict[bytes, bytes]) -> None:
+    batch = dump_of(texts("a"), pa.array([1])).replace_schema_metadata(facts)
+    with pytest.raises(StateError, match="cannot be"):
+        state.replace(KeyedTable(COUNT), batch)
+
+
+def test_the_first_batch_of_a_dump_makes_room_for_all() -> None:
+    table, copy = KeyedTable(COUNT), KeyedTable(COUNT)
+    table.update(words(*map(str, range(1000))))
+    first, *others = table.dump(rows_max=10)
+    state.replace(copy, first)
+    slots = copy.slots
+    for batch in others:
+        state.replace(copy, batch)
+    assert copy.slots is slots
+    assert copy.result() == table.result()
 
 
 def test_an_empty_table_dumps_nothing_and_loads_from_nothing() -> None:

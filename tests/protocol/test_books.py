@@ -96,6 +96,18 @@ def test_a_round_is_sized_by_budget_overhead_and_bandwidth():
     assert pacer.predict(400) == pytest.approx(0.5)
 
 
+def test_a_time_instead_of_a_pause_cuts_as_many_rounds_as_it_has_room_for():
+    pacer = Pacer(bandwidth_bytes_s=1000.0, overhead_s=0.1)
+    pacer.start(None, PaceLimits(tasks_max=7), until=20.0)
+    assert pacer.copies
+    assert pacer.limits(now=18.0, left=1000) == PaceLimits(7, None, 200), "five rounds of 0.2 s"
+    assert pacer.copy_s(18.0, 200, 1000) == pytest.approx(0.2), "a fifth of the other second"
+    assert pacer.limits(now=30.0, left=1000) == PaceLimits(7, None, 1000), "it is late"
+    assert pacer.copy_s(30.0, 1000, 1000) == 0
+    pacer.start(None, PaceLimits())
+    assert (pacer.copies, pacer.copy_s(1.0, 10, 10)) == (False, None)
+
+
 def test_a_round_over_the_budget_halves_the_next_and_two_shrink_it_to_one_task():
     pacer = Pacer(1000.0, 0.0)
     pacer.observe_install(1000, 1.0)

@@ -10,18 +10,36 @@ from meander.model import Epoch
 from meander.protocol.blocks import Chunks
 from meander.protocol.master.copies_ahead import Ahead
 from meander.protocol.master.round import CarriedRound
-from meander.protocol.messages import MASTER, Copied, Copy, Fetch, Prepare, Prepared, Put, Rest
+from meander.protocol.messages import (
+    MASTER,
+    REFUSED,
+    Copied,
+    Copy,
+    Fetch,
+    Prepare,
+    Prepared,
+    Put,
+    Rest,
+)
 from meander.protocol.settings import Settings
 
-FOREVER = Settings(lease_s=1e6, copy_bytes=1)
+FOREVER = Settings(lease_s=1e6, copy_bytes=1, copy_window_bytes=1)
+"""One piece is under way at a time."""
+MANY = Settings(lease_s=1e6, copy_bytes=30, copy_bytes_max=30, copy_window_bytes=60)
+"""As many as fit into sixty bytes: four of the pieces below."""
 
 
 class Versions(Notes):
     """Notes that can be copied ahead, one row in a piece; a mark is how many there were."""
 
-    def ahead(self, app, since, size):
-        rows = list(app[since or 0 :])
-        return len(app), (json.dumps([row]).encode() for row in rows)
+    def ahead(self, app, since):
+        rows = iter(app[since or 0 :])
+
+        def take(size):
+            row = next(rows, None)
+            return None if row is None else json.dumps([row]).encode()
+
+        return len(app), take
 
     def catch_up(self, task, app, piece):
         return (app or []) + json.loads(piece)
@@ -33,10 +51,10 @@ class Versions(Notes):
         return (app or []) + json.loads(blob)
 
 
-def served(settings=FOREVER):
-    """Give a wire on which `a` serves task 0 with two rows, and `b` could."""
+def served(settings=FOREVER, rows=2):
+    """Give a wire on which `a` serves task 0 with some rows, and `b` could."""
     books = Books("aab", settings, Versions)
-    for number in (1, 2):
+    for number in range(1, rows + 1):
         books.say("f", "a", Chunks((chunk(number),)))
     books.mail.clear()
     return books
@@ -44,7 +62,7 @@ def served(settings=FOREVER):
 
 def prepare(books, turn=1):
     tenure = books.machines["a"].slots[0].tenure
-    books.say(MASTER, "a", Prepare(((0, tenure, "b", turn),)), epoch=books.epoch)
+    books.say(MASTER, "a", Prepare(((0, tenure, "b", turn),), 0.01), epoch=books.epoch)
 
 
 def copied(books, turn=1):
@@ -106,18 +124,100 @@ def test_a_second_turn_brings_what_has_changed_since():
     assert [e.body.items[0][2] for e in books.lose(Prepared)] == [2]
 
 
-def test_pieces_leave_one_with_a_tick_and_less_often_when_the_other_side_is_slow():
-    """1. a piece is answered after 0.1 s  2. so the next one waits as long, and for a tick."""
-    books = served()
+def numbers(books, kind=Copy):
+    return [e.body.number for e in books.pending(kind)]
+
+
+def to_the_end(books):
+    """Deliver all pieces and answers for a while; say which turns are done."""
+    for _ in range(40):
+        books.deliver(Copy)
+        books.deliver(Copied)
+        books.tick(0.01, "a")
+    return [e.body.items[0][2] for e in books.lose(Prepared)]
+
+
+def test_several_pieces_are_under_way_and_the_next_leaves_when_one_is_answered():
+    books = served(MANY, rows=9)
     prepare(books)
-    books.now += 0.1
+    assert numbers(books) == [1, 2, 3, 4]
+    first, *_ = books.pending(Copy)
+    books.mail.remove(first)
+    books.give("b", first)
+    assert numbers(books) == [2, 3, 4]
+    books.deliver(Copied)
+    assert numbers(books) == [2, 3, 4, 5]
+    assert to_the_end(books) == [1]
+    assert len(books.machines["b"].arrivals.arriving[0].app) == 9
+
+
+def test_pieces_behind_one_that_is_lost_are_sent_again_from_there_on():
+    """1. of four the second is lost: the others do not fit  2. all are sent again, later."""
+    books = served(MANY, rows=9)
+    prepare(books)
+    first, _, *others = books.lose(Copy)
+    for letter in (first, *others):
+        books.give("b", letter)
+    assert numbers(books, Copied) == [1, 1, 1]
+    books.deliver(Copied)
+    assert numbers(books) == [5]
+    books.lose(Copy)
+    books.tick(0.3, "a")
+    assert numbers(books) == [2], "and few at a time, for now"
+    assert to_the_end(books) == [1]
+    assert books.machines["a"].copier.resent == 4
+    assert len(books.machines["b"].arrivals.arriving[0].app) == 9
+
+
+def test_the_master_hears_now_and_then_that_a_large_copy_grows():
+    books = served(MANY, rows=40)
+    prepare(books)
+    told = []
+    for _ in range(9):
+        books.deliver(Copy)
+        books.deliver(Copied)
+        books.tick(0.3, "a")
+        told += [e.body.items for e in books.lose(Prepared)]
+    tenure = books.machines["a"].slots[0].tenure
+    assert told == [((0, tenure, 0),)] * 2
+
+
+def test_a_first_piece_that_comes_late_is_waited_for():
+    books = served(MANY, rows=9)
+    prepare(books)
+    first, second, *_ = books.lose(Copy)
+    books.give("b", second)
+    assert numbers(books, Copied) == [0]
+    books.deliver(Copied)
+    assert books.machines["a"].copier.outgoing
+    books.give("b", first)
+    assert numbers(books, Copied) == [1]
+
+
+def test_the_window_narrows_when_rows_wait_at_the_other_end_and_never_closes():
+    """1. the next owner says that rows wait half a second  2. a piece leaves now and then."""
+    books = served(MANY, rows=9)
+    books.machines["b"].arrivals.wait.beyond_s = lambda: 0.5
+    prepare(books)
+    books.tick(0.05, "a")
     books.deliver(Copy)
     books.deliver(Copied)
+    assert books.machines["a"].copier.slowed == 1
     assert not books.pending(Copy)
-    books.tick(0.05, "a")
-    assert not books.pending(Copy)
-    books.tick(0.06, "a")
-    assert [e.body.number for e in books.pending(Copy)] == [2]
+    books.tick(0.25, "a")
+    assert numbers(books) == [5]
+    assert to_the_end(books) == [1]
+
+
+def test_a_piece_that_is_sent_too_often_is_given_up():
+    books = served(MANY, rows=9)
+    prepare(books)
+    sent = []
+    for _ in range(30):
+        sent += [e.body.number for e in books.lose(Copy)]
+        books.tick(0.3, "a")
+    assert not books.machines["a"].copier.outgoing
+    assert max(map(sent.count, sent)) == 9
 
 
 def test_a_piece_that_is_lost_is_sent_again_and_one_that_comes_twice_counts_once():
@@ -190,12 +290,10 @@ def test_a_piece_that_cannot_be_read_ends_the_copy():
     prepare(books)
     books.machines["b"].operator.catch_up = lambda *_: json.loads(b"no")
     books.deliver(Copy)
-    assert ([e.body.number for e in books.pending(Copied)], books.words()) == (
-        [0],
-        ["copy refused"],
-    )
+    assert (numbers(books, Copied), books.words()) == ([REFUSED], ["copy refused"])
     books.deliver(Copied)
     assert not books.machines["a"].copier.outgoing
+    assert [e.body.items[0][::2] for e in books.pending(Prepared)] == [(0, 1)], "it moves whole"
 
 
 def test_a_copy_that_nobody_goes_on_with_is_dropped_at_both_ends():
@@ -228,7 +326,7 @@ class _Books:
     """What `Ahead` needs of the books."""
 
     def __init__(self, sizes, settings):
-        self.sent = []
+        self.sent, self.rates = [], {}
         self.turn = SimpleNamespace(now=0.0, settings=settings, send=self._send)
         self.ledger = type("Ledger", (), {})()
         self.ledger.size, self.ledger.chain = sizes, {}
@@ -242,40 +340,41 @@ class _Books:
 
     def _send(self, to, body):
         self.sent.append((to, [(task, turn) for task, _, _, turn in body.items]))
+        self.rates[to] = body.rate_bytes_s
 
 
 def round_of(*moves):
     return CarriedRound(tuple(moves), {}, 0)
 
 
-def test_large_tasks_are_copied_a_few_at_a_time_and_then_all_catch_up():
-    settings = Settings(copies_max=1, copy_bytes_min=10)
-    books = _Books([50, 5, 50], settings)
-    ahead = Ahead(books, round_of((0, "b"), (1, "b"), (2, "b")))
+def test_large_tasks_are_copied_and_then_all_catch_up():
+    books = _Books([50, 5, 50], Settings(copy_bytes_min=10))
+    ahead = Ahead(books, round_of((0, "b"), (1, "b"), (2, "b")), 0.01)
     assert not ahead.ready()
     assert not ahead.ready()
-    assert books.sent == [("a", [(0, 1)])], "one at a time, and asked once"
+    assert books.sent == [("a", [(0, 1), (2, 1)])], "asked once"
     ahead.prepared(0, Epoch(1, 1), 1)
     assert not ahead.ready()
     ahead.prepared(2, Epoch(1, 1), 1)
     assert not ahead.ready()
-    assert books.sent[1:] == [("a", [(2, 1)]), ("a", [(0, 2), (2, 2)])]
+    assert books.sent[1:] == [("a", [(0, 2), (2, 2)])]
     for task in (0, 2):
         ahead.prepared(task, Epoch(1, 1), 2)
     assert ahead.ready()
 
 
-def test_every_host_copies_a_few():
-    books = _Books([50] * 4, Settings(copies_max=1, copy_bytes_min=10))
-    books.ledger.owner = ["a", "b", "c", "c"]
-    ahead = Ahead(books, round_of(*((task, "d") for task in range(4))))
+def test_where_time_is_short_every_pair_is_told_the_rate_that_it_needs():
+    books = _Books([50, 100, 50], Settings(copy_bytes_min=10))
+    books.ledger.owner = ["a", "a", "c"]
+    ahead = Ahead(books, round_of((0, "b"), (1, "b"), (2, "b")), 0.01, copy_s=0.5)
     assert not ahead.ready()
-    assert books.sent == [("a", [(0, 1)]), ("c", [(2, 1)])]
+    assert books.rates == {"a": 300.0, "c": 100.0}
+    assert ahead.busiest_bytes == 150
 
 
 def test_a_round_does_not_wait_for_ever_for_a_copy():
     books = _Books([50], Settings(copy_bytes_min=10, copy_s_max=3.0))
-    ahead = Ahead(books, round_of((0, "b")))
+    ahead = Ahead(books, round_of((0, "b")), 0.01)
     assert not ahead.ready()
     books.turn.now = 2.0
     assert not ahead.ready()
@@ -284,11 +383,34 @@ def test_a_round_does_not_wait_for_ever_for_a_copy():
     assert ahead.ready()
 
 
+def test_a_copy_that_grows_is_waited_for():
+    books = _Books([50], Settings(copy_bytes_min=10, copy_s_max=3.0))
+    ahead = Ahead(books, round_of((0, "b")), 0.01)
+    for now in (0.0, 2.0, 4.0, 6.0):
+        books.turn.now = now
+        ahead.prepared(0, Epoch(1, 1), 0)
+        assert not ahead.ready()
+    assert ahead.done == {0: 0}
+    books.turn.now = 9.5
+    assert ahead.ready()
+
+
+def test_the_next_round_is_copied_while_one_is_under_way_but_does_not_catch_up_yet():
+    books = _Books([50], Settings(copy_bytes_min=10))
+    ahead = Ahead(books, round_of((0, "b")), 0.01)
+    ahead.begin()
+    ahead.prepared(0, Epoch(1, 1), 1)
+    ahead.begin()
+    assert books.sent == [("a", [(0, 1)])]
+    assert not ahead.ready()
+    assert books.sent[1:] == [("a", [(0, 2)])]
+
+
 def test_a_round_is_cut_anew_when_a_task_has_moved_or_its_next_owner_is_gone():
     books = _Books([50], Settings(copy_bytes_min=10))
-    ahead = Ahead(books, round_of((0, "b")))
+    ahead = Ahead(books, round_of((0, "b")), 0.01)
     assert not ahead.stale
-    assert Ahead(books, round_of((0, "gone"))).stale
+    assert Ahead(books, round_of((0, "gone")), 0.01).stale
     books.ledger.tenure = [Epoch(1, 2)]
     assert ahead.stale
     ahead.prepared(0, Epoch(1, 2), 1)
@@ -298,4 +420,4 @@ def test_a_round_is_cut_anew_when_a_task_has_moved_or_its_next_owner_is_gone():
 def test_only_the_master_asks_for_copies():
     books = served()
     with pytest.raises(Exception, match="no business"):
-        books.say("b", "a", Prepare(()), epoch=books.epoch)
+        books.say("b", "a", Prepare((), 0.01), epoch=books.epoch)

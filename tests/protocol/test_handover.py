@@ -284,7 +284,7 @@ def test_a_state_that_is_damaged_on_the_way_is_fetched_again_and_never_installed
 def test_a_transfer_that_stopped_is_resumed_at_its_offset():
     """1. states travel in parts of 50 bytes  2. the second part is lost  3. after a while b asks on
     from byte 50, not from the beginning."""
-    books = Books("aab", Settings(lease_s=1e6, part_bytes=50))
+    books = Books("aab", Settings(lease_s=1e6, part_bytes=50, parts_max=1))
     books.send("a", chunk(1))
     books.move(0, "b")
     books.publish()
@@ -299,9 +299,33 @@ def test_a_transfer_that_stopped_is_resumed_at_its_offset():
     assert books.notes(0, "b") == [1]
 
 
-def test_what_tuples_wait_for_is_fetched_first(books):
+def test_several_parts_are_under_way_at_a_time_and_what_is_lost_is_asked_for_again():
+    """1. the first part tells how long the state is  2. three more are asked for  3. one is lost, the
+    others wait for it."""
+    books = Books("aab", Settings(lease_s=1e6, part_bytes=30, parts_max=3))
+    books.send("a", chunk(1))
+    books.move(0, "b")
+    books.publish()
+    books.deliver(Put)
+    books.deliver(Fetch)
+    books.deliver(Part)
+    assert [e.body.offset for e in books.pending(Fetch)] == [30, 60, 90]
+    books.deliver(Fetch)
+    _, *others = books.lose(Part)
+    for letter in reversed(others):
+        books.give("b", letter)
+    books.run_quietly()
+    assert books.phase("b", 0) == "awaiting"
+    books.tick(1, "b")
+    assert [e.body.offset for e in books.pending(Fetch)] == [30]
+    books.run_quietly()
+    assert books.notes(0, "b") == [1]
+
+
+def test_what_tuples_wait_for_is_fetched_first():
     """1. tasks 0 and 1 move to b; 0 is being fetched  2. the fetch must be repeated later  3. a chunk
     comes for task 1  4. it is asked for next."""
+    books = Books("aab", Settings(lease_s=1e6, parts_max=1))
     books.move(0, "b")
     books.move(1, "b")
     books.next_table()

@@ -258,10 +258,10 @@ class BenchTask:
 
     def copy_ahead(self, size: int) -> None:
         copy, since = self.copy or (None, None)
-        found = self.node.ahead(self.app, since, size)
+        found = self.node.ahead(self.app, since)
         if found is not None:
-            mark, pieces = found
-            for piece in pieces:
+            mark, take = found
+            while (piece := take(size)) is not None:
                 copy = self.other.catch_up(self.task, copy, piece)
             self.copy = copy, mark
 

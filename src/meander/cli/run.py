@@ -25,6 +25,7 @@ DIFFERENT = 1
 OPERATORS = ("word-count", "frequent-patterns")
 MASTERS = r"local$|local\[|local-cluster\[|spark://|yarn$|k8s://"
 GENERATED_S = 60.0
+PAUSE_MS = 100.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,8 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="go to N nodes T seconds into the stream, as 6@20s; may be repeated",
     )  # fmt: skip
     parser.add_argument(
-        "--pause-ms", type=float, default=100.0, metavar="MS",
-        help="longest wait for a moving state (default: 100); 0: everything moves at once",
+        "--pause-ms", type=float, metavar="MS",
+        help="longest wait for a moving state (default: 100, or what --within-s takes); "
+        "0: everything moves at once",
+    )  # fmt: skip
+    parser.add_argument(
+        "--within-s", type=float, metavar="S",
+        help="how long a rescale may take: rows then wait as little as that allows",
     )  # fmt: skip
     parser.add_argument("--policy", default="ssm", help="which planner decides (default: ssm)")
     parser.add_argument(
@@ -117,8 +123,12 @@ def wish_of(args: argparse.Namespace) -> RunOptions:
         raise InputError(
             f"there is no operator {args.operator!r}: it can be {', '.join(OPERATORS)}"
         )
+    if args.pause_ms is None:
+        args.pause_ms = PAUSE_MS if args.within_s is None else 0.0
     if not (math.isfinite(args.pause_ms) and args.pause_ms >= 0):
         raise InputError(f"--pause-ms must be 0 or more, not {args.pause_ms}")
+    if args.within_s is not None and not (math.isfinite(args.within_s) and args.within_s > 0):
+        raise InputError(f"--within-s must be more than 0, not {args.within_s}")
     if args.master and not re.match(MASTERS, args.master):
         raise InputError(
             f"Spark knows no master {args.master!r}: local[N,4], spark://HOST:PORT, yarn or k8s://…"
@@ -136,7 +146,7 @@ def wish_of(args: argparse.Namespace) -> RunOptions:
     return RunOptions(
         source, args.output, args.nodes, args.tasks, tuple(args.rescale), args.pause_ms or None,
         args.policy, args.feeders, args.verify, args.master, args.checkpoint,
-        doors_of(args), app_of(args), forecast,
+        doors_of(args), app_of(args), forecast, args.within_s,
     )  # fmt: skip
 
 

@@ -22,7 +22,15 @@ from meander.operators.columns import plain
 from meander.operators.hashing import Hashes, hash_columns, tasks_of
 from meander.operators.kernels import table as kernel
 from meander.operators.layout import Layout
-from meander.operators.table import KeyedTable, Where, locate
+from meander.operators.table import (
+    ENTRIES,
+    ENTRIES_MAX,
+    KEY_BYTES,
+    KEY_BYTES_MAX,
+    KeyedTable,
+    Where,
+    locate,
+)
 
 
 def load(
@@ -64,10 +72,26 @@ def replace(table: KeyedTable, batch: pa.RecordBatch) -> None:
     True
 
     Raises:
-        StateError: if anything is wrong with the batch; the table has not changed.
+        StateError: if anything is wrong with the batch. The table has not changed, unless the batch
+            names a key twice: then it must be thrown away.
     """
-    words, where = _prepared(table, batch)
-    table.values[:, where] = words
+    hashes = _checked_for(table, batch)
+    _make_room(table, batch)
+    before = len(table)
+    where = _entries(table, batch, hashes)
+    if len(table) - before < batch.num_rows and len(np.unique(where)) < batch.num_rows:
+        raise StateError("the changes name a key twice")
+    table.values[:, where] = _words(table.layout, batch)
+
+
+def _make_room(table: KeyedTable, batch: pa.RecordBatch) -> None:
+    """Make room for the whole table that a batch is of, so that it need not grow step by step."""
+    facts = batch.schema.metadata or {}
+    entries, key_bytes = (int(facts.get(name, 0)) for name in (ENTRIES, KEY_BYTES))
+    if not 0 <= entries <= ENTRIES_MAX or not 0 <= key_bytes <= KEY_BYTES_MAX:
+        raise StateError(f"a dump of {entries} entries with {key_bytes} bytes of keys cannot be")
+    if entries > len(table):
+        table.reserve(entries, key_bytes)
 
 
 def revise(table: KeyedTable, batch: pa.RecordBatch) -> None:
@@ -85,15 +109,17 @@ def revise(table: KeyedTable, batch: pa.RecordBatch) -> None:
     True
 
     Raises:
-        StateError: if anything is wrong with the batch; the table has not changed.
+        StateError: as `replace`.
     """
-    layout = table.layout
-    if batch.schema.names != layout.entry_schema.names:
-        replace(table, batch)
-        return
-    for mine, theirs in zip(layout.entry_schema, batch.schema, strict=True):
-        if mine.type != theirs.type:
-            raise StateError(f"{mine.name} is {theirs.type} in the changes, but {mine.type} here")
+    layout, schema = table.layout, batch.schema
+    if not schema.equals(layout.entry_schema):
+        if schema.names != layout.entry_schema.names:
+            replace(table, batch)
+            return
+        for mine, theirs in zip(layout.entry_schema, schema, strict=True):
+            if mine.type != theirs.type:
+                what = f"{theirs.type} in the changes, but {mine.type} here"
+                raise StateError(f"{mine.name} is {what}")
     _check_cells(layout, batch)
     column = batch.column(0)
     if column.null_count:
@@ -114,17 +140,17 @@ def merge(table: KeyedTable, batch: pa.RecordBatch) -> None:
         StateError: if anything is wrong with the batch; the table has not changed.
         SumOverflowError: if a sum of integers leaves 64 bits; no cell has changed.
     """
-    words, where = _prepared(table, batch)
+    hashes = _checked_for(table, batch)
+    _refuse_duplicates(table.layout, batch, hashes)
+    words, where = _words(table.layout, batch), _entries(table, batch, hashes)
     merged = _merged(table.layout, table.values[:, where], words)
     table.values[:, where] = merged
 
 
-def _prepared(table: KeyedTable, batch: pa.RecordBatch) -> tuple[Ints, Where]:
+def _checked_for(table: KeyedTable, batch: pa.RecordBatch) -> Hashes:
     if table.frozen:
         raise StateError("a frozen table takes no changes: its task is on the move")
-    hashes = _checked(table.layout, batch, None)
-    _refuse_duplicates(table.layout, batch, hashes)
-    return _words(table.layout, batch), _entries(table, batch, hashes)
+    return _checked(table.layout, batch, None)
 
 
 def _checked(layout: Layout, batch: pa.RecordBatch, task: tuple[int, int] | None) -> Hashes:
@@ -149,8 +175,9 @@ def _checked(layout: Layout, batch: pa.RecordBatch, task: tuple[int, int] | None
 
 
 def _check_cells(layout: Layout, batch: pa.RecordBatch) -> None:
-    for cell in layout.cells:
-        column = batch.column(cell.name)
+    first = batch.num_columns - len(layout.cells)  # behind the keys, or the numbers of entries
+    for i, cell in enumerate(layout.cells, start=first):
+        column = batch.column(i)
         if column.null_count:
             raise StateError(f"{cell.name} has a null in the dump")
         if cell.role in ("rows", "count") and len(column) and column.to_numpy().min() < 0:
@@ -174,8 +201,9 @@ def _entries(table: KeyedTable, batch: pa.RecordBatch, hashes: Hashes) -> Where:
 
 def _words(layout: Layout, batch: pa.RecordBatch) -> Ints:
     words = np.empty((len(layout.cells), batch.num_rows), dtype=np.int64)
-    for i, cell in enumerate(layout.cells):
-        words[i] = batch.column(cell.name).to_numpy().view(np.int64)
+    first = batch.num_columns - len(layout.cells)
+    for i in range(len(layout.cells)):
+        words[i] = batch.column(first + i).to_numpy().view(np.int64)
     return words
 
 

@@ -45,7 +45,7 @@ from meander.operators.columns import Bytes, bytes_of, check_offsets, is_bytes
 from meander.operators.hashing import Hashes, hash_columns
 from meander.operators.kernels import fold
 from meander.operators.kernels import table as kernel
-from meander.operators.layout import Layout
+from meander.operators.layout import Input, Layout
 
 ENTRIES_MIN = 16
 """Room of a table at its first key: a task with a handful of keys stays below two kilobytes."""
@@ -57,6 +57,11 @@ SEALED_MAX = 64
 """Versions whose number of entries is remembered; `delta` of an older one gives all keys again."""
 BATCH_ROWS_MAX = 65_536
 """Rows in one record batch of a dump: large enough to be fast, small enough to interleave."""
+
+ENTRIES, KEY_BYTES = b"meander.entries", b"meander.key_bytes"
+"""What every batch of a dump says of the whole, so that whoever takes it can make room."""
+KEY_BYTES_MAX = 2**40
+"""No dump has so many: a process would not hold them."""
 
 Where = npt.NDArray[np.int32]
 
@@ -142,7 +147,9 @@ class KeyedTable:
     def dump(self, rows_max: int = BATCH_ROWS_MAX) -> list[pa.RecordBatch]:
         """Give all entries as record batches of the state schema; they never change later."""
         cells = self.values[:, : len(self)]
-        return _slices(self._batch(self._keys(), cells if self.frozen else cells.copy()), rows_max)
+        whole = self._batch(self._keys(), cells if self.frozen else cells.copy())
+        facts = {ENTRIES: b"%d" % len(self), KEY_BYTES: b"%d" % self.meta[kernel.USED]}
+        return _slices(whole.replace_schema_metadata(facts), rows_max)
 
     def changes(self, since: int, rows_max: int = BATCH_ROWS_MAX) -> list[pa.RecordBatch]:
         """Give the entries touched after version `since`, as `dump` gives all."""
@@ -230,11 +237,33 @@ class KeyedTable:
         return pa.record_batch([*columns, *self._cells(cells)], schema=self.layout.state_schema)
 
     def _cells(self, words: Ints) -> list[pa.Array]:
-        """See the words of all cells as columns."""
-        return [
-            pa.array(column.view(np.float64) if cell.floating else column)
-            for cell, column in zip(self.layout.cells, words, strict=True)
-        ]
+        return cell_columns(self.layout, words)
+
+
+def sizes(tables: Sequence[KeyedTable]) -> list[int]:
+    """Give the `size` of many tables of one layout.
+
+    >>> from meander.operators.aggregates import Aggregate
+    >>> layout = Layout(pa.schema({"w": pa.string()}), ["w"], {"n": Aggregate("count")})
+    >>> one, other = KeyedTable(layout), KeyedTable(layout)
+    >>> one.update(pa.record_batch({"w": ["a", "bcd"]}))
+    >>> sizes([one, other]) == [one.size, other.size]
+    True
+    """
+    found = np.empty(len(tables), dtype=np.int64)
+    if tables:
+        metas = np.array([table.address for table in tables], dtype=np.int64)
+        kernel.measure(metas, 8 * (1 + len(tables[0].layout.cells)), found)
+    told: list[int] = found.tolist()
+    return told
+
+
+def cell_columns(layout: Layout, words: Ints) -> list[pa.Array]:
+    """See the words of all cells, `int64[cells, rows]`, as columns."""
+    return [
+        pa.array(column.view(np.float64) if cell.floating else column)
+        for cell, column in zip(layout.cells, words, strict=True)
+    ]
 
 
 def update_tables(
@@ -256,7 +285,17 @@ def update_tables(
         SumOverflowError, TooLargeError: the tables hold a part of the batch.
     """
     layout = tables[0].layout
-    columns, inputs = layout.key_columns(batch), layout.inputs(batch)
+    inputs = layout.inputs(batch)
+    metas, bounds, where = located(tables, bounds, batch, hashes)
+    fold_inputs(layout, inputs, metas, bounds, where)
+    return where
+
+
+def located(
+    tables: Sequence[KeyedTable], bounds: Ints, batch: pa.RecordBatch, hashes: Hashes | None
+) -> tuple[Ints, Ints, Where]:
+    """Check groups and keys, and find each row's entry; give what the kernels of folds take."""
+    columns = tables[0].layout.key_columns(batch)
     if hashes is None:
         hashes = hash_columns(columns)
     else:
@@ -267,7 +306,17 @@ def update_tables(
     bounds = np.ascontiguousarray(bounds, dtype=np.int64)
     check_groups(tables, bounds, batch.num_rows, hashes)
     metas = np.array([table.address for table in tables], dtype=np.int64)
-    where = locate(tables, metas, bounds, codec.encode(columns), hashes)
+    return metas, bounds, locate(tables, metas, bounds, codec.encode(columns), hashes)
+
+
+def fold_inputs(
+    layout: Layout, inputs: Sequence[Input | None], metas: Ints, bounds: Ints, where: Where
+) -> None:
+    """Fold what rows give, cell by cell.
+
+    Raises:
+        SumOverflowError: the cells hold a part of the rows.
+    """
     for i, (cell, given) in enumerate(zip(layout.cells, inputs, strict=True)):
         if cell.role == "rows":
             fold.fold_count(metas, bounds, where, i, 0, 0)
@@ -287,7 +336,6 @@ def update_tables(
             bad = fold.fold_ints(metas, bounds, where, i, code, given.numbers, *given.validity)
             if bad >= 0:
                 raise SumOverflowError(cell.name, bad)
-    return where
 
 
 def locate(

@@ -96,6 +96,15 @@ def check_outbox(outbox: Outbox, machine: Machine) -> None:
 # --------------------------------------------------------------------------- nodes
 
 
+def _check_copies(node: Node) -> None:
+    """Check what is copied ahead: the windows count what is under way."""
+    copier = node.copier
+    for to, window in copier.windows.items():
+        outs = [out for out in copier.outgoing.values() if out.to == to]
+        size = sum(out.bytes_under_way() for out in outs)
+        _demand(size == window.under_way, node, f"{size} bytes are under way to {to}")
+
+
 def check_node(node: Node) -> None:
     """Check a node: phases, buffers, copies, states."""
     for slot in node.slots.values():
@@ -105,9 +114,11 @@ def check_node(node: Node) -> None:
             _check_state(slot, slot.state, node)
     awaiting = {t for t, slot in node.slots.items() if slot.phase is TaskPhase.AWAITING}
     _demand(node.retriever.awaited.keys() == awaiting, node, "the retriever's queue is another")
-    current = node.retriever.current
-    fetched = current is None or current.task in awaiting
-    _demand(fetched, node, "a state is fetched that nobody waits for")
+    fetches = node.retriever.fetches
+    _demand(fetches.keys() <= awaiting, node, "a state is fetched that nobody waits for")
+    parts = sum(len(fetch.asked) for fetch in fetches.values())
+    _demand(parts <= node.settings.parts_max, node, f"{parts} parts of states are asked for")
+    _check_copies(node)
     parked = len(node.rerouter.parked)
     _demand(parked <= node.settings.parked_messages_max, node, f"{parked} messages are parked")
     for task, item in node.installs.unconfirmed.items():

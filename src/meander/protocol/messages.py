@@ -248,6 +248,10 @@ class Prepare(NamedTuple):
 
     items: Many[tuple[TaskId, Epoch, NodeId, Int]]
     """(task, the tenure it is served under, next owner, turn). With every turn the copy catches up."""
+    wait_s: float
+    """Slow down when rows wait so much longer than usual for their turn."""
+    rate_bytes_s: float = 0.0
+    """But not below this: the caller has said how long all may take."""
 
 
 class Copy(NamedTuple):
@@ -265,12 +269,18 @@ class Copy(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """That piece, and all before it, are in the copy; number 0: there is no such copy, start again."""
+    """So much is in the copy."""
 
     task: TaskId
     tenure: Epoch
     copy: Int
     number: Int
+    """Of the last piece in it; 0: it has none. `REFUSED`: what was sent fits no copy that is here."""
+    wait_s: float = 0.0
+    """How much longer than usual rows have waited here lately for their turn."""
+
+
+REFUSED = -1
 
 
 class Rest(NamedTuple):
@@ -289,7 +299,7 @@ class Prepared(NamedTuple):
     """The copies of these tasks are up to date, or cannot be made."""
 
     items: Many[tuple[TaskId, Epoch, Int]]
-    """(task, tenure, turn)."""
+    """(task, tenure, turn); turn 0: the copy has grown, and is not up to date yet."""
 
 
 # --------------------------------------------------------------------------- control messages
@@ -323,8 +333,12 @@ class Beat(NamedTuple):
 
     sent: float
     """My clock. It comes back in the grant, so that a lease counts from before the request."""
-    stats: Many[tuple[TaskId, Int, Int]] = ()
-    """(task, work, bytes) of tasks whose numbers changed."""
+    tasks: Many[TaskId] = ()
+    """Those of which something is told."""
+    work: Many[Int] = ()
+    """Of each of them."""
+    sizes: Many[Int] = ()
+    """Of each of them, in bytes."""
     offset: Int = -1
     """A feeder's last source offset that needs no replay."""
     missing: bool = False
@@ -545,6 +559,7 @@ class Rescale(NamedTuple):
     pause_ms: float | None = None
     tasks_max: int | None = None
     bytes_max: int | None = None
+    within_s: float | None = None
 
 
 class Abort(NamedTuple):
@@ -594,6 +609,8 @@ class Store(NamedTuple):
     data: Any
     """Bytes; or, for a file of records, a tuple of `records.Part`."""
     fence: int = 0
+    append: bool = False
+    """To what is under the key, rather than in its place: it is read as one."""
 
 
 class Load(NamedTuple):

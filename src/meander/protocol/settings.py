@@ -35,13 +35,19 @@ class Settings:
     """A task with so many unacknowledged loop chunks takes no external ones: the loop drains first."""
     part_bytes: int = 4 * 2**20
     """States travel in pieces of this size."""
-    copy_bytes: int = 256 * 2**10
-    """States are copied ahead in pieces of about this size: a node has its rows in between."""
+    parts_max: int = 4
+    """So many pieces a node asks state servers for at a time, of one state or of several."""
+    copy_bytes: int = 64 * 2**10
+    """States are copied ahead in pieces of at least this size, one at a time where rows wait."""
+    copy_bytes_max: int = 2 * 2**20
+    """Where none do, pieces are of up to this size: a node has its rows in between."""
+    copy_window_bytes: int = 8 * 2**20
+    """So much of a copy may be under way from one node to another, where no row waits."""
+    copy_wait_s: float = 0.01
+    """Copies slow down when rows wait so much longer than usual for their turn, if the caller has said
+    nothing; else at a tenth of the pause that it allows."""
     copy_bytes_min: int = 256 * 2**10
     """A smaller state is not copied ahead: to move it takes no longer than to catch up."""
-    copies_max: int = 2
-    """So many states of one host are copied ahead at a time: nobody waits for them, and rows need the
-    machine. Each sends a piece with a tick at most: 2 * 256 KiB every 20 ms are 26 MB/s."""
     copy_s_max: float = 20.0
     """A round does not wait longer for the copies of its tasks."""
     server_bytes_max: int = 2**30

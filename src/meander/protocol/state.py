@@ -8,7 +8,7 @@ its feedback loop. They travel together, in one blob with one checksum; nothing 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
 from zlib import crc32
 
@@ -29,6 +29,8 @@ App: TypeAlias = Any
 AppRows: TypeAlias = Any
 """Rows as an operator takes them. Nothing of the protocol looks into them."""
 Loader: TypeAlias = Callable[[TaskId, bytes], App]
+Pieces: TypeAlias = Callable[[int], bytes | None]
+"""Gives the next piece, of about so many bytes; None: there is none."""
 StageKey: TypeAlias = tuple[str, int, int, int]
 """(query, batch, partition, attempt)."""
 
@@ -44,7 +46,7 @@ class Emission(NamedTuple):
 class OperatorPort(Protocol):
     """What the protocol needs to know of an operator: pure computation on opaque values.
 
-    One that keeps versions of its states has four methods more (`Versioned`); without them every
+    One that keeps versions of its states has some methods more (`Versioned`); without them every
     record is whole.
     """
 
@@ -102,11 +104,30 @@ class Versioned(OperatorPort, Protocol):
         """Hear that the record with this mark is durable."""
 
 
+class Joining(Versioned, Protocol):
+    """An operator that writes the changes of many tasks in one go. Not every operator does."""
+
+    def joins(self, app: App) -> bool:
+        """Whether a state may stand with others in one record."""
+
+    def record_joint(self, items: Sequence[tuple[App, Any]]) -> Callable[[], Sequence[Any]] | None:
+        """Write what changed in several states, each after a mark (None: everything), like `record`.
+
+        None: that is to be asked of one after the other.
+        """
+
+    def open_joint(self, blob: bytes) -> Any:
+        """Read what `record_joint` wrote, for all states in it."""
+
+    def revise_joint(self, task: TaskId, app: App, found: Any, index: int) -> App:
+        """Bring a state up to date with the part of it that was written at this place, and give it."""
+
+
 class CopyingOperator(OperatorPort, Protocol):
     """An operator whose states can be copied ahead, while they change."""
 
-    def ahead(self, app: App, since: Any, size: int) -> tuple[Any, Iterator[bytes]] | None:
-        """Write what has changed after a mark (None: everything) in pieces of about `size` bytes.
+    def ahead(self, app: App, since: Any) -> tuple[Any, Pieces] | None:
+        """Write what has changed after a mark (None: everything) in pieces.
 
         Gives a mark, and the pieces, which tell the state as it is now however late they are asked
         for. None: of this operator no copies can be made.
@@ -192,6 +213,11 @@ class TaskState:
 def as_gathering(operator: OperatorPort) -> Gathering | None:
     """Give the operator if it gathers."""
     return cast(Gathering, operator) if hasattr(operator, "gather") else None
+
+
+def as_joining(operator: OperatorPort) -> Joining | None:
+    """Give the operator if it writes the changes of many tasks in one go."""
+    return cast(Joining, operator) if hasattr(operator, "record_joint") else None
 
 
 def lay_by(operator: OperatorPort, rows: AppRows) -> Any:

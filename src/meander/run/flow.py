@@ -114,6 +114,7 @@ class Step:
     pause_ms: float | None = None
     tasks_max: int | None = None
     bytes_max: int | None = None
+    within_s: float | None = None
 
 
 class FlowRescale:
@@ -121,7 +122,9 @@ class FlowRescale:
 
     def __init__(self, op: ElasticOperator, step: Step) -> None:
         self.step, self._driver = step, op.driver
-        self.preview = op.plan(step.nodes, pause_ms=step.pause_ms, policy=step.policy)
+        self.preview = op.plan(
+            step.nodes, pause_ms=step.pause_ms, policy=step.policy, within_s=step.within_s
+        )
         self.before = op.driver.owners()
         self.after: tuple[str, ...] = ()
         self.began_s = time.time()
@@ -129,7 +132,7 @@ class FlowRescale:
         self.ended_s = self.began_s
         self.handle = op.rescale(
             step.nodes, pause_ms=step.pause_ms, policy=step.policy, tasks_max=step.tasks_max,
-            bytes_max=step.bytes_max,
+            bytes_max=step.bytes_max, within_s=step.within_s,
         )  # fmt: skip
 
     @property

@@ -59,6 +59,8 @@ class RunOptions:
     app: Application = field(default_factory=CountWords)
     forecast: Forecast | None = None
     """For the policy `mtm`."""
+    within_s: float | None = None
+    """How long a rescale may take."""
 
     @property
     def nodes_max(self) -> int:
@@ -67,7 +69,7 @@ class RunOptions:
 
     def step(self, wanted: Step) -> Step:
         """Make a rescale of the script as this run does it."""
-        return replace(wanted, pause_ms=self.pause_ms, policy=self.policy)
+        return replace(wanted, pause_ms=self.pause_ms, policy=self.policy, within_s=self.within_s)
 
 
 @dataclass(frozen=True)
@@ -202,6 +204,8 @@ class StreamRun:
             return
         stage = RunStage(FlowRescale(self.counts, self.wish.step(self._todo.pop(0))))
         self.stages.append(stage)
+        if conflict := stage.rescaling.preview.conflict:
+            self._say(conflict)
         if large := stage.rescaling.preview.too_large:
             self._say(
                 f"tasks {list(large)} alone take longer than {self.wish.pause_ms:g} ms, "

@@ -18,7 +18,8 @@ from meander.testing.playing import minimise, play
 
 PATHS: Final = (
     "schedules", "rescales", "faults", "chunks", "reroutes", "waits", "second_moves", "aborts",
-    "resumes", "replays", "loop_chunks", "staged_batches", "copied_ahead", "spilled",
+    "resumes", "replays", "loop_chunks", "staged_batches", "copied_ahead", "copies_resent",
+    "copies_slowed", "spilled",
 )  # fmt: skip
 MUST_HAPPEN: Final = {
     "protocol": (*PATHS, "spill_damaged", *FAULTS),
@@ -26,8 +27,8 @@ MUST_HAPPEN: Final = {
         *PATHS, "roll_backs", "restores", "snapshots", "deltas", "deltas_restored", "states_lost",
         "corrupt_refused", "seen_laid_on_disk", "writes_cut", "drivers", "drivers_beside",
         "deployments_failed", "launches_failed", "hosts_lost_silently", "twins",
-        "failed_attempts", "outputs_shown", "outputs_gone", "reader_releases", "reader_kills",
-        "reader_failures", "calls", "pranks", "long_turns", "dropped", "malformed",
+        "failed_attempts", "combined_rows", "outputs_shown", "outputs_gone", "reader_releases",
+        "reader_kills", "reader_failures", "calls", "pranks", "long_turns", "dropped", "malformed",
         "wire_peers_lost", "wire_pulse_alive", "wire_pulse_dead", "wire_pulse_unknown",
         "wire_readers_waited", "wire_writers_waited", "wire_writes_failed",
         *(f"trial_{name}" for name in TRIALS),

@@ -47,6 +47,7 @@ from meander.protocol.messages import (
     Tell,
     Tick,
 )
+from meander.protocol.node.gauge import RowWait
 from meander.protocol.node.node import Node
 from meander.protocol.records import Ref, assemble, cut
 from meander.protocol.settings import Settings
@@ -236,7 +237,10 @@ class Cluster:
             return
         server = self.servers[crc32(node.encode()) % len(self.servers)]
         operator = Watched(self.trial.operator(self.checkers.out_of_order), lambda *_: None)
-        machine = self.classes.node(node, incarnation, self.settings, generation, server, operator)
+        wait = DrawnWait(Random(f"{self.schedule.seed} {node} {incarnation}"))
+        machine = self.classes.node(
+            node, incarnation, self.settings, generation, server, operator, wait=wait
+        )
         process = self.nodes[node, incarnation] = self._start(node, machine)
         operator.watch = partial(self.checkers.applied, process)
 
@@ -362,7 +366,7 @@ class Cluster:
             data = action.data
             if isinstance(data, tuple):
                 data, extents = assemble(data)
-            self.store[action.key] = data
+            self.store[action.key] = self.store[action.key] + data if action.append else data
             self.store_fence = max(self.store_fence, action.fence)
             self.checkers.stored(action.key)
         self.arrive((process, Stored(action.key, done, fenced, extents)))
@@ -503,7 +507,8 @@ def draw_settings(random: Random, checkpoints: bool) -> Settings:
         waiting_chunks_max=random.choice((4, 16, 256)),
         parked_messages_max=64,
         loop_chunks_max=random.choice((2, 8, 64)),
-        part_bytes=random.choice((300, 5000)),
+        part_bytes=random.choice((100, 300, 5000)),
+        parts_max=random.choice((1, 4)),
         server_bytes_max=random.choice((30_000, 10_000_000)),
         checkpoint_s=random.choice((0.3, 0.6)) if checkpoints else 0.0,
         launch_s_max=3.0,
@@ -514,11 +519,23 @@ def draw_settings(random: Random, checkpoints: bool) -> Settings:
         overhead_s=0.02,
         chain_records_max=random.choice((2, 4, 16)),
         record_bytes_turn=random.choice((1000, 16 * 2**20)),
-        copy_bytes=200,
+        copy_bytes=random.choice((40, 200)),
+        copy_bytes_max=200,
+        copy_window_bytes=random.choice((200, 2000)),
         copy_bytes_min=random.choice((0, 1000)),
-        copies_max=random.choice((1, 3)),
         copy_s_max=2.0,
     )
+
+
+class DrawnWait(RowWait):
+    """Rows wait here as long as chance has it: copies must slow down and go on, whatever they hear."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+
+    def beyond_s(self) -> float:
+        """Draw it."""
+        return self._random.choice((0.0, 0.0, 0.0, 0.01, 0.3))
 
 
 def _is_corrupt(envelope: Envelope) -> bool:

@@ -85,7 +85,8 @@ class Injector:
             {"tasks_max": 1 + incident.target % 5},
             {"bytes_max": 30_000},
             {"pause_ms": 60.0},
-        )[incident.other % 4]
+            {"within_s": 1.5},
+        )[incident.other % 5]
         nodes = min(max(1, incident.target), self.cluster.tasks)
         return self._order(Rescale(nodes, **limits))
 

@@ -86,6 +86,8 @@ def _count(cluster: Cluster, counts: Counter[str]) -> None:
             counts["loop_chunks"] += machine.intake.loop_chunks
             counts["waits"] += machine.intake.waits
             counts["copied_ahead"] += machine.arrivals.completed
+            counts["copies_resent"] += machine.copier.resent
+            counts["copies_slowed"] += machine.copier.slowed
             counts["corrupt_refused"] += machine.retriever.bad_blobs
             counts["deltas"] += machine.checkpointer.counts["deltas"]
             counts["snapshots"] += machine.checkpointer.counts["snapshots"]

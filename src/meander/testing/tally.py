@@ -15,7 +15,7 @@ from typing import Any
 
 from meander.model import TaskId
 from meander.protocol.messages import FeederId
-from meander.protocol.state import App, AppRows, Emission, OperatorPort
+from meander.protocol.state import App, AppRows, Emission, OperatorPort, Pieces
 from meander.testing.trial import QUERY, Verdict
 
 MASK = (1 << 61) - 1
@@ -151,11 +151,11 @@ class Tally:
         app.update(json.loads(blob))
         return app
 
-    def ahead(self, app: App, since: int | None, size: int) -> tuple[int, Iterator[bytes]]:
+    def ahead(self, app: App, since: int | None) -> tuple[int, Pieces]:
         """Write the entries that changed after a version, some bytes at a time."""
         mark = self.seal(app)
         changed = app if since is None else [f for f, v in app.stamps.items() if v > since]
-        return mark, _pieces([(feeder, list(app[feeder])) for feeder in changed], size)
+        return mark, _pieces([(feeder, list(app[feeder])) for feeder in changed])
 
     def catch_up(self, task: TaskId, app: App, piece: bytes) -> App:
         """Put changed entries in the place of the old ones."""
@@ -191,10 +191,13 @@ class Tally:
         return max(40 * len(app), padding)
 
 
-def _pieces(entries: list[tuple[str, list[int]]], size: int) -> Iterator[bytes]:
-    step = max(1, size // 40)
-    for at in range(0, len(entries), step):
-        yield json.dumps(dict(entries[at : at + step])).encode()
+def _pieces(entries: list[tuple[str, list[int]]]) -> Pieces:
+    def take(size: int) -> bytes | None:
+        step = max(1, size // 40)
+        some, entries[:step] = entries[:step], []
+        return json.dumps(dict(some)).encode() if some else None
+
+    return take
 
 
 def _noted(offsets: Sequence[int]) -> list[int]:

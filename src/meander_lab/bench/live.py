@@ -88,6 +88,9 @@ def compare(
         usual = control["p50_during_ms"]
         answer["pause_within_budget_share"] = _share(live["_waits"], setting.pause_ms + usual)
         answer["waiting_rows"] = live["waited"]["rows"]
+        answer["live_s"] = live["duration_s"]
+        answer["p99_during_over_before"] = _over(live["p99_during_ms"], live["p99_before_ms"])
+        answer["max_live_over_control"] = _over(live["max_during_ms"], control["max_during_ms"])
         answer["pause_prediction_error_ms"] = live["pause_prediction_error_ms"]
     if double:
         larger = replace(setting, state_mb=2 * setting.state_mb)

@@ -41,10 +41,12 @@ class LiveSetting:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("state_mb", "seconds", "pause_ms"):
+        for name in ("state_mb", "seconds"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
                 raise InputError(f"{name} must be a positive number, not {value}")
+        if not (math.isfinite(self.pause_ms) and self.pause_ms >= 0):
+            raise InputError(f"pause_ms must be a number of at least 0, not {self.pause_ms}")
         if self.rate is not None and not (math.isfinite(self.rate) and self.rate > 0):
             raise InputError(f"the rate must be a positive number, not {self.rate}")
         if max(self.nodes, self.to) > self.tasks or min(self.nodes, self.to) < 1:

@@ -14,6 +14,7 @@ BENCHES = (
     CliCommand("routing", "routing by intervals against a map", "meander_lab.cli.bench_routing"),
     CliCommand("publish", "a new table for 1,000 nodes", "meander_lab.cli.bench_publish"),
     CliCommand("live", "a live migration against a restart", "meander_lab.cli.bench_live"),
+    CliCommand("transfer", "how fast states move without load", "meander_lab.cli.bench_transfer"),
     CliCommand("throughput", "what elasticity costs", "meander_lab.cli.bench_throughput"),
     CliCommand("messages", "a message against bare Flight", "meander_lab.cli.bench_messages"),
     CliCommand("skew", "one key that is half of the stream", "meander_lab.cli.bench_skew"),

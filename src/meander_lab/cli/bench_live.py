@@ -157,6 +157,8 @@ def show(found: dict[str, Any]) -> None:
 def remarks(found: dict[str, Any]) -> Iterator[str]:
     """Say the ratios, and what the reader must know."""
     for key, text in {
+        "p99_during_over_before": "p99 of live, during over before",
+        "max_live_over_control": "worst latency, live over control",
         "max_restart_over_live": "worst latency, restart over live",
         "max_all_at_once_over_live": "worst latency, all at once over live",
         "max_double_over_live": "worst latency, twice the state over once",

@@ -8,19 +8,22 @@ from typing import Any
 import pytest
 
 from meander.errors import DeployError, MigrationError, OperatorFailedError
-from meander.model import Epoch
+from meander.model import Assignment, Epoch, Problem, Workload
 from meander.operators import WordCount
+from meander.protocol.master.pacer import Pacer
 from meander.protocol.messages import MASTER, Abort, Bye, Envelope, Hello, News
 from meander.protocol.settings import Settings
 from meander.runtime.clock import Clock
 from meander.runtime.driver import books, ending
 from meander.runtime.driver.core import STAFF_S, STOPPED, TIDY_S, DriverCore
 from meander.runtime.driver.options import Deployment
+from meander.runtime.driver.preview import Preview, preview
 from meander.runtime.driver.rescales import Rescaling, wish
 from meander.runtime.driver.supervisor import FAILED_STARTS_MAX, SERVER_S_MIN
 from meander.runtime.process.script import Call, Sleep, Step, Together, Until, run
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 from meander.runtime.wire.credentials import Credentials
+from meander.wiring import planner
 
 
 class Office:
@@ -213,6 +216,26 @@ def test_a_preview_changes_nothing() -> None:
         script.send(call.function(town.core.master))
     assert len(end.value.value.moves) == 4
     assert town.core.master.conductor.migration is None
+
+
+def test_a_preview_says_when_a_pause_and_a_time_cannot_both_be_had() -> None:
+    work, size = [1] * 8, [10_000_000] * 8
+    now = Assignment.from_intervals([(0, 4), (4, 8)])
+    problem = Problem(Workload(work, size), now, nodes=1, tau=1)
+    pacer = Pacer(bandwidth_bytes_s=1e9, overhead_s=0.001)
+    pacer.observe_install(10_000_000, 0.01)
+
+    def look(pause_ms: float | None, within_s: float | None) -> Preview:
+        return preview(problem, pacer, planner(), pause_ms, within_s)
+
+    both, time, pause = look(20.0, 0.5), look(None, 0.5), look(20.0, None)
+    assert (time.conflict, pause.conflict) == ("", "")
+    assert time.duration_s < 0.5 < pause.duration_s == both.duration_s
+    assert pause.pause_s <= 0.02 < time.pause_s
+    assert "within 0.5 s rows would wait up to" in both.conflict
+    assert look(20.0, 60.0).conflict == ""
+    assert "however long rows wait" in look(None, 0.01).conflict
+    assert look(None, 60.0).rounds == 4, "as many rounds as there are tasks: there is time"
 
 
 def test_links_are_kept_to_those_who_are_there() -> None:

@@ -23,6 +23,10 @@ from meander.runtime.driver.rescales import wish
         {"nodes": 4, "pause_ms": -1},
         {"nodes": 4, "pause_ms": float("nan")},
         {"nodes": 4, "tasks_max": 0},
+        {"nodes": 4, "within_s": 0},
+        {"nodes": 4, "within_s": float("inf")},
+        {"nodes": 4, "within_s": "10"},
+        {"nodes": 4, "within_s": True},
         {"nodes": 4, "bytes_max": 1.5},
     ],
 )

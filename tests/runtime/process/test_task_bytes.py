@@ -67,10 +67,10 @@ def test_a_record_of_changes_builds_on_the_one_before() -> None:
 def test_a_copy_is_whole_with_its_rest_and_outputs_are_as_durable_as_they_were() -> None:
     app, copy = empty(), None
     feed(app, "a", "b")
-    ahead = COPIES.ahead(app, None, 2**20)
+    ahead = COPIES.ahead(app, None)
     assert ahead is not None
-    mark, pieces = ahead
-    for piece in pieces:
+    mark, take = ahead
+    while (piece := take(2**20)) is not None:
         copy = COPIES.catch_up(0, copy, piece)
     feed(app, "a", "c")
     found = COPIES.complete(0, copy, COPIES.rest(app, mark))

@@ -24,9 +24,12 @@ from meander.protocol.master.migration import (
 )
 from meander.protocol.master.pacer import PaceLimits, Pacer, RoundReport
 from meander.protocol.master.rehoming import Rehoming
-from meander.protocol.master.round import CarriedRound, Carrier
+from meander.protocol.master.round import CarriedRound, Carrier, cut
 from meander.protocol.master.targets import Targets
 from meander.protocol.messages import STORE, Dismiss, Install, Launch, News, Rescale
+
+COPY_SHARE = 0.1
+"""Of the pause that the caller allows: so long rows may wait for copies, while these are made."""
 
 
 class Conductor:
@@ -56,7 +59,8 @@ class Conductor:
             origin = old.origin if old.active else origin
             self.turn.tell(News.SUPERSEDED, **old.report(self.turn.now))
         budget = None if event.pause_ms is None else event.pause_ms / 1000
-        self.pacer.start(budget, PaceLimits(event.tasks_max, event.bytes_max))
+        until = None if event.within_s is None else self.turn.now + event.within_s
+        self.pacer.start(budget, PaceLimits(event.tasks_max, event.bytes_max), until)
         self._head_for(self.targets.plan(event.nodes), origin)
 
     def abort(self) -> None:
@@ -142,6 +146,7 @@ class Conductor:
         if migration.stage is MigrationStage.MOVING:
             if migration.round_tasks:
                 self._check_time(migration)
+                self._look_ahead(migration)
             else:
                 self._finish_round(migration)
                 self._next_round(migration)
@@ -173,7 +178,8 @@ class Conductor:
                 migration.round_copy_s,
             )
             migration.reports.append(report)
-            self.pacer.observe_round(migration.measured_s, migration.round_weight)
+            if not self.pacer.observe_round(migration.measured_s, migration.round_weight):
+                migration.ahead = None  # it was cut too large
             migration.round_count = 0
 
     def _next_round(self, migration: Migration) -> None:
@@ -202,18 +208,44 @@ class Conductor:
         """Cut the next round; None while its tasks are copied ahead, or when nothing is left."""
         ledger, ahead = self.books.ledger, migration.ahead
         if ahead is None or ahead.stale:
-            limits, weights = self.pacer.limits(), self.pacer.weights(ledger.size)
-            found = self.carrier(self.books.current(), migration.target, weights, limits)
-            if found is None:
-                migration.ahead = None
+            ahead = migration.ahead = self._ahead(migration)
+            if ahead is None:
                 if not ledger.chain:
                     migration.go(MigrationStep.ALL_MOVED)
                 return None
-            ahead = Ahead(self.books, found)
         migration.copy_s = self.turn.now - ahead.began
-        copies = self.pacer.budget_s is not None and bool(ahead.wanted)
-        migration.ahead = None if not copies or ahead.ready() else ahead
-        return ahead.round if migration.ahead is None else None
+        if self.pacer.copies and ahead.wanted:
+            if not ahead.ready():
+                return None
+            self.pacer.observe_copy(ahead.busiest_bytes, migration.copy_s)
+        migration.ahead = None
+        return ahead.round
+
+    def _ahead(self, migration: Migration) -> Ahead | None:
+        """Cut the next round from what is left; None: nothing is."""
+        pacer, current, now = self.pacer, self.books.current(), self.turn.now
+        weights = pacer.weights(self.books.ledger.size)
+        next_ = cut(self.carrier, pacer, current, migration.target, weights, now)
+        if next_ is None:
+            return None
+        copy_s = pacer.copy_s(now, next_.found.busiest_bytes, next_.left_bytes)
+        return Ahead(self.books, next_.found, self._copy_wait_s(), copy_s)
+
+    def _copy_wait_s(self) -> float:
+        """Tell how long rows may wait because others are copied: a small part of what they may."""
+        budget_s = self.pacer.budget_s
+        return self.turn.settings.copy_wait_s if budget_s is None else budget_s * COPY_SHARE
+
+    def _look_ahead(self, migration: Migration) -> None:
+        """Have the next round copied while this one is installed, if it can be sized already."""
+        if not self.pacer.copies or not self.pacer.measured:
+            return
+        if migration.stage is not MigrationStage.MOVING or not self._all_up(migration.target.nodes):
+            return
+        if migration.ahead is None or migration.ahead.stale:
+            migration.ahead = self._ahead(migration)
+        if migration.ahead is not None:
+            migration.ahead.begin()
 
     def _move(self, task: TaskId, to: NodeId, rank: int = 0) -> None:
         books = self.books

@@ -11,11 +11,16 @@ overhead (hearing of the round, freezing) to what a whole round took beyond that
 such bytes. A round that took longer than the
 budget halves the next one; two in a row, and rounds shrink to a single task until one fits again.
 The first round of all is a single task, too: what the links can do is not guessed.
+
+A caller may say instead how long the whole migration may take. Half of the time that is left goes to
+rounds as such (`ROUND_S` each), so many are cut that all are of one weight: the more time, the smaller
+the pause. The other half is for copies, and makes the rate that they need.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from typing import NamedTuple
 
 GAIN = 0.3
@@ -24,6 +29,10 @@ FADE = 0.05
 """How much of what was learned from installs each new one replaces."""
 BANDWIDTH_BYTES_S_MAX = 1e12
 """No link is faster: where all transfers took about as long, a line through them has hardly a slope."""
+ROUND_S = 0.2
+"""What a round with copies takes besides them: to ask, to catch up, to publish, to install."""
+ROUNDS_SHARE = 0.5
+"""Of the time that a migration may take: for rounds as such, not for bytes."""
 
 
 class PaceLimits(NamedTuple):
@@ -57,6 +66,10 @@ class Pacer:
         self.overhead_s = overhead_s
         self.task_s = task_s
         self.budget_s: float | None = None
+        self.until: float | None = None
+        """When the caller wants all to be done; None: it has not said."""
+        self.copy_bytes_s = bandwidth_bytes_s
+        """How fast the busiest node was copied from, lately."""
         self._wish = PaceLimits()
         self._shrink = 1.0
         self._exceeded = 0
@@ -68,17 +81,29 @@ class Pacer:
         self._sums = (0.0, 0.0, 0.0, 0.0, 0.0)
         """Of installs, older ones fading: count, bytes, seconds, bytes², bytes·seconds."""
 
-    def start(self, budget_s: float | None, wish: PaceLimits) -> None:
+    def start(self, budget_s: float | None, wish: PaceLimits, until: float | None = None) -> None:
         """Begin a migration with what its caller wants."""
         self.budget_s, self._wish, self._shrink, self._exceeded = budget_s, wish, 1.0, 0
+        self.until = until
 
-    def limits(self) -> PaceLimits:
-        """Size the next round, its link in bytes with tolls."""
+    @property
+    def copies(self) -> bool:
+        """Whether states are copied ahead: the caller cares how long rows wait."""
+        return self.budget_s is not None or self.until is not None
+
+    @property
+    def measured(self) -> bool:
+        """Whether it is known what the links can do."""
+        return bool(self._sums[0] or self._shares)
+
+    def limits(self, now: float = 0.0, left: int = 0) -> PaceLimits:
+        """Size the next round, its link in bytes with tolls; `left`: what the busiest has in all."""
         if self.budget_s is None:
-            return self._wish
-        if self._exceeded >= 2 or not (
-            self._sums[0] or self._shares
-        ):  # nothing measured: try one task first
+            if self.until is None:
+                return self._wish
+            rounds = max(1, int((self.until - now) * ROUNDS_SHARE / ROUND_S))
+            return self._wish._replace(link_bytes_max=max(1, ceil(left / rounds)))
+        if self._exceeded >= 2 or not self.measured:  # try one task first
             return PaceLimits(tasks_max=1)
         room = max(0.0, self.budget_s - self.overhead_s) * self.bandwidth_bytes_s * self._shrink
         return self._wish._replace(link_bytes_max=max(1, int(room)))
@@ -87,6 +112,17 @@ class Pacer:
         """Give what every task weighs: its bytes and its toll."""
         toll = int(self.task_s * self.bandwidth_bytes_s)
         return [int(size * self.share) + toll for size in sizes]
+
+    def copy_s(self, now: float, weight: int, left: int) -> float | None:
+        """Tell how long the copies of a round may take: its share of the time; None: any."""
+        if self.until is None:
+            return None
+        return max(0.0, self.until - now) * (1 - ROUNDS_SHARE) * weight / max(weight, left, 1)
+
+    def observe_copy(self, size: int, seconds: float) -> None:
+        """Learn how fast the busiest node was copied from."""
+        if size > 0 and seconds > 0:
+            self.copy_bytes_s += GAIN * (size / seconds - self.copy_bytes_s)
 
     def predict(self, weight: int) -> float:
         """Predict the pause of a round whose busiest link carries so much."""
@@ -117,16 +153,17 @@ class Pacer:
             self.bandwidth_bytes_s = min(mean_x / mean_y, BANDWIDTH_BYTES_S_MAX)
         self.task_s = max(0.0, mean_y - mean_x / self.bandwidth_bytes_s)
 
-    def observe_round(self, measured_s: float, weight: int = 0) -> None:
-        """Compare a finished round with its prediction and with the budget."""
+    def observe_round(self, measured_s: float, weight: int = 0) -> bool:
+        """Compare a finished round with its prediction; say whether it was within the budget."""
         if measured_s > 0 and weight:
             rest = max(1e-4, measured_s - weight / self.bandwidth_bytes_s)
             self.overhead_s += GAIN * (rest - self.overhead_s)
         if self.budget_s is None:
-            return
+            return True
         if measured_s > self.budget_s:
             self._exceeded += 1
             self._shrink = max(0.01, self._shrink / 2)
-        else:
-            self._exceeded = 0
-            self._shrink = min(1.0, self._shrink * 1.25)
+            return False
+        self._exceeded = 0
+        self._shrink = min(1.0, self._shrink * 1.25)
+        return True

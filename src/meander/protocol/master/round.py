@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from meander.model import Assignment, Plan, Problem, TaskId
-from meander.protocol.master.pacer import PaceLimits
+from meander.protocol.master.pacer import PaceLimits, Pacer
 
 
 class CarriedRound(NamedTuple):
@@ -33,3 +33,28 @@ class Carrier(Protocol):
         self, current: Assignment, target: Assignment, sizes: list[int], limits: PaceLimits
     ) -> CarriedRound | None:
         """Give the next round; None when nothing is left."""
+
+
+class CutRound(NamedTuple):
+    """A round, and how much there was to cut it from."""
+
+    found: CarriedRound
+    left_bytes: int
+    """Of the busiest link, this round with it; 0 where nobody has said how long all may take."""
+
+
+def cut(
+    carrier: Carrier,
+    pacer: Pacer,
+    current: Assignment,
+    target: Assignment,
+    weights: list[int],
+    now: float,
+) -> CutRound | None:
+    """Cut the next round as large as the pacer allows; None: nothing is left."""
+    left = 0
+    if pacer.until is not None:
+        whole = carrier(current, target, weights, PaceLimits())
+        left = 0 if whole is None else whole.busiest_bytes
+    found = carrier(current, target, weights, pacer.limits(now, left))
+    return None if found is None else CutRound(found, left)

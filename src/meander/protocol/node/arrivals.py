@@ -10,8 +10,9 @@ from typing import Any
 
 from meander.errors import MeanderError, OperatorError
 from meander.model import TaskId
-from meander.protocol.messages import Copied, Copy, Envelope, News, Rest
+from meander.protocol.messages import REFUSED, Copied, Copy, Envelope, News, Rest
 from meander.protocol.node.book import Book
+from meander.protocol.node.gauge import RowWait
 from meander.protocol.node.slot import Slot, TaskPhase
 from meander.protocol.state import Loader, OperatorPort
 from meander.protocol.turn import LeasedTurn
@@ -35,14 +36,14 @@ class Arriving:
 class Arrivals:
     """Part of a node: keeps copies of tasks that will be its own."""
 
-    def __init__(self, turn: LeasedTurn, book: Book, operator: OperatorPort) -> None:
-        self.turn, self.book, self.operator = turn, book, operator
+    def __init__(self, turn: LeasedTurn, book: Book, operator: OperatorPort, wait: RowWait) -> None:
+        self.turn, self.book, self.operator, self.wait = turn, book, operator, wait
         self.arriving: dict[TaskId, Arriving] = {}
         self.completed = 0
         """How many tasks were installed from a copy, for the metrics."""
 
     def take(self, env: Envelope, body: Copy) -> None:
-        """Bring a copy up to date with a piece that is next; refuse what does not fit."""
+        """Bring a copy up to date with a piece that is next, and say how far it is."""
         found = self._match(env, body)
         if found is None:
             return
@@ -56,11 +57,11 @@ class Arrivals:
                 self._refuse(env, body, str(error))
                 return
             found.number, found.heard_at = body.number, self.turn.now
-        if body.number <= found.number:
-            self.turn.send(env.sender, Copied(*body[:3], found.number), env.incarnation)
+        told = Copied(*body[:3], found.number, self.wait.beyond_s())
+        self.turn.send(env.sender, told, env.incarnation)
 
     def _match(self, env: Envelope, body: Copy | Rest) -> Arriving | None:
-        """Find the copy that a piece belongs to; the first piece of a newer one begins it."""
+        """Find the copy that a piece belongs to; any of a newer one begins it: some may be late."""
         slot = self.book.slots.get(body.task)
         if slot is not None and slot.phase is TaskPhase.SERVING:
             return None  # it is late: the task is here
@@ -69,9 +70,6 @@ class Arrivals:
             return found if body.copy == found.copy else None
         if found is not None and found.name[2] > body.tenure:
             return None  # of an earlier owner
-        if body.number != 1:
-            self._refuse(env, body, "")
-            return None
         found = self.arriving[body.task] = Arriving(env, body)
         found.heard_at = self.turn.now
         return found
@@ -80,7 +78,7 @@ class Arrivals:
         self.arriving.pop(body.task, None)
         if why:
             self.turn.tell(News.COPY_REFUSED, task=body.task, why=why)
-        self.turn.send(env.sender, Copied(*body[:3], 0), env.incarnation)
+        self.turn.send(env.sender, Copied(*body[:3], REFUSED), env.incarnation)
 
     def complete(self, env: Envelope, body: Rest) -> bool:
         """Keep what makes a copy whole; True: if its task is ours already, it can be installed."""
@@ -98,7 +96,7 @@ class Arrivals:
         found, link = self.arriving.get(slot.task), slot.chain[slot.link]
         if found is None or found.name != (link.node, link.incarnation, link.tenure):
             return None
-        return found
+        return found if found.number or found.rest else None
 
     def loader(self, found: Arriving) -> Loader:
         """Give what makes the operator's part of a state from a copy and the rest."""

@@ -23,6 +23,7 @@ from meander.protocol.blocks import Acks, Chunk, Chunks
 from meander.protocol.client import Client
 from meander.protocol.messages import (
     MASTER,
+    REFUSED,
     Accepted,
     Action,
     Beat,
@@ -48,7 +49,7 @@ from meander.protocol.node.arrivals import Arrivals
 from meander.protocol.node.book import Book
 from meander.protocol.node.checkpointer import Checkpointer
 from meander.protocol.node.copier import Copier
-from meander.protocol.node.gauge import ChangeGauge, Gauge, Stopwatch
+from meander.protocol.node.gauge import ChangeGauge, Gauge, RowWait, Stopwatch
 from meander.protocol.node.handover import Handover
 from meander.protocol.node.installs import Installs
 from meander.protocol.node.intake import Intake
@@ -99,6 +100,7 @@ class Node(Client):
         *,
         gauge: Gauge | None = None,
         watch: Stopwatch | None = None,
+        wait: RowWait | None = None,
     ) -> None:
         instance = f"{me}/{generation}/{incarnation}"
         super().__init__(me, incarnation, settings, generation, instance, server)
@@ -110,8 +112,9 @@ class Node(Client):
         shared, make = (self.turn, self.book, operator), self.parts
         self.installs = Installs(self.turn, gated=self.book.gated)
         self.handover = make.handover(self.turn, self.book, server)
-        self.copier = make.copier(*shared, self.handover.refused)
-        self.arrivals = Arrivals(*shared)
+        wait = wait or RowWait()
+        self.copier = make.copier(*shared, self.handover.refused, wait)
+        self.arrivals = Arrivals(*shared, wait)
         self.rerouter = make.rerouter(self.turn)
         self.staging = make.staging(*shared, self.installs, self.rerouter)
         self.retriever = make.retriever(
@@ -268,7 +271,8 @@ class Node(Client):
 
     def _beat_body(self) -> Beat:
         loads = self._gauge.read(self.turn.now, self.slots.values())
-        return Beat(self.turn.now, loads.tasks, missing=self.behind, counts=loads.counts)
+        told = loads.tasks, loads.work, loads.sizes
+        return Beat(self.turn.now, *told, missing=self.behind, counts=loads.counts)
 
     def _check_stage(self, body: Stage) -> str | None:
         return self.staging.check_stage(body)
@@ -308,6 +312,8 @@ class Node(Client):
     def _check_prepare(self, body: Prepare) -> str | None:
         if any(task < 0 or turn < 1 for task, _, _, turn in body.items):
             return "a task is negative, or a turn is none"
+        if min(body.wait_s, body.rate_bytes_s) < 0:
+            return "a wait or a rate is negative"
         return None
 
     def _on_prepare(self, env: Envelope, body: Prepare) -> None:
@@ -328,8 +334,8 @@ class Node(Client):
             self.arrivals.take(env, body)
 
     def _check_copied(self, body: Copied) -> str | None:
-        if min(body.task, body.copy, body.number) < 0:
-            return "a task, a copy or a piece is negative"
+        if min(body.task, body.copy, body.wait_s) < 0 or body.number < REFUSED:
+            return "a task, a copy, a piece or a wait is negative"
         return None
 
     def _on_copied(self, env: Envelope, body: Copied) -> None:

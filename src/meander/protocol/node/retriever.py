@@ -1,8 +1,9 @@
-"""The retriever: fetches the states of tasks that are awaited, one after another, and installs them.
+"""The retriever: fetches the states of tasks that are awaited, in order, and installs them.
 
 What tuples already wait for comes first; then the order of the round's phase schedule, in which no
 sender is asked by two at a time. A state comes in parts and is resumed where it stopped; it counts
-when length and checksum are right. The chain is asked from its newest link back: a link that was
+when length and checksum are right. A few parts are under way at a time (`parts_max`): the next states
+come while one is installed. The chain is asked from its newest link back: a link that was
 never installed answers so, and then the one before it has the state.
 
 The durable store answers every load, and is asked for a record once while it has not: only what it
@@ -31,11 +32,12 @@ from meander.protocol.messages import (
 )
 from meander.protocol.node.arrivals import Arrivals
 from meander.protocol.node.book import Book
+from meander.protocol.node.fetching import Fetching
 from meander.protocol.node.handover import Handover
 from meander.protocol.node.installs import Installs
 from meander.protocol.node.slot import Cause, Slot, TaskPhase
 from meander.protocol.outbox import restored
-from meander.protocol.records import Base
+from meander.protocol.records import Base, Blob
 from meander.protocol.state import Loader, OperatorPort, TaskState, checksum, decode
 from meander.protocol.turn import LeasedTurn
 
@@ -65,19 +67,17 @@ class Retriever:
         self.serve = serve
         """To be called when a task is installed: it takes what has waited for it."""
         self.awaited: dict[TaskId, Slot] = {}
-        self._loading: dict[str, TaskId] = {}
-        """What the durable store was asked for and has not answered; at most `LOADS_MAX`."""
+        self._loading: dict[str, set[TaskId]] = {}
+        """What the durable store was asked for and has not answered, and for whom: `LOADS_MAX`."""
+        self._joint: dict[str, Blob] = {}
+        """Records of many tasks that were read, as long as tasks are awaited."""
         self._again = Backoff(turn.settings.retry_s)
         self.trouble = ""
         """Why the store could not read what it was last asked for; empty: it could."""
-        self.current: Slot | None = None
-        """The one that is being fetched from a state server."""
-        self._parts: list[bytes] = []
-        self._got = 0
-        self._began = 0.0
-        self._asked_at = 0.0
-        self._asks = 0
-        """How often, since it last answered."""
+        self.fetches: dict[TaskId, Fetching] = {}
+        """Those that are being fetched from a state server."""
+        self._installed_at = 0.0
+        """When the last one was whole."""
         self.bad_blobs = 0
         """States refused for a wrong length or checksum, for the metrics."""
         self.deltas = 0
@@ -92,38 +92,42 @@ class Retriever:
     def forget(self, slot: Slot) -> None:
         """A task need not be fetched any more."""
         self.awaited.pop(slot.task, None)
-        if self.current is slot:
-            self.current = None
+        self.fetches.pop(slot.task, None)
+        if not self.awaited:
+            self._joint.clear()
 
     def wanted(self, slot: Slot) -> None:
-        """Tuples wait for this one now: if nothing is under way, it goes first."""
-        if self.current is None:
+        """Tuples wait for this one now: if there is room, it goes first."""
+        if self._room():
             self.pump()
 
+    def _room(self) -> bool:
+        """Whether one more part may be asked for."""
+        under_way = sum(len(fetch.asked) for fetch in self.fetches.values())
+        return under_way < self.turn.settings.parts_max
+
     def pump(self) -> None:
-        """Ask for the next state, or again for the one that does not come."""
+        """Ask for the next states, and again for those that do not come."""
         turn, now = self.turn, self.turn.now
         if not turn.leased:  # the answer would not be taken; the next tick under a lease asks
             return
-        if self.current is not None:
-            if now - self._asked_at <= turn.settings.retry_s:
-                return
-            if self._asks < ASKS_MAX:
-                self._ask()
-                return
-            self._later(self.current)  # silent: others shall not wait for it
+        for fetch in list(self.fetches.values()):
+            if fetch.asked and now - fetch.asked_at > turn.settings.retry_s:
+                self._ask_again(fetch)
         self._from_copies()
+        for fetch in list(self.fetches.values()):
+            self._ask(fetch)
         for slot in self._queue(now):
             link = slot.chain[slot.link]
+            if slot.task not in self.awaited or slot.task in self.fetches:
+                continue  # what was installed before it has led to that
             if link.node == STORE:
                 self._from_store(slot)
             elif link.node == turn.me and link.incarnation == turn.incarnation:
                 self._from_own_copy(slot)
-            else:
-                self.current, self._parts, self._got, self._began = slot, [], 0, now
-                self._asks = 0
-                self._ask()
-                return
+            elif self._room():
+                fetch = self.fetches[slot.task] = Fetching(slot, now)
+                self._ask(fetch)
 
     def _from_copies(self) -> None:
         """Install what was copied ahead and is whole; give the rest of others time to come."""
@@ -142,27 +146,43 @@ class Retriever:
             arrivals.completed += slot.phase is TaskPhase.SERVING
 
     def _queue(self, now: float) -> list[Slot]:
-        ready = [s for s in self.awaited.values() if s.retry_at <= now]
+        fetched = self.fetches
+        ready = [s for s in self.awaited.values() if s.retry_at <= now and s.task not in fetched]
         ready.sort(key=lambda s: (s.waiting_since is None, s.rank, s.task))
         return ready
 
-    def _ask(self) -> None:
-        slot, table = self.current, self.turn.table
-        assert slot is not None
+    def _ask(self, fetch: Fetching) -> None:
+        """Ask for more of a state, as far as there is room."""
+        while fetch.more and self._room():
+            fetch.asked_at = self.turn.now
+            if not self._send_for(fetch, fetch.ask(self.turn.settings.part_bytes)):
+                return
+
+    def _ask_again(self, fetch: Fetching) -> None:
+        """Ask once more for what did not come; a silent server must not make others wait."""
+        fetch.asks += 1
+        fetch.asked_at = self.turn.now
+        if fetch.asks >= ASKS_MAX:
+            self._later(fetch.slot)
+            return
+        for offset in sorted(fetch.asked):
+            if not self._send_for(fetch, offset):
+                return
+
+    def _send_for(self, fetch: Fetching, offset: int) -> bool:
+        slot, table = fetch.slot, self.turn.table
         assert table is not None
         link = slot.chain[slot.link]
         member = table.members.get(link.node)
-        self._asked_at = self.turn.now
-        self._asks += 1
         if member is None:  # it is gone; the master will say where the state is to come from
             self._later(slot)
-            return
-        self.turn.send(member.server, Fetch(slot.task, link.tenure, self._got))
+            return False
+        self.turn.send(member.server, Fetch(slot.task, link.tenure, offset))
+        return True
 
     def _later(self, slot: Slot) -> None:
         slot.retry_at = self.turn.now + self.turn.settings.retry_s
-        if self.current is slot:
-            self.current = None
+        self.fetches.pop(slot.task, None)
 
     # ------------------------------------------------------------------ where states come from
 
@@ -171,57 +191,81 @@ class Retriever:
             app = self.operator.empty(slot.task)
             self._install(slot, TaskState(slot.task, app, gated=True), 0, 0.0)
         elif len(self._loading) < LOADS_MAX and self._again.due(self.turn.now):
-            slot.retry_at = self.turn.now + 4 * self.turn.settings.retry_s
-            for name in self._lacking(slot):
-                if len(self._loading) >= LOADS_MAX:
-                    slot.retry_at = 0.0
-                    return
-                if name not in self._loading:
-                    self._loading[name] = slot.task
-                    self.turn.do(Load(name))
+            try:
+                self._ask_store(slot)
+            except MalformedMessage as error:
+                self._unusable(slot, str(error.args[0]))
+
+    def _ask_store(self, slot: Slot) -> None:
+        """Ask for the records that are still lacking, unless others of them have brought them."""
+        for name in self._lacking(slot):
+            if name in self._joint:
+                slot.records[name] = self._joint[name]
+        lacking = self._lacking(slot)
+        if not lacking:
+            self._from_records(slot, self._chain(slot))
+            return
+        slot.retry_at = self.turn.now + 4 * self.turn.settings.retry_s
+        for name in lacking:
+            if name in self._loading:
+                self._loading[name].add(slot.task)
+            elif len(self._loading) < LOADS_MAX:
+                self._loading[name] = {slot.task}
+                self.turn.do(Load(name))
+            else:
+                slot.retry_at = 0.0
+                return
 
     def _chain(self, slot: Slot) -> tuple[str, ...]:
         """Name what a task is restored from; its last record, when it is here, tells of the others."""
         key = slot.chain[slot.link].key
         last = slot.records.get(key)
-        return (key,) if last is None else (*records.chain_of(last), key)
+        return (key,) if last is None else (*last.chain(slot.task), key)
 
     def _lacking(self, slot: Slot) -> list[str]:
         return [name for name in self._chain(slot) if name not in slot.records]
 
     def loaded(self, event: Loaded) -> None:
         """The durable store answers; without a lease that is not used, and asked for again."""
-        slot = self.awaited.get(self._loading.pop(event.key, -1))
         if event.again:
             self.trouble = event.fault or "it cannot read"
             self._again.failed(self.turn.now)
         else:
             self.trouble = ""
             self._again.worked()
-        if slot is None:
+        wanting = sorted(self._loading.pop(event.key, ()))
+        slots = [slot for task in wanting if (slot := self.awaited.get(task)) is not None]
+        if not slots:
             return
         if event.again or not self.turn.leased:
-            slot.retry_at = self._again.until
+            for slot in slots:
+                slot.retry_at = self._again.until
             return
-        try:
-            self._take_record(slot, event)
-        except MalformedMessage as error:
-            self._unusable(slot, str(error.args[0]))
+        blob = None if event.data is None else Blob(event.data)
+        for slot in slots:
+            try:
+                self._take_record(slot, event, blob)
+            except MalformedMessage as error:
+                self._unusable(slot, str(error.args[0]))
+            if self.turn.ended:
+                return
+        if blob is not None and blob.joint and self.awaited:
+            self._joint[event.key] = blob
         if len(self._loading) <= LOADS_MAX // 2 and not self.turn.ended:
             self.pump()
 
-    def _take_record(self, slot: Slot, event: Loaded) -> None:
+    def _take_record(self, slot: Slot, event: Loaded, blob: Blob | None) -> None:
         key = slot.chain[slot.link].key
         if event.key not in self._chain(slot):
             return  # asked for under an earlier tenure: what became of it says nothing of this one
-        if event.data is None:
+        if blob is None:
             self._unusable(slot, event.fault or f"{event.key} is missing")
         else:
-            slot.records[event.key] = event.data
+            slot.records[event.key] = blob
             if not self._lacking(slot):
                 self._from_records(slot, self._chain(slot))
             elif event.key == key:  # now the others are known
-                self._from_store(slot)
+                self._ask_store(slot)
 
     def _from_records(self, slot: Slot, chain: tuple[str, ...]) -> None:
         operator, blobs = self.operator, [slot.records[name] for name in chain]
@@ -229,8 +273,10 @@ class Retriever:
         self.deltas += len(blobs) - 1
         mark = records.seal(operator, state.app)
         records.accepted(operator, state.app, mark)
-        size, transfer_s = sum(map(len, blobs)), self.turn.now - slot.since
-        self._install(slot, state, size, transfer_s, Base(chain, mark, records.lanes_of(state)))
+        size, transfer_s = sum(blob.share for blob in blobs), self.turn.now - slot.since
+        whole_bytes = blobs[0].share
+        base = Base(chain, mark, records.lanes_of(state), whole_bytes, size - whole_bytes)
+        self._install(slot, state, size, transfer_s, base)
 
     def _unusable(self, slot: Slot, why: str) -> None:
         """End: there is nothing to go on from, and nothing may take its place unsaid."""
@@ -257,37 +303,39 @@ class Retriever:
         slot = self.awaited.get(body.task)
         if slot is None or slot.chain[slot.link].tenure != body.tenure:
             return
-        if slot is not self.current:
-            if body.total != NOT_YET:  # it is there now: its turn comes
-                slot.retry_at = 0.0
-                self.pump()
-            return
-        if body.total == NEVER:
-            self._never(slot)
-        elif body.total == NOT_YET:
-            self._later(slot)
-        elif body.offset == self._got:
-            self._parts.append(body.data)
-            self._got += len(body.data)
-            self._asks = 0
-            if self._got < body.total:
-                self._ask()
+        fetch, now = self.fetches.get(body.task), self.turn.now
+        if body.total == NOT_YET:
+            if fetch is None:
                 return
-            blob = b"".join(self._parts)
-            self.current = None
-            if checksum(blob) == body.checksum:
-                self._install_blob(slot, blob, self.turn.now - self._began)
-            else:
-                self.bad_blobs += 1
-                self._later(slot)
-        else:
+            self._later(slot)
+        elif fetch is None:  # it is there now: its turn comes
+            slot.retry_at = 0.0
+        elif body.total == NEVER:
+            self._never(slot)
+        elif not fetch.take(body, now):
             return
+        elif fetch.whole:
+            self._take_whole(fetch, body.checksum)
         self.pump()
+
+    def _take_whole(self, fetch: Fetching, total: int) -> None:
+        """Install a state whose last part has come."""
+        del self.fetches[fetch.slot.task]
+        # While the one before it was on its way, this one had to wait.
+        began, self._installed_at = max(fetch.began, self._installed_at), self.turn.now
+        blob = fetch.blob()
+        if self._sound(blob, total):
+            self._install_blob(fetch.slot, blob, self.turn.now - began)
+        else:
+            self.bad_blobs += 1
+            self._later(fetch.slot)
+
+    def _sound(self, blob: bytes, total: int) -> bool:
+        return checksum(blob) == total
 
     def _never(self, slot: Slot) -> None:
         """That link never had the state: ask the one before it."""
-        if self.current is slot:
-            self.current = None
+        self.fetches.pop(slot.task, None)
         if slot.link > 0:
             slot.link -= 1
         else:

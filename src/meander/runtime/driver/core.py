@@ -275,7 +275,8 @@ class DriverCore:
         problem, pacer = yield Call(
             self.process, lambda m: snapshot(m, command.nodes, tau), books.ASK_S
         )
-        return preview(problem, pacer, partial(planners.plan, name, preview=True), command.pause_ms)
+        find = partial(planners.plan, name, preview=True)
+        return preview(problem, pacer, find, command.pause_ms, command.within_s)
 
     def _plan(self, problem: Problem) -> Plan:
         return self.deployment.planners.plan(self.policy, problem)

@@ -182,6 +182,7 @@ class ElasticOperator:
         policy: str | None = None,
         tasks_max: int | None = None,
         bytes_max: int | None = None,
+        within_s: float | None = None,
     ) -> RescaleHandle:
         """Head for another number of nodes; returns at once.
 
@@ -192,13 +193,16 @@ class ElasticOperator:
             policy: another planner than before, from now on.
             tasks_max: most tasks in one round.
             bytes_max: most bytes in one round.
+            within_s: how long all may take, without the start of new processes. Without `pause_ms`,
+                rows wait as little as that allows; with it, the pause is kept, and states are copied
+                as fast as the time needs. It is an aim and no limit: `plan` says whether it can be had.
 
         Raises:
             InputError: for a number that cannot be, or that there is no room for.
         """
         driver = self.driver
         driver.check()
-        command = wish(driver.tasks, nodes, pause_ms, tasks_max, bytes_max)
+        command = wish(driver.tasks, nodes, pause_ms, tasks_max, bytes_max, within_s)
         self._check_room(command.nodes)
         if policy is not None:
             driver.deployment.planners.check(policy)
@@ -208,12 +212,20 @@ class ElasticOperator:
         return handle
 
     def plan(
-        self, nodes: int, *, pause_ms: float | None = None, policy: str | None = None
+        self,
+        nodes: int,
+        *,
+        pause_ms: float | None = None,
+        policy: str | None = None,
+        within_s: float | None = None,
     ) -> Preview:
-        """Preview a rescale: what would move, how many bytes, how long it and its pauses take."""
+        """Preview a rescale: what would move, how many bytes, how long it and its pauses take.
+
+        Its `conflict` says when a pause and a time cannot both be had, and what can.
+        """
         driver = self.driver
         driver.check()
-        command = wish(driver.tasks, nodes, pause_ms)
+        command = wish(driver.tasks, nodes, pause_ms, within_s=within_s)
         return driver.carry_out(driver.core.preview(command, policy))
 
     def _check_room(self, nodes: int) -> None:

@@ -21,11 +21,12 @@ def wish(
     pause_ms: float | None = None,
     tasks_max: int | None = None,
     bytes_max: int | None = None,
+    within_s: float | None = None,
 ) -> Rescale:
     """Make the command of what a caller wants; a pause budget of 0 is none.
 
-    >>> wish(64, 4, pause_ms=0)
-    Rescale(nodes=4, pause_ms=None, tasks_max=None, bytes_max=None)
+    >>> wish(64, 4, pause_ms=0, within_s=10)
+    Rescale(nodes=4, pause_ms=None, tasks_max=None, bytes_max=None, within_s=10.0)
 
     Raises:
         InputError: naming what cannot be, and what would be right.
@@ -33,6 +34,8 @@ def wish(
     check_whole("nodes", nodes, tasks)
     if pause_ms is not None:
         _check_pause(pause_ms)
+    if within_s is not None:
+        _check_within(within_s)
     if tasks_max is not None:
         check_whole("tasks_max", tasks_max, tasks)
     if bytes_max is not None:
@@ -42,15 +45,26 @@ def wish(
         float(pause_ms) if pause_ms else None,
         None if tasks_max is None else int(tasks_max),
         None if bytes_max is None else int(bytes_max),
+        None if within_s is None else float(within_s),
     )
 
 
 def _check_pause(ms: Any) -> None:
-    number = isinstance(ms, Real) and not isinstance(ms, bool)
-    if not number or not math.isfinite(ms) or ms < 0:
+    if not _is_number(ms) or ms < 0:
         raise InputError(
             f"pause_ms is a number of milliseconds, or 0 to move everything at once, not {ms!r}"
         )
+
+
+def _check_within(seconds: Any) -> None:
+    if not _is_number(seconds) or seconds <= 0:
+        raise InputError(
+            f"within_s is how many seconds a migration may take, more than 0, not {seconds!r}"
+        )
+
+
+def _is_number(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
 
 
 class Rescaling:

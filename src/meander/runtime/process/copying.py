@@ -8,7 +8,8 @@ a task knows of time, and its outputs, come with the rest: a record of the chang
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ import pyarrow as pa
 from meander.errors import StateError
 from meander.model import TaskId
 from meander.operators.tasks import TaskStates
+from meander.protocol.state import Pieces
 from meander.runtime.process.app_state import AppState, Sealed
 from meander.runtime.process.recording import Recorder
 from meander.runtime.process.streams import read_streams, write_streams
@@ -33,19 +35,17 @@ class CopyMaker:
         self.recorder, self.empty = recorder, empty
         self.operator = recorder.operator
 
-    def ahead(
-        self, app: AppState, since: Sealed | None, size: int
-    ) -> tuple[Any, Iterator[bytes]] | None:
+    def ahead(self, app: AppState, since: Sealed | None) -> tuple[Any, Pieces] | None:
         """Write what has changed in a state after a mark (None: everything), in pieces."""
         mark = self.recorder.seal(app)
         if mark.version is None:
             return None
         marked = written(self.operator, app, None if since is None else since.version)
         if self.operator.divisible:
-            return mark, _pieces(marked, size)
+            return mark, _pieces(marked)
         # A change may have no rows: that a state is empty now is one, too.
-        changed = since is None or bool(marked)
-        return mark, iter([write_streams(marked).to_pybytes()] if changed else [])
+        whole = [marked] if since is None or marked else []
+        return mark, lambda _: write_streams(whole.pop()).to_pybytes() if whole else None
 
     def catch_up(self, task: TaskId, app: AppState | None, piece: bytes) -> AppState:
         """Bring a copy up to date with a piece.
@@ -86,10 +86,18 @@ class CopyMaker:
         return found
 
 
-def _pieces(batches: list[pa.RecordBatch], size: int) -> Iterator[bytes]:
+def _pieces(batches: list[pa.RecordBatch]) -> Pieces:
     """Cut batches by rows into pieces of about so many bytes, each written when it is asked for."""
-    for batch in batches:
-        if batch.num_rows:
-            rows = max(1, size * batch.num_rows // max(1, batch.nbytes))
-            for at in range(0, batch.num_rows, rows):
-                yield write_streams([batch.slice(at, rows)]).to_pybytes()
+    left = deque(batch for batch in batches if batch.num_rows)
+
+    def take(size: int) -> bytes | None:
+        if not left:
+            return None
+        batch = left.popleft()
+        rows = max(1, size * batch.num_rows // max(1, batch.nbytes))
+        if rows < batch.num_rows:
+            left.appendleft(batch.slice(rows))
+        written: bytes = write_streams([batch.slice(0, rows)]).to_pybytes()
+        return written
+
+    return take

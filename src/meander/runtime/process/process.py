@@ -18,12 +18,24 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from meander.errors import OperatorError
 from meander.protocol.client import Client
 from meander.protocol.machine import Machine
-from meander.protocol.messages import Ending, Envelope, Event, Exit, Launch, Tell, Tick
+from meander.protocol.messages import (
+    Copied,
+    Copy,
+    Ending,
+    Envelope,
+    Event,
+    Exit,
+    Launch,
+    Part,
+    Rest,
+    Tell,
+    Tick,
+)
 from meander.runtime.clock import REAL, Clock
 from meander.runtime.process.addresses import AddressBook
 from meander.runtime.process.hands import Hands, Post, StorePort
@@ -39,6 +51,8 @@ EVENTS_MAX = 64
 """Taken before what they caused is carried out."""
 TURN_S_MAX = 0.1
 """After so long no more are taken."""
+LONG: Final = frozenset({Copy, Copied, Rest, Part})
+"""Behind one of these none is, either: rows that came before it shall not wait for others, too."""
 
 
 class Process:
@@ -49,6 +63,7 @@ class Process:
         machine: Machine,
         *,
         clock: Clock = REAL,
+        inbox: Inbox | None = None,
         store: StorePort | None = None,
         settle: Callable[[], None] | None = None,
         before: Callable[[Event], None] | None = None,
@@ -64,6 +79,7 @@ class Process:
         Args:
             machine: what to run.
             clock: what it goes by.
+            inbox: where events wait; None: one of its own.
             store: carries out Store, Load, Discard and Sweep; None: the machine stores nothing.
             settle: called after a few events, before what they caused is carried out.
             before: sees every event first.
@@ -75,7 +91,7 @@ class Process:
             tick_s: how often the machine looks at the clock, at most; when it wants to (`due_at`).
         """
         self.machine, self.clock = machine, clock
-        self.inbox = Inbox()
+        self.inbox = inbox or Inbox(clock=clock)
         self.error: BaseException | None = None
         """What the machine ended by; None: it has not, or as it should."""
         self.trace = ""
@@ -219,6 +235,8 @@ class Process:
                 return
             self._turns.hear_master()
             self._turns.take(event)
+            if type(event) is Envelope and type(event.body) in LONG:
+                return
 
     def finish(self) -> None:
         """Let leave what the turn caused: an acknowledgement never runs ahead of what it is for."""

@@ -5,7 +5,8 @@
 
 A hand-over from thread to thread costs more than most turns. But no thread is kept for long: after a
 few turns the shell's own goes on. What the master sends is always for that: its stream must be read
-while a turn takes long, or the lease would be lost. And a program's main thread never takes a turn,
+while a turn takes long, or the lease would be lost. So are pieces of states: the next is read while one
+is taken in. And a program's main thread never takes a turn,
 because an interrupt (Ctrl-C) would break it off midway.
 """
 
@@ -20,7 +21,7 @@ from math import inf
 from typing import Any, Final
 
 from meander.protocol.messages import MASTER, Envelope
-from meander.runtime.process.process import Process
+from meander.runtime.process.process import LONG, Process
 from meander.runtime.wire.transport import Transport
 
 TURNS_MAX: Final = 4
@@ -71,7 +72,7 @@ class Shell:
 
     def bring(self, event: Any) -> None:
         """Hand in an event that came on a stream; take the turn for it, if nobody is at one."""
-        if type(event) is Envelope and event.sender == MASTER:
+        if type(event) is Envelope and (event.sender == MASTER or type(event.body) in LONG):
             self.process.give(event)
         else:
             self.process.inbox.put(event, tell=False)

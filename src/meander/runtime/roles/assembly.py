@@ -22,6 +22,7 @@ from meander.runtime.process.spec import ProcessSpec
 from meander.runtime.process.stopwatch import CheckpointWatch
 from meander.runtime.roles.oversight import Oversight
 from meander.runtime.store.staged import LaidRows
+from meander.runtime.wire.inbox import Inbox
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +37,7 @@ class Parts(NamedTuple):
     spec: ProcessSpec
     process: Process
     oversight: Oversight
-    schema: pa.Schema | None
+    schemas: tuple[pa.Schema, ...]
     """Of rows that may come."""
 
 
@@ -68,10 +69,10 @@ def make_node(
         gated=settings.checkpoint_s > 0,
         output_rows_max=spec.output_rows_max,
     )
-    gauge, watch = RateGauge(adapter), CheckpointWatch(clock)
+    gauge, watch, inbox = RateGauge(adapter), CheckpointWatch(clock), Inbox(clock=clock)
     node = Node(
         spec.name, spec.incarnation, settings, spec.generation, spec.server or f"server@{host}",
-        adapter, gauge=gauge, watch=watch,
+        adapter, gauge=gauge, watch=watch, wait=inbox.waits,
     )  # fmt: skip
 
     def see(event: Event) -> None:
@@ -81,11 +82,11 @@ def make_node(
         oversight.see(event)
 
     process = Process(
-        node, clock=clock, store=store, settle=adapter.settle, before=see,
+        node, clock=clock, inbox=inbox, store=store, settle=adapter.settle, before=see,
         master_address=spec.master, tick_s=tick_s,
     )  # fmt: skip
     oversight = Oversight(spec, process, operator.name)
-    common = Parts(spec, process, oversight, operator.schema)
+    common = Parts(spec, process, oversight, operator.schemas)
     return NodeAssembly(common, node, adapter, gauge, watch)
 
 
@@ -104,7 +105,7 @@ def make_server(
 
     process = Process(server, clock=clock, before=see, master_address=spec.master, tick_s=tick_s)
     oversight = Oversight(spec, process, idle=_idle(spec, server, clock))
-    return Parts(spec, process, oversight, None)
+    return Parts(spec, process, oversight, ())
 
 
 def _idle(spec: ProcessSpec, server: StateServer, clock: Clock) -> Callable[[], bool]:

@@ -15,6 +15,8 @@ from typing import Any
 
 from meander.protocol.blocks import Chunks
 from meander.protocol.messages import MASTER, Copy, Envelope, Loaded, Part, Put, Rest, Stage
+from meander.runtime.clock import REAL, Clock
+from meander.runtime.wire.waits import RowWaits
 
 EVENTS_MAX = 1024
 BYTES_MAX = 256 * 2**20
@@ -30,11 +32,16 @@ class Inbox:
     ('an event', False)
     """
 
-    def __init__(self, events_max: int = EVENTS_MAX, bytes_max: int = BYTES_MAX) -> None:
+    def __init__(
+        self, events_max: int = EVENTS_MAX, bytes_max: int = BYTES_MAX, clock: Clock = REAL
+    ) -> None:
         self.events_max, self.bytes_max = events_max, bytes_max
+        self.waits = RowWaits(clock)
+        """How long rows have waited in here."""
         self.came: Callable[[], object] = lambda: None
         """Told that something was put, on the thread that did."""
-        self._queue: queue.SimpleQueue[tuple[Any, int]] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[Any, int, float]] = queue.SimpleQueue()
+        """Each with its bytes, and when it came if it is rows; else 0."""
         self._master: deque[Any] = deque()
         """What the master has sent: it is heard before all else."""
         self._lock = threading.Lock()
@@ -62,20 +69,25 @@ class Inbox:
         """Hand in an event; `tell` whoever takes, unless the caller sees to it."""
         if type(event) is Envelope and event.sender == MASTER:
             self._master.append(event)
-            self._queue.put((None, 0))  # there is something to take
+            self._queue.put((None, 0, 0.0))  # there is something to take
         else:
             size = size_of(event)
             if size:
                 with self._lock:
                     self._bytes_in += size
-            self._queue.put((event, size))
+            rows = type(event) is Envelope and type(event.body) is Chunks
+            self._queue.put((event, size, self.waits.now_s() if rows else 0.0))
         if tell:
             self.came()
 
     def get(self) -> Any:
         """Take the oldest, or None if it is the master who has sent. Raises queue.Empty."""
-        event, size = self._queue.get_nowait()
+        return self._taken(*self._queue.get_nowait())
+
+    def _taken(self, event: Any, size: int, since: float) -> Any:
         self._bytes_out += size
+        if since:
+            self.waits.waited_since(since)
         return event
 
     def from_master(self) -> Any:

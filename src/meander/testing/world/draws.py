@@ -8,6 +8,7 @@ from random import Random
 from typing import Final, TypeAlias
 
 from meander.protocol.settings import Settings
+from meander.runtime.clients.combining import COMBINE, CombineLimits
 from meander.runtime.process.outputs import ROWS_MAX
 from meander.runtime.wire.inbox import BYTES_MAX, EVENTS_MAX
 from meander.runtime.wire.outgoing import IDLE_S, QUEUE_BYTES_MAX, QUEUE_MESSAGES_MAX
@@ -79,6 +80,11 @@ def draw_limits(random: Random, *, small: bool) -> Limits:
     )
 
 
+def draw_combine(seed: int) -> CombineLimits:
+    """Choose when feeders and queries combine rows: hardly ever, whenever it pays, or now and then."""
+    return Random(f"combine {seed}").choice((COMBINE, CombineLimits(1, 0), CombineLimits(2, 2)))
+
+
 def draw_settings(random: Random, kinds: set[str], *, small: bool, seed: int) -> Settings:
     """Choose limits and delays of the protocol."""
     durable = random.random() < (0.8 if kinds & NEEDS_RECORDS else 0.3)
@@ -92,7 +98,8 @@ def draw_settings(random: Random, kinds: set[str], *, small: bool, seed: int) ->
         waiting_chunks_max=random.choice((4, 16, 256)),
         parked_messages_max=64,
         loop_chunks_max=random.choice((2, 8, 64)),
-        part_bytes=random.choice((300, 5000)),
+        part_bytes=random.choice((100, 300, 5000)),
+        parts_max=random.choice((1, 4)),
         server_bytes_max=random.choice((3_000, 10_000_000)),
         checkpoint_s=random.choice((TICK_S_MIN, 0.2, 0.3, 0.6)) if durable else 0.0,
         launch_s_max=3.0,
@@ -104,8 +111,9 @@ def draw_settings(random: Random, kinds: set[str], *, small: bool, seed: int) ->
         chain_records_max=random.choice((2, 4, 16)),
         record_bytes_turn=random.choice((1000, 16 * 2**20)),
         copy_bytes=random.choice((20, 200)),
+        copy_bytes_max=200,
+        copy_window_bytes=Random(f"copies {seed}").choice((200, 1000, 4000)),
         copy_bytes_min=random.choice((0, 0, 0, 300)),
-        copies_max=1,
         copy_s_max=random.choice((0.5, 2.0, 2.0)),
         staged_bytes_max=random.choice((0, 2_000)) if small else 256 * 2**20,
         spill_bytes_max=Random(f"spill {seed}").choice((1_000, 3_000, ROOM)) if small else ROOM,

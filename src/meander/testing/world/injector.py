@@ -82,8 +82,9 @@ class WorldInjector(Injector):
 
     def _do_rescale(self, incident: Incident) -> bool:
         limits: dict[str, Any] = (
-            {}, {"pause_ms": 60.0}, {"pause_ms": 0}, {"pause_ms": 500.0},
-        )[incident.other % 4]  # fmt: skip
+            {}, {"pause_ms": 60.0}, {"within_s": 1.5}, {"pause_ms": 500.0}, {"pause_ms": 0},
+            {"pause_ms": 60.0, "within_s": 0.3},
+        )[incident.other % 6]  # fmt: skip
         nodes = min(max(1, incident.target), self.world.tasks)
         return self.world.driver.rescale(nodes, **limits)
 
