@@ -16,7 +16,7 @@ from meander.protocol.blocks import Ack
 from meander.protocol.master.ledger import Kept, Ledger
 from meander.protocol.master.membership import STATUS, Change, Peer, Status
 from meander.protocol.master.migration import STAGES, Migration, MigrationStage, MigrationStep
-from meander.protocol.master.pacer import PaceLimits, Pacer
+from meander.protocol.master.pacer import BANDWIDTH_BYTES_S_MAX, PaceLimits, Pacer
 from meander.protocol.messages import STORE, Staged, TenureLink
 from meander.protocol.node.slot import TRANSITIONS, Cause, Slot, TaskPhase
 from meander.protocol.outbox import Outbox
@@ -128,6 +128,14 @@ def test_rounds_grow_again_when_they_fit():
     for _ in range(20):
         pacer.observe_round(0.0)
     assert pacer.limits().link_bytes_max == 400
+
+
+def test_transfers_that_all_take_as_long_make_no_link_endless() -> None:
+    pacer = Pacer(1000.0, 0.0)
+    for size, seconds in [(1000, 0.1), (2000, 0.1 + 1e-15)] * 10:
+        pacer.observe_install(size, seconds)
+    assert pacer.bandwidth_bytes_s <= BANDWIDTH_BYTES_S_MAX
+    assert max(pacer.weights([2**40])) < 2**63
 
 
 @pytest.mark.parametrize(("bandwidth", "overhead"), [(5e6, 0.005), (50e6, 0.05)])

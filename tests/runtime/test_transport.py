@@ -324,3 +324,24 @@ def test_a_message_that_cannot_be_written_stops_no_other(
     assert b.next().body == Bye(7)
     assert a.transport.dropped == 1
     assert "cannot be written" in caplog.text
+
+
+def test_a_peer_that_does_not_read_holds_up_no_other(ends: tuple[End, End]) -> None:
+    """Flight's flow control holds whoever writes to it; the others have another thread."""
+    a, b = ends
+    deaf = Transport(
+        lambda _: None, run="r", peer="deaf", credentials="t", incarnation=1, full=lambda: True
+    )
+    blob = bytes(2**20)
+    for number in range(64):
+        part = Part(1, Epoch(1, 1), 0, 2**21, blob, 0)
+        a.transport.post(deaf.address, Envelope("a", 1, "deaf", 0, Epoch(1, 1), part))
+        a.send(b, Bye(number))
+    assert [b.next().body.offset for _ in range(64)] == list(range(64))
+    assert a.transport.writers.started >= 2
+    before = threading.active_count()
+    for number in range(64, 128):
+        a.send(b, Bye(number))
+        assert b.next().body == Bye(number)
+    assert threading.active_count() <= before, "one thread for those who read"
+    deaf.close()

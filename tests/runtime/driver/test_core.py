@@ -20,7 +20,7 @@ from meander.runtime.driver.options import Deployment
 from meander.runtime.driver.preview import Preview, preview
 from meander.runtime.driver.rescales import Rescaling, wish
 from meander.runtime.driver.supervisor import FAILED_STARTS_MAX, SERVER_S_MIN
-from meander.runtime.process.script import Ask, Call, Sleep, Step, Until, run
+from meander.runtime.process.script import Call, Sleep, Step, Together, Until, run
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 from meander.runtime.wire.credentials import Credentials
 from meander.wiring import planner
@@ -257,11 +257,11 @@ def test_to_stop_saves_ends_the_master_asks_the_others_and_waits_for_those() -> 
         if isinstance(step, Call):
             assert step.timeout_s <= 10.0, "a master that hangs holds nobody up for long"
             return step.function(town.core.master)
-        if isinstance(step, Ask):
-            assert (step.address, step.what) == ("a:9", "stop")
-            return "stopping"
+        if isinstance(step, Together):
+            assert [(ask.address, ask[1]) for ask in step.steps] == [("a:9", "stop")]
+            return ["stopping"]
         assert isinstance(step, Until | Sleep)
-        if isinstance(step, Until) and "Ask" not in steps:
+        if isinstance(step, Until) and "Together" not in steps:
             steps[-1] = "stored" if town.core.process.ended else "ended"
             assert step.true() == town.core.process.ended
             town.core.process.close()
@@ -276,7 +276,7 @@ def test_to_stop_saves_ends_the_master_asks_the_others_and_waits_for_those() -> 
     closing: Any = SimpleNamespace(close=lambda *_: steps.append("close"))
     script = ending.stop(town.core, closing, closing, lambda: steps.append("hang up"), 5.0)
     run(script, step)
-    order = ["close", "Call", "Call", "ended", "stored", "Ask", "Until", "close", "hang up"]
+    order = ["close", "Call", "Call", "ended", "stored", "Together", "Until", "close", "hang up"]
     assert steps == order
     with pytest.raises(DeployError, match=STOPPED):
         town.core.check()

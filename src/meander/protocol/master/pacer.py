@@ -27,6 +27,8 @@ GAIN = 0.3
 """How much of a new round enters the estimate of the overhead."""
 FADE = 0.05
 """How much of what was learned from installs each new one replaces."""
+BANDWIDTH_BYTES_S_MAX = 1e12
+"""No link is faster: where all transfers took about as long, a line through them has hardly a slope."""
 ROUND_S = 0.2
 """What a round with copies takes besides them: to ask, to catch up, to publish, to install."""
 ROUNDS_SHARE = 0.5
@@ -146,9 +148,9 @@ class Pacer:
         spread = sxx / n - mean_x * mean_x
         slope = (sxy / n - mean_x * mean_y) / spread if spread > (0.1 * mean_x) ** 2 else 0.0
         if slope > 0 and n > 4:
-            self.bandwidth_bytes_s = 1 / slope
+            self.bandwidth_bytes_s = min(1 / slope, BANDWIDTH_BYTES_S_MAX)
         elif mean_x / self.bandwidth_bytes_s > mean_y:  # faster than was thought possible
-            self.bandwidth_bytes_s = mean_x / mean_y
+            self.bandwidth_bytes_s = min(mean_x / mean_y, BANDWIDTH_BYTES_S_MAX)
         self.task_s = max(0.0, mean_y - mean_x / self.bandwidth_bytes_s)
 
     def observe_round(self, measured_s: float, weight: int = 0) -> bool:
