@@ -104,7 +104,7 @@ def test_a_manifest_that_was_changed_is_no_manifest(
     (file,) = (where / "manifest").iterdir()
     file.write_text(file.read_text().replace('"tasks": 2', '"tasks": 3'))
     assert main(["checkpoint", "verify", str(where)]) == 2
-    assert "manifest/00000001-00000001.json" in capsys.readouterr().err
+    assert "manifest/00000001-00000001-00000000.json" in capsys.readouterr().err
 
 
 def test_what_is_no_checkpoint_is_wrong_input(

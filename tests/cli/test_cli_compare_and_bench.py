@@ -98,6 +98,16 @@ def test_bench_routing_measures_both_ways(meander) -> None:
         assert row["hash_intervals_rows_s"] > 0
 
 
+def test_bench_publish_tells_every_node_of_a_table(meander) -> None:
+    said = meander("bench", "publish", "--json", "--peers", "20", "--tasks", "64", "--turns", "2")
+    assert said.code == 0
+    (found,) = said.lines
+    assert (found["peers"], found["tasks"], found["turns"]) == (20, 64, 2)
+    assert 0 < found["queued_s"] <= found["wall_s"]
+    assert found["cpu_s"] > 0
+    assert found["table_bytes"] > 0
+
+
 def test_demo_shows_a_plan_its_rounds_its_phases_and_the_others(meander) -> None:
     said = meander("demo", "--plan")
     assert said.code == 0

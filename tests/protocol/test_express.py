@@ -7,7 +7,7 @@ from wire import Books, Notes
 from meander.protocol.blocks import Acks, Block, Chunks, Offer
 from meander.protocol.messages import Envelope, Send, Store, Tick
 from meander.protocol.node.express import ACK_BLOCKS, ACK_S
-from meander.protocol.records import assemble, head_of
+from meander.protocol.records import Blob, assemble
 from meander.protocol.settings import Settings
 
 TASKS = 3
@@ -140,5 +140,5 @@ def test_a_record_tells_what_came_in_blocks_before_it():
     actions = take(books, None, Chunks(block(0, "f", 1, {0: 2})))
     (store,) = [action for action in actions if isinstance(action, Store)]
     file, (extent,) = assemble(store.data)
-    head = head_of(file[extent.offset : extent.offset + extent.length])
+    head = Blob(file[extent.offset : extent.offset + extent.length]).head(0)
     assert head["positions"]["f"][1] == 2

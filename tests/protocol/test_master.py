@@ -614,7 +614,7 @@ def test_a_feeder_that_leaves_is_closed_for_a_while_and_its_name_is_free_at_once
         ("n1", 1_000_001, None, Hello("server", "x")),
         ("master", 0, None, Hello("feeder", "x")),
         ("x", 0, None, Hello("ghost", "x")),
-        ("n1", 1_000_001, None, Beat(0.0, stats=((0, 2**62, 0),))),
+        ("n1", 1_000_001, None, Beat(0.0, (0,), (2**62,), (0,))),
         ("n1", 1_000_001, None, Installed((Install(0, Epoch(1, 99), 0, 0.0, 0.0, False),))),
         ("n1", 1_000_001, None, Installed((Install(0, Epoch(1, 1), 0, float("nan"), 0.0, True),))),
         ("n1", 1_000_001, None, Dismiss()),

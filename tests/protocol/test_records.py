@@ -24,7 +24,7 @@ from meander.protocol.messages import (
     Tick,
     Write,
 )
-from meander.protocol.records import Base, Ref, assemble, chain_of, cut, head_of
+from meander.protocol.records import Base, Blob, Ref, assemble, cut
 from meander.protocol.settings import Settings
 from meander.protocol.state import Emission, TaskState
 
@@ -41,7 +41,7 @@ def accept(books, name="a"):
 
 def blob(books, name):
     ref = Ref.parse(name)
-    return cut(ref, books.store[ref.file][ref.offset : ref.offset + ref.length])
+    return Blob(cut(ref, books.store[ref.file][ref.offset : ref.offset + ref.length]))
 
 
 # ---------------------------------------------------------------------- what a node writes
@@ -59,9 +59,9 @@ def test_the_second_record_is_a_change_of_the_first():
     books.tick(2.0, "a")
     accept(books)
     empty, many, one = books.records[0]
-    assert (chain_of(blob(books, empty)), chain_of(blob(books, many))) == ((), (empty,))
-    assert chain_of(blob(books, one)) == (empty, many)
-    assert head_of(blob(books, one))["app"] < 20 < head_of(blob(books, many))["app"]
+    assert (blob(books, empty).chain(0), blob(books, many).chain(0)) == ((), (empty,))
+    assert blob(books, one).chain(0) == (empty, many)
+    assert blob(books, one).head(0)["app"] < 20 < blob(books, many).head(0)["app"]
 
 
 def test_a_task_that_did_not_change_is_not_written_again():
@@ -91,7 +91,7 @@ def test_a_change_that_could_not_be_written_is_in_the_next_one():
     books.tick(2.0, "a")
     accept(books)
     first, second = books.records[0]
-    assert chain_of(blob(books, second)) == (first,)
+    assert blob(books, second).chain(0) == (first,)
     blobs = [blob(books, name) for name in (first, second)]
     assert records.restore(0, blobs, Notes()).app == [["f", 1], ["f", 2]]
 
@@ -105,7 +105,7 @@ def test_a_long_chain_is_cut_short():
         books.send("a", chunk(number))
         books.tick(2.0, "a")
         accept(books)
-        lengths.append(len(chain_of(blob(books, books.records[0][-1]))) + 1)
+        lengths.append(len(blob(books, books.records[0][-1]).chain(0)) + 1)
     assert max(lengths) <= 6
     assert 1 in lengths
 
@@ -117,7 +117,7 @@ def test_changes_that_weigh_more_than_the_state_are_not_built_upon():
         books.send("a", *(chunk(100 * number + i) for i in range(1, 101)))
         books.tick(2.0, "a")
         accept(books)
-    whole = [not chain_of(blob(books, name)) for name in books.records[0]]
+    whole = [not blob(books, name).chain(0) for name in books.records[0]]
     assert whole.count(True) > 1
 
 
@@ -129,7 +129,7 @@ def test_a_moved_task_starts_a_chain_of_its_own():
     books.settle_installs()
     books.tick(2.0, "b")
     accept(books, "b")
-    assert chain_of(blob(books, books.records[0][-1])) == ()
+    assert blob(books, books.records[0][-1]).chain(0) == ()
 
 
 def test_what_a_batch_has_changed_is_written_when_it_commits():
@@ -201,7 +201,7 @@ def test_a_restored_task_goes_on_with_its_chain():
     books.send("b", chunk(2))
     books.tick(2.0, "b")
     books.write()
-    assert chain_of(blob(books, books.records[0][-1])) == tuple(chain)
+    assert blob(books, books.records[0][-1]).chain(0) == tuple(chain)
 
 
 @pytest.mark.parametrize("broken", [0, 1])
@@ -263,7 +263,7 @@ def test_a_chain_gives_what_a_task_was(steps):
         if done:
             chain = base.chain if base else ()
             base = Base((*chain, f"log/1/a.1/{len(chain)}#8-1-00000000"), mark, lanes)
-            blobs.append(assemble([part])[0][8:])
+            blobs.append(Blob(assemble([part])[0][8:]))
             kept = list(state.app), {t: list(x.chunks) for t, x in state.outbox.lanes.items()}
     if blobs:
         again = records.restore(3, blobs, operator)

@@ -40,7 +40,7 @@ from meander.protocol.messages import (
     Welcome,
 )
 from meander.protocol.node.node import Node
-from meander.protocol.records import Ref, assemble, cut, head_of
+from meander.protocol.records import Blob, Ref, assemble, cut
 from meander.protocol.settings import Settings
 from meander.protocol.state import Emission
 from meander.protocol.table import Table
@@ -212,11 +212,12 @@ class Wire:
             if isinstance(data, tuple):
                 data, extents = assemble(data)
             if done and not fenced:
-                self.store[action.key] = data
+                self.store[action.key] = self.store[action.key] + data if action.append else data
                 for extent in extents:
                     blob = data[extent.offset : extent.offset + extent.length]
                     ref = str(Ref(action.key, *extent))
-                    self.records.setdefault(head_of(blob)["task"], []).append(ref)
+                    for task in Blob(blob).tasks:
+                        self.records.setdefault(task, []).append(ref)
             self.give(name, Stored(action.key, done and not fenced, fenced, extents))
 
     def read(self):

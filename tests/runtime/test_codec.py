@@ -51,8 +51,8 @@ def sent(body: Message) -> Envelope:
     return Envelope("n1", 3, "n2", 0, Epoch(1, 7), body)
 
 
-def read(envelope: Envelope, schema: pa.Schema | None = WORDS) -> Envelope:
-    return decode(*encode(envelope), schema)
+def read(envelope: Envelope, *schemas: pa.Schema) -> Envelope:
+    return decode(*encode(envelope), schemas or [WORDS])
 
 
 def table() -> Table:
@@ -125,7 +125,7 @@ def shared(*counts: list[int]) -> Chunks:
 def test_marks_of_the_same_source_batches_travel_once() -> None:
     wire = encode(sent(shared([1, 2, 0], [0, 1, 0], [3, 0, 4])))
     assert json.loads(wire.header)[-1][-1] == [[[4, 10], [5, 11], [7, 12]]]
-    found = decode(*wire, WORDS).body
+    found = decode(*wire, [WORDS]).body
     assert isinstance(found, Chunks)
     assert [list(c.rows.marks) for c in found.chunks] == [
         [(4, 1, 10), (5, 2, 11)], [(5, 1, 11)], [(4, 3, 10), (7, 4, 12)],
@@ -133,7 +133,7 @@ def test_marks_of_the_same_source_batches_travel_once() -> None:
     last = found.chunks[2].rows.after(4)
     assert (list(last.marks), last.count) == ([(7, 4, 12)], 4)
     assert len({id(c.rows.marks.sources) for c in found.chunks}) == 1
-    again = decode(*encode(sent(found)), WORDS).body
+    again = decode(*encode(sent(found)), [WORDS]).body
     assert isinstance(again, Chunks)
     assert [list(c.rows.marks) for c in again.chunks] == [list(c.rows.marks) for c in found.chunks]
 
@@ -165,7 +165,7 @@ def test_marks_that_do_not_fit_are_refused(at: tuple[int, ...], value: object) -
         place = place[step]
     place[at[-1]] = value
     with pytest.raises(MalformedMessage):
-        decode(json.dumps(header).encode(), wire.batch, WORDS)
+        decode(json.dumps(header).encode(), wire.batch, [WORDS])
 
 
 @given(st.one_of(st.none(), st.binary(max_size=100)))
@@ -213,7 +213,7 @@ def test_arbitrary_fields_are_refused_or_well_typed(
     header = json.dumps([kind, "a", 1, "b", 0, [1, 1], fields]).encode()
     batch = pa.record_batch({"word": ["a"]}, schema=WORDS) if rows else None
     try:
-        found = decode(header, batch, WORDS)
+        found = decode(header, batch, [WORDS])
     except MalformedMessage:
         return
     assert type(found.body).__name__ == kind
@@ -222,7 +222,7 @@ def test_arbitrary_fields_are_refused_or_well_typed(
 @given(st.binary(max_size=60))
 def test_arbitrary_bytes_are_refused(header: bytes) -> None:
     with pytest.raises(MalformedMessage):
-        decode(header, None, WORDS)
+        decode(header, None, [WORDS])
 
 
 @settings(max_examples=200)
@@ -235,13 +235,13 @@ def test_a_changed_byte_never_does_worse_than_be_refused(data: st.DataObject) ->
     header = bytearray(wire.header)
     header[data.draw(st.integers(0, len(header) - 1))] = data.draw(st.integers(0, 255))
     with suppress(MalformedMessage):
-        decode(bytes(header), wire.batch, WORDS)
+        decode(bytes(header), wire.batch, [WORDS])
 
 
 def refused(fields: object, batch: pa.RecordBatch | None, kind: str = "Chunks") -> str:
     header = json.dumps([kind, "a", 1, "b", 0, [1, 1], fields]).encode()
     with pytest.raises(MalformedMessage) as error:
-        decode(header, batch, WORDS)
+        decode(header, batch, [WORDS])
     return str(error.value)
 
 
@@ -274,9 +274,9 @@ def test_huge_numbers_long_names_and_deep_nesting_are_refused() -> None:
     assert "got `bool`" in refused([True], None, "Bye")
     assert "malformed" in refused([float("inf"), [], -1, False], None, "Beat")
     with pytest.raises(MalformedMessage):
-        decode(b"[" * 100_000, None, WORDS)
+        decode(b"[" * 100_000, None, [WORDS])
     with pytest.raises(MalformedMessage):
-        decode(b'["Bye","a",1,"b",0,[1,1],[' + b"9" * 5000 + b"]]", None, WORDS)
+        decode(b'["Bye","a",1,"b",0,[1,1],[' + b"9" * 5000 + b"]]", None, [WORDS])
 
 
 def test_overlapping_tables_are_refused() -> None:
@@ -303,7 +303,7 @@ def test_a_farewell_fits_a_message_however_much_an_operator_says() -> None:
     node = Client("n1", 1, Settings(), 1, "n1/1/1")
     said = node.farewell("boom " * 1000, "a long line " * 1000 + "\n\udc80\n" * 1000)
     wire = encode(said)
-    assert decode(wire.header, wire.batch, None) == said
+    assert decode(wire.header, wire.batch) == said
 
 
 def test_a_large_table_is_packed_once_and_comes_out_the_same() -> None:

@@ -251,9 +251,28 @@ def test_the_newest_manifests_are_kept(store: FileStore) -> None:
         assert store.write(Store("manifest", b"%d" % number, fence=3)).done
     assert store.read("manifest") == b"4"
     assert [entry.path for entry in store.manifests()] == [
-        "manifest/00000003-00000004.json",
-        "manifest/00000003-00000005.json",
+        "manifest/00000003-00000004-00000000.json",
+        "manifest/00000003-00000005-00000000.json",
     ]
+
+
+def test_a_manifest_and_its_changes_are_read_as_one_and_go_together(store: FileStore) -> None:
+    """1. two manifests with changes  2. a third, whole: the first goes, with its change."""
+    assert claim(store, 3)
+    for text in (b"a", b"b", b"c"):
+        assert store.write(Store("manifest", text, fence=3)).done
+        assert store.read("manifest") == text
+        assert store.write(Store("manifest", b"+", fence=3, append=True)).done
+        assert store.read("manifest") == text + b"+"
+    assert [entry.path for entry in store.manifests()] == [
+        f"manifest/00000003-{number:08d}-{change:08d}.json"
+        for number in (2, 3)
+        for change in (0, 1)
+    ]
+    assert FileStore(store.files).read("manifest") == b"c+"
+    store.files.delete(["manifest/00000003-00000003-00000000.json"])
+    with pytest.raises(OSError, match=r"00000003-00000001\.json is listed and cannot be read"):
+        store.read("manifest")
 
 
 def test_a_sweep_leaves_what_is_named_and_what_may_be_being_written(store: FileStore) -> None:
@@ -366,7 +385,9 @@ def test_a_manifest_that_is_listed_and_cannot_be_read_is_not_taken_for_none(
     assert claim(store, 1)
     assert store.write(Store("manifest", b"one", fence=1)).done
     monkeypatch.setattr(store.files, "read", lambda *_: None)
-    with pytest.raises(OSError, match=r"00000001-00000001\.json is listed and cannot be read"):
+    with pytest.raises(
+        OSError, match=r"00000001-00000001-00000000\.json is listed and cannot be read"
+    ):
         store.read("manifest")
 
 
@@ -382,7 +403,7 @@ def test_a_manifest_that_is_let_go_while_it_is_read_is_followed_by_the_next(
 
     def late(path: str, *place: Any) -> bytes | None:
         for text in (b"1", b"2", b"3"):
-            if path.endswith("00000001.json"):
+            if path.endswith("00000001-00000000.json"):
                 assert store.write(Store("manifest", text, fence=1)).done
         return read(path, *place)
 

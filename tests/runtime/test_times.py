@@ -328,17 +328,17 @@ def test_watermarks_travel() -> None:
     chunks = [Chunk("f", 1, t, 1, first, last, r, s) for t, r, first, last, s in offer.groups]
     assert len(chunks) == 2
     wire = encode(envelope(Chunks(tuple(chunks))))
-    found = decode(wire.header, wire.batch, CLICKS).body.chunks
+    found = decode(wire.header, wire.batch, [CLICKS]).body.chunks
     told = [[(part.count, watermark) for part, watermark in c.rows.parts()] for c in found]
     assert sorted(told) == [[(1, 2 * S), (1, 3 * S)], [(1, 3 * S)]]
     alone = watermark_of(CLICKS, 7, 2, END).groups[1]
     chunk = Chunk("f", 1, 1, 2, 7, 7, alone[1], 0)
     wire = encode(envelope(Chunks((chunk,))))
-    (again,) = decode(wire.header, wire.batch, CLICKS).body.chunks
+    (again,) = decode(wire.header, wire.batch, [CLICKS]).body.chunks
     assert (again.rows.watermark, again.rows.count, again.size) == (END, 0, 0)
     staged = Staged("q", 0, 3, 0, 1, Rows(clicks(), 0, 0, (Mark(0, 0, 5),)), 0, 0)
     wire = encode(envelope(Stage((staged,), "q")))
-    (item,) = decode(wire.header, wire.batch, CLICKS).body.items
+    (item,) = decode(wire.header, wire.batch, [CLICKS]).body.items
     assert (item.rows.watermark, item.rows.count) == (5, 0)
     for broken in (
         (Mark(6, 0, 1),), (Mark(8, 0, 1),), (Mark(7, 0, 1), Mark(7, 0, 2)), (Mark(7, -1, 1),),
@@ -346,7 +346,7 @@ def test_watermarks_travel() -> None:
         rows = Rows(clicks(), 0, 0, broken)
         wire = encode(envelope(Chunks((chunk._replace(rows=rows),))))
         with pytest.raises(MalformedMessage):
-            decode(wire.header, wire.batch, CLICKS)
+            decode(wire.header, wire.batch, [CLICKS])
 
 
 def test_a_time_that_is_none_is_refused() -> None:

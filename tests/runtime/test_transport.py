@@ -33,7 +33,7 @@ class End:
     def __init__(self, peer: str, token: str = "t", run: str = "r") -> None:
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.transport = Transport(
-            self.inbox.put, run=run, peer=peer, credentials=token, incarnation=1, schema=WORDS
+            self.inbox.put, run=run, peer=peer, credentials=token, incarnation=1, schemas=[WORDS]
         )
 
     @property

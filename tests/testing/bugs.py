@@ -118,10 +118,10 @@ BUGS = [
             FAILED_LISTING_IS_EMPTY,
             Edit(
                 DURABLE,
-                """            if data is not None:
-                return path, data
+                """            if parts and None not in parts:
+                return path, b"".join(part for part in parts if part is not None)
 """,
-                """            return None if data is None else (path, data)
+                """            return (path, b"".join(parts)) if parts and None not in parts else None
 """,
             ),
         ),
@@ -135,8 +135,8 @@ BUGS = [
         (
             Edit(
                 RETRIEVER,
-                "                if name not in self._loading:\n",
-                "                if True:\n",
+                "            if name in self._loading:\n",
+                "            if name in self._loading and False:\n",
             ),
             Edit(
                 RETRIEVER,
@@ -145,11 +145,8 @@ BUGS = [
             ),
             Edit(
                 RETRIEVER,
-                """                if len(self._loading) >= LOADS_MAX:
-                    slot.retry_at = 0.0
-                    return
-""",
-                "",
+                "            elif len(self._loading) < LOADS_MAX:\n",
+                "            elif True:\n",
             ),
         ),
     ),

@@ -259,8 +259,58 @@ MUTANTS = [
     mutant(
         "send a task's rows to its neighbour",
         "clients.offers",
-        "lb, ub = int(bounds[task]), int(bounds[task + 1])",
-        "lb, ub = int(bounds[task]), int(bounds[min(task + 2, tasks)])",
+        "owners = tasks_of(hashes, tasks)",
+        "owners = (tasks_of(hashes, tasks) + 1) % tasks",
+    ),
+    # ------------------------------------------------------------------ blocks
+    mutant(
+        "take a block that was taken before",
+        "protocol.kernels",
+        "columns[1, i] != numbers[task] + 1 or columns[2, i] <= offsets[task]:",
+        "columns[1, i] > numbers[task] + 1:",
+        trial="words",
+    ),
+    mutant(
+        "take a block behind a gap",
+        "protocol.kernels",
+        "columns[1, i] != numbers[task] + 1 or",
+        "columns[1, i] <= numbers[task] or",
+        trial="words",
+    ),
+    mutant(
+        "call a block durable that is applied",
+        "protocol.kernels",
+        "columns[5, i] = numbers[task] if settled[task] else durable[task]",
+        "columns[5, i] = numbers[task]",
+        trial="words",
+    ),
+    mutant(
+        "let the slots not know of blocks that were taken",
+        "protocol.node.express",
+        "                state.positions[feeder] = Position(lanes.incarnation, number, offset)\n",
+        "                pass\n",
+        trial="words",
+    ),
+    mutant(
+        "write no record of what came in blocks",
+        "protocol.node.express",
+        "            slot.dirty = True\n",
+        "            slot.dirty = slot.dirty\n",
+        trial="words",
+    ),
+    mutant(
+        "look at the slots while the express is open",
+        "protocol.node.node",
+        "        if not rows and type(event) is not Tick:\n",
+        "        if False:\n",
+        trial="words",
+    ),
+    mutant(
+        "take a block of a task that is not served",
+        "protocol.node.express",
+        "if slot.phase is TaskPhase.SERVING and not slot.pending_chunks:",
+        "if slot.state is not None:",
+        trial="words",
     ),
     # ------------------------------------------------------------------ micro-batches
     mutant(
@@ -363,11 +413,11 @@ MUTANTS = [
     mutant(
         "acknowledge by a manifest without looking who claims",
         "store.durable",
-        """        yield Publish(self.files, name, data)
+        """        yield Publish(self.files, name, action.data)
         if (yield from self._replaced(generation)):
             return False
 """,
-        """        yield Publish(self.files, name, data)
+        """        yield Publish(self.files, name, action.data)
 """,
         faults="master store partition",
     ),

@@ -330,7 +330,7 @@ def test_a_process_that_is_stopped_goes_on_where_it_was() -> None:
 
 
 def numbers(manifest: bytes | None) -> tuple[int, ...]:
-    return (0, 0) if manifest is None else tuple(map(int, manifest.split()))
+    return (0, 0) if manifest is None else tuple(map(int, manifest.split(b";")[-1].split()))
 
 
 class Driver:
@@ -390,12 +390,13 @@ class Driver:
         else:
             self.counted = self.number if event.done else self.counted
             self.world.look()
-            self.write()
+            self.write(append=event.done and self.world.random.random() < 0.7)
 
-    def write(self) -> None:
+    def write(self, *, append: bool = False) -> None:
         self.number += 1
         text = b"%d %d" % (self.generation, self.number)
-        self.worker.give(Store("manifest", text, fence=self.generation))
+        said = b";" + text if append else text
+        self.worker.give(Store("manifest", said, fence=self.generation, append=append))
 
 
 class Drivers:
@@ -489,7 +490,7 @@ def test_drivers_that_replace_one_another_lose_nothing(flavour: Flavour) -> None
 class CountsAtOnce(FileStore):
     """Does not look for a later claim after a manifest is written."""
 
-    def _publish(self, generation: int, data: bytes) -> Any:
+    def _publish(self, action: Store) -> Any:
         looks = iter([False])
         replaced = self._replaced
 
@@ -501,7 +502,7 @@ class CountsAtOnce(FileStore):
 
         self._replaced = once  # type: ignore[method-assign]
         try:
-            return (yield from super()._publish(generation, data))
+            return (yield from super()._publish(action))
         finally:
             self._replaced = replaced  # type: ignore[method-assign]
 

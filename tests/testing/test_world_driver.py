@@ -265,7 +265,7 @@ def test_whoever_is_stopped_lets_its_store_finish_before_it_is_over() -> None:
     town = deployed()
     driver = town.user.driver
     store = cast(SimStoreWorker, driver._ground.store)
-    store.step_s = 1.0
+    store.step_s = 0.5
     assert driver.rescale(3, pause_ms=50.0)
     town.run(lambda: not store.idle())
     over: list[bool] = []

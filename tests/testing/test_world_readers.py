@@ -125,7 +125,7 @@ class World:
     def about(self) -> DeploymentInfo:
         return DeploymentInfo(
             "made up", "run", self.lineage, 1, TASKS, ("n",), SCHEMA, None, SCHEMA, None,
-            Settings(), True, "", versions(),
+            None, Settings(), True, "", versions(),
         )  # fmt: skip
 
     # ------------------------------------------------------------------ what is seen

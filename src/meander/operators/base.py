@@ -8,7 +8,8 @@ tasks its node owns today, and a task never notices that it moved.
 
 Rules for those who write one
   1. All that must survive a move is in the state. Attributes set in `open` are scratch.
-  2. `process` sees the rows of one task, in their feeder's order; no other thread has the state.
+  2. `process` sees the rows of one task, in their feeder's order; no other thread has the state
+     meanwhile (it is one at a time, not always the same).
      The same holds for `on_timer`.
   3. `dump` does not change the state, and what it gave does not change later.
   4. `load(dump(state))` behaves as `state` does, in every later call.
@@ -22,16 +23,32 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar, cast
+from itertools import pairwise
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
+import numpy as np
 import pyarrow as pa
 
 from meander.errors import InputError, MeanderError, OperatorError
 from meander.model import Ints, TaskId
-from meander.operators.hashing import Hashes
+from meander.operators.hashing import Hashes, hash_columns
 from meander.operators.timers import NO_EVENT_TIMERS, NO_TIMERS, Timer, Timers
 
 S = TypeVar("S")
+
+COMBINED_ROWS: Final = "#rows"
+"""The column of combined rows that tells how many rows each stands for."""
+
+
+class Combined(NamedTuple):
+    """Rows combined group by group."""
+
+    batch: pa.RecordBatch
+    """Of the operator's `combined_schema`."""
+    bounds: Ints
+    """Rows `bounds[g] … bounds[g+1]-1` are those of group g."""
+    hashes: Hashes
+    """Of their keys."""
 
 
 @dataclass(slots=True)
@@ -119,6 +136,9 @@ class Operator(ABC, Generic[S]):
     """The Arrow schema of what it emits; without it outputs cannot be read as a DataFrame."""
     state_schema: pa.Schema | None = None
     """The Arrow schema that a state is shown with; None: that of its first dump."""
+    combined_schema: pa.Schema | None = None
+    """The Arrow schema of what `combine` gives: the keys as `schema` has them, what else it takes, and
+    `#rows` (int64), how many rows each row stands for. None: rows are not combined."""
 
     @property
     def name(self) -> str:
@@ -129,6 +149,25 @@ class Operator(ABC, Generic[S]):
     def timed(self) -> bool:
         """Whether tasks hear of time: there is an event time, or `on_timer` is written."""
         return self.event_time is not None or type(self).on_timer is not Operator.on_timer
+
+    @property
+    def combines(self) -> bool:
+        """Whether rows may be combined before they are sent: it says so, and hears of no time.
+
+        Who inherits `combine` and has a `process` of its own does not: it would not see the rows.
+        """
+        if self.combined_schema is None or self.timed:
+            return False
+        order = type(self).__mro__
+        mine = next(i for i, kind in enumerate(order) if "combine" in vars(kind))
+        taking = {"process", "process_groups"}
+        return all(not taking & vars(kind).keys() for kind in order[:mine])
+
+    @property
+    def schemas(self) -> tuple[pa.Schema, ...]:
+        """The schemas of rows that may be sent to its tasks."""
+        combined = self.combined_schema if self.combines else None
+        return (self.schema,) if combined is None else (self.schema, combined)
 
     def open(self) -> None:
         """Prepare scratch in this process; called once before anything else."""
@@ -143,6 +182,18 @@ class Operator(ABC, Generic[S]):
     @abstractmethod
     def process(self, state: S, batch: pa.RecordBatch, context: Context) -> None:
         """Take in rows of one task: change its state, `context.emit` and `context.feed`."""
+
+    def combine(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Make few rows of `combined_schema` of the rows of one source batch, to be sent instead.
+
+        Where they are sent, `process_combined` takes them and must do what `process` does with the
+        rows. Called in feeders, and only as long as it leaves clearly fewer rows.
+        """
+        raise NotImplementedError
+
+    def process_combined(self, state: S, batch: pa.RecordBatch, context: Context) -> None:
+        """Take in rows that `combine` gave, of one task, as `process` takes rows."""
+        raise NotImplementedError
 
     def on_timer(self, state: S, timer: Timer, context: Context) -> None:
         """Hear that a timer is due. It is no longer set; all that `process` may do is allowed."""
@@ -179,6 +230,10 @@ class Operator(ABC, Generic[S]):
     def size(self, state: S) -> int:
         """Tell how many bytes a move of this state carries; asked for every second."""
 
+    def sizes(self, states: Sequence[S]) -> Sequence[int]:
+        """Tell the sizes of several states. Override it only to be faster than one call per state."""
+        return [self.size(state) for state in states]
+
     def freeze(self, state: S) -> None:
         """Hear that the state leaves: it will be dumped, and is never changed any more."""
 
@@ -195,6 +250,17 @@ class Operator(ABC, Generic[S]):
         """
         return self.dump(state)
 
+    def changes_of(
+        self, states: Sequence[S], since: Sequence[int]
+    ) -> list[tuple[pa.RecordBatch, list[int]]] | None:
+        """Write what changed in several states, each after a version of its own, in one go.
+
+        Gives batches with rows of all states in their order, and how many of them are whose:
+        `apply_changes` is given those of one state. After version 0 that is everything, for `load`.
+        None: ask for one after the other.
+        """
+        return None
+
     def apply_changes(self, state: S, batches: Sequence[pa.RecordBatch], context: Context) -> S:
         """Bring an older copy of a state up to date with `changes`, and give it."""
         return self.load(batches, context)
@@ -209,17 +275,41 @@ class Operator(ABC, Generic[S]):
     ) -> None:
         """Take in rows of several tasks, grouped: `bounds[i] … bounds[i+1]-1` are the i-th's.
 
-        Override it only to be faster than one call per task.
+        Override it only to be faster than one call per task. An operator that combines is given rows
+        of `schema` or of `combined_schema`.
 
         Raises:
             OperatorError: names the task and the rows.
         """
+        process = self.process_combined if self.is_combined(batch) else self.process
         for i, (state, context) in enumerate(zip(states, contexts, strict=True)):
             rows = int(bounds[i]), int(bounds[i + 1])
             try:
-                self.process(state, batch.slice(rows[0], rows[1] - rows[0]), context)
+                process(state, batch.slice(rows[0], rows[1] - rows[0]), context)
             except Exception as error:
                 raise self.failure(context, rows, error) from error
+
+    def combine_groups(self, batch: pa.RecordBatch, bounds: Ints, hashes: Hashes) -> Combined:
+        """Combine the rows of several source batches, each for itself.
+
+        Override it only to be faster than one call per source batch.
+
+        Args:
+            batch: rows of `schema`.
+            bounds: rows `bounds[g] … bounds[g+1]-1` are those of the g-th source batch.
+            hashes: of the rows' keys.
+        """
+        parts, ends = list[pa.RecordBatch](), [0]
+        for lb, ub in pairwise(bounds.tolist()):
+            parts.append(self.combine(batch.slice(lb, ub - lb)))
+            ends.append(ends[-1] + parts[-1].num_rows)
+        whole = pa.concat_batches(parts)
+        keys = [whole.column(key) for key in self.keys]
+        return Combined(whole, np.array(ends), hash_columns(keys))
+
+    def is_combined(self, batch: pa.RecordBatch) -> bool:
+        """Whether these are rows that were combined."""
+        return self.combined_schema is not None and COMBINED_ROWS in batch.schema.names
 
     def failure(
         self, context: Context, rows: tuple[int, int], error: BaseException
@@ -259,6 +349,8 @@ def check_operator(operator: Operator[Any]) -> None:
             raise InputError(f"{operator.name}: the schema has no key column {key!r}")
     if operator.event_time is not None:
         _check_event_time(operator)
+    if operator.combined_schema is not None:
+        _check_combined(operator, operator.combined_schema)
 
 
 def _check_event_time(operator: Operator[Any]) -> None:
@@ -271,4 +363,24 @@ def _check_event_time(operator: Operator[Any]) -> None:
     if operator.delay_s < 0 or operator.idle_s <= 0 or operator.feeders_min < 1:
         raise InputError(
             f"{operator.name}: delay_s is at least 0, idle_s more, feeders_min at least 1"
+        )
+
+
+def _check_combined(operator: Operator[Any], combined: pa.Schema) -> None:
+    if type(operator).combine is Operator.combine:
+        raise InputError(f"{operator.name} has a combined_schema, and no method combine")
+    for key in operator.keys:
+        kind = operator.schema.field(key).type
+        if key not in combined.names or combined.field(key).type != kind:
+            raise InputError(
+                f"{operator.name}: combined_schema needs the key {key!r}, of type {kind}"
+            )
+    if COMBINED_ROWS in operator.schema.names:
+        raise InputError(
+            f"{operator.name}: {COMBINED_ROWS!r} is the name of a column of combined rows"
+        )
+    if COMBINED_ROWS not in combined.names or combined.field(COMBINED_ROWS).type != pa.int64():
+        raise InputError(
+            f"{operator.name}: combined_schema needs the column {COMBINED_ROWS!r} of type int64: how "
+            "many rows a row stands for"
         )

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from meander.errors import SumOverflowError
 from meander.model import Ints
+from meander.operators import combining
 from meander.operators import state as dumps
 from meander.operators.aggregates import Aggregate
-from meander.operators.base import Context, Operator
-from meander.operators.hashing import Hashes
+from meander.operators.base import Combined, Context, Operator
+from meander.operators.deltas import deltas
+from meander.operators.hashing import Hashes, hash_columns
 from meander.operators.layout import Layout
-from meander.operators.table import KeyedTable, update_tables
+from meander.operators.table import KeyedTable, sizes, update_tables
+
+WRITING = ("dump", "load", "changes", "apply_changes")
+"""What an operator of its own kind may do in another way."""
 
 
 class KeyedAggregate(Operator[KeyedTable]):
@@ -56,6 +62,7 @@ class KeyedAggregate(Operator[KeyedTable]):
         self.emit_updates = emit_updates
         self.state_schema = self.layout.result_schema
         self.output_schema = self.layout.result_schema if emit_updates else None
+        self.combined_schema = self.layout.combined_schema
 
     def create(self, context: Context) -> KeyedTable:
         """Begin with an empty table."""
@@ -70,6 +77,30 @@ class KeyedAggregate(Operator[KeyedTable]):
         """Fold the rows into the table."""
         self.process_groups([state], np.array([0, batch.num_rows]), batch, [context])
 
+    def process_combined(self, state: KeyedTable, batch: pa.RecordBatch, context: Context) -> None:
+        """Fold rows that were combined into the table."""
+        self.process(state, batch, context)
+
+    def combine(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Fold the rows of each key into one.
+
+        >>> here = Context(task=0, tasks=1)
+        >>> words = WordCount()
+        >>> few = words.combine(pa.record_batch({"word": ["to", "be", "or", "not", "to", "be"]}))
+        >>> few.to_pydict()
+        {'word': ['to', 'be', 'or', 'not'], '#rows': [2, 2, 1, 1]}
+        >>> table = words.create(here)
+        >>> words.process_combined(table, few, here)
+        >>> table.result()["count"].to_pylist()
+        [2, 2, 1, 1]
+        """
+        hashes = hash_columns(self.layout.key_columns(batch))
+        return self.combine_groups(batch, np.array([0, batch.num_rows]), hashes).batch
+
+    def combine_groups(self, batch: pa.RecordBatch, bounds: Ints, hashes: Hashes) -> Combined:
+        """Fold the rows of each key in each source batch into one, in one go."""
+        return combining.combine(self.layout, batch, bounds, hashes)
+
     def process_groups(
         self,
         states: Sequence[KeyedTable],
@@ -78,11 +109,12 @@ class KeyedAggregate(Operator[KeyedTable]):
         contexts: Sequence[Context],
         hashes: Hashes | None = None,
     ) -> None:
-        """Fold rows into the tables of many tasks in one go."""
+        """Fold rows, combined or not, into the tables of many tasks in one go."""
         if not states:
             return
         try:
-            where = update_tables(states, bounds, batch, hashes)
+            take = combining.take_combined if self.is_combined(batch) else update_tables
+            where = take(states, bounds, batch, hashes)
         except SumOverflowError as error:
             row = error.row or 0
             group = int(np.searchsorted(bounds, row, side="right")) - 1
@@ -104,6 +136,12 @@ class KeyedAggregate(Operator[KeyedTable]):
         """Count keys, their offsets and cells."""
         return state.size
 
+    def sizes(self, states: Sequence[KeyedTable]) -> Sequence[int]:
+        """Count them in many tables in one go."""
+        if type(self).size is not KeyedAggregate.size:
+            return super().sizes(states)
+        return sizes(states)
+
     def freeze(self, state: KeyedTable) -> None:
         """Let dumps share the table's memory."""
         state.freeze()
@@ -116,6 +154,14 @@ class KeyedAggregate(Operator[KeyedTable]):
         """Write the entries touched after a sealed version; keys only of new ones."""
         return state.delta(since)
 
+    def changes_of(
+        self, states: Sequence[KeyedTable], since: Sequence[int]
+    ) -> list[tuple[pa.RecordBatch, list[int]]] | None:
+        """Write the changes of many tables in one go."""
+        if any(getattr(type(self), name) is not getattr(KeyedAggregate, name) for name in WRITING):
+            return None
+        return deltas(states, since)
+
     def apply_changes(
         self, state: KeyedTable, batches: Sequence[pa.RecordBatch], context: Context
     ) -> KeyedTable:
@@ -123,6 +169,23 @@ class KeyedAggregate(Operator[KeyedTable]):
         for batch in batches:
             dumps.revise(state, batch)
         return state
+
+
+def aggregates_of(operator: Operator[Any]) -> dict[str, tuple[str, str | None, str | None]] | None:
+    """Tell how rows of an operator are combined to whoever has not the operator itself.
+
+    Returns:
+        By the name of each result its function, column and order; None: only the operator knows.
+
+    >>> aggregates_of(WordCount())
+    {'count': ('count', None, None)}
+    """
+    if not isinstance(operator, KeyedAggregate) or not operator.combines:
+        return None
+    if type(operator).combine is not KeyedAggregate.combine:
+        return None  # it has a way of its own
+    made = operator.layout.aggregates
+    return {name: (one.function, one.column, one.by) for name, one in made.items()}
 
 
 class WordCount(KeyedAggregate):

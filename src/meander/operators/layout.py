@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from meander.errors import InputError
 from meander.model import Ints
 from meander.operators.aggregates import (
+    ROWS,
     Aggregate,
     Cell,
     cells_of,
@@ -25,6 +26,7 @@ from meander.operators.aggregates import (
     numbers_of,
     values_from,
 )
+from meander.operators.base import COMBINED_ROWS
 from meander.operators.columns import Owner, Validity, plain, validity_of
 from meander.operators.keys import state_type
 
@@ -77,6 +79,10 @@ class Layout:
         self.state_schema = pa.schema([*held, *cells])
         self.entry_schema = pa.schema([(ENTRY, pa.int32()), *cells])
         """Of entries that are known by their number: what changed in them, without their keys."""
+        self.combined_cells = tuple(sorted(self.cells, key=lambda cell: cell != ROWS))
+        """In the order of their columns in combined rows: how many rows they stand for comes first."""
+        self.combined_schema = self._combined_schema()
+        """Of combined rows (`combining`); None: they would give another result."""
         found = [(name, self._result_type(a)) for name, a in self.aggregates.items()]
         self.result_schema = pa.schema([*held, *found])
 
@@ -108,6 +114,14 @@ class Layout:
                 check_order(aggregate, self._type(aggregate.by))
             cells.update(dict.fromkeys(cells_of(aggregate, kind)))
         return tuple(cells)
+
+    def _combined_schema(self) -> pa.Schema | None:
+        in_order = any(cell.floating and cell.role in ("sum", "mean") for cell in self.cells)
+        if in_order or COMBINED_ROWS in self.schema.names:
+            return None
+        keys = [(key, self._type(key)) for key in self.keys]
+        cells = [(cell.name, cell.type) for cell in self.combined_cells if cell != ROWS]
+        return pa.schema([*keys, (COMBINED_ROWS, pa.int64()), *cells])
 
     def _type(self, name: str) -> pa.DataType:
         if name not in self.schema.names:

@@ -111,13 +111,15 @@ def revise(table: KeyedTable, batch: pa.RecordBatch) -> None:
     Raises:
         StateError: as `replace`.
     """
-    layout = table.layout
-    if batch.schema.names != layout.entry_schema.names:
-        replace(table, batch)
-        return
-    for mine, theirs in zip(layout.entry_schema, batch.schema, strict=True):
-        if mine.type != theirs.type:
-            raise StateError(f"{mine.name} is {theirs.type} in the changes, but {mine.type} here")
+    layout, schema = table.layout, batch.schema
+    if not schema.equals(layout.entry_schema):
+        if schema.names != layout.entry_schema.names:
+            replace(table, batch)
+            return
+        for mine, theirs in zip(layout.entry_schema, schema, strict=True):
+            if mine.type != theirs.type:
+                what = f"{theirs.type} in the changes, but {mine.type} here"
+                raise StateError(f"{mine.name} is {what}")
     _check_cells(layout, batch)
     column = batch.column(0)
     if column.null_count:
@@ -173,8 +175,9 @@ def _checked(layout: Layout, batch: pa.RecordBatch, task: tuple[int, int] | None
 
 
 def _check_cells(layout: Layout, batch: pa.RecordBatch) -> None:
-    for cell in layout.cells:
-        column = batch.column(cell.name)
+    first = batch.num_columns - len(layout.cells)  # behind the keys, or the numbers of entries
+    for i, cell in enumerate(layout.cells, start=first):
+        column = batch.column(i)
         if column.null_count:
             raise StateError(f"{cell.name} has a null in the dump")
         if cell.role in ("rows", "count") and len(column) and column.to_numpy().min() < 0:
@@ -198,8 +201,9 @@ def _entries(table: KeyedTable, batch: pa.RecordBatch, hashes: Hashes) -> Where:
 
 def _words(layout: Layout, batch: pa.RecordBatch) -> Ints:
     words = np.empty((len(layout.cells), batch.num_rows), dtype=np.int64)
-    for i, cell in enumerate(layout.cells):
-        words[i] = batch.column(cell.name).to_numpy().view(np.int64)
+    first = batch.num_columns - len(layout.cells)
+    for i in range(len(layout.cells)):
+        words[i] = batch.column(first + i).to_numpy().view(np.int64)
     return words
 
 

@@ -45,7 +45,7 @@ from meander.operators.columns import Bytes, bytes_of, check_offsets, is_bytes
 from meander.operators.hashing import Hashes, hash_columns
 from meander.operators.kernels import fold
 from meander.operators.kernels import table as kernel
-from meander.operators.layout import Layout
+from meander.operators.layout import Input, Layout
 
 ENTRIES_MIN = 16
 """Room of a table at its first key: a task with a handful of keys stays below two kilobytes."""
@@ -237,11 +237,33 @@ class KeyedTable:
         return pa.record_batch([*columns, *self._cells(cells)], schema=self.layout.state_schema)
 
     def _cells(self, words: Ints) -> list[pa.Array]:
-        """See the words of all cells as columns."""
-        return [
-            pa.array(column.view(np.float64) if cell.floating else column)
-            for cell, column in zip(self.layout.cells, words, strict=True)
-        ]
+        return cell_columns(self.layout, words)
+
+
+def sizes(tables: Sequence[KeyedTable]) -> list[int]:
+    """Give the `size` of many tables of one layout.
+
+    >>> from meander.operators.aggregates import Aggregate
+    >>> layout = Layout(pa.schema({"w": pa.string()}), ["w"], {"n": Aggregate("count")})
+    >>> one, other = KeyedTable(layout), KeyedTable(layout)
+    >>> one.update(pa.record_batch({"w": ["a", "bcd"]}))
+    >>> sizes([one, other]) == [one.size, other.size]
+    True
+    """
+    found = np.empty(len(tables), dtype=np.int64)
+    if tables:
+        metas = np.array([table.address for table in tables], dtype=np.int64)
+        kernel.measure(metas, 8 * (1 + len(tables[0].layout.cells)), found)
+    told: list[int] = found.tolist()
+    return told
+
+
+def cell_columns(layout: Layout, words: Ints) -> list[pa.Array]:
+    """See the words of all cells, `int64[cells, rows]`, as columns."""
+    return [
+        pa.array(column.view(np.float64) if cell.floating else column)
+        for cell, column in zip(layout.cells, words, strict=True)
+    ]
 
 
 def update_tables(
@@ -263,7 +285,17 @@ def update_tables(
         SumOverflowError, TooLargeError: the tables hold a part of the batch.
     """
     layout = tables[0].layout
-    columns, inputs = layout.key_columns(batch), layout.inputs(batch)
+    inputs = layout.inputs(batch)
+    metas, bounds, where = located(tables, bounds, batch, hashes)
+    fold_inputs(layout, inputs, metas, bounds, where)
+    return where
+
+
+def located(
+    tables: Sequence[KeyedTable], bounds: Ints, batch: pa.RecordBatch, hashes: Hashes | None
+) -> tuple[Ints, Ints, Where]:
+    """Check groups and keys, and find each row's entry; give what the kernels of folds take."""
+    columns = tables[0].layout.key_columns(batch)
     if hashes is None:
         hashes = hash_columns(columns)
     else:
@@ -274,7 +306,17 @@ def update_tables(
     bounds = np.ascontiguousarray(bounds, dtype=np.int64)
     check_groups(tables, bounds, batch.num_rows, hashes)
     metas = np.array([table.address for table in tables], dtype=np.int64)
-    where = locate(tables, metas, bounds, codec.encode(columns), hashes)
+    return metas, bounds, locate(tables, metas, bounds, codec.encode(columns), hashes)
+
+
+def fold_inputs(
+    layout: Layout, inputs: Sequence[Input | None], metas: Ints, bounds: Ints, where: Where
+) -> None:
+    """Fold what rows give, cell by cell.
+
+    Raises:
+        SumOverflowError: the cells hold a part of the rows.
+    """
     for i, (cell, given) in enumerate(zip(layout.cells, inputs, strict=True)):
         if cell.role == "rows":
             fold.fold_count(metas, bounds, where, i, 0, 0)
@@ -294,7 +336,6 @@ def update_tables(
             bad = fold.fold_ints(metas, bounds, where, i, code, given.numbers, *given.validity)
             if bad >= 0:
                 raise SumOverflowError(cell.name, bad)
-    return where
 
 
 def locate(

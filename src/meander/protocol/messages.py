@@ -333,8 +333,12 @@ class Beat(NamedTuple):
 
     sent: float
     """My clock. It comes back in the grant, so that a lease counts from before the request."""
-    stats: Many[tuple[TaskId, Int, Int]] = ()
-    """(task, work, bytes) of tasks whose numbers changed."""
+    tasks: Many[TaskId] = ()
+    """Those of which something is told."""
+    work: Many[Int] = ()
+    """Of each of them."""
+    sizes: Many[Int] = ()
+    """Of each of them, in bytes."""
     offset: Int = -1
     """A feeder's last source offset that needs no replay."""
     missing: bool = False
@@ -605,6 +609,8 @@ class Store(NamedTuple):
     data: Any
     """Bytes; or, for a file of records, a tuple of `records.Part`."""
     fence: int = 0
+    append: bool = False
+    """To what is under the key, rather than in its place: it is read as one."""
 
 
 class Load(NamedTuple):

@@ -13,6 +13,10 @@ written twice. A record's name (`Ref`) says which file, where in it, and with wh
 A record is a header (JSON, with its length before it), the operator's part, and the loop's chunks.
 Rows that are only staged are not in it: if they are lost, their batch is written again.
 
+A *joint* record is of many tasks, where the operator writes those in one go: a header with what is to
+be said of each task, and the operator's part. All these tasks have it in their chains, under its one
+name. Whoever restores one of them reads all of it: so deltas are joint, and snapshots that are small.
+
 Nothing here is encoded before it must be: the operator's part is a function that the store calls, on
 its own thread, and what it gives does not change however the task goes on.
 """
@@ -25,17 +29,32 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 from zlib import crc32
 
+from msgspec.json import Encoder
+
 from meander.errors import MalformedMessage, OperatorError
 from meander.model import Epoch, TaskId
 from meander.protocol.messages import Extent
 from meander.protocol.outbox import Lane
-from meander.protocol.state import UNREADABLE, App, OperatorPort, Position, TaskState, counts
+from meander.protocol.state import (
+    UNREADABLE,
+    App,
+    Joining,
+    OperatorPort,
+    Position,
+    TaskState,
+    as_joining,
+    counts,
+)
 
 MAGIC: Final = b"MEANDER1"
 """How a file of records begins."""
 
+JOINED_BYTES_MAX: Final = 2**16
+"""A record that is no larger is one piece: there are many, and each piece costs a call or two."""
+_ENCODE: Final = Encoder().encode
+
 Buffer: TypeAlias = Any
-"""Bytes, or what can be seen as bytes."""
+"""Bytes, or what can be seen as bytes and has their length."""
 Part: TypeAlias = Callable[[], Sequence[Buffer]]
 """Gives the bytes of one record."""
 LaneMark: TypeAlias = tuple[Epoch, int, int]
@@ -93,6 +112,21 @@ class Base(NamedTuple):
     """The operator's version that it holds; falsy: nothing can build on it."""
     lanes: dict[TaskId, LaneMark]
     """The loop's lanes as it holds them."""
+    whole_bytes: int = 0
+    """Of the snapshot that its chain begins with."""
+    changed_bytes: int = 0
+    """Of the changes after it."""
+
+    def sealed(self, mark: Any, lanes: dict[TaskId, LaneMark]) -> Base:
+        """Give what a record that builds on this one holds; it has no name yet."""
+        return Base(self.chain, mark, lanes, self.whole_bytes, self.changed_bytes)
+
+    def named(self, name: str, length: int) -> Base:
+        """Give what later records build on, now that this one has its name."""
+        chain, mark, lanes, whole, changed = self
+        if not chain:
+            return Base((name,), mark, lanes, length)
+        return Base((*chain, name), mark, lanes, whole, changed + length)
 
 
 class Assembly:
@@ -109,7 +143,7 @@ class Assembly:
         for part in self._parts:
             length = check = 0
             for piece in part():
-                length += memoryview(piece).nbytes
+                length += len(piece)
                 check = crc32(piece, check)
                 yield piece
             self.extents.append(Extent(at, length, check))
@@ -143,6 +177,8 @@ def cut(ref: Ref, data: bytes | None) -> bytes:
 
 def lanes_of(state: TaskState) -> dict[TaskId, LaneMark]:
     """Note how far the lanes of the loop are."""
+    if not state.outbox.lanes:
+        return {}
     return {t: (lane.term, lane.durable, lane.last) for t, lane in state.outbox.lanes.items()}
 
 
@@ -151,9 +187,8 @@ def write(task: TaskId, state: TaskState, operator: OperatorPort, base: Base | N
 
     The function that is given back may be called later, by another thread.
     """
-    since = None if base is None else base.mark
-    app = _app(operator, state.app, since)
-    payloads, lanes = [], []
+    app = _app(operator, state.app, None if base is None else base.mark)
+    payloads, lanes = list[Buffer](), list[Any]()
     known = {} if base is None else base.lanes
     for target, lane in state.outbox.lanes.items():
         term, durable, last = lane.term, lane.durable, lane.last
@@ -165,7 +200,7 @@ def write(task: TaskId, state: TaskState, operator: OperatorPort, base: Base | N
             payloads.append(operator.dump_rows(chunk.rows))
             chunks.append([chunk.first, chunk.last, chunk.size, len(payloads[-1])])
         lanes.append([target, term, durable, last, chunks])
-    head = {
+    head: dict[str, Any] = {
         "task": task,
         "chain": () if base is None else base.chain,
         "positions": dict(state.positions),
@@ -177,9 +212,10 @@ def write(task: TaskId, state: TaskState, operator: OperatorPort, base: Base | N
 
     def part() -> Sequence[Buffer]:
         pieces = app()
-        size = sum(memoryview(piece).nbytes for piece in pieces)
-        header = json.dumps({**head, "app": size}, separators=(",", ":")).encode()
-        return [len(header).to_bytes(4, "little"), header, *pieces, *payloads]
+        head["app"] = size = sum(map(len, pieces))
+        header = _ENCODE(head)
+        found = [len(header).to_bytes(4, "little"), header, *pieces, *payloads]
+        return found if size > JOINED_BYTES_MAX else (b"".join(found),)
 
     return part
 
@@ -191,6 +227,42 @@ def _app(operator: OperatorPort, app: App, since: Any) -> Part:
         return found
     blob = operator.dump(app)
     return lambda: (blob,)
+
+
+def write_joint(
+    items: Sequence[tuple[TaskId, TaskState, Base | None]], operator: Joining
+) -> Part | None:
+    """Write one record of several tasks: what has changed in each since its base, or everything.
+
+    Of each of them `may_join` holds. None: the operator does not do that.
+    """
+    marks = [(state.app, None if base is None else base.mark) for _, state, base in items]
+    app = operator.record_joint(marks)
+    if app is None:
+        return None
+    rows = [
+        (
+            task,
+            () if base is None else base.chain,
+            dict(s.positions),
+            dict(s.batches),
+            dict(s.taken),
+            s.emitted,
+        )
+        for task, s, base in items
+    ]
+
+    def part() -> Sequence[Buffer]:
+        pieces = app()
+        header = _ENCODE({"joint": rows, "app": sum(map(len, pieces))})
+        return [len(header).to_bytes(4, "little"), header, *pieces]
+
+    return part
+
+
+def may_join(state: TaskState, operator: Joining) -> bool:
+    """Whether a task may stand in a joint record: there is no loop to tell of."""
+    return not state.outbox.lanes and operator.joins(state.app)
 
 
 def seal(operator: OperatorPort, app: App) -> Any:
@@ -209,31 +281,101 @@ def accepted(operator: OperatorPort, app: App, mark: Any) -> None:
 # --------------------------------------------------------------------------- reading
 
 
-def head_of(blob: bytes) -> dict[str, Any]:
-    """Read a record's header.
+class Blob:
+    """The bytes of a record, as far as they were looked at: a joint one is taken apart once."""
 
-    Raises:
-        ValueError, TypeError: if it has none.
-    """
-    head = json.loads(blob[4 : 4 + int.from_bytes(blob[:4], "little")])
-    if not isinstance(head, dict):
-        raise TypeError("the header is no object")
-    return head
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self._head: dict[str, Any] | None = None
+        self._rows: dict[TaskId, tuple[int, list[Any]]] = {}
+        """Of a joint record: where in it each task is, and what it says of it."""
+        self._opened: Any = None
+        self._chains: dict[TaskId, tuple[str, ...]] = {}
+
+    @property
+    def joint(self) -> bool:
+        """Whether it is of many tasks; what cannot be read is not."""
+        try:
+            return "joint" in self._parsed()
+        except UNREADABLE:
+            return False
+
+    @property
+    def tasks(self) -> list[TaskId]:
+        """Name the tasks that it is of."""
+        head = self._parsed()
+        return list(self._rows) if self.joint else [head["task"]]
+
+    @property
+    def share(self) -> int:
+        """Give the bytes that one of its tasks has in it."""
+        return len(self.data) // max(1, len(self._rows)) if self.joint else len(self.data)
+
+    def _parsed(self) -> dict[str, Any]:
+        if self._head is None:
+            head = json.loads(self.data[4 : self.after_head])
+            if not isinstance(head, dict):
+                raise TypeError("the header is no object")
+            self._rows = {row[0]: (i, row) for i, row in enumerate(head.get("joint", ()))}
+            self._head = head
+        return self._head
+
+    @property
+    def after_head(self) -> int:
+        """Where the operator's part begins."""
+        return 4 + int.from_bytes(self.data[:4], "little")
+
+    def head(self, task: TaskId) -> dict[str, Any]:
+        """Read what it says of a task.
+
+        Raises:
+            ValueError, TypeError, KeyError: if it does not, or is no record.
+        """
+        head = self._parsed()
+        if not self.joint:
+            if head["task"] != task:
+                raise ValueError(f"it is of task {head['task']}")
+            return head
+        if task not in self._rows:
+            raise ValueError(f"it is not of task {task}")
+        _, (_, chain, positions, batches, taken, emitted) = self._rows[task]
+        return {
+            "task": task, "chain": chain, "positions": positions, "batches": batches,
+            "taken": taken, "emitted": emitted, "lanes": [], "app": head["app"],
+        }  # fmt: skip
+
+    def revise(self, task: TaskId, app: App, operator: OperatorPort) -> App:
+        """Bring a task's state up to date with its part of a joint record."""
+        joining = as_joining(operator)
+        if joining is None:
+            raise ValueError("it is of many tasks, and the operator cannot read that")
+        if self._opened is None:
+            if self.after_head + self._parsed()["app"] != len(self.data):
+                raise ValueError("it has not the length that it says")
+            self._opened = joining.open_joint(self.data[self.after_head :])
+        return joining.revise_joint(task, app, self._opened, self.place(task))
+
+    def place(self, task: TaskId) -> int:
+        """Tell which of the tasks of a joint record this one is."""
+        return self._rows[task][0]
+
+    def chain(self, task: TaskId) -> tuple[str, ...]:
+        """Name the records that a task's record needs.
+
+        Raises:
+            MalformedMessage: if this is no record of it.
+        """
+        found = self._chains.get(task)
+        if found is None:
+            try:
+                found = tuple(str(Ref.parse(name)) for name in self.head(task)["chain"])
+            except UNREADABLE as error:
+                raise MalformedMessage(f"a record cannot be read: {error!r}") from error
+            self._chains[task] = found
+        return found
 
 
-def chain_of(blob: bytes) -> tuple[str, ...]:
-    """Name the records that a record needs.
-
-    Raises:
-        MalformedMessage: if this is no record.
-    """
-    try:
-        return tuple(str(Ref.parse(name)) for name in head_of(blob)["chain"])
-    except UNREADABLE as error:
-        raise MalformedMessage(f"a record cannot be read: {error!r}") from error
-
-
-def restore(task: TaskId, blobs: Sequence[bytes], operator: OperatorPort) -> TaskState:
+def restore(task: TaskId, blobs: Sequence[Blob], operator: OperatorPort) -> TaskState:
     """Make a task from a snapshot and the deltas after it.
 
     Everything in it is durable, so it counts as that, and what was emitted may leave.
@@ -268,13 +410,14 @@ class _Reading:
         """Per lane where it stands, and its chunks from `durable` on: (rows, first, last, size)."""
         self._at = 0
 
-    def take(self, blob: bytes) -> None:
-        head, first = head_of(blob), not self.head
-        if head["task"] != self.task:
-            raise ValueError(f"it is of task {head['task']}")
+    def take(self, record: Blob) -> None:
+        head, first, blob = record.head(self.task), not self.head, record.data
         if bool(head["chain"]) == first:
             raise ValueError("a chain begins with a snapshot, and has no other")
-        self._at = 4 + int.from_bytes(blob[:4], "little")
+        if record.joint:
+            self.app, self.head = record.revise(self.task, self.app, self.operator), head
+            return
+        self._at = record.after_head
         app = self._payload(blob, head["app"])
         revise = getattr(self.operator, "revise", None)
         if revise is None:

@@ -46,7 +46,7 @@ class Emission(NamedTuple):
 class OperatorPort(Protocol):
     """What the protocol needs to know of an operator: pure computation on opaque values.
 
-    One that keeps versions of its states has four methods more (`Versioned`); without them every
+    One that keeps versions of its states has some methods more (`Versioned`); without them every
     record is whole.
     """
 
@@ -102,6 +102,25 @@ class Versioned(OperatorPort, Protocol):
 
     def accepted(self, app: App, mark: Any) -> None:
         """Hear that the record with this mark is durable."""
+
+
+class Joining(Versioned, Protocol):
+    """An operator that writes the changes of many tasks in one go. Not every operator does."""
+
+    def joins(self, app: App) -> bool:
+        """Whether a state may stand with others in one record."""
+
+    def record_joint(self, items: Sequence[tuple[App, Any]]) -> Callable[[], Sequence[Any]] | None:
+        """Write what changed in several states, each after a mark (None: everything), like `record`.
+
+        None: that is to be asked of one after the other.
+        """
+
+    def open_joint(self, blob: bytes) -> Any:
+        """Read what `record_joint` wrote, for all states in it."""
+
+    def revise_joint(self, task: TaskId, app: App, found: Any, index: int) -> App:
+        """Bring a state up to date with the part of it that was written at this place, and give it."""
 
 
 class CopyingOperator(OperatorPort, Protocol):
@@ -194,6 +213,11 @@ class TaskState:
 def as_gathering(operator: OperatorPort) -> Gathering | None:
     """Give the operator if it gathers."""
     return cast(Gathering, operator) if hasattr(operator, "gather") else None
+
+
+def as_joining(operator: OperatorPort) -> Joining | None:
+    """Give the operator if it writes the changes of many tasks in one go."""
+    return cast(Joining, operator) if hasattr(operator, "record_joint") else None
 
 
 def lay_by(operator: OperatorPort, rows: AppRows) -> Any:

@@ -59,7 +59,7 @@ from meander.protocol.messages import (
 from meander.protocol.node.node import Node
 from meander.protocol.node.retriever import LOADS_MAX
 from meander.protocol.node.slot import Slot, TaskPhase
-from meander.protocol.records import Ref, chain_of, file_of
+from meander.protocol.records import Blob, Ref, file_of
 from meander.protocol.state import TaskState
 from meander.testing.causes import Causes
 from meander.testing.leases import Leases
@@ -455,7 +455,7 @@ class Checkers:
             ref = Ref.parse(kept.key)
             file = self.cluster.store.get(ref.file, b"")
             if file:
-                chain = chain_of(file[ref.offset : ref.offset + ref.length])
+                chain = Blob(file[ref.offset : ref.offset + ref.length]).chain(task)
                 if (*chain, kept.key) != kept.chain:
                     text = f"task {task}: {kept.key} builds on {chain}, not on {kept.chain}"
                     self.violated("manifest", text)

@@ -366,7 +366,7 @@ class Cluster:
             data = action.data
             if isinstance(data, tuple):
                 data, extents = assemble(data)
-            self.store[action.key] = data
+            self.store[action.key] = self.store[action.key] + data if action.append else data
             self.store_fence = max(self.store_fence, action.fence)
             self.checkers.stored(action.key)
         self.arrive((process, Stored(action.key, done, fenced, extents)))

@@ -66,7 +66,7 @@ _PAYLOADS: Final[Mapping[type, Callable[[Any], int]]] = {
     Copy: lambda body: len(body.data),
     Rest: lambda body: len(body.data),
     Drop: lambda body: 24 * len(body.items),
-    Beat: lambda body: 16 * len(body.stats),
+    Beat: lambda body: 16 * len(body.tasks),
     Grant: lambda body: _table_bytes(body.table),
     Welcome: lambda body: _table_bytes(body.grant.table),
     Installed: lambda body: 40 * len(body.items),

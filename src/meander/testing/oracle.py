@@ -15,7 +15,7 @@ from meander.model import Epoch, TaskId
 from meander.protocol.blocks import Acks, Chunks
 from meander.protocol.master.manifest import MANIFEST_KEY, Manifest
 from meander.protocol.messages import Accepted, Committed, FeederId, loop_task
-from meander.protocol.records import Ref, head_of
+from meander.protocol.records import Blob, Ref
 from meander.testing.trial import Trial
 
 
@@ -39,8 +39,8 @@ class Oracle:
         self.trial = trial
         self.manifest: Manifest | None = None
         """As it is in the store."""
-        self._heads: dict[str, dict[str, Any]] = {}
-        """The headers of the records that it names."""
+        self._heads: dict[tuple[TaskId, str], dict[str, Any]] = {}
+        """What the records that it names say of their tasks."""
         self._keys: dict[TaskId, str] = {}
         self._positions: dict[tuple[TaskId, FeederId], tuple[int, int]] = {}
         """(incarnation, number) of the newest chunk in the store. Feeders that have left for good are
@@ -67,7 +67,7 @@ class Oracle:
         heads, self._heads = self._heads, {}
         for task, kept in self.manifest.records.items():
             for key in kept.chain:
-                self._heads[key] = heads.get(key) or self._head(key)
+                self._heads[task, key] = heads.get((task, key)) or self._head(task, key)
             if self._keys.get(task) != kept.key:
                 self._keys[task] = kept.key
                 self._take(task, kept.chain)
@@ -76,16 +76,16 @@ class Oracle:
         for feeder, offset in self.manifest.offsets.items():
             self.offset(feeder, offset, "the manifest")
 
-    def _head(self, key: str) -> dict[str, Any]:
+    def _head(self, task: TaskId, key: str) -> dict[str, Any]:
         ref = Ref.parse(key)
         file = self.read(ref.file)
         if file is None:  # that is seen by another checker
             return {"positions": {}, "batches": {}, "lanes": [], "emitted": 0}
-        return head_of(file[ref.offset : ref.offset + ref.length])
+        return Blob(file[ref.offset : ref.offset + ref.length]).head(task)
 
     def _take(self, task: TaskId, chain: Sequence[str]) -> None:
         """Note how far the store is with a task; it may go back, but not behind what was promised."""
-        head = self._heads[chain[-1]]
+        head = self._heads[task, chain[-1]]
         for feeder, (incarnation, number, offset) in head["positions"].items():
             self._positions[task, feeder] = incarnation, number
             self._offsets[task, feeder] = offset
@@ -94,7 +94,7 @@ class Oracle:
             self._batches[task, query] = batch
             self._kept("batch", task, query, batch)
         self._emitted[task] = head["emitted"]
-        lanes = [lane for key in chain for lane in self._heads[key]["lanes"]]
+        lanes = [lane for key in chain for lane in self._heads[task, key]["lanes"]]
         loops = self._loops[task] = {target: last for target, _, _, last, _ in lanes}
         for target, last in loops.items():
             self._kept("loop", task, target, last)

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from meander.errors import OperatorGoneError
 from meander.protocol.edges.feeder import Feeder
 from meander.protocol.messages import Finish
 from meander.runtime.clients.carrier import StepRunner
 from meander.runtime.process.process import Process
-from meander.runtime.process.script import CALL_S_MAX, Call, Command, Until
+from meander.runtime.process.script import CALL_S_MAX, Ask, Call, Command, Together, Until
 from meander.runtime.process.spec import live_settings
 
 
@@ -70,3 +71,19 @@ def test_what_is_told_is_looked_at_when_it_is_told_and_at_the_end() -> None:
     assert looks(Until(found.is_set, 60.0, told=True), changed) == (True, 2)
     thread.join()
     assert looks(Until(lambda: False, 0.1, told=True), None)[1] > 2, "nobody can tell"
+
+
+def test_several_are_asked_at_once_and_whoever_is_gone_has_no_answer() -> None:
+    """Each answers only when all have been asked."""
+    everybody = threading.Barrier(3)
+
+    def ask(step: Ask) -> str:
+        everybody.wait(10.0)
+        if step.address == "gone:1":
+            raise OperatorGoneError(step.address)
+        return step.address
+
+    runner = StepRunner(ask, ask)
+    asked = [Ask(address, "loop", {}, 1.0) for address in ("a:1", "gone:1", "b:1")]
+    assert runner(Together(asked)) == ["a:1", None, "b:1"]
+    assert runner(Together([])) == []

@@ -24,7 +24,7 @@ from meander.runtime.clients.state_scripts import first_schema, read_states
 from meander.runtime.clock import Clock
 from meander.runtime.driver.loop_drain import emptied, look
 from meander.runtime.process.outputs import nothing, with_place
-from meander.runtime.process.script import Ask, FetchRows, Sleep, iterate, run
+from meander.runtime.process.script import Ask, FetchRows, Sleep, Together, iterate, run
 
 DRIVER = "driver:1"
 
@@ -51,6 +51,8 @@ class Made:
         return OutputScripts(DRIVER, about, clock=clock, **options)
 
     def __call__(self, step: Any) -> Any:
+        if isinstance(step, Together):
+            return [self._answer(each) for each in step.steps]
         self.asked.append(step)
         if isinstance(step, Sleep):
             self.now += step.seconds
@@ -69,6 +71,12 @@ class Made:
             return self._facts(step, node)
         assert isinstance(step, FetchRows)
         return self._rows(step.fields, node)
+
+    def _answer(self, step: Any) -> Any:
+        try:
+            return self(step)
+        except (OperatorGoneError, OperatorRefusedError):
+            return None
 
     def _facts(self, step: Ask, node: str) -> Any:
         if step.what == "ends":

@@ -37,8 +37,8 @@ class World:
         self.now = 0.0
         clock = Clock(lambda: self.now, lambda: int(self.now * 1e6))
         about = DeploymentInfo(
-            "Words", "run", "run", 1, TASKS, ("word",), WORDS, None, None, None, Settings(), False,
-            "", {},
+            "Words", "run", "run", 1, TASKS, ("word",), WORDS, None, None, None, None, Settings(),
+            False, "", {},
         )  # fmt: skip
         self.queries = QueryProcess(about, "master:1", "query/1", clock=clock)
         self.machine = self.queries.machine

@@ -17,12 +17,13 @@ def slot(task: int, phase: TaskPhase) -> Any:
 def test_the_load_of_tasks_that_are_served_is_told_once_a_second() -> None:
     away = next(phase for phase in TaskPhase if phase is not TaskPhase.SERVING)
     adapter: Any = SimpleNamespace(
-        size=lambda app: 100 + app, work=SimpleNamespace(rate=lambda task, since: 10 * task)
+        sizes=lambda apps: [100 + app for app in apps],
+        work=SimpleNamespace(rates=lambda tasks, since: 10 * tasks),
     )
     gauge, slots = RateGauge(adapter), [slot(1, TaskPhase.SERVING), slot(2, away)]
     gauge.counted = lambda: {"rows": 5.0}
     told = gauge.read(100.0, slots)
-    assert tuple(told) == (((1, 10, 101),), (("rows", 5.0),))
+    assert tuple(told) == ((1,), (10,), (101,), (("rows", 5.0),))
     assert not any(gauge.read(100.0 + STATS_S / 2, slots))
     assert gauge.read(100.0 + STATS_S, slots) == told
 
@@ -32,12 +33,12 @@ def test_a_record_counts_when_it_is_durable_and_a_turn_when_it_made_one() -> Non
     watch.begin()
     watch.end(0)
     watch.begin()
-    watch.encoded(7)
+    watch.encoded([7])
     watch.end(1)
-    watch.durable(8)
+    watch.durable([8])
     assert (watch.pause.count, watch.accepted.count) == (1, 0)
-    watch.durable(7)
-    watch.durable(7)
+    watch.durable([7])
+    watch.durable([7])
     assert watch.accepted.count == 1
     told = watch.told({"files": 2, "of no interest": 9})
     assert (told["files"], told["pause"]["count"], told["durable"]["count"]) == (2, 1, 1)

@@ -59,7 +59,7 @@ _FACE = np.uint64(56)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _face_of(word: np.uint64, length: int) -> np.uint64:
+def face_of(word: np.uint64, length: int) -> np.uint64:
     """Make the face of a key from the 8 bytes at its address."""
     kept = np.uint64(min(length, 7))
     size = np.uint64(length if length < 8 else 255)
@@ -67,12 +67,12 @@ def _face_of(word: np.uint64, length: int) -> np.uint64:
 
 
 @njit(cache=True, nogil=True)
-def _face(key: int, length: int) -> np.uint64:
+def face_of_last(key: int, length: int) -> np.uint64:
     """Make the face of a key behind which no 8 bytes may be read."""
     word = np.uint64(0)
     for i in range(min(length, 7)):
         word |= np.uint64(load_u8(key + i)) << np.uint64(8 * i)
-    return _face_of(word, length)
+    return face_of(word, length)
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -156,7 +156,7 @@ def locate(
             start = offset_at(offsets, wide, r)
             length = offset_at(offsets, wide, r + 1) - start
             key = data + start
-            face = _face(key, length) if start + 8 > size else _face_of(load_u64(key), length)
+            face = face_of_last(key, length) if start + 8 > size else face_of(load_u64(key), length)
             low = hashes[r] & _LOW
             at = hashes[r] & mask
             while True:
@@ -192,6 +192,14 @@ def locate(
         store_i64(meta + 8 * COUNT, count)
         store_i64(meta + 8 * USED, used)
     return len(where)
+
+
+@njit(cache=True, nogil=True)
+def measure(metas: np.ndarray, entry_bytes: int, sizes: np.ndarray) -> None:
+    """Fill the bytes of each table's keys and entries."""
+    for g in range(len(metas)):
+        count, used = load_i64(metas[g] + 8 * COUNT), load_i64(metas[g] + 8 * USED)
+        sizes[g] = count * entry_bytes + used
 
 
 @njit(cache=True, nogil=True)

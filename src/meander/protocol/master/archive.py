@@ -18,7 +18,7 @@ Rules of the file
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from math import inf
 from typing import Any
 
@@ -27,7 +27,7 @@ from meander.model import Epoch, TaskId
 from meander.protocol.backoff import Backoff
 from meander.protocol.master.books import Books
 from meander.protocol.master.ledger import Kept
-from meander.protocol.master.manifest import CLAIM_KEY, MANIFEST_KEY, Manifest
+from meander.protocol.master.manifest import CLAIM_KEY, MANIFEST_KEY, Manifest, ManifestLog
 from meander.protocol.messages import (
     Accepted,
     Checkpointed,
@@ -76,8 +76,9 @@ class Archive:
         """Those in the manifest that is being written, as far as somebody waits for them."""
         self._writing_records: dict[TaskId, Kept] = {}
         """All that it holds."""
-        self._named: deque[frozenset[str]] = deque(maxlen=MANIFESTS_KEPT)
-        """The files that the last manifests name."""
+        self._named: deque[Mapping[TaskId, Kept]] = deque(maxlen=MANIFESTS_KEPT)
+        """What the last manifests hold."""
+        self._log = ManifestLog()
         self._files: set[str] = set()
         """Files that are known and were not let go."""
         self._sweeps: list[Sweep] = []
@@ -132,8 +133,8 @@ class Archive:
             self.books.offsets.clear()
             self.books.offsets.update(manifest.offsets)
         ledger.record, ledger.durable = dict(found), found
-        self._files = set(_files(found))
-        self._named.append(frozenset(self._files))
+        self._files = _files(found)
+        self._named.append(found)
         self._sweeps.append(Sweep(LOG, below=self.turn.epoch.generation))
         self.unsaved = True  # the first manifest of this generation hides all that come too late
 
@@ -142,24 +143,26 @@ class Archive:
     def checkpointed(self, env: Envelope, body: Checkpointed) -> list[TaskId]:
         """Take in what a node has stored; name the tasks that must be installed there, then."""
         ledger, again = self.books.ledger, list[tuple[TaskId, Epoch, int]]()
-        installed = list[TaskId]()
+        installed, taken = list[TaskId](), set[str]()
+        pending = {(i.task, i.key) for _, _, i in (*self._accepting, *self._written)}
         for item in body.items:
             if not ledger.counts(env.sender, env.incarnation, item):
                 continue
             known = ledger.record.get(item.task)
             if known is not None and (item.tenure, item.number) <= known[:2]:
-                if not self._pending(item):
+                if (item.task, item.key) not in pending:
                     again.append((item.task, item.tenure, item.number))
                 continue
             chain = self.chain(known, item)
             if not chain:
                 continue
-            if ledger.installed(item.task, item.tenure, env.sender):
+            if item.task in ledger.chain and ledger.installed(item.task, item.tenure, env.sender):
                 installed.append(item.task)
-            self._files.add(file_of(item.key))
+            taken.add(item.key)
             ledger.record[item.task] = Kept(item.tenure, item.number, chain)
             self._accepting.append((env.sender, env.incarnation, item))
             self.unsaved = True
+        self._files.update(map(file_of, taken))
         if again:
             self.turn.send(env.sender, Accepted(tuple(again)), env.incarnation)
         self.save()
@@ -173,9 +176,6 @@ class Archive:
         if known is None or known.chain[-1] != item.parent:
             return ()
         return (*known.chain, item.key)
-
-    def _pending(self, item: RecordNote) -> bool:
-        return any(p[2].key == item.key for p in (*self._accepting, *self._written))
 
     def lost(self, node: PeerId, incarnation: int) -> None:
         """A node is gone: what it wrote and could not report is swept."""
@@ -206,7 +206,8 @@ class Archive:
             self.about,
             self.lineage,
         )
-        self._do(Store(MANIFEST_KEY, manifest.dump(), fence=generation))
+        data, append = self._log.next(manifest)
+        self._do(Store(MANIFEST_KEY, data, fence=generation, append=append))
 
     def due_at(self) -> float:
         """Tell when the manifest is to be written; infinity: there is no need, or it is under way."""
@@ -243,6 +244,7 @@ class Archive:
             self._accept_written()
             self._let_go()
         else:
+            self._log.forget()
             self._accepting = self._written + self._accepting
             self.unsaved = True
 
@@ -283,7 +285,7 @@ class Archive:
     def _accept_written(self) -> None:
         books, held = self.books, self._writing_records
         books.ledger.durable = held
-        self._named.append(frozenset(_files(held)))
+        self._named.append(held)
         by_node: dict[tuple[PeerId, int], list[tuple[TaskId, Epoch, int]]] = {}
         for node, incarnation, item in self._written:
             if item.task in held and item.key in held[item.task].chain:
@@ -299,7 +301,7 @@ class Archive:
     def live(self) -> set[str]:
         """Name the files that somebody may still need."""
         ledger = self.books.ledger
-        live = set(_files(ledger.record)).union(*self._named)
+        live = _files(ledger.record, *self._named)
         for task, chain in ledger.chain.items():
             if chain[0].key and task in ledger.restoring:  # with all that it builds on
                 live.update(map(file_of, ledger.restoring[task]))
@@ -323,5 +325,7 @@ class Archive:
         self.turn.do(action)
 
 
-def _files(records: Mapping[TaskId, Kept]) -> Iterable[str]:
-    return (file_of(name) for kept in records.values() for name in kept.chain)
+def _files(*held: Mapping[TaskId, Kept]) -> set[str]:
+    """Name the files that records lie in; most of what manifests hold is the same in all of them."""
+    every = {id(kept): kept.chain for records in held for kept in records.values()}
+    return set(map(file_of, set().union(*every.values())))

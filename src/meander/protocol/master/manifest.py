@@ -2,18 +2,24 @@
 
 A new master first *claims* its generation, which the store grants once, and only then reads the
 manifest: from the claim on no write of a lower generation counts, so a master that was replaced can
-neither undo its successor's manifest nor change it after it was read. A write replaces the whole. An
-acknowledgement goes out only after the write that contains it has come back.
+neither undo its successor's manifest nor change it after it was read. An acknowledgement goes out only
+after the write that contains it has come back.
 
-It is JSON with one line per task, and ends with a checksum of all that stands before it.
+It is a log: a document that says everything, then documents that say what has changed since the one
+before. So a write costs what has changed, however many tasks there are. Now and then, and whenever it
+is not known what became of the last write, the log begins anew (`ManifestLog`).
+
+A document is JSON with one line per task, and ends with a checksum of all that stands before it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 from zlib import crc32
+
+from msgspec.json import Encoder
 
 from meander.errors import InputError
 from meander.model import Epoch, TaskId
@@ -23,8 +29,14 @@ from meander.protocol.records import Ref
 
 MANIFEST_KEY: Final = "manifest"
 CLAIM_KEY: Final = "generation"
-FORMAT: Final = 2
+WHOLE: Final = 2
+CHANGE: Final = 3
+"""What a document is; a version before there were changes knows the first alone."""
+CHANGES_MAX: Final = 32
+"""So many changes may follow a whole: whoever reads the log reads as many files."""
 _CHECKSUM: Final = b',\n"checksum": "'
+_DIGITS: Final = len('01234567"}\n')
+_ENCODE: Final = Encoder().encode
 
 
 class Manifest(NamedTuple):
@@ -42,29 +54,35 @@ class Manifest(NamedTuple):
     in the same place, has another. Empty: written before there were lineages."""
 
     def dump(self) -> bytes:
-        """Write it as JSON."""
+        """Write all of it."""
         facts = {
-            "meander manifest": FORMAT,
+            "meander manifest": WHOLE,
             "lineage": self.lineage,
             "generation": self.generation,
             "tasks": self.tasks,
-            "nodes": list(self.nodes),
+            "nodes": self.nodes,
             "operator": self.about,
             "offsets": self.offsets,
         }
-        lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in facts.items()]
-        records = [
-            f'"{task}": '
-            + json.dumps({"tenure": str(k.tenure), "number": k.number, "chain": k.chain})
-            for task, k in sorted(self.records.items())
-        ]
-        lines.append('"records": {' + ",".join(f"\n {line}" for line in records) + "}")
-        body = ("{" + ",\n".join(lines)).encode()
-        return body + _CHECKSUM + b'%08x"}\n' % crc32(body)
+        records = self.records
+        return _document(facts, [_line(task, records[task]) for task in sorted(records)])
+
+    def change(self, before: Mapping[TaskId, Kept]) -> bytes:
+        """Write what has changed since the log had these records."""
+        facts = {
+            "meander manifest": CHANGE,
+            "generation": self.generation,
+            "nodes": self.nodes,
+            "offsets": self.offsets,
+        }
+        fresh = [(t, k) for t, k in self.records.items() if before.get(t) is not k]
+        lines = [_line(task, kept, before.get(task)) for task, kept in fresh]
+        lines += [b'"%d": null' % task for task in before.keys() - self.records.keys()]
+        return _document(facts, lines)
 
     @classmethod
     def load(cls, blob: bytes) -> Manifest:
-        """Read what `dump` wrote.
+        """Read what `dump` wrote, and changes after it.
 
         Raises:
             InputError: if that is not what it is.
@@ -76,23 +94,96 @@ class Manifest(NamedTuple):
 
     @classmethod
     def _load(cls, blob: bytes) -> Manifest:
-        data: dict[str, Any] = json.loads(blob)
-        if data["meander manifest"] != FORMAT:
+        documents = list(_documents(blob))
+        whole, last = documents[0], documents[-1]
+        kinds = [document["meander manifest"] for document in documents]
+        if kinds != [WHOLE] + [CHANGE] * (len(kinds) - 1):
             raise ValueError("written by another version")
-        if int(data["checksum"], 16) != crc32(blob[: blob.rindex(_CHECKSUM)]):
-            raise ValueError("wrong checksum")
-        records = {
-            int(task): Kept(_epoch(r["tenure"]), int(r["number"]), _chain(r["chain"]))
-            for task, r in data["records"].items()
-        }
-        offsets = {str(f): int(o) for f, o in data["offsets"].items()}
-        tasks, nodes = int(data["tasks"]), tuple(data["nodes"])
+        records: dict[TaskId, Kept] = {}
+        for document in documents:
+            _apply(records, document["records"])
+        offsets = {str(f): int(o) for f, o in last["offsets"].items()}
+        tasks, nodes = int(whole["tasks"]), tuple(last["nodes"])
         if not all(0 <= task < tasks for task in records) or tasks < 1:
             raise ValueError("a record of a task that there is not")
         return cls(
-            int(data["generation"]), tasks, nodes, records, offsets, data["operator"],
-            str(data.get("lineage", "")),
+            int(whole["generation"]), tasks, nodes, records, offsets, whole["operator"],
+            str(whole.get("lineage", "")),
         )  # fmt: skip
+
+
+class ManifestLog:
+    """What the manifest in the store says, and so how the next one is written."""
+
+    def __init__(self) -> None:
+        self._records: Mapping[TaskId, Kept] | None = None
+        """What it says; None: that is not known."""
+        self._whole_bytes = self._changed_bytes = self._changes = 0
+
+    def next(self, manifest: Manifest) -> tuple[bytes, bool]:
+        """Give what is to be written, and whether it is appended to what is there."""
+        append = (
+            self._records is not None
+            and self._changes < CHANGES_MAX
+            and self._changed_bytes <= self._whole_bytes
+        )
+        if append and self._records is not None:
+            data = manifest.change(self._records)
+            self._changes += 1
+            self._changed_bytes += len(data)
+        else:
+            data = manifest.dump()
+            self._changes, self._changed_bytes, self._whole_bytes = 0, 0, len(data)
+        self._records = manifest.records
+        return data, append
+
+    def forget(self) -> None:
+        """Hear that the last write failed: it may be there, or not."""
+        self._records = None
+
+
+def _document(facts: Mapping[str, Any], lines: list[bytes]) -> bytes:
+    parts = [b"%b: %b" % (_ENCODE(key), json.dumps(value).encode()) for key, value in facts.items()]
+    parts.append(b'"records": {\n ' + b",\n ".join(lines) + b"}" if lines else b'"records": {}')
+    body = b"{" + b",\n".join(parts)
+    return b'%b%b%08x"}\n' % (body, _CHECKSUM, crc32(body))
+
+
+def _line(task: TaskId, kept: Kept, before: Kept | None = None) -> bytes:
+    """Write a task's records; of a chain that has only become longer, what has come."""
+    (generation, number), told, chain = kept.tenure, b"chain", kept.chain
+    if before is not None and chain[: len(before.chain)] == before.chain:
+        told, chain = b"more", chain[len(before.chain) :]
+    return b'"%d": {"tenure": "%d.%d", "number": %d, "%b": %b}' % (
+        task, generation, number, kept.number, told, _ENCODE(chain),
+    )  # fmt: skip
+
+
+def _documents(blob: bytes) -> Iterator[dict[str, Any]]:
+    """Take a log apart, and see that each document is whole; no value has a line of its own."""
+    begin = 0
+    while begin < len(blob) or not begin:
+        end = blob.index(_CHECKSUM, begin)
+        after = end + len(_CHECKSUM) + _DIGITS
+        document: dict[str, Any] = json.loads(blob[begin:after])
+        if int(document["checksum"], 16) != crc32(memoryview(blob)[begin:end]):
+            raise ValueError("wrong checksum")
+        yield document
+        begin = after
+
+
+def _apply(records: dict[TaskId, Kept], lines: Mapping[str, Any]) -> None:
+    for name, line in lines.items():
+        task = int(name)
+        if line is None:
+            del records[task]
+            continue
+        chain = _chain(line["chain"]) if "chain" in line else ()
+        if "more" in line:
+            chain = (*records[task].chain, *_chain(line["more"]))
+        if not chain:
+            raise ValueError("a record without a name")
+        records[task] = Kept(_epoch(line["tenure"]), int(line["number"]), chain)
 
 
 def _epoch(text: str) -> Epoch:
@@ -101,6 +192,4 @@ def _epoch(text: str) -> Epoch:
 
 
 def _chain(names: list[str]) -> tuple[str, ...]:
-    if not names:
-        raise ValueError("a record without a name")
     return tuple(str(Ref.parse(name)) for name in names)

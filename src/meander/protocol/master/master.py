@@ -311,9 +311,15 @@ class Master(Machine):
 
     def _check_beat(self, body: Beat) -> str | None:
         most = TOTAL_MAX // self.ledger.tasks - 1
-        for task, work, size in body.stats:
-            if not (0 <= task < self.ledger.tasks and 0 <= work <= most and 0 <= size <= most):
-                return f"statistics of task {task} are impossible"
+        if not len(body.tasks) == len(body.work) == len(body.sizes):
+            return "statistics are not of as many tasks as they say"
+        for told, limit in (
+            (body.tasks, self.ledger.tasks - 1),
+            (body.work, most),
+            (body.sizes, most),
+        ):
+            if told and not 0 <= min(told) <= max(told) <= limit:
+                return f"statistics from {min(told)} to {max(told)} are impossible"
         return None if body.offset >= -1 else "an offset counts from -1"
 
     def _on_beat(self, env: Envelope, body: Beat) -> None:
@@ -325,7 +331,7 @@ class Master(Machine):
             return
         peer.acked = max(peer.acked, env.epoch)
         peer.lease_until = self.turn.now + self._lease()
-        for task, work, size in body.stats:
+        for task, work, size in zip(body.tasks, body.work, body.sizes, strict=True):
             self.ledger.work[task] = work
             self.ledger.size[task] = size
         if peer.kind == "feeder" and body.offset > self.books.offsets.get(peer.id, -1):

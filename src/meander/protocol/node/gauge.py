@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from meander.model import TaskId
@@ -13,8 +13,11 @@ from meander.protocol.state import OperatorPort
 class Loads(NamedTuple):
     """What a beat tells the master of a node's tasks."""
 
-    tasks: tuple[tuple[TaskId, int, int], ...] = ()
-    """(task, work, bytes)."""
+    tasks: tuple[TaskId, ...] = ()
+    work: tuple[int, ...] = ()
+    """Of each of them."""
+    sizes: tuple[int, ...] = ()
+    """Of each of them, in bytes."""
     counts: tuple[tuple[str, float], ...] = ()
     """For people."""
 
@@ -42,12 +45,14 @@ class ChangeGauge:
 
     def read(self, now: float, slots: Iterable[Slot]) -> Loads:
         """Tell it of those that did."""
-        told = []
+        tasks, work, sizes = list[TaskId](), list[int](), list[int]()
         for slot in slots:
             if slot.work and slot.state is not None:
-                told.append((slot.task, slot.work, self._operator.size(slot.state.app)))
+                tasks.append(slot.task)
+                work.append(slot.work)
+                sizes.append(self._operator.size(slot.state.app))
             slot.work = 0
-        return Loads(tuple(told))
+        return Loads(tuple(tasks), tuple(work), tuple(sizes))
 
 
 class Stopwatch:
@@ -59,8 +64,8 @@ class Stopwatch:
     def end(self, records: int) -> None:
         """It has ended, with so many records."""
 
-    def encoded(self, task: TaskId) -> None:
-        """A record of a task is on its way."""
+    def encoded(self, tasks: Sequence[TaskId]) -> None:
+        """Records of tasks are on their way."""
 
-    def durable(self, task: TaskId) -> None:
-        """The master has accepted it."""
+    def durable(self, tasks: Sequence[TaskId]) -> None:
+        """The master has accepted them."""

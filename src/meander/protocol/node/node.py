@@ -271,7 +271,8 @@ class Node(Client):
 
     def _beat_body(self) -> Beat:
         loads = self._gauge.read(self.turn.now, self.slots.values())
-        return Beat(self.turn.now, loads.tasks, missing=self.behind, counts=loads.counts)
+        told = loads.tasks, loads.work, loads.sizes
+        return Beat(self.turn.now, *told, missing=self.behind, counts=loads.counts)
 
     def _check_stage(self, body: Stage) -> str | None:
         return self.staging.check_stage(body)

@@ -37,7 +37,7 @@ from meander.protocol.node.handover import Handover
 from meander.protocol.node.installs import Installs
 from meander.protocol.node.slot import Cause, Slot, TaskPhase
 from meander.protocol.outbox import restored
-from meander.protocol.records import Base
+from meander.protocol.records import Base, Blob
 from meander.protocol.state import Loader, OperatorPort, TaskState, checksum, decode
 from meander.protocol.turn import LeasedTurn
 
@@ -67,8 +67,10 @@ class Retriever:
         self.serve = serve
         """To be called when a task is installed: it takes what has waited for it."""
         self.awaited: dict[TaskId, Slot] = {}
-        self._loading: dict[str, TaskId] = {}
-        """What the durable store was asked for and has not answered; at most `LOADS_MAX`."""
+        self._loading: dict[str, set[TaskId]] = {}
+        """What the durable store was asked for and has not answered, and for whom: `LOADS_MAX`."""
+        self._joint: dict[str, Blob] = {}
+        """Records of many tasks that were read, as long as tasks are awaited."""
         self._again = Backoff(turn.settings.retry_s)
         self.trouble = ""
         """Why the store could not read what it was last asked for; empty: it could."""
@@ -91,6 +93,8 @@ class Retriever:
         """A task need not be fetched any more."""
         self.awaited.pop(slot.task, None)
         self.fetches.pop(slot.task, None)
+        if not self.awaited:
+            self._joint.clear()
 
     def wanted(self, slot: Slot) -> None:
         """Tuples wait for this one now: if there is room, it goes first."""
@@ -187,57 +191,81 @@ class Retriever:
             app = self.operator.empty(slot.task)
             self._install(slot, TaskState(slot.task, app, gated=True), 0, 0.0)
         elif len(self._loading) < LOADS_MAX and self._again.due(self.turn.now):
-            slot.retry_at = self.turn.now + 4 * self.turn.settings.retry_s
-            for name in self._lacking(slot):
-                if len(self._loading) >= LOADS_MAX:
-                    slot.retry_at = 0.0
-                    return
-                if name not in self._loading:
-                    self._loading[name] = slot.task
-                    self.turn.do(Load(name))
+            try:
+                self._ask_store(slot)
+            except MalformedMessage as error:
+                self._unusable(slot, str(error.args[0]))
+
+    def _ask_store(self, slot: Slot) -> None:
+        """Ask for the records that are still lacking, unless others of them have brought them."""
+        for name in self._lacking(slot):
+            if name in self._joint:
+                slot.records[name] = self._joint[name]
+        lacking = self._lacking(slot)
+        if not lacking:
+            self._from_records(slot, self._chain(slot))
+            return
+        slot.retry_at = self.turn.now + 4 * self.turn.settings.retry_s
+        for name in lacking:
+            if name in self._loading:
+                self._loading[name].add(slot.task)
+            elif len(self._loading) < LOADS_MAX:
+                self._loading[name] = {slot.task}
+                self.turn.do(Load(name))
+            else:
+                slot.retry_at = 0.0
+                return
 
     def _chain(self, slot: Slot) -> tuple[str, ...]:
         """Name what a task is restored from; its last record, when it is here, tells of the others."""
         key = slot.chain[slot.link].key
         last = slot.records.get(key)
-        return (key,) if last is None else (*records.chain_of(last), key)
+        return (key,) if last is None else (*last.chain(slot.task), key)
 
     def _lacking(self, slot: Slot) -> list[str]:
         return [name for name in self._chain(slot) if name not in slot.records]
 
     def loaded(self, event: Loaded) -> None:
         """The durable store answers; without a lease that is not used, and asked for again."""
-        slot = self.awaited.get(self._loading.pop(event.key, -1))
         if event.again:
             self.trouble = event.fault or "it cannot read"
             self._again.failed(self.turn.now)
         else:
             self.trouble = ""
             self._again.worked()
-        if slot is None:
+        wanting = sorted(self._loading.pop(event.key, ()))
+        slots = [slot for task in wanting if (slot := self.awaited.get(task)) is not None]
+        if not slots:
             return
         if event.again or not self.turn.leased:
-            slot.retry_at = self._again.until
+            for slot in slots:
+                slot.retry_at = self._again.until
             return
-        try:
-            self._take_record(slot, event)
-        except MalformedMessage as error:
-            self._unusable(slot, str(error.args[0]))
+        blob = None if event.data is None else Blob(event.data)
+        for slot in slots:
+            try:
+                self._take_record(slot, event, blob)
+            except MalformedMessage as error:
+                self._unusable(slot, str(error.args[0]))
+            if self.turn.ended:
+                return
+        if blob is not None and blob.joint and self.awaited:
+            self._joint[event.key] = blob
         if len(self._loading) <= LOADS_MAX // 2 and not self.turn.ended:
             self.pump()
 
-    def _take_record(self, slot: Slot, event: Loaded) -> None:
+    def _take_record(self, slot: Slot, event: Loaded, blob: Blob | None) -> None:
         key = slot.chain[slot.link].key
         if event.key not in self._chain(slot):
             return  # asked for under an earlier tenure: what became of it says nothing of this one
-        if event.data is None:
+        if blob is None:
             self._unusable(slot, event.fault or f"{event.key} is missing")
         else:
-            slot.records[event.key] = event.data
+            slot.records[event.key] = blob
             if not self._lacking(slot):
                 self._from_records(slot, self._chain(slot))
             elif event.key == key:  # now the others are known
-                self._from_store(slot)
+                self._ask_store(slot)
 
     def _from_records(self, slot: Slot, chain: tuple[str, ...]) -> None:
         operator, blobs = self.operator, [slot.records[name] for name in chain]
@@ -245,8 +273,10 @@ class Retriever:
         self.deltas += len(blobs) - 1
         mark = records.seal(operator, state.app)
         records.accepted(operator, state.app, mark)
-        size, transfer_s = sum(map(len, blobs)), self.turn.now - slot.since
-        self._install(slot, state, size, transfer_s, Base(chain, mark, records.lanes_of(state)))
+        size, transfer_s = sum(blob.share for blob in blobs), self.turn.now - slot.since
+        whole_bytes = blobs[0].share
+        base = Base(chain, mark, records.lanes_of(state), whole_bytes, size - whole_bytes)
+        self._install(slot, state, size, transfer_s, base)
 
     def _unusable(self, slot: Slot, why: str) -> None:
         """End: there is nothing to go on from, and nothing may take its place unsaid."""

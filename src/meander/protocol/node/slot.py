@@ -18,6 +18,7 @@ from meander.errors import BrokenRuleError
 from meander.model import ZERO_EPOCH, Epoch, TaskId
 from meander.protocol.blocks import Chunk
 from meander.protocol.messages import FeederId, TenureLink
+from meander.protocol.records import Blob
 from meander.protocol.state import TaskState
 
 
@@ -107,7 +108,7 @@ class Slot:
         """When this node learned that it owns the task."""
         self.waiting_since: float | None = None
         """When the first chunk came to the wait buffer."""
-        self.records: dict[str, bytes] = {}
+        self.records: dict[str, Blob] = {}
         """What has been read of the chain that the state is restored from."""
         # --- checkpoints
         self.dirty = False

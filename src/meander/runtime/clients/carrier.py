@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
 
+from meander.errors import OperatorGoneError, OperatorRefusedError
 from meander.runtime.clients.driver_client import desk_of
 from meander.runtime.process.script import (
     LOOK_S,
@@ -16,9 +18,13 @@ from meander.runtime.process.script import (
     Command,
     FetchRows,
     Sleep,
+    Together,
     Until,
 )
 from meander.runtime.wire.credentials import Credentials
+
+ASKED_MAX: Final = 32
+"""Processes that are asked at the same time."""
 
 
 class StepRunner:
@@ -50,6 +56,8 @@ class StepRunner:
             return self._ask(step)
         if kind is FetchRows:
             return self._fetch(step)
+        if kind is Together:
+            return self._together(step.steps)
         if kind is Sleep:
             return time.sleep(step.seconds)
         if kind is Until:
@@ -58,6 +66,18 @@ class StepRunner:
             return step.process.command(step.event).result(step.timeout_s)
         assert kind is Call
         return step.process.call(step.function).result(step.timeout_s)
+
+    def _together(self, steps: Sequence[Ask | FetchRows]) -> list[Any]:
+        if len(steps) < 2:
+            return [self._answer(step) for step in steps]
+        with ThreadPoolExecutor(min(len(steps), ASKED_MAX), "asks") as pool:
+            return list(pool.map(self._answer, steps))
+
+    def _answer(self, step: Ask | FetchRows) -> Any:
+        try:
+            return self(step)
+        except (OperatorGoneError, OperatorRefusedError):
+            return None
 
     def _wait(self, step: Until) -> bool:
         end, look_s = time.monotonic() + step.timeout_s, LOOK_S

@@ -19,7 +19,8 @@ from meander.model import TaskId
 from meander.operators.layout import ENTRY
 from meander.protocol.master.ledger import Kept
 from meander.protocol.master.manifest import Manifest
-from meander.protocol.records import MAGIC, Ref, chain_of, file_of, head_of, length_of
+from meander.protocol.records import MAGIC, Blob, Ref, file_of, length_of
+from meander.runtime.process.recording import open_joint, part_of
 from meander.runtime.process.streams import read_streams
 from meander.runtime.store.durable import FileStore
 from meander.runtime.store.resume import newest
@@ -97,14 +98,14 @@ class CheckpointReader:
         return faults
 
     def _verify(self, task: TaskId, name: str, before: tuple[str, ...]) -> None:
-        blob = self._read(name)
+        blob = Blob(self._read(name))
         ref = Ref.parse(name)
         magic = self.store.files.read(ref.file, 0, len(MAGIC))
         if magic != MAGIC:
             raise ValueError(f"{ref.file} is no file of records")
-        if head_of(blob)["task"] != task or chain_of(blob) != before:
+        if blob.chain(task) != before:
             raise ValueError(f"{name} is not the record that it is said to be")
-        _state(blob)
+        _state(blob, task)
 
     def _read(self, name: str) -> bytes:
         blob = self.store.read(name)
@@ -131,11 +132,11 @@ class CheckpointReader:
                 task,
             )
         try:
-            blobs = [self._read(name) for name in kept.chain]
-            parts = [_state(blob) for blob in blobs]
+            blobs = [Blob(self._read(name)) for name in kept.chain]
+            parts = [_state(blob, task) for blob in blobs]
         except (ValueError, OSError) as error:
             raise CheckpointError(f"task {task}: {error}", task, file_of(kept.key)) from error
-        head = head_of(blobs[-1])
+        head = blobs[-1].head(task)
         facts = {
             "task": task, "positions": head["positions"], "batches": head["batches"],
             "records": list(kept.chain),
@@ -143,11 +144,12 @@ class CheckpointReader:
         return facts, _rows(parts)
 
 
-def _state(blob: bytes) -> list[pa.RecordBatch]:
-    """Read the state's batches in a record, without their operator."""
-    head = head_of(blob)
-    at = 4 + int.from_bytes(blob[:4], "little")
-    app = blob[at : at + head["app"]]
+def _state(blob: Blob, task: TaskId) -> list[pa.RecordBatch]:
+    """Read the batches of a task's state in a record, without their operator."""
+    at, head = blob.after_head, blob.head(task)
+    app = blob.data[at : at + head["app"]]
+    if blob.joint:
+        return part_of(open_joint(app), blob.place(task))
     start = 4 + int.from_bytes(app[:4], "little")
     length = json.loads(app[4:start])["state"]
     return read_streams(pa.py_buffer(app[start : start + length]))

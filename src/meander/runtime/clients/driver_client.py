@@ -58,6 +58,9 @@ class DeploymentInfo:
     """Of what it emits; None: it does not say."""
     state_schema: pa.Schema | None
     """Of what `show` gives; None: it is known when there is a state."""
+    aggregates: Mapping[str, tuple[str, str | None, str | None]] | None
+    """What an operator that aggregates by key makes (function, column, by): so whoever writes rows can
+    combine them, without the operator. None: nobody else knows how to combine its rows."""
     settings: Settings
     durable: bool
     """Whether there are checkpoints."""

@@ -76,7 +76,7 @@ class FeederProcess:
             generation: of the deployment.
             clock: what it goes by.
             tick_s: how often the machine looks at the clock.
-            options: `gather_rows`, `linger_ms`, `null_keys`, as `RowGathering` has them.
+            options: `gather_rows`, `linger_ms`, `null_keys`, `combine`, as `RowGathering` has them.
 
         Raises:
             InputError: for an unknown `null_keys`.

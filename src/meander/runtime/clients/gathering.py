@@ -1,6 +1,6 @@
 """A feeder's rows between its caller and its machine: gathered, sorted, cut. No thread, no lock.
 
-    check(batch) ─► add ─► take ─► offers_of: hash, task, sort ─► put ─► pump ─► machine
+    check(batch) ─► add ─► take ─► offers_of: hash, combine, sort ─► put ─► pump ─► machine
 
 A message is cut when enough rows or bytes have come, or when the last one was cut long enough ago
 (`cut_at`), whichever is first: rows that come now and then leave at once, and many that come in a
@@ -26,6 +26,7 @@ from meander.protocol.blocks import Offer
 from meander.protocol.edges.feeder import Feeder
 from meander.protocol.messages import Event
 from meander.protocol.settings import Settings
+from meander.runtime.clients.combining import COMBINE, CombineLimits, RowCombiner
 from meander.runtime.clients.given import NULL_KEYS, check_null_keys, conform, keyed
 from meander.runtime.clients.offers import offer_of, watermark_of
 from meander.runtime.clock import REAL, Clock
@@ -63,6 +64,7 @@ class RowGathering:
         gather_rows: int = GATHER_ROWS,
         linger_ms: float = LINGER_MS,
         null_keys: str = NULL_KEYS[0],
+        combine: CombineLimits = COMBINE,
     ) -> None:
         """Prepare; `begin` comes before the first rows.
 
@@ -75,11 +77,13 @@ class RowGathering:
             linger_ms: no row waits longer for others.
             null_keys: what becomes of rows without a key: `refuse` (an error), `keep` (null is a key
                 of its own, as in GROUP BY) or `drop`.
+            combine: when rows of the same key are combined.
 
         Raises:
             InputError: for an unknown `null_keys`.
         """
         check_null_keys(null_keys)
+        self.combiner = RowCombiner(operator, combine)
         self.schema, self.keys, self.tasks = operator.schema, operator.keys, tasks
         self.rows = 0
         """Taken so far."""
@@ -192,7 +196,7 @@ class RowGathering:
         offers = []
         if gathered:
             self._adapt()
-            offers.append(offer_of(gathered, self.keys, self.tasks, self._herald))
+            offers.append(offer_of(gathered, self.keys, self.tasks, self._herald, self.combiner))
             self._cut_offset = offers[-1].last
         now = self._clock.monotonic()
         watermark = self._herald.watermark(now, exactly=say) if self._herald else None

@@ -13,6 +13,7 @@ from meander.model import Ints
 from meander.operators.hashing import hash_columns, tasks_of
 from meander.operators.split import group_rows
 from meander.protocol.blocks import Offer
+from meander.runtime.clients.combining import KeyedRows, RowCombiner
 from meander.runtime.process.watermarks import WatermarkEmitter
 from meander.runtime.wire.rows import Mark, Marks, RowBlock, Rows, ends_of
 
@@ -28,6 +29,7 @@ def offer_of(
     keys: tuple[str, ...],
     tasks: int,
     herald: WatermarkEmitter | None = None,
+    combiner: RowCombiner | None = None,
 ) -> Offer:
     """Sort the rows of a few source batches by task; watermarks go with those who get rows.
 
@@ -38,14 +40,17 @@ def offer_of(
     """
     batches = [batch for _, _, batch in gathered]
     batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    lengths: Sequence[int] = [b.num_rows for b in batches]
     hashes = hash_columns([batch.column(key) for key in keys])
+    if combiner is not None:
+        batch, lengths, hashes = combiner.combine(KeyedRows(batch, lengths, hashes))
     owners = tasks_of(hashes, tasks)
     order, bounds = group_rows(owners, tasks)
     rows, last = batch.take(pa.array(order)), gathered[-1][0]
     sources = tuple((offset, due) for offset, due, _ in gathered)
     found = np.flatnonzero(bounds[1:] > bounds[:-1])
     cuts = np.append(bounds[found], bounds[-1])
-    block = RowBlock(rows, cuts, sources, _sources_of(order, batches))
+    block = RowBlock(rows, cuts, sources, _sources_of(order, lengths))
     columns = np.empty((5, len(found)), np.int64)
     columns[0], columns[1] = found, 0
     columns[2], columns[3] = _ends(block)
@@ -62,13 +67,12 @@ def offer_of(
     return Offer(groups, last)
 
 
-def _sources_of(order: Ints, batches: Sequence[pa.RecordBatch]) -> npt.NDArray[Any] | None:
+def _sources_of(order: Ints, lengths: Sequence[int]) -> npt.NDArray[Any] | None:
     """Tell for each row which source batch it is from; None: there is one."""
-    if len(batches) == 1:
+    if len(lengths) == 1:
         return None
-    kind = np.uint16 if len(batches) <= 2**16 else np.uint32
-    lengths = [batch.num_rows for batch in batches]
-    return np.repeat(np.arange(len(batches), dtype=kind), lengths)[order]
+    kind = np.uint16 if len(lengths) <= 2**16 else np.uint32
+    return np.repeat(np.arange(len(lengths), dtype=kind), lengths)[order]
 
 
 def _ends(block: RowBlock) -> tuple[Ints, Ints]:

@@ -26,7 +26,7 @@ from meander.model import NodeId, TaskId
 from meander.runtime.clients.driver_client import ASK_S, FETCH_S, DeploymentInfo
 from meander.runtime.clients.owners import owners_of
 from meander.runtime.clock import REAL, Clock
-from meander.runtime.process.script import Ask, FetchRows, Found, Script, Sleep
+from meander.runtime.process.script import Ask, FetchRows, Found, Script, Sleep, Together
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,12 +87,10 @@ class OutputScripts:
         if owners.trouble is not None:
             raise OutputsBrokenError(owners.trouble)
         found: Ends = {}
-        for node, address in owners.nodes.items():
-            try:
-                told = yield Ask(address, "ends", {}, ASK_S)
-            except (OperatorGoneError, OperatorRefusedError):
-                continue  # it has just left, or fails: its tasks are elsewhere soon
-            for task, (first, ready, last) in told.items():
+        steps = [Ask(address, "ends", {}, ASK_S) for address in owners.nodes.values()]
+        for node, told in zip(owners.nodes, (yield Together(steps)), strict=True):
+            # Whoever does not answer has just left, or fails: its tasks are elsewhere soon.
+            for task, (first, ready, last) in (told or {}).items():
                 if owners.names[int(task)] == node:
                     found[int(task)] = first, ready, last
         return found
@@ -234,12 +232,11 @@ class OutputScripts:
         """Let go of what has been read; what does not hear it now hears it next time."""
         numbers = self._numbers(offset)
         owners = yield from owners_of(self.driver)
+        steps = list[Ask]()
         for node, tasks in owners.by_node(range(len(numbers))).items():
             upto = {str(task): numbers[task] for task in tasks if numbers[task]}
-            try:
-                yield Ask(owners.nodes[node], "release", {"upto": upto}, ASK_S)
-            except (OperatorGoneError, OperatorRefusedError):
-                continue
+            steps.append(Ask(owners.nodes[node], "release", {"upto": upto}, ASK_S))
+        yield Together(steps)
 
 
 def _newest(before: int, ends: tuple[int, int, int] | None) -> int:

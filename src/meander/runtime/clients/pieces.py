@@ -7,9 +7,14 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from meander.model import TaskId
+from meander.model import Ints, TaskId
+from meander.operators.aggregates import Aggregate
+from meander.operators.base import COMBINED_ROWS
 from meander.operators.hashing import hash_columns, tasks_of
+from meander.operators.keyed import KeyedAggregate
 from meander.operators.split import group_rows
+from meander.runtime.clients.combining import CombineLimits, KeyedRows, RowCombiner
+from meander.runtime.clients.driver_client import DeploymentInfo
 from meander.runtime.clients.given import conform
 from meander.runtime.process.watermarks import latest_us
 from meander.runtime.wire.rows import Mark, Rows
@@ -42,14 +47,30 @@ def pieces(
         yield _joined(gathered)
 
 
+def combiner_of(about: DeploymentInfo, limits: CombineLimits) -> RowCombiner:
+    """Make what combines rows for a deployment, by what its driver tells of the operator."""
+    operator = None
+    if about.aggregates is not None:
+        aggregates = {name: Aggregate(*told) for name, told in about.aggregates.items()}
+        operator = KeyedAggregate(about.schema, about.keys, aggregates)
+    return RowCombiner(operator, limits)
+
+
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def groups_of(
-    batch: pa.RecordBatch, keys: tuple[str, ...], tasks: int, event_time: str | None = None
+    batch: pa.RecordBatch,
+    keys: tuple[str, ...],
+    tasks: int,
+    event_time: str | None = None,
+    combiner: RowCombiner | None = None,
 ) -> tuple[tuple[TaskId, Rows, int, int], ...]:
     """Sort rows by task: (task, rows, count, bytes), as slices of one batch.
+
+    The count is that of the rows as they were given: whether they are combined when they are written
+    again is another matter, and a batch that is written again is known by its counts.
 
     With an event time every task gets the watermark (`watermarks`) of the batch, also without rows:
     so all of them know the watermark when the micro-batch is applied.
@@ -58,16 +79,30 @@ def groups_of(
     >>> [(task, count) for task, _, count, _ in groups_of(words, ("word",), 64)]
     [(34, 2), (41, 1)]
     """
+    watermark = None if event_time is None else latest_us(batch.column(event_time))
     hashes = hash_columns([batch.column(key) for key in keys])
+    if combiner is not None:
+        batch, _, hashes = combiner.combine(KeyedRows(batch, [batch.num_rows], hashes))
     order, bounds = group_rows(tasks_of(hashes, tasks), tasks)
     rows = batch.take(pa.array(order))
+    tallies = _tallies(rows, bounds)
     per_row = batch.nbytes / max(1, batch.num_rows)
     groups = []
-    watermark = None if event_time is None else latest_us(batch.column(event_time))
     marks = () if watermark is None else (Mark(0, 0, watermark),)
     for task in (
         np.flatnonzero(bounds[1:] > bounds[:-1]).tolist() if watermark is None else range(tasks)
     ):
         lb, count = int(bounds[task]), int(bounds[task + 1] - bounds[task])
-        groups.append((task, Rows(rows, lb, count, marks), count, 64 + int(per_row * count)))
+        size = 64 + int(per_row * count)
+        groups.append((task, Rows(rows, lb, count, marks), tallies[task], size))
     return tuple(groups)
+
+
+def _tallies(rows: pa.RecordBatch, bounds: Ints) -> list[int]:
+    """Count the rows of each task as they were before any were combined."""
+    if COMBINED_ROWS not in rows.schema.names:
+        counts: list[int] = np.diff(bounds).tolist()
+        return counts
+    ends = np.append(0, np.cumsum(rows.column(COMBINED_ROWS).to_numpy()))[bounds]
+    tallies: list[int] = np.diff(ends).tolist()
+    return tallies

@@ -24,9 +24,12 @@ from meander.runtime.process.script import Ask, Call, Command, Script, Step, Unt
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PIECE_ROWS = 131_072
+    from meander.runtime.clients.combining import CombineLimits, RowCombiner
+
+PIECE_ROWS = 524_288
 PIECE_BYTES = 16 * 2**20
-"""A piece is cut when it has so many rows or bytes."""
+"""A piece is cut when it has so many rows or bytes. The more rows, the fewer are left of them when they
+are combined, and the fewer messages and parts there are to commit."""
 PIECES_OPEN = 4
 """Pieces that may be on their way: beyond it the writer waits."""
 PIECES_MAX = 2**20
@@ -58,6 +61,7 @@ class QueryProcess:
         clock: Clock = REAL,
         tick_s: float = TICK_S,
         piece_rows: int = PIECE_ROWS,
+        combine: CombineLimits | None = None,
     ) -> None:
         """Make it.
 
@@ -68,8 +72,12 @@ class QueryProcess:
             clock: what it goes by.
             tick_s: how often the machine looks at the clock.
             piece_rows: a piece is cut when it has so many.
+            combine: when rows of the same key are combined; None: as it serves best.
         """
         self.about, self.master, self.name, self.piece_rows = about, master, name, piece_rows
+        self.combine = combine
+        self.combiner: RowCombiner | None = None
+        """Of all that is written here; None before the first rows."""
         self.book = QueryBook()
         self.machine = Query(name, "", about.settings, about.generation, name)
         self.process = Process(
@@ -110,7 +118,9 @@ class QueryProcess:
 
         What is there when it fails is abandoned. Arguments, result and errors as for `QueryClient`.
         """
+        from meander.runtime.clients.combining import COMBINE
         from meander.runtime.clients.pieces import (  # kernels: a committer needs none
+            combiner_of,
             groups_of,
             pieces,
         )
@@ -118,11 +128,14 @@ class QueryProcess:
         yield from self.ready()
         parts: list[Part] = []
         about = self.about
+        if self.combiner is None:
+            self.combiner = combiner_of(about, self.combine or COMBINE)
+        combiner = self.combiner
         try:
             cut = pieces(batches, about.schema, self.piece_rows, PIECE_BYTES)
             for number, rows in enumerate(cut):
                 piece = partition * PIECES_MAX + number
-                groups = groups_of(rows, about.keys, about.tasks, about.event_time)
+                groups = groups_of(rows, about.keys, about.tasks, about.event_time, combiner)
                 parts.append((piece, attempt, tuple((t, count) for t, _, count, _ in groups)))
                 yield from self._laid(query, batch, attempt, PIECES_OPEN - 1, timeout_s, meanwhile)
                 yield from self._give(Write(batch, piece, attempt, groups, query))

@@ -12,17 +12,15 @@ from pyarrow import flight
 
 from meander.errors import OperatorGoneError, OperatorRefusedError
 from meander.model import NodeId, TaskId
-from meander.runtime.clients.carrier import StepRunner
+from meander.runtime.clients.carrier import ASKED_MAX, StepRunner
 from meander.runtime.clients.driver_client import FETCH_S
 from meander.runtime.clients.owners import TaskOwners
 from meander.runtime.clients.state_scripts import read_states
-from meander.runtime.process.script import Ask, FetchRows, Script, iterate, run
+from meander.runtime.process.script import Ask, FetchRows, Script, Together, iterate, run
 from meander.runtime.wire.credentials import Credentials
 
 T = TypeVar("T")
 
-ASKED_MAX = 32
-"""Nodes that are asked at the same time."""
 TASKS_ONCE = 2**20
 """Tasks whose state is asked for in one request: all that a node has."""
 METRICS_S_MAX = 5.0
@@ -127,12 +125,9 @@ def new_outputs(nodes: Mapping[NodeId, str], have: dict[TaskId, int]) -> Script[
     """
     found, now = [], dict(have)
     fields = {"kind": "outputs", "release": {str(t): n for t, n in have.items()}}
-    for address in nodes.values():
-        try:
-            table: pa.Table = yield FetchRows(address, fields, FETCH_S)
-        except (OperatorGoneError, OperatorRefusedError):
-            continue
-        if table.num_rows == 0:
+    steps = [FetchRows(address, fields, FETCH_S) for address in nodes.values()]
+    for table in (yield Together(steps)):
+        if table is None or table.num_rows == 0:
             continue
         tasks, numbers = (column.to_numpy() for column in table.columns[-2:])  # ours come last
         fresh = [n > now.get(int(t), 0) for t, n in zip(tasks, numbers, strict=True)]

@@ -12,10 +12,13 @@ from meander.runtime.clients.driver_client import FETCH_S
 from meander.runtime.clients.output_scripts import AGAIN_S
 from meander.runtime.clients.owners import TaskOwners
 from meander.runtime.clock import REAL, Clock
-from meander.runtime.process.script import FetchRows, Found, Script, Sleep
+from meander.runtime.process.script import FetchRows, Found, Script, Sleep, Together
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+PARTS_ONCE = 8
+"""Requests that are answered at a time: what they bring is in memory together."""
 
 
 def read_states(
@@ -42,24 +45,28 @@ def read_states(
     while missing is None or missing:
         told = yield from owners()
         missing = set(range(len(told.names))) if missing is None else missing
-        for node, there in told.by_node(sorted(missing)).items():
-            for at in range(0, len(there), tasks_once):
-                some = there[at : at + tasks_once]
-                missing -= yield from _fetch(told.nodes[node], some)
+        parts = [
+            (told.nodes[node], there[at : at + tasks_once])
+            for node, there in told.by_node(sorted(missing)).items()
+            for at in range(0, len(there), tasks_once)
+        ]
+        for at in range(0, len(parts), PARTS_ONCE):
+            missing -= yield from _fetch(parts[at : at + PARTS_ONCE])
         if missing and clock.monotonic() > end:
             raise UnreadError("the state", tuple(sorted(missing)))
         if missing:
             yield Sleep(AGAIN_S)
 
 
-def _fetch(address: str, tasks: list[TaskId]) -> Script[set[TaskId]]:
-    """Find what a node has of some tasks; give those that it serves."""
-    try:
-        table: pa.Table = yield FetchRows(address, {"kind": "state", "tasks": tasks}, FETCH_S)
-    except (OperatorGoneError, OperatorRefusedError):
-        return set()
-    served = set(json.loads((table.schema.metadata or {}).get(b"tasks", b"[]"))) & set(tasks)
-    yield Found(table.replace_schema_metadata(None))
+def _fetch(parts: Sequence[tuple[str, list[TaskId]]]) -> Script[set[TaskId]]:
+    """Find what nodes have of some tasks each, asked at once; give those that they serve."""
+    steps = [FetchRows(to, {"kind": "state", "tasks": tasks}, FETCH_S) for to, tasks in parts]
+    served = set[TaskId]()
+    for (_, tasks), table in zip(parts, (yield Together(steps)), strict=True):
+        if table is not None:
+            here = json.loads((table.schema.metadata or {}).get(b"tasks", b"[]"))
+            served |= set(here) & set(tasks)
+            yield Found(table.replace_schema_metadata(None))
     return served
 
 

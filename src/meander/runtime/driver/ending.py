@@ -6,12 +6,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from meander.errors import DeployError, MeanderError
+from meander.errors import DeployError
 from meander.runtime.driver import books
 from meander.runtime.driver.core import STOPPED, DriverCore
 from meander.runtime.driver.launch import Launcher
 from meander.runtime.driver.service import DriverService
-from meander.runtime.process.script import Ask, Call, Script, Sleep, Until
+from meander.runtime.process.script import Ask, Call, Script, Sleep, Together, Until
 
 STOP_S: Final = 2.0
 """How long a process may take to hear that it shall stop; whoever does not is killed."""
@@ -43,9 +43,7 @@ def stop(
         patience_s = END_S
         yield from _save(core)
     yield from _end_master(core, patience_s)  # before the nodes: what ends from here on is no loss
-    for address in asked.values():
-        with suppress(MeanderError):  # it has ended
-            yield Ask(address, "stop", {}, STOP_S)
+    yield Together([Ask(address, "stop", {}, STOP_S) for address in asked.values()])
     if asked:  # whoever is still starting cannot hear
         yield Until(lambda: core.staff.running().isdisjoint(asked), drain_s_max)
     launcher.close(drain_s_max)

@@ -1,7 +1,7 @@
 """Is the loop empty? What an operator feeds itself may be on its way when all sources are done.
 
 Every task counts what it has put into the loop and what it has taken out, in chunks; both numbers are
-part of its state and move with it. Nodes are asked one after the other, so one look is not a moment:
+part of its state and move with it. Nodes do not answer at the same time, so one look is not a moment:
 a chunk may leave a task after it was asked and arrive at another before that one is. So there are two
 looks. If both find the same numbers at every task, no task did anything between its two looks; then all
 of them stood still together from the end of the first look to the beginning of the second, and if in
@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from meander.errors import NotQuietError, OperatorGoneError, OperatorRefusedError
+from meander.errors import NotQuietError
 from meander.model import NodeId
 from meander.runtime.clock import REAL, Clock
 from meander.runtime.process.loop_counts import Counts
-from meander.runtime.process.script import Ask, Script, Sleep
+from meander.runtime.process.script import Ask, Script, Sleep, Together
 
 if TYPE_CHECKING:
     from meander.runtime.driver.driver import Driver
@@ -33,11 +33,10 @@ ASK_S = 10.0
 def look(nodes: Mapping[NodeId, str], tasks: int) -> Script[Counts | None]:
     """Ask all nodes; None if a task is at no node, or at two."""
     found: Counts = {}
-    for address in nodes.values():
-        try:
-            told: Mapping[str, list[int]] = yield Ask(address, "loop", {}, ASK_S)
-        except (OperatorGoneError, OperatorRefusedError):
-            return None
+    answers = yield Together([Ask(address, "loop", {}, ASK_S) for address in nodes.values()])
+    if None in answers:
+        return None
+    for told in answers:
         for task, (put, taken) in told.items():
             if int(task) in found:
                 return None

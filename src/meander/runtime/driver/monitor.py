@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ import numpy.typing as npt
 from meander.model import NodeId, TaskId
 from meander.runtime.clients.reader import Reader
 from meander.runtime.process.chunk_trace import WIDTH, as_table
+from meander.runtime.process.script import FetchRows, Script, Together
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from meander.runtime.driver.driver import Driver
 
 POLL_S = 0.5
+TRACE_S_MAX = 5.0
+"""How long a node may take to give its chunks."""
 TRACE_CHUNKS_MAX = 500_000
 """What nodes remember between two looks: 16 MB at most, and far less in practice."""
 
@@ -170,12 +173,21 @@ class Monitor:
             nodes, owners = {}, ()
         if owners and (not self.owners or self.owners[-1].owners != owners):
             self.owners.append(OwnerHistory(time.time(), owners))
-        for node, address in nodes.items():
-            fields = {"kind": "trace", "after": self._fetched.get(node, 0)}
-            table = self._reader.fetch(address, fields, timeout_s=5.0)
+        for node, table in zip(nodes, self._reader.run(self._traces(nodes)), strict=True):
             if table is not None:
                 self._take(node, table)
         self._hear_exits()
+
+    def _traces(self, nodes: Mapping[NodeId, str]) -> Script[list[pa.Table | None]]:
+        """Ask nodes for their chunks, all at once; None of whoever does not answer."""
+        fetched = self._fetched
+        told: list[pa.Table | None] = yield Together(
+            [
+                FetchRows(address, {"kind": "trace", "after": fetched.get(node, 0)}, TRACE_S_MAX)
+                for node, address in nodes.items()
+            ]
+        )
+        return told
 
     def _take(self, node: NodeId, table: pa.Table) -> None:
         upto = int(table.schema.metadata[b"next"])

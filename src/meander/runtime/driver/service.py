@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeAlias
 from pyarrow import flight
 
 from meander.errors import MeanderError, ReplayError, RowsLostError
+from meander.operators.keyed import aggregates_of
 from meander.runtime.clients.driver_client import DeploymentInfo, Part, unpack
 from meander.runtime.driver import books
 from meander.runtime.driver.core import DriverCore
@@ -80,6 +81,7 @@ class DriverService:
         return DeploymentInfo(
             operator.name, core.run, self.lineage, core.generation, core.tasks, operator.keys,
             operator.schema, operator.event_time, operator.output_schema, operator.state_schema,
+            aggregates_of(operator),
             core.settings, core.settings.checkpoint_s > 0, core.deployment.zookeeper or "",
             versions(),
         )  # fmt: skip

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 COUNTS: Final = (
     "rows", "busy_s", "chunks", "waits", "reroutes", "dropped", "malformed", "refused", "stale",
-    "staged_refused", "late_rows",
+    "staged_refused", "late_rows", "combined_rows",
 )  # fmt: skip
 """What only grows, and is told with beats."""
 MEASURES: Final = (*COUNTS, "latency", "waited", "checkpoint")

@@ -27,10 +27,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from meander.errors import OperatorError
 from meander.model import Ints, TaskId
-from meander.operators.base import Context, Operator
+from meander.operators.base import COMBINED_ROWS, Context, Operator
 from meander.protocol.messages import ONCE, FeederId
 from meander.protocol.state import Emission, Pieces
 from meander.runtime.clock import REAL, Clock
@@ -44,7 +45,7 @@ from meander.runtime.process.keeping import OutputKeeper
 from meander.runtime.process.outputs import ROWS_MAX, Outputs
 from meander.runtime.process.recording import Recorder
 from meander.runtime.process.timing import Timing
-from meander.runtime.process.user_code import ask, size_of, written
+from meander.runtime.process.user_code import ask, size_of, sizes_of, written
 from meander.runtime.process.watermarks import END
 from meander.runtime.process.work import Work
 from meander.runtime.store.staged import InMemory, Laid, LaidRows
@@ -236,8 +237,15 @@ class OperatorAdapter:
             self.keeper.keep(app, context.emitted)
             if self.timed:
                 self.timing.fire(app, context)
-        self.work.count(group, batch.num_rows, self.work.now_s() - began)
+        busy_s, combined = self.work.now_s() - began, self._combined(batch)
+        self.work.count(group, batch.num_rows, busy_s, combined)
         return contexts
+
+    def _combined(self, batch: pa.RecordBatch) -> int | None:
+        """Tell how many rows combined ones stand for; None: they are rows as they were fed."""
+        if not self.operator.is_combined(batch):
+            return None
+        return int(pc.sum(batch.column(COMBINED_ROWS)).as_py() or 0)
 
     def _process_block(self, noted: NotedBlock) -> None:
         """Call the operator once."""
@@ -252,7 +260,8 @@ class OperatorAdapter:
         for app, context in contexts.made():
             self.keeper.keep(app, context.emitted)
             self._refuse_fed([context])
-        self.work.count_block(noted.tasks, rows, self.work.now_s() - began)
+        busy_s, combined = self.work.now_s() - began, self._combined(rows.batch)
+        self.work.count_block(noted.tasks, rows, busy_s, combined)
 
     def _failure(
         self,
@@ -296,6 +305,14 @@ class OperatorAdapter:
         size = size_of(self.operator, app) + app.outputs.bytes
         return size if app.time is None else size + app.time.size
 
+    def sizes(self, apps: Sequence[AppState]) -> list[int]:
+        """Give the sizes of several states, in bytes."""
+        found = zip(apps, sizes_of(self.operator, apps), strict=True)
+        return [
+            size + app.outputs.bytes + (0 if app.time is None else app.time.size)
+            for app, size in found
+        ]
+
     def freeze(self, app: AppState) -> None:
         """Hear that a task leaves: what it has taken in is in its state, which never changes again."""
         self.settle()
@@ -327,6 +344,26 @@ class OperatorAdapter:
         """Take what a record shall hold; what is given back makes the bytes."""
         self.settle()
         return self._recorder.record(app, since)
+
+    def joins(self, app: AppState) -> bool:
+        """Whether a task may stand with others in one record."""
+        self.settle()
+        return self._recorder.joins(app)
+
+    def record_joint(
+        self, items: Sequence[tuple[AppState, Sealed | None]]
+    ) -> Callable[[], Sequence[Any]] | None:
+        """Take what has changed in several tasks; None: that is asked of one after the other."""
+        self.settle()
+        return self._recorder.record_joint(items)
+
+    def open_joint(self, blob: bytes) -> Any:
+        """Read what `record_joint` wrote; ValueError if that is not what it is."""
+        return self._recorder.open_joint(blob)
+
+    def revise_joint(self, task: TaskId, app: AppState | None, found: Any, index: int) -> AppState:
+        """Bring a task up to date with its part of what `open_joint` gave."""
+        return self._recorder.revise_joint(task, app, found, index)
 
     def revise(self, task: TaskId, app: AppState | None, blob: bytes) -> AppState:
         """Read a record that counts; ValueError if that is not what it is."""

@@ -29,11 +29,9 @@ class RateGauge:
         if since < STATS_S:
             return Loads()
         self._told_at = now
-        adapter, tasks, sizes = self._adapter, list[int](), list[int]()
-        for slot in slots:
-            if slot.phase is TaskPhase.SERVING and slot.state is not None:
-                tasks.append(slot.task)
-                sizes.append(adapter.size(slot.state.app))
+        adapter, serving = self._adapter, TaskPhase.SERVING
+        served = [(s.task, s.state.app) for s in slots if s.phase is serving and s.state]
+        tasks = [task for task, _ in served]
         rates = adapter.work.rates(np.array(tasks, np.int64), since).tolist()
-        told = tuple(zip(tasks, rates, sizes, strict=True))
-        return Loads(told, tuple(self.counted().items()))
+        sizes = adapter.sizes([app for _, app in served])
+        return Loads(tuple(tasks), tuple(rates), tuple(sizes), tuple(self.counted().items()))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from meander.model import Ints, TaskId
 from meander.protocol.messages import FeederId
 from meander.runtime.process.app_state import AppState, Watermarks
@@ -89,7 +91,8 @@ def grouped(noted: list[Noted]) -> list[list[Noted]]:
     """Cut chunks into groups for one call each: neighbours in a batch, by ascending task.
 
     Where that gives many small groups (chunks that waited came in many messages), all become one
-    group, sorted by task: a copy costs less than the calls.
+    group, sorted by task: a copy costs less than the calls. Rows as they are and combined ones stay
+    apart, in their order.
     """
     groups: list[list[Noted]] = []
     last: Noted | None = None
@@ -107,8 +110,22 @@ def grouped(noted: list[Noted]) -> list[list[Noted]]:
         last = item
     rows = sum(item.rows.count for item in noted)
     if len(groups) > 1 and rows < SMALL_ROWS * len(groups):
-        return [sorted(noted, key=lambda item: item.app.task)]
+        return [sorted(run, key=lambda item: item.app.task) for run in _alike(noted)]
     return groups
+
+
+def _alike(noted: list[Noted]) -> list[list[Noted]]:
+    """Cut chunks where rows of another kind follow."""
+    schemas = {id(item.rows.batch): item.rows.batch.schema for item in noted}
+    runs: list[list[Noted]] = []
+    last: pa.Schema | None = None
+    for item in noted:
+        schema = schemas[id(item.rows.batch)]
+        if last is None or (schema is not last and not schema.equals(last)):
+            runs.append([])
+        runs[-1].append(item)
+        last = schema
+    return runs
 
 
 def batch_by_batch(noted: list[Noted]) -> list[Noted]:

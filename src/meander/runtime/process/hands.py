@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from meander.protocol.messages import Discard, Envelope, Launch, Load, Send, Store, Sweep, Tell
 from meander.runtime.process.addresses import AddressBook
+from meander.runtime.wire.rows import by_kind
 
 
 class Post(Protocol):
@@ -67,7 +68,8 @@ class Hands:
         if kind is Send:
             assert self.post is not None
             self._dial(self.post)
-            self.post.post(self.addresses.of(action.envelope), action.envelope)
+            for envelope in by_kind(action.envelope):
+                self.post.post(self.addresses.of(envelope), envelope)
         elif kind is Store or kind is Load or kind is Discard or kind is Sweep:
             assert self.store is not None
             self.store.give(action)

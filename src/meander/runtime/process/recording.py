@@ -7,25 +7,35 @@ change again; they become bytes on the store's thread.
     state     a snapshot: `Operator.dump`; else `Operator.changes` since the version of the last record
     time      timers and watermarks, whole: there is no saying what has changed in them
     outputs   a snapshot: all; else those with higher numbers than the last record has
+
+Many tasks stand in one *joint* record where the operator writes them in one go: how many rows of each
+batch are whose, and the batches. Only tasks without timers and outputs are in it.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from itertools import accumulate
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
+from msgspec.json import Encoder
 
 from meander.errors import StateError
 from meander.model import TaskId
-from meander.operators.base import Operator
+from meander.operators.base import Context, Operator
 from meander.operators.tasks import TaskStates
 from meander.runtime.process.app_state import AppState, Sealed
 from meander.runtime.process.outputs import Outputs
-from meander.runtime.process.streams import read_streams, write_streams
+from meander.runtime.process.streams import StreamWriter, read_streams, write_streams
 from meander.runtime.process.timing import Timing
-from meander.runtime.process.user_code import ask, written
+from meander.runtime.process.user_code import ask, batches_of, changes_of, marks_of
+
+_ENCODE: Final = Encoder().encode
+
+JointChanges: TypeAlias = list[tuple[pa.RecordBatch, list[int]]]
+"""Batches with rows of many tasks, and where those of each begin; the last number is the end."""
 
 
 class Recorder:
@@ -33,6 +43,7 @@ class Recorder:
 
     def __init__(self, operator: Operator[Any], tasks: int, timing: Timing) -> None:
         self.operator, self.tasks, self.timing = operator, tasks, timing
+        self._streams = StreamWriter(marks_of(operator))
 
     def seal(self, app: AppState) -> Sealed:
         """End a version of a task's state."""
@@ -41,22 +52,80 @@ class Recorder:
 
     def record(self, app: AppState, since: Sealed | None) -> Callable[[], Sequence[Any]]:
         """Take what a record shall hold; what is given back makes the bytes."""
-        state = written(self.operator, app, None if since is None else since.version)
+        state = batches_of(self.operator, app, None if since is None else since.version)
         outputs = app.outputs.after(0 if since is None else since.outputs)
         facts = [app.outputs.last, app.outputs.lost_rows, app.outputs.first]
         timers, known = self.timing.dump(app)
 
         def pieces() -> list[Any]:
-            written = write_streams(state)
+            written = self._streams.pieces(state)
             emitted = [write_streams([batch]) for _, batch in outputs]
             sizes = [[number, len(p)] for (number, _), p in zip(outputs, emitted, strict=True)]
             head = {
-                "state": len(written), "time": [len(timers), known], "outputs": [*facts, sizes],
+                "state": sum(map(len, written)), "time": [len(timers), known],
+                "outputs": [*facts, sizes],
             }  # fmt: skip
-            header = json.dumps(head, separators=(",", ":")).encode()
-            return [len(header).to_bytes(4, "little"), header, written, timers, *emitted]
+            header = _ENCODE(head)
+            return [len(header).to_bytes(4, "little"), header, *written, timers, *emitted]
 
         return pieces
+
+    @staticmethod
+    def joins(app: AppState) -> bool:
+        """Whether a task may stand with others in one record: it has nothing beside its state."""
+        return app.time is None and not app.outputs.last
+
+    def record_joint(
+        self, items: Sequence[tuple[AppState, Sealed | None]]
+    ) -> Callable[[], Sequence[Any]] | None:
+        """Take what has changed in several tasks that join; None: the operator writes one at a time."""
+        apps = [app for app, _ in items]
+        versions = [0 if mark is None else mark.version or 0 for _, mark in items]
+        found = changes_of(self.operator, apps, versions)
+        if found is None:
+            return None
+
+        def pieces() -> list[Any]:
+            header = _ENCODE([counts for _, counts in found])
+            written = self._streams.pieces([batch for batch, _ in found])
+            return [len(header).to_bytes(4, "little"), header, *written]
+
+        return pieces
+
+    def open_joint(self, blob: bytes) -> JointChanges:
+        """Read what `record_joint` wrote, for all whose it is.
+
+        Raises:
+            ValueError: if it cannot be read, or is of another operator or version.
+        """
+        found = open_joint(blob)
+        try:
+            TaskStates(self.operator, self.tasks).check_marks([batch for batch, _ in found])
+        except StateError as error:
+            raise ValueError(str(error)) from error
+        return found
+
+    def revise_joint(
+        self, task: TaskId, app: AppState | None, found: JointChanges, index: int
+    ) -> AppState:
+        """Bring a task (None: nothing) up to date with its part of a joint record.
+
+        Raises:
+            ValueError: if it does not fit.
+            OperatorError: if the operator raised.
+        """
+        batches, context, op = part_of(found, index), Context(task, self.tasks), self.operator
+        try:
+            if app is None:
+                app = AppState(task, None, Outputs(), self.timing.fresh())
+                app.state = op.load(batches, context)
+            else:
+                app.state = op.apply_changes(app.state, batches, context)
+        except (StateError, pa.ArrowException, TypeError, IndexError) as error:
+            raise ValueError(str(error)) from error
+        except Exception as error:
+            raise op.failure_in("apply_changes", task, error) from error
+        return app
 
     def revise(self, task: TaskId, app: AppState | None, blob: bytes) -> AppState:
         """Read a record that counts: what it holds is durable.
@@ -103,3 +172,23 @@ class Recorder:
         except (StateError, pa.ArrowException, TypeError, IndexError) as error:
             raise ValueError(str(error)) from error
         return AppState(task, states.drop(task), outputs, time)
+
+
+def open_joint(blob: bytes) -> JointChanges:
+    """Read the operator's part of a joint record.
+
+    Raises:
+        ValueError: if that is not what it is.
+    """
+    at = 4 + int.from_bytes(blob[:4], "little")
+    bounds = [[0, *accumulate(counts)] for counts in json.loads(blob[4:at])]
+    batches = read_streams(pa.py_buffer(blob).slice(at))
+    if [ends[-1] for ends in bounds] != [batch.num_rows for batch in batches]:
+        raise ValueError("rows and tasks differ")
+    return list(zip(batches, bounds, strict=True))
+
+
+def part_of(found: JointChanges, index: int) -> list[pa.RecordBatch]:
+    """Take one task's batches out."""
+    cut = [(batch, ends[index], ends[index + 1]) for batch, ends in found]
+    return [batch.slice(begin, end - begin) for batch, begin, end in cut if end > begin]

@@ -16,7 +16,7 @@ sleeps (`run`); a simulator does so on its own time, and lets anything happen in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
@@ -70,6 +70,12 @@ class FetchRows(NamedTuple):
     timeout_s: float
 
 
+class Together(NamedTuple):
+    """Ask several at once; gives their answers in order, None of whoever is gone or refuses."""
+
+    steps: Sequence[Ask | FetchRows]
+
+
 class Sleep(NamedTuple):
     """Do nothing for a while."""
 
@@ -91,7 +97,7 @@ class Found(NamedTuple):
     part: Any
 
 
-Step: TypeAlias = Call | Command | Ask | FetchRows | Sleep | Until | Found
+Step: TypeAlias = Call | Command | Ask | FetchRows | Together | Sleep | Until | Found
 Script: TypeAlias = Generator[Step, Any, T]
 
 

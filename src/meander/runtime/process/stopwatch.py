@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from meander.model import TaskId
@@ -35,15 +36,15 @@ class CheckpointWatch(Stopwatch):
         if records:
             self.pause.record(self._micros(self._began))
 
-    def encoded(self, task: TaskId) -> None:
-        """A record of a task is on its way."""
-        self._since[task] = self._now_s()
+    def encoded(self, tasks: Sequence[TaskId]) -> None:
+        """Records of tasks are on their way."""
+        self._since.update(dict.fromkeys(tasks, self._now_s()))
 
-    def durable(self, task: TaskId) -> None:
-        """The master has accepted it."""
-        since = self._since.pop(task, None)
-        if since is not None:
-            self.accepted.record(self._micros(since))
+    def durable(self, tasks: Sequence[TaskId]) -> None:
+        """The master has accepted them."""
+        for since, count in Counter(self._since.pop(task, None) for task in tasks).items():
+            if since is not None:
+                self.accepted.record(self._micros(since), count)
 
     def _micros(self, since: float) -> int:
         return round((self._now_s() - since) * 1e6)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import pyarrow as pa
+
+END: Final = b"\xff\xff\xff\xff\0\0\0\0"
+"""How an Arrow stream ends."""
+SCHEMAS_MAX = 16
+"""So many are remembered: an operator has two or three."""
 
 
 def write_batches(batches: list[Any]) -> bytes:
@@ -48,6 +54,58 @@ def write_streams(batches: list[Any]) -> Any:
                 writer.write_batch(batches[at])
                 at += 1
     return sink.getvalue()
+
+
+class StreamWriter:
+    """Writes streams like `write_streams` that say whose they are, and a schema's bytes once.
+
+    >>> batch = pa.record_batch({"n": [1, 2]})
+    >>> pieces = StreamWriter({b"whose": b"mine"}).pieces([batch, batch.slice(1)])
+    >>> found = read_streams(pa.py_buffer(b"".join(pieces)))
+    >>> [part.num_rows for part in found], found[0].schema.metadata
+    ([2, 1], {b'whose': b'mine'})
+    """
+
+    def __init__(self, marks: Mapping[bytes, bytes]) -> None:
+        self._marks = dict(marks)
+        self._heads: tuple[tuple[pa.Schema, bytes | None], ...] = ()
+        """How streams of a schema begin; None: batches of it need more than themselves."""
+
+    def pieces(self, batches: Sequence[pa.RecordBatch]) -> list[Any]:
+        """Give the bytes of batches, a new stream where the schema changes. For any thread."""
+        found: list[Any] = []
+        last: pa.Schema | None = None
+        for batch in batches:
+            schema = batch.schema
+            if last is None or not schema.equals(last, check_metadata=True):
+                head = self._head(schema)
+                if head is None:
+                    return [write_streams([self._marked(batch) for batch in batches])]
+                found += (head,) if last is None else (END, head)
+                last = schema
+            found.append(batch.serialize())
+        return [*found, END] if found else found
+
+    def _marked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.replace_schema_metadata({**(batch.schema.metadata or {}), **self._marks})
+
+    def _head(self, schema: pa.Schema) -> bytes | None:
+        for known, head in self._heads:
+            if schema.equals(known, check_metadata=True):
+                return head
+        head = None
+        if not any(map(_has_dictionary, schema.types)):
+            marked = schema.with_metadata({**(schema.metadata or {}), **self._marks})
+            head = marked.serialize().to_pybytes()
+        self._heads = ((schema, head), *self._heads[: SCHEMAS_MAX - 1])
+        return head
+
+
+def _has_dictionary(kind: pa.DataType) -> bool:
+    """Whether values of a type need a dictionary beside them."""
+    if pa.types.is_dictionary(kind):
+        return True
+    return any(_has_dictionary(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def read_streams(data: Any) -> list[Any]:

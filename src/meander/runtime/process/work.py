@@ -27,17 +27,22 @@ class Work:
         self.trace = ChunkTrace(trace_chunks_max)
         """Chunk by chunk, if the operator wants that."""
         self.task_rows: Ints = np.zeros(tasks, np.int64)
-        """Rows by task."""
+        """Rows by task as they came: a combined one counts once, since it costs as much."""
         self.task_busy_s = np.zeros(tasks)
         self._told: Ints = np.zeros(tasks, np.int64)
         """Rows when rates were last asked for."""
         self._rates = np.full(tasks, np.nan)
         """Rows per second, smoothed; none before they were asked for."""
         self.rows = 0
+        """As they were before any were combined."""
+        self.combined = 0
+        """Of those, how many came combined."""
         self.busy_s = 0.0
 
-    def count(self, group: list[Noted], rows: int, busy_s: float) -> None:
-        """Note that the operator has taken rows in one call."""
+    def count(
+        self, group: list[Noted], rows: int, busy_s: float, combined: int | None = None
+    ) -> None:
+        """Note that the operator has taken rows in one call; combined ones stand for so many."""
         now_us = self._now_us()
         per_row = busy_s / rows
         traced = self.trace.chunks_max > 0
@@ -59,18 +64,23 @@ class Work:
             counts = map(sum, zip(*[marks.counts for marks in alike], strict=True))
             for (_, due_us), count in zip(alike[0].sources, counts, strict=True):
                 self.latency.record(now_us - due_us, count)
-        self.rows += rows
+        self._taken(rows, busy_s, combined)
+
+    def _taken(self, rows: int, busy_s: float, combined: int | None) -> None:
+        self.rows += rows if combined is None else combined
+        self.combined += combined or 0
         self.busy_s += busy_s
 
-    def count_block(self, tasks: Ints, rows: RowBlock, busy_s: float) -> None:
-        """Note that the operator has taken a block in one call."""
+    def count_block(
+        self, tasks: Ints, rows: RowBlock, busy_s: float, combined: int | None = None
+    ) -> None:
+        """Note that the operator has taken a block in one call; combined rows stand for so many."""
         now_us, counts = self._now_us(), rows.bounds[1:] - rows.bounds[:-1]
         self.task_rows[tasks] += counts
         self.task_busy_s[tasks] += counts * (busy_s / rows.count)
         for (_, due_us), count in zip(rows.sources, rows.counts(), strict=True):
             self.latency.record(now_us - due_us, count)
-        self.rows += rows.count
-        self.busy_s += busy_s
+        self._taken(rows.count, busy_s, combined)
 
     def rates(self, tasks: Ints, since_s: float) -> Ints:
         """Give rows per second of tasks, smoothed over a few calls; the last was so long ago."""

@@ -1,16 +1,18 @@
 """What a node answers outside the protocol: its state, its outputs, its metrics.
 
-Every answer is a script. What touches the machine is a `Call`, made between two of its events, task by
-task: no question holds up the rows for longer than one task's answer takes. The rest needs neither the
-machine nor the wire. Whoever serves requests (`node_service`: Flight) runs them.
+Every answer is a script. What touches the machine is a `Call`, made between two of its events, for some
+tasks at a time: no question holds up the rows for longer than `SHOWN_BYTES` take, or one task. The rest
+needs neither the machine nor the wire. Whoever serves requests (`node_service`: Flight) runs them.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from meander.model import TaskId
@@ -25,6 +27,11 @@ from meander.runtime.process.script import Call, Script
 from meander.runtime.roles.assembly import NodeAssembly
 from meander.runtime.roles.output_answers import OutputAnswers
 
+SHOWN_BYTES = 2**20
+"""So much of the state is shown between two events."""
+
+Shown: TypeAlias = tuple[TaskId, bool, pa.Table | None, str]
+"""A task, whether it is served, its rows if it has any, and as of when."""
 Answer: TypeAlias = Callable[[Mapping[str, Any]], Script[Any]]
 """Takes the fields of a request; gives the script that answers it."""
 
@@ -61,42 +68,50 @@ class NodeAnswers:
     # ------------------------------------------------------------------ state
 
     def state(self, fields: Mapping[str, Any]) -> Script[pa.Table]:
-        """Give the state of tasks served here, task by task, so that none waits for all."""
+        """Give the state of tasks served here, some at a time, so that none waits for all."""
         wanted = {int(task) for task in fields["tasks"]} if "tasks" in fields else None
         only_columns = bool(fields.get("columns"))
-        tables, told = [], []
+        tables, told = list[pa.Table](), list[TaskId]()
         here: list[TaskId] = yield Call(self.process, _with_state)
-        for task in here:
-            if wanted is None or task in wanted:
-                is_served, table = yield from self._show(task)
-                told += [task] if is_served else []
-                tables += [table] if table is not None else []
-                if only_columns and tables:
-                    tables = [tables[0].slice(0, 0)]
-                    break
+        asked = [task for task in here if wanted is None or task in wanted]
+        while asked and not (only_columns and tables):
+            shown: list[Shown] = yield Call(self.process, partial(self._show, asked))
+            asked = asked[len(shown) :]
+            told += [task for task, is_served, _, _ in shown if is_served]
+            full = [(task, table, when) for task, _, table, when in shown if table is not None]
+            tables += [self._placed(full)] if full else []
+        if only_columns and tables:
+            tables = [tables[0].slice(0, 0)]
         found = pa.concat_tables(tables).unify_dictionaries() if tables else NOTHING
         return found.replace_schema_metadata({b"tasks": json.dumps(told).encode()})
 
-    def _show(self, task: TaskId) -> Script[tuple[bool, pa.Table | None]]:
-        """Say whether a task is served here, and give its rows if it has any."""
-
-        def show(node: Node) -> tuple[bool, pa.Table | None, str]:
+    def _show(self, tasks: list[TaskId], node: Node) -> list[Shown]:
+        """Say of the first of these tasks whether they are served here, and give their rows."""
+        found, seen = list[Shown](), 0
+        for task in tasks:
+            if seen > SHOWN_BYTES:
+                break
             slot = node.slots.get(task)
             if slot is None or slot.state is None or slot.phase is not TaskPhase.SERVING:
-                return False, None, ""
-            return True, self.adapter.show(slot.state.app), moment(slot)
+                found.append((task, False, None, ""))
+            else:
+                table = self.adapter.show(slot.state.app)
+                seen += 0 if table is None else table.nbytes
+                found.append((task, True, table, moment(slot)))
+        return found
 
-        is_served, table, when = yield Call(self.process, show)
-        if table is None:
-            return is_served, None
-        rows, taken = table.num_rows, table.schema.names
-        table = table.append_column(free("task", taken), pa.array([task] * rows, pa.int32()))
-        node = pa.array([self.node.me] * rows, pa.string())
+    def _placed(self, shown: list[tuple[TaskId, pa.Table, str]]) -> pa.Table:
+        """Put the rows of tasks together; columns say whose they are, where, and as of when."""
+        table = pa.concat_tables([rows for _, rows, _ in shown])
+        counts, taken = [rows.num_rows for _, rows, _ in shown], table.schema.names
+        tasks = np.repeat(np.array([task for task, _, _ in shown], np.int32), counts)
+        table = table.append_column(free("task", taken), pa.array(tasks))
+        node = pa.repeat(pa.scalar(self.node.me, pa.string()), table.num_rows)
         table = table.append_column(free("node", taken), node)
         # The same for all rows of a task: said once on the wire.
-        codes = pa.array([0] * rows, pa.int32())
-        when = pa.DictionaryArray.from_arrays(codes, [when])
-        return is_served, table.append_column(free("as_of", taken), when)
+        codes = pa.array(np.repeat(np.arange(len(shown), dtype=np.int32), counts))
+        when = pa.DictionaryArray.from_arrays(codes, [when for _, _, when in shown])
+        return table.append_column(free("as_of", taken), when)
 
     # ------------------------------------------------------------------ the loop, a trace
 
@@ -120,11 +135,11 @@ class NodeAnswers:
     def _metrics(self, node: Node) -> dict[str, Any]:
         adapter, tasks, staged = self.adapter, dict[int, Any](), 0
         work = adapter.work
-        for task, slot in node.slots.items():
-            if slot.state is not None:
-                rows, busy_s = int(work.task_rows[task]), float(work.task_busy_s[task])
-                staged += sum(item.tally for item in slot.state.staged.values())
-                tasks[task] = [rows, busy_s, adapter.size(slot.state.app)]
+        here = [(task, slot.state) for task, slot in node.slots.items() if slot.state is not None]
+        sizes = adapter.sizes([state.app for _, state in here])
+        for (task, state), size in zip(here, sizes, strict=True):
+            tasks[task] = [int(work.task_rows[task]), float(work.task_busy_s[task]), size]
+            staged += sum(item.tally for item in state.staged.values())
         return {
             "node": node.me,
             "incarnation": node.incarnation,
@@ -158,6 +173,7 @@ class NodeAnswers:
             "stale": self.process.counts["stale"],
             "staged_refused": node.staging.refused,
             "late_rows": adapter.operator.late_rows,
+            "combined_rows": adapter.work.combined,
         }
 
 

@@ -37,7 +37,7 @@ class Parts(NamedTuple):
     spec: ProcessSpec
     process: Process
     oversight: Oversight
-    schema: pa.Schema | None
+    schemas: tuple[pa.Schema, ...]
     """Of rows that may come."""
 
 
@@ -86,7 +86,7 @@ def make_node(
         master_address=spec.master, tick_s=tick_s,
     )  # fmt: skip
     oversight = Oversight(spec, process, operator.name)
-    common = Parts(spec, process, oversight, operator.schema)
+    common = Parts(spec, process, oversight, operator.schemas)
     return NodeAssembly(common, node, adapter, gauge, watch)
 
 
@@ -105,7 +105,7 @@ def make_server(
 
     process = Process(server, clock=clock, before=see, master_address=spec.master, tick_s=tick_s)
     oversight = Oversight(spec, process, idle=_idle(spec, server, clock))
-    return Parts(spec, process, oversight, None)
+    return Parts(spec, process, oversight, ())
 
 
 def _idle(spec: ProcessSpec, server: StateServer, clock: Clock) -> Callable[[], bool]:

@@ -19,7 +19,7 @@ class ProcessHost:
 
     def __init__(self, parts: Parts, host: str) -> None:
         """Listen and begin; `host` is the address to listen on."""
-        spec, self.process, self._oversight, schema = parts
+        spec, self.process, self._oversight, schemas = parts
         self.shell = Shell(self.process)
         self._oversight.where = self.shell.where
         self.transport = Transport(
@@ -29,7 +29,7 @@ class ProcessHost:
             credentials=spec.credentials,
             incarnation=spec.incarnation if spec.kind == "node" else 0,
             host=host,
-            schema=schema,
+            schemas=schemas,
             full=self.process.full,
             board=board(spec.zookeeper, spec.run, spec.credentials.token),
         )

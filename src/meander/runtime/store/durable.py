@@ -1,8 +1,9 @@
 """The durable store: where records and the manifest are, on any file system (`filesystem`).
 
-    claim/00000003                          which driver (generation) may write manifests
-    manifest/00000003-00000017.json         which records are durable: generation, number
-    log/3/n2.3000001/17                     records of many tasks: generation, node and incarnation
+    claim/00000003                            which driver (generation) may write manifests
+    manifest/00000003-00000017-00000000.json  which records are durable: generation, number, whole
+    manifest/00000003-00000017-00000001.json  the first change of that; they are read as one
+    log/3/n2.3000001/17                       records of many tasks: generation, node and incarnation
 
 Files are never changed. The master's writes are fenced without a lock, a conditional write or a rename:
 
@@ -94,8 +95,8 @@ class FileStore:
         """Tells this driver's claim from others."""
         self._own = ""
         """The file of its claim."""
-        self._number = 0
-        """Of the last manifest that was written."""
+        self._number = self._change = 0
+        """Of the last manifest that was written whole, and of its last change."""
 
     # ------------------------------------------------------------------ at once
 
@@ -144,7 +145,7 @@ class FileStore:
             granted = yield from self._claim(action.fence)
             return Stored(action.key, done=granted, fenced=not granted)
         if action.key == MANIFEST_KEY:
-            done = yield from self._publish(action.fence, action.data)
+            done = yield from self._publish(action)
             return Stored(action.key, done=done, fenced=not done)
         file = Assembly(action.data)  # record by record: never all of them in memory
         yield WriteFile(self.files, _path(action.key), file)
@@ -182,19 +183,30 @@ class FileStore:
             yield Delete(self.files, [own])
         return not rivals
 
-    def _publish(self, generation: int, data: bytes) -> Steps[bool]:
+    def _publish(self, action: Store) -> Steps[bool]:
+        generation = action.fence
         if (yield from self._replaced(generation)):
             return False
-        self._number += 1
-        name = f"manifest/{generation:08d}-{self._number:08d}.json"
-        yield Publish(self.files, name, data)
+        if action.append:
+            self._change += 1
+        else:
+            self._number, self._change = self._number + 1, 0
+        name = f"manifest/{generation:08d}-{self._number:08d}-{self._change:08d}.json"
+        yield Publish(self.files, name, action.data)
         if (yield from self._replaced(generation)):
             return False
+        if not action.append:
+            yield from self._let_go_before(name)
+        return True
+
+    def _let_go_before(self, name: str) -> Steps[None]:
+        """Delete the manifests before this one, but for the last of them with its changes."""
         manifests = yield from self._manifests()
         upto = [entry.path for entry in manifests if entry.path <= name]
-        if upto[:-MANIFESTS_KEPT]:
-            yield Delete(self.files, upto[:-MANIFESTS_KEPT])
-        return True
+        kept = sorted({_log_of(path) for path in upto})[-MANIFESTS_KEPT:]
+        gone = [path for path in upto if _log_of(path) not in kept]
+        if gone:
+            yield Delete(self.files, gone)
 
     def _replaced(self, generation: int) -> Steps[bool]:
         """Whether a later driver has claimed, going by a listing that our own claim has outlived."""
@@ -238,9 +250,11 @@ class FileStore:
         while True:
             manifests = yield from self._manifests()
             path = manifests[-1].path if manifests else ""
-            data: bytes | None = (yield Read(self.files, path)) if path else None
-            if data is not None:
-                return path, data
+            parts = list[bytes | None]()
+            for part in manifest_parts(path) if path else ():
+                parts.append((yield Read(self.files, part)))
+            if parts and None not in parts:
+                return path, b"".join(part for part in parts if part is not None)
             if tried and not path:
                 raise OSError(f"{self.files.uri}/{tried} was listed and is gone")
             if path == tried:
@@ -270,6 +284,24 @@ class FileStore:
         """Delete what crashed writers left."""
         entries: list[FileEntry] = yield List(self.files, action.prefix.rstrip("/"))
         yield Delete(self.files, [e.path for e in entries if action.takes(e.path)])
+
+
+def manifest_parts(path: str) -> list[str]:
+    """Name the files of a manifest, given the last: the whole, and its changes in order.
+
+    >>> manifest_parts("manifest/00000003-00000017-00000001.json")
+    ['manifest/00000003-00000017-00000000.json', 'manifest/00000003-00000017-00000001.json']
+    >>> manifest_parts("manifest/00000003-00000017.json")  # before there were changes
+    ['manifest/00000003-00000017.json']
+    """
+    log = _log_of(path)
+    last = path.removeprefix(log).removesuffix(".json").removeprefix("-")
+    return [f"{log}-{n:08d}.json" for n in range(int(last) + 1)] if last.isdecimal() else [path]
+
+
+def _log_of(path: str) -> str:
+    """Name what a manifest and its changes have in common."""
+    return path[: path.index("/") + len("/00000003-00000017")]
 
 
 def _number(path: str) -> int:

@@ -251,20 +251,20 @@ def _blob(data: bytes) -> pa.RecordBatch:
 
 
 def decode(
-    header: bytes | pa.Buffer, batch: pa.RecordBatch | None, schema: pa.Schema | None = None
+    header: bytes | pa.Buffer, batch: pa.RecordBatch | None, schemas: Sequence[pa.Schema] = ()
 ) -> Envelope:
     """Read what `encode` wrote.
 
     Args:
         header: bytes, or a buffer.
         batch: the Arrow batch beside it, or None.
-        schema: what rows must look like; None where no rows are expected.
+        schemas: what rows may look like; none where no rows are expected.
 
     Raises:
         MalformedMessage: if anything in it is not as it should be.
     """
     try:
-        return _decode(bytes(header), batch, schema)
+        return _decode(bytes(header), batch, schemas)
     except MalformedMessage:
         raise
     except RecursionError:
@@ -277,20 +277,20 @@ def decode_from(
     peer: PeerId,
     header: bytes | pa.Buffer,
     batch: pa.RecordBatch | None,
-    schema: pa.Schema | None = None,
+    schemas: Sequence[pa.Schema] = (),
 ) -> Envelope:
     """Read what came on a stream of a peer, who speaks for itself alone.
 
     Raises:
         MalformedMessage: if anything in it is not as it should be, or it says that another sent it.
     """
-    envelope = decode(header, batch, schema)
+    envelope = decode(header, batch, schemas)
     if envelope.sender != peer:
         raise MalformedMessage(f"it says that {envelope.sender} sent it")
     return envelope
 
 
-def _decode(header: bytes, batch: pa.RecordBatch | None, schema: pa.Schema | None) -> Envelope:
+def _decode(header: bytes, batch: pa.RecordBatch | None, schemas: Sequence[pa.Schema]) -> Envelope:
     if len(header) > HEADER_BYTES_MAX:
         raise ValueError(f"a header of {len(header)} bytes")
     columns = None
@@ -301,13 +301,13 @@ def _decode(header: bytes, batch: pa.RecordBatch | None, schema: pa.Schema | Non
     if (columns is None) == (kind is Block or kind is Acks):
         raise ValueError(f"{head.kind} without its columns, or columns of another message")
     if kind is Block:
-        body = _read_block(body, columns, _checked(batch, schema))
+        body = _read_block(body, columns, _checked(batch, schemas))
     elif kind is Acks and batch is None:
         body = Acks(body, numbers_of(columns, 6))
     elif kind is Chunks:
-        body = _read_chunks(body, _checked(batch, schema))
+        body = _read_chunks(body, _checked(batch, schemas))
     elif kind is Stage:
-        body = _read_stage(body, _checked(batch, schema))
+        body = _read_stage(body, _checked(batch, schemas))
     elif kind in _BLOBS:
         body = _with_blob(body, _BLOBS[kind], batch)
     elif batch is not None:
@@ -326,13 +326,14 @@ def _read_grant(grant: _Grant) -> Grant:
     return Grant(grant.sent, grant.lease_s, table, grant.trouble)
 
 
-def _checked(batch: pa.RecordBatch | None, schema: pa.Schema | None) -> pa.RecordBatch | None:
+def _checked(batch: pa.RecordBatch | None, schemas: Sequence[pa.Schema]) -> pa.RecordBatch | None:
     if batch is None:
         return None
-    if schema is None:
+    if not schemas:
         raise ValueError("no rows are expected here")
-    if not batch.schema.equals(schema):
-        raise ValueError(f"rows of {batch.schema.names}, not of {schema.names}, or of other types")
+    if not any(batch.schema.equals(schema) for schema in schemas):
+        wanted = " or of ".join(str(schema.names) for schema in schemas)
+        raise ValueError(f"rows of {batch.schema.names}, not of {wanted}, or of other types")
     validate(batch)
     return batch
 

@@ -21,7 +21,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from meander.model import Int, Ints
-from meander.protocol.blocks import Which
+from meander.protocol.blocks import Chunks, Which
+from meander.protocol.messages import Envelope, Stage
 
 
 class Mark(NamedTuple):
@@ -222,7 +223,7 @@ class RowBlock:
 def joined(parts: Sequence[Rows]) -> tuple[pa.RecordBatch, list[int]]:
     """Bring rows into one batch, in order; tell where each part starts.
 
-    Slices that follow one another in one batch are not copied.
+    Slices that follow one another in one batch are not copied. All are of one kind (`by_kind`).
 
     >>> batch = pa.record_batch({"word": ["a", "b", "c"]})
     >>> both, starts = joined([Rows(batch, 1, 1), Rows(batch, 2, 1)])
@@ -238,3 +239,30 @@ def joined(parts: Sequence[Rows]) -> tuple[pa.RecordBatch, list[int]]:
     if follow:
         return first.batch.slice(first.start, at), starts
     return pa.concat_batches([part.table() for part in parts]), starts
+
+
+def by_kind(envelope: Envelope) -> list[Envelope]:
+    """Cut a message into messages whose rows have one schema each.
+
+    An operator takes rows as they are and combined ones. What is sent again, passed on or moved may lie
+    side by side with rows of the other kind, and one batch holds one kind.
+    """
+    body = envelope.body
+    bodies: list[Chunks | Stage] = []
+    if type(body) is Chunks and body.block is None:  # a block has one batch
+        bodies = [Chunks(kind, body.rerouted) for kind in _kinds(body.chunks)]
+    elif type(body) is Stage:
+        bodies = [Stage(kind, body.reply_to) for kind in _kinds(body.items)]
+    return [envelope._replace(body=part) for part in bodies] or [envelope]
+
+
+def _kinds(items: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Part what has rows by their schema; nothing if all are alike."""
+    batches = {id(item.rows.batch): item.rows.batch for item in items}  # mostly there is one
+    schemas = {number: batch.schema for number, batch in batches.items()}
+    if len(schemas) < 2 or len(set(schemas.values())) == 1:
+        return []
+    kinds: dict[pa.Schema, list[Any]] = {}
+    for item in items:
+        kinds.setdefault(schemas[id(item.rows.batch)], []).append(item)
+    return [tuple(kind) for kind in kinds.values()]

@@ -22,7 +22,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -118,7 +118,7 @@ class Transport:
         credentials: Credentials | str,
         incarnation: int = 0,
         host: str = LOOPBACK,
-        schema: pa.Schema | None = None,
+        schemas: Sequence[pa.Schema] = (),
         full: Callable[[], bool] = lambda: False,
         board: TablePublisher | None = None,
     ) -> None:
@@ -131,11 +131,11 @@ class Transport:
             credentials: what every connection must present; a bare token: there is no TLS.
             incarnation: this process's, where it is known from the start.
             host: the address to listen on.
-            schema: of rows that may come.
+            schemas: of rows that may come.
             full: whether readers shall wait before they take more.
             board: where tables are put up; None: they are sent like everything else.
         """
-        self._deliver, self._schema, self._full = deliver, schema, full
+        self._deliver, self._schemas, self._full = deliver, schemas, full
         self.credentials = Credentials.of(credentials)
         self.door = Door(self.credentials, run, peer)
         self.server = Server(self, host, self.credentials)
@@ -277,7 +277,7 @@ class Transport:
     def _take(self, peer: PeerId, chunk: flight.FlightStreamChunk) -> None:
         header = chunk.app_metadata or b""
         try:
-            self._deliver(decode_from(peer, header, chunk.data, self._schema))
+            self._deliver(decode_from(peer, header, chunk.data, self._schemas))
         except MalformedMessage as error:
             self.malformed += 1
             self.door.refusals.note(peer, f"a message: {error.args[0]}")

@@ -14,6 +14,7 @@ RULES: Final = {
     "load": "load(dump(state)) behaves as state does, in every later call",
     "state": "all that must survive a move is in the state",
     "apart": "tasks share nothing, and process does what process_groups does",
+    "combine": "process_combined does with what combine gives what process does with the rows",
     "cuts": "how rows are cut into batches has no meaning",
     "changes": "apply_changes(copy, changes(state, version)) makes the state, what is gone included",
     "size": "size is an int, not negative, and larger for a state that is much larger",
@@ -38,3 +39,5 @@ class Checked:
     """Rows by which states have become smaller."""
     versions: bool
     """Whether the operator keeps versions: changes were checked."""
+    combined: bool
+    """Whether the operator combines rows: that was checked."""

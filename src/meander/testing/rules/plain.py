@@ -103,9 +103,9 @@ class Plain:
                 record_batches("emit", context.emitted)
                 record_batches("feed", context.fed)
                 for batch in context.emitted if output is not None else ():
-                    _fits("emit", batch.schema, output)
+                    fits("emit", batch.schema, output)
                 for batch in context.fed:
-                    _fits("feed", batch.select(schema.names).schema, schema)
+                    fits("feed", batch.select(schema.names).schema, schema)
 
     def _check_dump(self, step: ScriptStep, task: TaskId, dumped: list[pa.RecordBatch]) -> None:
         with self.rule("types", step, task):
@@ -114,7 +114,7 @@ class Plain:
             for batch in dumped:
                 if batch.num_rows:  # a column of an empty batch may have no type
                     self.schema = self.schema or named or batch.schema
-                    _fits("dump", batch.schema, self.schema)
+                    fits("dump", batch.schema, self.schema)
 
     def _size(self, run: ScriptRun, batch: int, task: TaskId) -> int:
         size = run.operator.size(run.here[task].state)
@@ -180,7 +180,7 @@ class Plain:
             known = "no error"
             self.fail(rule, step.batch, task, known, f"{type(error).__name__}: {error}", error)
 
-    def summary(self, versions: bool) -> Checked:
+    def summary(self, versions: bool, combined: bool) -> Checked:
         """Count what was there to be checked."""
         seen = [list(shown.values()) for shown in self.plain]
         return Checked(
@@ -195,6 +195,7 @@ class Plain:
                 for before, after in zip(one, two, strict=True)
             ),
             versions=versions,
+            combined=combined,
         )
 
 
@@ -207,7 +208,8 @@ def record_batches(what: str, batches: object) -> None:
             raise TypeError(f"{what} gives a {type(batch).__name__}, not a record batch")
 
 
-def _fits(what: str, schema: pa.Schema, wanted: pa.Schema) -> None:
+def fits(what: str, schema: pa.Schema, wanted: pa.Schema) -> None:
+    """Refuse other columns than those that the operator names."""
     given, named = ([f"{f.name} {f.type}" for f in s] for s in (schema, wanted))
     if given != named:
         raise TypeError(f"{what} gives the columns {', '.join(given)}, not {', '.join(named)}")

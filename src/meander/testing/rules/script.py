@@ -133,7 +133,10 @@ class ScriptRun:
     def _process_alone(self, rows: pa.RecordBatch) -> Context:
         (task,) = self.here.values()
         context = self.context(task)
-        process: Callable[..., object] = self.operator.process
+        operator = self.operator
+        process: Callable[..., object] = operator.process
+        if operator.is_combined(rows):
+            process = operator.process_combined
         given = process(task.state, rows, context)
         if given is not None:
             kind = type(given).__name__

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from meander.model import TaskId
-from meander.operators.base import Context, Operator
+from meander.operators.base import COMBINED_ROWS, Context, Operator
 from meander.testing.rules.listed import Checked
-from meander.testing.rules.plain import ASPECTS, Plain, record_batches
+from meander.testing.rules.plain import ASPECTS, Plain, fits, record_batches
 from meander.testing.rules.rows import by_key, over_the_wire
-from meander.testing.rules.script import ScriptRun, ScriptStep, Seen, cut_by, joined
+from meander.testing.rules.script import Cut, ScriptRun, ScriptStep, Seen, cut_by, joined
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,12 +35,19 @@ class Check(Plain):
         self.check_unseen()
         self.check_moves()
         self.check_apart()
+        combined = self.check_combined()
         self.check_cuts()
         versions = self.check_changes()
-        return self.summary(versions)
+        return self.summary(versions, combined)
 
     def replay(
-        self, rule: str, run: ScriptRun, after: After = lambda run, at: None, *, look: bool = True
+        self,
+        rule: str,
+        run: ScriptRun,
+        after: After = lambda run, at: None,
+        *,
+        look: bool = True,
+        cut: Cut = lambda rows: [rows],
     ) -> None:
         """Take the steps of the script with another run, and compare every task behind each.
 
@@ -48,7 +55,7 @@ class Check(Plain):
         """
         for at, step in enumerate(self.script):
             with self.rule(rule, step, run.only):
-                calls = run.take(step)
+                calls = run.take(step, cut)
             state = look or at == len(self.script) - 1
             for number, contexts in calls.items():
                 with self.rule(rule, step, number):
@@ -93,6 +100,28 @@ class Check(Plain):
         """Run each task alone, by `process`."""
         for number in range(self.tasks):
             self.replay("apart", ScriptRun(self.copy(), self.tasks, only=number))
+
+    def check_combined(self) -> bool:
+        """Have rows combined before they are taken in, by all tasks at once and by each alone."""
+        operator = self.copy()
+        if not operator.combines:
+            return False
+
+        def combined(rows: pa.RecordBatch) -> list[pa.RecordBatch]:
+            found = operator.combine(rows)
+            assert operator.combined_schema is not None
+            record_batches("combine", [found])
+            fits("combine", found.schema, operator.combined_schema)
+            stand_for = sum(found.column(COMBINED_ROWS).to_pylist())
+            if stand_for != rows.num_rows:
+                raise ValueError(f"combine of {rows.num_rows} rows stands for {stand_for}")
+            return [found]
+
+        for only in (None, *range(self.tasks)):
+            run = ScriptRun(self.copy(), self.tasks, only=only)
+            self.replay("combine", run, cut=combined)
+        operator.close()
+        return True
 
     def check_cuts(self) -> None:
         """Cut rows smaller; join and cut them elsewhere, if neither time nor loops forbid it."""

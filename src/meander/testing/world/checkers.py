@@ -59,7 +59,7 @@ from meander.protocol.messages import (
 )
 from meander.protocol.node.node import Node
 from meander.protocol.node.retriever import LOADS_MAX
-from meander.protocol.records import file_of, restore
+from meander.protocol.records import Blob, file_of, restore
 from meander.runtime.process.spec import Reason
 from meander.runtime.store.answering import StoreAction
 from meander.runtime.store.staged import InMemory, OnDisk
@@ -469,7 +469,8 @@ class WorldCheckers:
             owner = self.world.people.owner(task)
             kept = None if manifest is None else manifest.records.get(task)
             if kept is not None and owner is not None and owner.node is not None:
-                blobs = [blob for key in kept.chain if (blob := self.store.record(key)) is not None]
+                read = [self.store.record(key) for key in kept.chain]
+                blobs = [Blob(blob) for blob in read if blob is not None]
                 adapter = owner.node.adapter
                 found[task] = adapter.show(restore(task, blobs, adapter).app)
         return found

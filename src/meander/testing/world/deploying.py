@@ -92,7 +92,8 @@ class Deployer:
     ) -> tuple[QueryProcess, Actor]:
         """Start a process that writes or commits micro-batches."""
         resident = self.world.settle(name, 0, HOME)
-        queries = QueryProcess(about, master, name, clock=resident.actor.time, tick_s=TICK_S)
+        clock, combine = resident.actor.time, self.world.combine
+        queries = QueryProcess(about, master, name, clock=clock, tick_s=TICK_S, combine=combine)
         resident.start(queries.process)
         return queries, resident.actor
 

@@ -8,6 +8,7 @@ from random import Random
 from typing import Final, TypeAlias
 
 from meander.protocol.settings import Settings
+from meander.runtime.clients.combining import COMBINE, CombineLimits
 from meander.runtime.process.outputs import ROWS_MAX
 from meander.runtime.wire.inbox import BYTES_MAX, EVENTS_MAX
 from meander.runtime.wire.outgoing import IDLE_S, QUEUE_BYTES_MAX, QUEUE_MESSAGES_MAX
@@ -77,6 +78,11 @@ def draw_limits(random: Random, *, small: bool) -> Limits:
         window_bytes=random.choice((2_000, 50_000)),
         output_rows=random.choice((4, 50, ROWS_MAX)),
     )
+
+
+def draw_combine(seed: int) -> CombineLimits:
+    """Choose when feeders and queries combine rows: hardly ever, whenever it pays, or now and then."""
+    return Random(f"combine {seed}").choice((COMBINE, CombineLimits(1, 0), CombineLimits(2, 2)))
 
 
 def draw_settings(random: Random, kinds: set[str], *, small: bool, seed: int) -> Settings:

@@ -29,7 +29,11 @@ class FenceBook:
     def __init__(self, violated: Callable[[str, str], None]) -> None:
         self._violated = violated
         self._places: dict[bytes, Place] = {}
+        """Of a manifest, by all that it says."""
         self._number, self._last = 0, (0, b"")
+        self._said: dict[int, bytes] = {}
+        """By generation: what its manifest says when the last write has come to its end."""
+        self._given: dict[Store, Place] = {}
         self._counted: Place = (0, 0)
         """The last that counted."""
         self._read: dict[int, Place] = {}
@@ -37,18 +41,22 @@ class FenceBook:
 
     def handed_in(self, action: Store) -> None:
         """A driver is about to write a manifest, for the first time or again."""
-        assert isinstance(action.data, bytes)
-        if self._last != (action.fence, action.data):  # else it is tried again
-            self._last = action.fence, action.data
+        said = self._says(action)
+        if self._last != (action.fence, said):  # else it is tried again
+            self._last = action.fence, said
             self._number += 1
-        self._places[action.data] = action.fence, self._number
+        self._said[action.fence] = said
+        self._places[said] = self._given[action] = action.fence, self._number
+
+    def _says(self, action: Store) -> bytes:
+        assert isinstance(action.data, bytes)
+        return self._said[action.fence] + action.data if action.append else action.data
 
     def answered(self, generation: int, action: Store | Load, answer: Stored | Loaded) -> None:
         """A driver of some generation hears of a manifest that it wrote, or asked for."""
         if isinstance(action, Store) and isinstance(answer, Stored):
             if answer.done:
-                assert isinstance(action.data, bytes)
-                place = self._places[action.data]
+                place = self._given[action]
                 self._counted = max(self._counted, place)
                 for later, read in self._read.items():
                     self._compare(place, later, read)

@@ -54,7 +54,7 @@ class Maker:
 
     def _make_node(self, spec: ProcessSpec, host: str, report: EndReport) -> None:
         operator = opened(self.world.trial.operator())
-        resident = self.world.settle(spec.name, spec.incarnation, host, operator.schema)
+        resident = self.world.settle(spec.name, spec.incarnation, host, operator.schemas)
         resident.report, resident.run = report, spec.run
         resident.mischief = Mischief(operator, resident.actor.spend)
         resident.store = self.store(resident)

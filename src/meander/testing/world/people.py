@@ -112,7 +112,7 @@ class People:
         feeder = FeederProcess(
             name, instance, world.trial.operator(), master=address, tasks=world.tasks,
             settings=world.settings, generation=core.generation,
-            clock=resident.actor.time, tick_s=TICK_S,
+            clock=resident.actor.time, tick_s=TICK_S, combine=world.combine,
         )  # fmt: skip
         resident.start(feeder.process)
         if world.random.random() < LODGER_SHARE:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +29,10 @@ class SimPost:
         identity: Caller,
         deliver: Callable[[Event], None],
         full: Callable[[], bool],
-        schema: pa.Schema | None,
+        schemas: Sequence[pa.Schema],
     ) -> None:
         self.wires, self.identity, self.peer = wires, identity, identity.peer
-        self.deliver, self.full, self.schema = deliver, full, schema
+        self.deliver, self.full, self.schemas = deliver, full, schemas
         self.host = identity.address.partition(":")[0]
         self.dropped = self.malformed = 0
         self.refusals: dict[str, str] = {}

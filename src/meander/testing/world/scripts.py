@@ -10,11 +10,12 @@ Between two steps anything may happen. What a step raises, the script hears; wha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
+from meander.errors import OperatorGoneError, OperatorRefusedError
 from meander.protocol.messages import Event
 from meander.runtime.process.process import Process
 from meander.runtime.process.script import (
@@ -26,6 +27,7 @@ from meander.runtime.process.script import (
     Script,
     Sleep,
     Step,
+    Together,
     Until,
 )
 from meander.testing.timeline import Timeline
@@ -146,6 +148,8 @@ class Running(Generic[T]):
             runner.ask(step, done)
         elif isinstance(step, FetchRows):
             runner.fetch(step, done)
+        elif isinstance(step, Together):
+            self._together(step.steps, done)
         elif isinstance(step, Sleep):
             runner.timeline.after(step.seconds, lambda _: done(None, None))
         elif isinstance(step, Until):
@@ -158,6 +162,24 @@ class Running(Generic[T]):
             assert isinstance(step, Found)
             self._found(step.part)
             runner.timeline.after(0.0, lambda _: done(None, None))
+
+    def _together(self, steps: Sequence[Ask | FetchRows], done: Done) -> None:
+        """Ask several at once; the script goes on when the last has answered."""
+        runner, answers = self._runner, dict[int, Any]()
+        if not steps:
+            runner.timeline.after(0.0, lambda _: done([], None))
+
+        def answered(number: int, answer: Any, error: BaseException | None) -> None:
+            if isinstance(error, OperatorGoneError | OperatorRefusedError):
+                answer, error = None, None
+            if error is not None:
+                done(None, error)
+            elif answers.setdefault(number, answer) is answer and len(answers) == len(steps):
+                done([answers[n] for n in range(len(steps))], None)
+
+        for number, step in enumerate(steps):
+            ask = runner.ask if isinstance(step, Ask) else runner.fetch
+            ask(step, partial(answered, number))
 
     def _wait(self, at: int, true: Callable[[], bool], end: float) -> None:
         """Look until it holds, or the time is over."""

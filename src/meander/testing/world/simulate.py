@@ -112,6 +112,8 @@ def _count(world: World, counts: Counter[str]) -> None:
             counts["reroutes"] += machine.rerouter.rerouted
             counts["loop_chunks"] += machine.intake.loop_chunks
             counts["waits"] += machine.intake.waits
+            assert resident.node is not None
+            counts["combined_rows"] += resident.node.adapter.work.combined
             counts["copied_ahead"] += machine.arrivals.completed
             counts["copies_resent"] += machine.copier.resent
             counts["copies_slowed"] += machine.copier.slowed

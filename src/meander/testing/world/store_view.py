@@ -11,7 +11,8 @@ from meander.model import TaskId
 from meander.operators.hashing import hash_columns, tasks_of
 from meander.protocol.master.manifest import MANIFEST_KEY, Manifest
 from meander.protocol.messages import FeederId
-from meander.protocol.records import Ref, head_of
+from meander.protocol.records import Blob, Ref
+from meander.runtime.store.durable import manifest_parts
 from meander.testing.world.disk import SimDisk
 from meander.testing.world.trials import WorldTrial
 
@@ -31,8 +32,11 @@ class StoreView:
         found = max(
             (p for p in self._disk.paths(f"{self._root}/manifest") if _counts(p)), default=""
         )
-        blob = self._disk.peek(found) if found else None
-        if blob is None or (found == self._newest and blob is self._blob):
+        prefix = f"{self._root}/"
+        parts = manifest_parts(found.removeprefix(prefix)) if found else []
+        blobs = [self._disk.peek(prefix + part) for part in parts]
+        blob = b"".join(part for part in blobs if part is not None)
+        if not blob or None in blobs or (found == self._newest and blob == self._blob):
             return False
         self._newest, self._blob = found, blob
         return True
@@ -66,7 +70,7 @@ class StoreView:
             return 0
         if kept.key not in self._outputs:
             blob = self.record(kept.key)
-            self._outputs[kept.key] = 0 if blob is None else _last_output(blob)
+            self._outputs[kept.key] = 0 if blob is None else _last_output(Blob(blob))
         return self._outputs[kept.key]
 
 
@@ -76,11 +80,11 @@ def _counts(path: str) -> bool:
     return name.endswith(".json") and not name.startswith(".")
 
 
-def _last_output(blob: bytes) -> int:
-    """Read it from the operator's part of a record."""
-    head = head_of(blob)
-    at = 4 + int.from_bytes(blob[:4], "little")
-    app = blob[at : at + head["app"]]
+def _last_output(blob: Blob) -> int:
+    """Read it from the operator's part of a record; tasks of a joint one have none."""
+    if blob.joint:
+        return 0
+    app = blob.data[blob.after_head :]
     facts: dict[str, Any] = json.loads(app[4 : 4 + int.from_bytes(app[:4], "little")])
     return int(facts["outputs"][0])
 

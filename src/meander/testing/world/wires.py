@@ -1,7 +1,7 @@
 """The network of one simulated world: what processes send crosses it as bytes, on streams that may end.
 
     wires = Wires(timeline, network, random)
-    post = wires.open("n1", 1, "h1", process.give, process.full, schema)     # a `Post`
+    post = wires.open("n1", 1, "h1", process.give, process.full, schemas)     # a `Post`
     process.open(post)
     wires.kill(post)                  # its peers see its streams end, look for it, and hear PeerLost
     wires.reset(post, other)          # a stream breaks though both live: that is no death
@@ -15,7 +15,7 @@ Requests outside the protocol go by the same ways (`requests`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from random import Random
 from typing import Final
@@ -78,13 +78,13 @@ class Wires:
         host: str,
         deliver: Callable[[Event], None],
         full: Callable[[], bool] = lambda: False,
-        schema: pa.Schema | None = None,
+        schemas: Sequence[pa.Schema] = (),
     ) -> SimPost:
         """Listen, on a port that nobody had before."""
         self._ports += 1
         self._lost_hosts.discard(host)  # it has come back
         identity = Caller(peer, incarnation, f"{host}:{self._ports}")
-        post = self.posts[identity.address] = SimPost(self, identity, deliver, full, schema)
+        post = self.posts[identity.address] = SimPost(self, identity, deliver, full, schemas)
         return post
 
     # ------------------------------------------------------------------ messages
@@ -105,7 +105,7 @@ class Wires:
         post = stream.target
         try:
             rows = unpacked(parcel.rows)
-            envelope = decode_from(stream.caller.peer, parcel.header, rows, post.schema)
+            envelope = decode_from(stream.caller.peer, parcel.header, rows, post.schemas)
         except (MalformedMessage, pa.ArrowException, OSError):
             post.malformed += 1
             self.counts["malformed"] += 1

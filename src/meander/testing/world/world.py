@@ -8,6 +8,7 @@ itself. What incidents do is in `injector`, what must hold in `checkers`, when i
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from math import inf
 from random import Random
@@ -30,6 +31,7 @@ from meander.testing.world.disk import SimDisk
 from meander.testing.world.draws import (
     FOLDER,
     ROOM,
+    draw_combine,
     draw_idle_s,
     draw_limits,
     draw_settings,
@@ -74,6 +76,7 @@ class World:
         small = "limits" in self.kinds
         self.settings = draw_settings(random, self.kinds, small=small, seed=schedule.seed)
         self.limits = draw_limits(random, small=small)
+        self.combine = draw_combine(schedule.seed)
         self.trial = trial or draw(random, self.tasks)
         self.durable = self.settings.checkpoint_s > 0
         """Whether there are checkpoints."""
@@ -115,14 +118,14 @@ class World:
     # ------------------------------------------------------------------ processes
 
     def settle(
-        self, name: str, incarnation: int, host: str, schema: pa.Schema | None = None
+        self, name: str, incarnation: int, host: str, schemas: Sequence[pa.Schema] = ()
     ) -> Resident:
         """Give a process that is to begin its clock, its post, and someone who drives it."""
         skew = (0.0, 1.0)
         if "skew" in self.kinds:
             skew = (self.random.uniform(0, 50), self.random.uniform(0.96, 1.04))
         actor = Actor(self.timeline, self.random, name, skew)
-        post = self.wires.open(name, incarnation, host, actor.give, actor.full, schema)
+        post = self.wires.open(name, incarnation, host, actor.give, actor.full, schemas)
         runner = ScriptRunner(self.timeline, partial(self.wires.ask, post))
         resident = Resident(actor, post, runner)
         actor.looked = self.checkers.looked
