@@ -39,6 +39,7 @@ from meander.protocol.messages import (
     Write,
 )
 from meander.protocol.node.node import Node
+from meander.wiring import carrier
 
 CHECKPOINTS = Settings(checkpoint_s=0.3)
 
@@ -239,6 +240,16 @@ def test_a_rescale_moves_the_tasks_round_by_round_and_dismisses_who_leaves():
     assert [r.tasks for r in town.master.conductor.migration.reports] == [1, 1]
     assert town.ended["n2"] == "dismissed"
     assert peer(town, "n2").status is Status.GONE
+
+
+def test_a_rescale_within_a_time_has_as_many_rounds_as_that_allows():
+    for within_s, rounds in ((0.1, [2]), (10.0, [1, 1])):
+        town = Town()
+        town.master.conductor.carrier = carrier
+        town.give(MASTER, Rescale(1, within_s=within_s))
+        town.settle(4.0)
+        assert (town.owners(), town.stage()) == ("1111", "completed")
+        assert [r.tasks for r in town.master.conductor.migration.reports] == rounds
 
 
 def test_a_node_is_dismissed_only_when_no_feeder_can_still_send_to_it():

@@ -19,10 +19,10 @@ from meander.testing.playing import minimise, play
 PATHS: Final = (
     "schedules", "rescales", "faults", "chunks", "reroutes", "waits", "second_moves", "aborts",
     "resumes", "replays", "loop_chunks", "staged_batches", "copied_ahead", "copies_resent",
-    "copies_slowed", "spilled",
+    "spilled",
 )  # fmt: skip
 MUST_HAPPEN: Final = {
-    "protocol": (*PATHS, "spill_damaged", *FAULTS),
+    "protocol": (*PATHS, "copies_slowed", "spill_damaged", *FAULTS),
     "full": (
         *PATHS, "roll_backs", "restores", "snapshots", "deltas", "deltas_restored", "states_lost",
         "corrupt_refused", "seen_laid_on_disk", "writes_cut", "drivers", "drivers_beside",

@@ -99,10 +99,10 @@ def _conflict(pause_ms: float | None, within_s: float, course: _Course, alone: _
     """Say what cannot be had together, and what can."""
     if alone.duration_s > within_s:
         return (
-            f"all takes about {alone.duration_s:.1f} s, not {within_s:g} s, however long rows wait"
+            f"all takes about {alone.duration_s:.3g} s, not {within_s:g} s, however long rows wait"
         )
     return (
-        f"with a pause of {pause_ms:g} ms all takes about {course.duration_s:.1f} s; "
+        f"with a pause of {pause_ms:g} ms all takes about {course.duration_s:.3g} s; "
         f"within {within_s:g} s rows would wait up to {1000 * alone.pause_s:.0f} ms"
     )
 
