@@ -34,6 +34,7 @@ from meander.errors import InputError
 from meander.model import TASKS_MAX
 from meander.operators.columns import (
     DECIMAL_DIGITS_MAX,
+    Bytes,
     bytes_of,
     is_bytes,
     plain,
@@ -104,8 +105,18 @@ def _fold(column: pa.Array | pa.ChunkedArray, hashes: Hashes | None) -> Hashes:
     return hashes
 
 
+def hash_bytes(view: Bytes) -> Hashes:
+    """Hash a single column of strings or binaries; as `hash_columns` does."""
+    hashes = np.full(view.length, SEED, dtype=np.uint64)
+    _fold_view(view, hashes)
+    return hashes
+
+
 def _fold_bytes(array: pa.Array, hashes: Hashes) -> None:
-    view = bytes_of(array)
+    _fold_view(bytes_of(array), hashes)
+
+
+def _fold_view(view: Bytes, hashes: Hashes) -> None:
     bad = xxh64.fold_bytes(
         view.offsets, view.wide, view.data, view.size, *view.validity, hashes
     )  # fmt: skip

@@ -129,6 +129,8 @@ class Layout:
         return self.schema.field(name).type
 
     def _column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
+        if batch.schema.equals(self.schema):
+            return plain(batch.column(name))
         if name not in batch.schema.names:
             raise InputError(f"the batch has no column {name!r}, only {batch.schema.names}")
         column, wanted = batch.column(name), self._type(name)

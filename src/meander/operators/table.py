@@ -42,7 +42,7 @@ from meander.model import Ints
 from meander.operators import keys as codec
 from meander.operators.aggregates import CODES
 from meander.operators.columns import Bytes, bytes_of, check_offsets, is_bytes
-from meander.operators.hashing import Hashes, hash_columns
+from meander.operators.hashing import Hashes, hash_bytes, hash_columns
 from meander.operators.kernels import fold
 from meander.operators.kernels import table as kernel
 from meander.operators.layout import Input, Layout
@@ -81,7 +81,6 @@ class KeyedTable:
         "address",
         "arena",
         "counts",
-        "frozen",
         "layout",
         "meta",
         "offsets",
@@ -92,7 +91,6 @@ class KeyedTable:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        self.frozen = False
         self.meta = np.zeros(kernel.META_WORDS, dtype=np.int64)
         self.address = self.meta.ctypes.data
         self.meta[kernel.VERSION] = 1
@@ -113,6 +111,11 @@ class KeyedTable:
     def version(self) -> int:
         """The version that updates are stamped with now; the first is 1."""
         return int(self.meta[kernel.VERSION])
+
+    @property
+    def frozen(self) -> bool:
+        """Whether it takes no updates any more."""
+        return bool(self.meta[kernel.FROZEN])
 
     @property
     def size(self) -> int:
@@ -142,7 +145,7 @@ class KeyedTable:
 
     def freeze(self) -> None:
         """Refuse updates from now on, so that dumps need not copy."""
-        self.frozen = True
+        self.meta[kernel.FROZEN] = 1
 
     def dump(self, rows_max: int = BATCH_ROWS_MAX) -> list[pa.RecordBatch]:
         """Give all entries as record batches of the state schema; they never change later."""
@@ -296,17 +299,19 @@ def located(
 ) -> tuple[Ints, Ints, Where]:
     """Check groups and keys, and find each row's entry; give what the kernels of folds take."""
     columns = tables[0].layout.key_columns(batch)
+    view = codec.encode(columns)
     if hashes is None:
-        hashes = hash_columns(columns)
+        alone = len(columns) == 1 and is_bytes(columns[0].type)
+        hashes = hash_bytes(view) if alone else hash_columns(columns)
     else:
         hashes = np.ascontiguousarray(hashes).view(np.uint64)
         for column in columns:
             if is_bytes(column.type):  # hashing would have noticed
                 check_offsets(bytes_of(column))
     bounds = np.ascontiguousarray(bounds, dtype=np.int64)
-    check_groups(tables, bounds, batch.num_rows, hashes)
     metas = np.array([table.address for table in tables], dtype=np.int64)
-    return metas, bounds, locate(tables, metas, bounds, codec.encode(columns), hashes)
+    check_groups(metas, bounds, batch.num_rows, hashes)
+    return metas, bounds, locate(tables, metas, bounds, view, hashes)
 
 
 def fold_inputs(
@@ -363,16 +368,18 @@ def _key_length(view: Bytes, row: int) -> int:
     return int(end) - int(start)
 
 
-def check_groups(tables: Sequence[KeyedTable], bounds: Ints, rows: int, hashes: Hashes) -> None:
+def check_groups(metas: Ints, bounds: Ints, rows: int, hashes: Hashes) -> None:
     """Refuse groups that do not fit the batch, or a table that must not change."""
-    if len(bounds) != len(tables) + 1 or bounds[0] != 0 or bounds[-1] != rows:
-        raise InputError(f"bounds must run from 0 to {rows} with one more than {len(tables)}")
-    if np.any(bounds[1:] < bounds[:-1]) or len(hashes) != rows:
-        raise InputError("bounds must ascend, and there must be one hash per row")
-    if len({id(table) for table in tables}) != len(tables):
+    wrong = kernel.wrong(metas, bounds, rows)
+    if wrong == kernel.TWICE:
         raise InputError("a table is named twice in one update")
-    if any(table.frozen for table in tables):
+    if wrong == kernel.FIXED:
         raise InputError("a frozen table takes no updates: its task is on the move")
+    if wrong or len(hashes) != rows:
+        raise InputError(
+            f"bounds must ascend from 0 to {rows} with one more than {len(metas)}, and there must be "
+            "one hash per row"
+        )
 
 
 def _slices(batch: pa.RecordBatch, rows_max: int) -> list[pa.RecordBatch]:

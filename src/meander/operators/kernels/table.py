@@ -47,7 +47,12 @@ OFFSETS = 8  # int64[ROOM + 1]; entry i's key is arena[offsets[i] : offsets[i + 
 ARENA = 9  # uint8[ARENA_ROOM]
 STAMPS = 10  # int32[ROOM]
 VALUES = 11  # int64[cells, ROOM]
-META_WORDS = 12
+FROZEN = 12  # whether it must not change any more
+SEEN = 13  # 0 between two calls
+META_WORDS = 14
+
+BOUNDS, TWICE, FIXED = 1, 2, 3
+"""What is wrong with groups: their bounds, a table that stands twice, one that is frozen."""
 
 AHEAD = 8  # rows between asking for a slot and using it: about what a core keeps in flight
 STEP = 4  # the same for long keys, whose entry, and then whose bytes, are asked for as well
@@ -94,6 +99,28 @@ def _fetch_key(slot: int, keys: int, arena: int) -> None:
         start, end = load_i64(keys + 8 * entry), load_i64(keys + 8 * entry + 8)
         for byte in range(start, min(end, start + FETCHED), LINE):
             prefetch(arena + byte)
+
+
+@njit(cache=True, nogil=True)
+def wrong(metas: np.ndarray, bounds: np.ndarray, rows: int) -> int:
+    """Find what is wrong with groups of rows; 0: nothing is."""
+    found, seen = 0, 0
+    if len(bounds) != len(metas) + 1 or bounds[0] != 0 or bounds[-1] != rows:
+        return BOUNDS
+    for g in range(len(metas)):
+        if bounds[g + 1] < bounds[g]:
+            found = BOUNDS
+        elif load_i64(metas[g] + 8 * SEEN) != 0:
+            found = TWICE
+        elif load_i64(metas[g] + 8 * FROZEN) != 0:
+            found = FIXED
+        if found:
+            break
+        store_i64(metas[g] + 8 * SEEN, 1)
+        seen += 1
+    for g in range(seen):
+        store_i64(metas[g] + 8 * SEEN, 0)
+    return found
 
 
 @njit(cache=True, nogil=True)

@@ -117,8 +117,8 @@ class FrequentPatterns(Operator[PatternTable]):
             check_offsets(bytes_of(names))  # hashing would have noticed
         bounds = np.ascontiguousarray(bounds, dtype=np.int64)
         tables = [state.table for state in states]
-        check_groups(tables, bounds, batch.num_rows, hashes)
         metas = np.array([table.address for table in tables], dtype=np.int64)
+        check_groups(metas, bounds, batch.num_rows, hashes)
         where = locate(tables, metas, bounds, codec.encode([names]), hashes)
 
         found = self._detect(states, metas, bounds, where, counts, supers)

@@ -23,8 +23,10 @@ def warm_up() -> None:
 
     from meander.operators import Aggregate, Context, FrequentPatterns, KeyedAggregate, split
     from meander.protocol import kernels
+    from meander.runtime.wire import kernels as wire
 
     kernels.warm()
+    wire.warm()
 
     schema = pa.schema({"k": pa.string(), "i": pa.int64(), "f": pa.float64()})
     rows = pa.record_batch({"k": ["a", None], "i": [1, 2], "f": [0.5, 1.5]}, schema=schema)

@@ -11,6 +11,7 @@ from meander.runtime.clock import REAL, Clock
 from meander.runtime.process.chunk_trace import ChunkTrace
 from meander.runtime.process.grouping import Noted
 from meander.runtime.process.metrics import Histogram
+from meander.runtime.wire import kernels
 from meander.runtime.wire.rows import Mark, Marks, RowBlock
 
 SMOOTHING = 0.25
@@ -80,9 +81,8 @@ class Work:
         self, tasks: Ints, rows: RowBlock, busy_s: float, stand_for: Ints | None = None
     ) -> None:
         """Note that the operator has taken a block in one call; combined rows stand for so many."""
-        now_us, counts = self._now_us(), rows.bounds[1:] - rows.bounds[:-1]
-        self.task_rows[tasks] += counts
-        self.task_busy_s[tasks] += counts * (busy_s / rows.count)
+        now_us, per_row_s = self._now_us(), busy_s / rows.count
+        kernels.count(tasks, rows.bounds, per_row_s, self.task_rows, self.task_busy_s)
         for (_, due_us), count in zip(rows.sources, rows.counts(stand_for), strict=True):
             self.latency.record(now_us - due_us, count)
         self._taken(rows.count, busy_s, stand_for)

@@ -20,12 +20,15 @@ import pyarrow as pa
 
 from meander.model import Ints
 from meander.protocol.blocks import Block
+from meander.runtime.wire import kernels
 from meander.runtime.wire.rows import RowBlock
 
 FRAME: Final = b"\x01"
 """How a header with columns begins; one without begins with its JSON."""
 WIDTH: Final = 6
 """Numbers of each chunk."""
+ONE: Final[npt.NDArray[Any]] = np.zeros(0, np.uint16)
+"""In place of a row's source, where there is one for all."""
 
 assert sys.byteorder == "little", "columns travel as they are in memory"
 
@@ -66,39 +69,15 @@ def block_of(
         ValueError: if the numbers do not fit one another, or the rows.
     """
     raw, rows = columns or b"", batch.num_rows
-    index, offsets = None, np.array([offset for offset, _ in sources], np.int64)
-    if not len(offsets) or (offsets[1:] <= offsets[:-1]).any():
-        raise ValueError("the offsets of source batches do not ascend")
+    offsets = np.array([offset for offset, _ in sources], np.int64)
+    index = ONE
     if len(offsets) > 1:
         kind = np.uint16 if len(offsets) <= 2**16 else np.uint32
         size = rows * np.dtype(kind).itemsize
         index, raw = np.frombuffer(raw[len(raw) - size :], kind), raw[: len(raw) - size]
-        if len(index) != rows or (rows and int(index.max()) >= len(offsets)):
-            raise ValueError("a row is of no source batch")
     numbers = numbers_of(raw, WIDTH)
-    if not numbers.shape[1]:
-        raise ValueError("a block without chunks")
-    bounds = np.append(numbers[-1], rows)
-    if bounds[0] != 0 or (bounds[1:] <= bounds[:-1]).any():
-        raise ValueError("rows outside of the batch, or a chunk without any")
-    _check_sources(numbers, bounds, offsets, index)
-    return numbers[:-1], RowBlock(batch, bounds, sources, index)
-
-
-def _check_sources(
-    numbers: Ints, bounds: Ints, offsets: Ints, index: npt.NDArray[Any] | None
-) -> None:
-    """See that rows keep the order of their sources in every chunk, and that its ends are theirs."""
-    firsts, lasts = numbers[2], numbers[3]
-    if index is None:
-        right = (firsts == offsets[0]).all() and (lasts == offsets[0]).all()
-    else:
-        falls = index[1:] < index[:-1]
-        falls[bounds[1:-1] - 1] = False  # from one chunk to the next
-        right = (
-            not falls.any()
-            and (firsts == offsets[index[bounds[:-1]]]).all()
-            and (lasts == offsets[index[bounds[1:] - 1]]).all()
-        )
-    if not right:
-        raise ValueError("the offsets of a chunk are not those of its rows")
+    bounds = np.empty(numbers.shape[1] + 1, np.int64)
+    bounds[:-1], bounds[-1] = numbers[-1], rows
+    if not kernels.fits(numbers, bounds, offsets, index):
+        raise ValueError("chunks, rows and source batches do not fit one another")
+    return numbers[:-1], RowBlock(batch, bounds, sources, None if index is ONE else index)

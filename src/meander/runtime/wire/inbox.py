@@ -106,7 +106,7 @@ def size_of(event: Any) -> int:
         return 0
     body = event.body
     if type(body) is Chunks:
-        return 0 if body.rows is None else int(body.rows.batch.nbytes)
+        return 0 if body.rows is None else int(body.rows.batch.get_total_buffer_size())
     if type(body) is Stage:
         return int(body.items[0].rows.batch.nbytes) if body.items else 0
     if type(body) is Put:
