@@ -194,15 +194,17 @@ def test_rows_that_cannot_be_sent_end_their_feeder(
     def broken(*_: object) -> None:
         raise OverflowError("too large")
 
-    monkeypatch.setattr(gathering, "offer_of", broken)
-    for linger_ms in (1.0, 60_000.0):  # cut by the lingering thread, and by the caller's
+    for linger_ms in (300.0, 60_000.0):  # cut by the lingering thread, and by the caller's
         feeder = calm.feeder("broken", linger_ms=linger_ms)
-        feeder.feed([{"word": "a"}])
-        if linger_ms == 1.0:
-            until(lambda feeder=feeder: feeder.failure)
-        for _ in range(2):
-            with pytest.raises(FeederError, match="broken: OverflowError: too large"):
-                feeder.flush()
+        feeder.feed([{"word": "a"}])  # leaves at once; what follows waits for others
+        with monkeypatch.context() as patch:
+            patch.setattr(gathering, "offer_of", broken)
+            feeder.feed([{"word": "b"}])
+            if linger_ms == 300.0:
+                until(lambda feeder=feeder: feeder.failure)
+            for _ in range(2):
+                with pytest.raises(FeederError, match="broken: OverflowError: too large"):
+                    feeder.flush()
         feeder.abandon()
 
 

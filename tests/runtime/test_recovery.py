@@ -141,7 +141,7 @@ with deploy_local(WordCount(), tasks=12, nodes=3, checkpoint={where!r}, checkpoi
     for offset in range(100_000):
         feeder.feed(stream.batch(), offset=offset)
         time.sleep(0.002)
-        if offset == 200:
+        if offset == 800:
             print("flows", flush=True)
 """
 

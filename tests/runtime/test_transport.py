@@ -8,6 +8,7 @@ import os
 import queue
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -338,6 +339,9 @@ def test_a_peer_that_does_not_read_holds_up_no_other(ends: tuple[End, End]) -> N
         a.transport.post(deaf.address, Envelope("a", 1, "deaf", 0, Epoch(1, 1), part))
         a.send(b, Bye(number))
     assert [b.next().body.offset for _ in range(64)] == list(range(64))
+    end = time.monotonic() + 10.0
+    while a.transport.writers.started < 2 and time.monotonic() < end:
+        time.sleep(0.01)
     assert a.transport.writers.started >= 2
     before = threading.active_count()
     for number in range(64, 128):

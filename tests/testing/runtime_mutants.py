@@ -1,7 +1,7 @@
 """The runtime broken in one place at a time, each named by what is wrong: a checker must see each.
 
-`python tests/testing/runtime_mutants.py [WORDS]` lets them loose, all or those with these words in
-their names, and prints the table of the documentation.
+`python tests/testing/runtime_mutants.py [WORDS]` lets them loose, all, those with these words in their
+names, or the quick ones (`--quick`), and prints the table of the documentation.
 """
 
 import sys
@@ -31,10 +31,19 @@ class Broken(NamedTuple):
         return found
 
 
-def mutant(name, module, before, after, *, trial="", faults=""):
-    """Name one that is broken in one place; with an operator or faults that it takes to see it."""
+def mutant(name, module, *edits, trial="", faults=""):
+    """Name one that is broken in one place; with an operator or faults that it takes to see it.
+
+    Args:
+        name: what is wrong.
+        module: where.
+        edits: texts and what comes in their place, in turn.
+        trial: the operator that it takes.
+        faults: those that it takes.
+    """
     place = module if module.startswith(("spark", "protocol")) else f"runtime.{module}"
-    bug = Bug(name, (Edit(f"meander.{place}", before, after),))
+    pairs = zip(edits[::2], edits[1::2], strict=True)
+    bug = Bug(name, tuple(Edit(f"meander.{place}", *pair) for pair in pairs))
     return Broken(name, bug, trial, tuple(faults.split()))
 
 
@@ -50,11 +59,12 @@ MUTANTS = [
     mutant(
         "write a record without the rows that were noted",
         "process.adapter",
-        """        self.settle()
-        return self._recorder.record(app, since)
-""",
-        """        return self._recorder.record(app, since)
-""",
+        "        self.settle()\n        return self._recorder.record(app",
+        "        return self._recorder.record(app",
+        "        self.settle()\n        return self._recorder.joins",
+        "        return self._recorder.joins",
+        "        self.settle()\n        return self._recorder.record_joint",
+        "        return self._recorder.record_joint",
     ),
     mutant(
         "let a watermark take effect before the rows in front of it",
@@ -150,8 +160,8 @@ MUTANTS = [
     mutant(
         "take states for read whose node did not answer",
         "clients.state_scripts",
-        "        if table is not None:\n            here = ",
-        "        if table is None:\n            served |= set(tasks)\n        else:\n            here = ",
+        "        if table is not None:\n            here =",
+        "        if table is None:\n            served.update(tasks)\n        else:\n            here =",
         faults="call crash host",
     ),
     # ------------------------------------------------------------------ time
@@ -575,7 +585,7 @@ def main(words):
     """Print the table."""
     print("| mutation | module | seeds it took | checker |\n| --- | --- | --- | --- |")  # noqa: T201
     for broken in MUTANTS:
-        if words in broken.name:
+        if broken.name in QUICK if words == "--quick" else words in broken.name:
             catch = broken.caught()
             module = broken.bug.edits[0].module.removeprefix("meander.").removeprefix("runtime.")
             told = catch.by if catch.status == CAUGHT else f"**{catch.status}** {catch.text}"

@@ -32,7 +32,7 @@ class End:
     def __init__(self, world: World, peer: str, incarnation: int = 1, host: str = "h1") -> None:
         self.world, self.came, self.holds = world, list[Any](), False
         self.post = world.wires.open(
-            peer, incarnation, host, self.came.append, lambda: self.holds, WORDS
+            peer, incarnation, host, self.came.append, lambda: self.holds, (WORDS,)
         )
         self.sends: Post = self.post
 
@@ -330,7 +330,7 @@ def test_a_message_in_another_name_or_of_other_rows_is_malformed(
 ) -> None:
     a, b = ends
     a.post.post(b.post.address, Envelope("c", 1, "b", 0, AT, Bye(1)))
-    b.post.schema = pa.schema({"word": pa.int64()})
+    b.post.schemas = (pa.schema({"word": pa.int64()}),)
     a.send(b, rows(1))
     a.send(b, Part(1, AT, 0, 9, "no bytes", 0))  # type: ignore[arg-type]
     world.run()

@@ -227,6 +227,7 @@ class WorldCheckers:
             self.leases.given(_simulated(resident.actor), envelope)
         elif isinstance(envelope.body, Installed):
             self.owners.reported(resident, envelope.body)
+            self._copies.goes_on(resident)  # copies of the next round do not wait for this one
         elif isinstance(envelope.body, Prepared):
             self._copies.hears(resident)
 
