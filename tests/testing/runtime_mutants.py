@@ -160,8 +160,8 @@ MUTANTS = [
     mutant(
         "take states for read whose node did not answer",
         "clients.state_scripts",
-        "        if table is not None:\n            here =",
-        "        if table is None:\n            served.update(tasks)\n        else:\n            here =",
+        "        if table is not None:\n",
+        "        if table is None:\n            served |= set(tasks)\n        else:\n",
         faults="call crash host",
     ),
     # ------------------------------------------------------------------ time
