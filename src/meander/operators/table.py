@@ -299,10 +299,10 @@ def located(
 ) -> tuple[Ints, Ints, Where]:
     """Check groups and keys, and find each row's entry; give what the kernels of folds take."""
     columns = tables[0].layout.key_columns(batch)
-    view = codec.encode(columns)
-    if hashes is None:
-        alone = len(columns) == 1 and is_bytes(columns[0].type)
-        hashes = hash_bytes(view) if alone else hash_columns(columns)
+    if hashes is None and len(columns) == 1 and is_bytes(columns[0].type):
+        hashes = hash_bytes(bytes_of(columns[0]))
+    elif hashes is None:
+        hashes = hash_columns(columns)
     else:
         hashes = np.ascontiguousarray(hashes).view(np.uint64)
         for column in columns:
@@ -311,7 +311,8 @@ def located(
     bounds = np.ascontiguousarray(bounds, dtype=np.int64)
     metas = np.array([table.address for table in tables], dtype=np.int64)
     check_groups(metas, bounds, batch.num_rows, hashes)
-    return metas, bounds, locate(tables, metas, bounds, view, hashes)
+    # Keys are put together after hashing, which has seen that their offsets lie within their data.
+    return metas, bounds, locate(tables, metas, bounds, codec.encode(columns), hashes)
 
 
 def fold_inputs(
