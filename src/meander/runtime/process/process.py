@@ -39,7 +39,7 @@ from meander.protocol.messages import (
 from meander.runtime.clock import REAL, Clock
 from meander.runtime.process.addresses import AddressBook
 from meander.runtime.process.hands import Hands, Post, StorePort
-from meander.runtime.process.turns import Request, Turns, nothing
+from meander.runtime.process.turns import Request, Turns, forget_frames, nothing
 from meander.runtime.wire.inbox import Inbox
 
 log = logging.getLogger(__name__)
@@ -280,6 +280,7 @@ class Process:
         """End by an error; the master hears what an operator raised before it sees us gone."""
         self.error = error
         self.trace = "".join(traceback.format_exception(error))
+        forget_frames(error)
         self._turns.reason = self.reason or f"{type(error).__name__}: {error}"
         log.debug("%s ended: %s", self.machine.me, self.trace)
         if isinstance(error, OperatorError) and isinstance(self.machine, Client):

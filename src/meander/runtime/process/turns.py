@@ -36,6 +36,20 @@ def nothing() -> None:
     """Do nothing, and give nothing."""
 
 
+def forget_frames(error: BaseException) -> None:
+    """Let an error that is kept not keep the frames that it came through, nor those that called them.
+
+    A turn may be taken by the thread of a Flight stream: the stream's reader must not outlive its call.
+    """
+    seen, errors = set[int](), [error]
+    while errors:
+        found = errors.pop()
+        if id(found) not in seen:
+            seen.add(id(found))
+            found.__traceback__ = None
+            errors += [e for e in (found.__cause__, found.__context__) if e is not None]
+
+
 class Request(NamedTuple):
     """Something that somebody outside wants of the machine between two events."""
 
@@ -132,6 +146,7 @@ class Turns:
             refused = isinstance(error, MeanderError) or not request.changes
             if isinstance(error, OperatorError) or not refused:
                 raise
+            forget_frames(error)
 
     def _end(self, end: Exit) -> None:
         if self.reason is None:
