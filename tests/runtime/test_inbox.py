@@ -41,7 +41,7 @@ def test_rows_and_states_weigh_what_they_are_and_not_what_they_say() -> None:
 
 
 def test_it_is_full_by_bytes_and_by_number() -> None:
-    box = Inbox(events_max=5, bytes_max=3 * BATCH.nbytes)
+    box = Inbox(events_max=5, bytes_max=3 * BATCH.get_total_buffer_size())
     for _ in range(3):
         box.put(rows(1))
     assert not box.full
