@@ -349,3 +349,30 @@ def test_a_peer_that_does_not_read_holds_up_no_other(ends: tuple[End, End]) -> N
         assert b.next().body == Bye(number)
     assert threading.active_count() <= before, "one thread for those who read"
     deaf.close()
+
+
+def test_a_transport_that_is_closed_leaves_no_thread_that_writes(ends: tuple[End, End]) -> None:
+    """1. two are held up by one who does not read, so that somebody looks after the leader  2. all are
+    closed: whoever wrote, or looked, ends."""
+    a, b = ends
+    deaf = Transport(
+        lambda _: None, run="r", peer="deaf", credentials="t", incarnation=1, full=lambda: True
+    )
+    for number in range(64):
+        part = Part(1, Epoch(1, 1), 0, 2**21, bytes(2**20), 0)
+        a.transport.post(deaf.address, Envelope("a", 1, "deaf", 0, Epoch(1, 1), part))
+        a.send(b, Bye(number))
+    assert [b.next().body.offset for _ in range(64)] == list(range(64))
+    deaf.close()
+    a.transport.close()
+    b.transport.close()
+    end = time.monotonic() + 20.0
+    while writing() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert writing() == []
+
+
+def writing() -> list[str]:
+    """Name the threads that write, or look after those who do, of the ends of this test."""
+    names = [thread.name for thread in threading.enumerate()]
+    return [name for name in names if name in ("a writes", "b writes", "deaf writes")]

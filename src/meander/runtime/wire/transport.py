@@ -350,6 +350,7 @@ class Transport:
         self._stopping.set()
         for link in links:
             link.cut()
+        self.writers.close()
         self._stopper.join(patience_s / 2)
 
     def _shut_down(self) -> None:

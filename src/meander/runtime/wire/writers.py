@@ -5,7 +5,8 @@
 
 A write waits while its peer reads slowly or is stopped (Flight's flow control). Whoever is held up so
 keeps that link until nothing waits for it, and ends then. So there are as many threads as peers that do
-not read, and one: however many peers there are, and none holds up another.
+not read, and one: however many peers there are, and none holds up another. After `close` whoever has
+nothing to write ends.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ class Writers:
         self._ready: deque[Writable] = deque()
         """Links with something to write, each once; none that a thread is writing to."""
         self._leader = 0
-        """The number of the thread that takes them; 0: there was none yet."""
+        """The number of the thread that takes them, or of the last that did."""
+        self._led = False
+        """Whether there is one."""
+        self._closed = False
         self._asleep = False
         """Whether it waits for `_woken`."""
         self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -64,10 +68,20 @@ class Writers:
             if self._asleep:
                 self._asleep = False
                 self._woken.put(None)
-            elif not self._leader or self._stuck():
+            elif not self._led or self._stuck():
                 self._succeed()
             elif not self._watched:
                 self._watch()
+
+    def close(self) -> None:
+        """Let threads end that have nothing to write; a link that is added later is still written."""
+        with self._lock:
+            self._closed = True
+            if self._asleep:
+                self._asleep = False
+                self._woken.put(None)
+            if self._alarm is not None:
+                self._alarm.put(None)
 
     def _stuck(self) -> bool:
         return self._since > 0.0 and time.monotonic() - self._since > STUCK_S
@@ -75,7 +89,7 @@ class Writers:
     def _succeed(self) -> None:
         """Let another thread lead; under the lock."""
         self._leader += 1
-        self._since = 0.0
+        self._led, self._since = True, 0.0
         self._start(self._lead, self._leader)
 
     def _start(self, target: object, *args: object) -> None:
@@ -91,6 +105,9 @@ class Writers:
                 if link is not None:
                     self._ready.append(link)
                 link = self._ready.popleft() if self._ready else None
+                if link is None and self._closed:
+                    self._led, self._since = False, 0.0
+                    break
                 self._asleep = link is None
                 self._since = 0.0 if link is None else time.monotonic()
             if link is None:
@@ -120,6 +137,9 @@ class Writers:
                 if self._ready and self._stuck():
                     self._succeed()
                 self._watched = quiet < QUIET_LOOKS
+                if self._closed and not self._ready:
+                    self._alarm, self._watched = None, False
+                    return
             if quiet >= QUIET_LOOKS:
                 alarm.get()
                 quiet = 0
