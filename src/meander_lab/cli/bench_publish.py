@@ -13,9 +13,9 @@ PEERS, TASKS, TURNS = 1000, 4096, 5
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `meander bench publish`."""
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--peers", type=int, default=PEERS, help=f"nodes (default {PEERS})")
-    parser.add_argument("--tasks", type=int, default=TASKS, help=f"m (default {TASKS})")
-    parser.add_argument("--turns", type=int, default=TURNS, help=f"tables (default {TURNS})")
+    parser.add_argument("--peers", type=positive, default=PEERS, help=f"nodes (default {PEERS})")
+    parser.add_argument("--tasks", type=positive, default=TASKS, help=f"m (default {TASKS})")
+    parser.add_argument("--turns", type=positive, default=TURNS, help=f"tables (default {TURNS})")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from meander.cli.main import INEXACT, OK, say
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `meander bench transfer`."""
     parser.add_argument(
-        "--state-mib", type=float, default=1024.0, metavar="MIB",
+        "--state-mib", type=positive, default=1024, metavar="MIB",
         help="what moves; there is twice as much (default: 1024)",
     )  # fmt: skip
     parser.add_argument("--tasks", type=positive, default=64, help="partitions (default: 64)")
