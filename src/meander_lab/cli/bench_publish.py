@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from meander.cli.arguments import positive
 from meander.cli.main import OK
 
 PEERS, TASKS, TURNS = 1000, 4096, 5
