@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
@@ -130,12 +132,29 @@ def run_seeds(first: int, count: int, scope: Scope) -> tuple[Counter[str], list[
     """
     counts: Counter[str] = Counter()
     failures = []
-    for seed in range(first, first + count):
-        outcome = play(scope.schedule(seed))
-        counts.update(outcome.counts)
-        if outcome.failed:
-            failures.append(outcome)
+    with _collecting() as collect:
+        for seed in range(first, first + count):
+            outcome = play(scope.schedule(seed))
+            counts.update(outcome.counts)
+            if outcome.failed:
+                failures.append(outcome)
+            collect()
     return counts, failures
+
+
+@contextmanager
+def _collecting() -> Iterator[Callable[[], object]]:
+    """Collect garbage between schedules alone, and only theirs: a fifth of the time otherwise.
+
+    What is young is what was made since the last call; a full collection looks at every import.
+    """
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield lambda: gc.collect(0)
+    finally:
+        if before:
+            gc.enable()
 
 
 def campaign(
