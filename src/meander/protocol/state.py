@@ -105,12 +105,20 @@ class Versioned(OperatorPort, Protocol):
 
 
 class Joining(Versioned, Protocol):
-    """An operator that writes the changes of many tasks in one go. Not every operator does."""
+    """An operator that writes the changes of many tasks in one go. Not every operator does.
 
-    def joins(self, app: App) -> bool:
-        """Whether a state may stand with others in one record."""
+    A joint record holds no more than states: nobody hears that it is durable (`accepted`).
+    """
 
-    def record_joint(self, items: Sequence[tuple[App, Any]]) -> Callable[[], Sequence[Any]] | None:
+    def joins(self, apps: Sequence[App]) -> Sequence[bool]:
+        """Tell which states may stand with others in one record."""
+
+    def seal_all(self, apps: Sequence[App]) -> list[Any]:
+        """End a version of each state, like `seal`."""
+
+    def record_joint(
+        self, apps: Sequence[App], since: Sequence[Any]
+    ) -> Callable[[], Sequence[Any]] | None:
         """Write what changed in several states, each after a mark (None: everything), like `record`.
 
         None: that is to be asked of one after the other.
@@ -119,8 +127,10 @@ class Joining(Versioned, Protocol):
     def open_joint(self, blob: bytes) -> Any:
         """Read what `record_joint` wrote, for all states in it."""
 
-    def revise_joint(self, task: TaskId, app: App, found: Any, index: int) -> App:
-        """Bring a state up to date with the part of it that was written at this place, and give it."""
+    def revise_joint(
+        self, tasks: Sequence[TaskId], apps: Sequence[App], found: Any, places: Sequence[int]
+    ) -> list[App]:
+        """Bring states up to date with the parts of it that were written at these places."""
 
 
 class CopyingOperator(OperatorPort, Protocol):
