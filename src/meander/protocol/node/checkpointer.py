@@ -12,9 +12,9 @@ When is what written?
   * What a micro-batch changed: at the end of the event that committed it, all its tasks in one file.
   * The rest: every `checkpoint_s`. The tasks are gone through over several ticks, so that no row waits
     for more than `record_bytes_turn`, and stand in one file.
-  * Whole, if there is no record to build on (the task is new here: its chain does not move with it,
-    because what has changed since is not known of a state that was moved), if the chain is long, or
-    if its changes weigh more than its snapshot. Only some chains are cut short at a time.
+  * Whole, if there is no record to build on, if the chain is long, or if its changes weigh more than
+    its snapshot. Only some chains are cut short at a time. A task that moves takes its chain along if
+    that holds it just as it is; what has changed since could not be told apart at its next owner.
 """
 
 from __future__ import annotations
