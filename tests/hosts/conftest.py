@@ -1,0 +1,23 @@
+"""Hosts for tests, where there can be some; else the reason why there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from meander_lab.hosts.hosts import Hosts, hosts
+from meander_lab.hosts.tools import obstacle
+
+
+@pytest.fixture(scope="session")
+def may_have_hosts() -> None:
+    found = obstacle()
+    if found is not None:
+        pytest.skip(found.words)
+
+
+@pytest.fixture(scope="module")
+def cluster(may_have_hosts: None) -> Iterator[Hosts]:
+    with hosts(3) as made:
+        yield made
