@@ -52,7 +52,7 @@ _COUNT = itertools.count(1)
 
 
 class Host:
-    """One host: h1, h2, …"""
+    """One of several hosts."""
 
     def __init__(self, cluster: str, number: int) -> None:
         """Name it; it need not exist yet."""

@@ -5,7 +5,7 @@ cluster: executors are processes of their own that come and go, which `local[N]`
 
 >>> with cluster(workers=2, cores=2) as place:                                   # doctest: +SKIP
 ...     spark = meander.spark.cluster.session.local(place.master)
->>> with hosts(4) as four, across(four, cores=4) as place:   # a Master on h1    # doctest: +SKIP
+>>> with hosts(4) as four, across(four, encrypted()) as place:                    # doctest: +SKIP
 ...     four[2].kill(); four[2].start(); place.start_worker(four[2].address)
 
 Every process started here is a child of this one, in a process group of its own, and is ended with
@@ -19,12 +19,13 @@ from __future__ import annotations
 import atexit
 import os
 import re
+import secrets
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -42,8 +43,8 @@ POLL_S = 0.05
 LOG_LINES = 5
 """The end of a log that goes into an error."""
 
-SOON = "-Dspark.worker.timeout=20"
-"""Seconds until a Worker whose host is gone is counted out; a minute by default."""
+RETRIES = {"spark.deploy.maxExecutorRetries": "-1"}
+"""By default an application is given up after ten executors that died; here they are killed."""
 
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
@@ -79,16 +80,23 @@ class StandaloneCluster:
     """The processes of one cluster."""
 
     def __init__(
-        self, master: Place, workers: Sequence[Place], cores: int, memory: str, options: str = ""
+        self,
+        master: Place,
+        workers: Sequence[Place],
+        cores: int,
+        memory: str,
+        settings: Mapping[str, str] = RETRIES,
     ) -> None:
-        """Start a Master and its Workers; `options` are for their JVMs.
+        """Start a Master and its Workers, with settings of Spark.
 
         Raises:
             InputError: with the end of the log of what did not start.
         """
         self.home = Path(tempfile.mkdtemp(prefix="meander-standalone-"))
         (self.home / "log4j2.properties").write_text(LOGGING)
-        self._options = options
+        file = self.home / "spark.properties"
+        file.touch(0o600)  # there may be a secret among them
+        file.write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
         self._places = {place.address: place for place in workers}
         self._size = ("--cores", str(cores), "--memory", memory)
         self._daemons: list[_Daemon] = []
@@ -135,7 +143,8 @@ class StandaloneCluster:
         """Start one daemon in its own process group."""
         log = self.home / f"{main.rpartition('.')[2].lower()}-{len(self._daemons)}.log"
         listens = ("--host", place.address, "--port", "0", "--webui-port", "0")
-        order = [str(_spark_home() / "bin" / "spark-class"), main, *listens, *arguments]
+        settings = ("--properties-file", str(self.home / "spark.properties"))
+        order = [str(_spark_home() / "bin" / "spark-class"), main, *listens, *settings, *arguments]
         with log.open("wb") as out:
             process = subprocess.Popen(
                 place.command(order),
@@ -150,14 +159,12 @@ class StandaloneCluster:
 
     def _environment(self, address: str) -> dict[str, str]:
         logging = f"-Dlog4j2.configurationFile={(self.home / 'log4j2.properties').as_uri()}"
-        # By default an application is given up after ten executors that died; here they are killed.
-        patience = "-Dspark.deploy.maxExecutorRetries=-1"
         return {
             **os.environ,
             "JAVA_HOME": str(java_home()),
             "SPARK_HOME": str(_spark_home()),
             "SPARK_LOCAL_IP": address,  # the web pages too, which would listen everywhere
-            "SPARK_DAEMON_JAVA_OPTS": f"{logging} {patience} {self._options}",
+            "SPARK_DAEMON_JAVA_OPTS": logging,
             "SPARK_DAEMON_MEMORY": "512m",
         }
 
@@ -193,21 +200,35 @@ def cluster(workers: int = 2, cores: int = 2, memory: str = "2g") -> Iterator[St
 
 
 @contextmanager
-def across(hosts: Hosts, cores: int = 4, memory: str = "1g") -> Iterator[StandaloneCluster]:
+def across(
+    hosts: Hosts, secret: Mapping[str, str], cores: int = 4, memory: str = "1g"
+) -> Iterator[StandaloneCluster]:
     """Run a cluster across hosts while the block lasts: a Master on the first, a Worker on each other.
 
     Whoever uses it must be on the first host (`hosts.inside`).
 
     Args:
         hosts: two at least.
+        secret: settings that Master, Workers and sessions must have in common (`encrypted`).
         cores: slots that each Worker offers; more than the machine has is fine.
         memory: what each Worker may give to executors.
     """
     first, *others = (Place(host.address, host.command) for host in hosts)
     if not others:
         raise InputError("a cluster across hosts needs two at least: the first has the driver")
-    with _running(StandaloneCluster(first, others, cores, memory, SOON)) as started:
+    with _running(
+        StandaloneCluster(first, others, cores, memory, {**RETRIES, **secret})
+    ) as started:
         yield started
+
+
+def encrypted() -> dict[str, str]:
+    """Give the settings of a cluster whose own channel nobody can read or use: a secret, and AES."""
+    return {
+        "spark.authenticate": "true",
+        "spark.authenticate.secret": secrets.token_hex(32),
+        "spark.network.crypto.enabled": "true",
+    }
 
 
 @contextmanager
