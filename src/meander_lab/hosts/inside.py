@@ -36,6 +36,11 @@ def here() -> Hosts | None:
     return found if os.path.samestat(space, os.stat("/proc/self/ns/net")) else None
 
 
+def environment(cluster: Hosts) -> dict[str, str]:
+    """Give the environment of a process on the first of some hosts, so that it finds them."""
+    return {**os.environ, WHERE: f"{cluster.name}:{len(cluster)}"}
+
+
 def run_inside(argv: Sequence[str], count: int, cpus: float | None = None) -> int:
     """Run a command of `meander` on the first of several hosts; give its exit code.
 
@@ -43,9 +48,8 @@ def run_inside(argv: Sequence[str], count: int, cpus: float | None = None) -> in
         NoHostsError: if there can be none here.
     """
     with hosts(count, cpus) as cluster, _ended_by(signal.SIGTERM, signal.SIGHUP):
-        environment = {**os.environ, WHERE: f"{cluster.name}:{count}"}
         order = [sys.executable, "-m", "meander.cli.main", *argv]
-        with cluster[1].popen(order, env=environment) as process:
+        with cluster[1].popen(order, env=environment(cluster)) as process:
             try:
                 return int(process.wait())
             except BaseException:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from meander.runtime.process.spec import ProcessExit, ProcessSpec
 from meander.runtime.wire.credentials import LOOPBACK
 from meander.spark.cluster import session_check as ground
+from meander.spark.cluster.executors import executors
 from meander.spark.cluster.pickling import dumps
 from meander.spark.datasource.sink import ROOM
 from meander.spark.deploy.jobs import SparkJobs, pickled
@@ -101,7 +102,11 @@ class SparkLauncher:
         """Submit a job that holds a seat."""
         seats = self._seats
         self._jobs.start(
-            job, pickled(hold, seat, spec), lambda ending: seats.left(seat, ending), again=True
+            job,
+            pickled(hold, seat, spec),
+            lambda ending: seats.left(seat, ending),
+            again=True,
+            where=lambda: seats.place(seat, executors(self.context)),
         )
 
     def cancel_seat(self, job: str) -> None:
@@ -116,8 +121,8 @@ class SparkLauncher:
 def anywhere(spec: ProcessSpec) -> ProcessSpec:
     """Let a state server listen where Spark puts it, which need not be the host it is meant for.
 
-    Spark cannot be made to choose a host. States then cross the network once more; all else is as
-    it should be, since others are told where it listens.
+    Spark is asked for that host (`placement`), and may choose another. States then cross the network
+    once more; all else is as it should be, since others are told where it listens.
 
     >>> from meander.protocol.settings import Settings
     >>> from meander.runtime.wire.credentials import Credentials
