@@ -35,6 +35,8 @@ class Ground:
         self.ahead = False
         self.lost: set[str] = set()
         """Jobs whose task has no slot."""
+        self.unplugged: set[str] = set()
+        """Addresses of hosts that are not to be reached."""
         self.told: list[tuple[int, Reason, str]] = []
         self.ahead_s = 0.0
         """Of the system's clock."""
@@ -49,6 +51,9 @@ class Ground:
 
     def queued(self, job: str) -> bool:
         return job in self.lost
+
+    def reachable(self, address: str) -> bool:
+        return address not in self.unplugged
 
     def _hear(self, ended: ProcessExit) -> None:
         self.told.append((ended.incarnation, ended.reason, ended.detail))
@@ -163,7 +168,7 @@ def test_who_does_not_ask_in_time_gets_a_rival_and_the_first_to_ask_wins(
     assert [incarnation for incarnation, *_ in ground.told] == [1]
 
 
-HOSTS = [Executor(f"h{i}", f"10.0.0.{i}", 8, 0) for i in (1, 2, 3)]
+HOSTS = [Executor(f"h{i}", f"10.0.0.{i}", 7, 8, 0) for i in (1, 2, 3)]
 
 
 def placed(ground: Ground, job: str) -> str:
@@ -184,6 +189,7 @@ def test_nodes_are_spread_and_a_successor_is_placed_away_from_a_host_that_is_sil
     for i in (1, 2, 3, 4):
         assert ground.ask(f"n{i}-{i}", host=f"10.0.0.{places[i][1]}") == 1
     monkeypatch.setattr(book, "GRACE_S", 0.0)
+    ground.unplugged = {f"10.0.0.{places[1][1]}"}
     ground.seats.want(life(2))
     assert until(lambda: "n1-5" in ground.jobs)
     assert placed(ground, "n1-5") not in (places[1], twice)
@@ -199,15 +205,36 @@ def test_a_new_seat_that_never_asks_is_followed_by_another_unless_it_waits_for_a
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(book, "LATE_S", 0.05)
-    ground.lost = {"n1-1"}
+    ground.lost, ground.unplugged = {"n1-1"}, {"10.0.0.1"}
     ground.seats.want(life(1))
-    first = placed(ground, "n1-1")
+    assert placed(ground, "n1-1") == "h1"
     assert not until(lambda: len(ground.jobs) > 1, 0.3), "it has no slot"
     ground.lost = set()
     assert until(lambda: "n1-2" in ground.jobs)
-    assert placed(ground, "n1-2") != first
+    assert placed(ground, "n1-2") != "h1"
     assert ground.ask("n1-2", host="10.0.0.2") == 1
     assert "n1-1" in ground.cancelled
+
+
+def test_a_feeder_on_a_host_that_has_fallen_silent_is_told_of_as_lost(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark would say so a minute later. Nobody hears of it twice; nodes are their leases' business."""
+    feeder, other = replace(N1, kind="feeder", name="f"), life(1, name="n2")
+    for number, spec in enumerate((life(1), feeder, other), 1):
+        ground.seats.want(spec)
+        ground.ask(f"{spec.name}-{number}", host="10.0.0.1")
+    monkeypatch.setattr(book, "GRACE_S", 0.0)
+    ground.unplugged = {"10.0.0.1"}
+    ground.seats.want(life(2))
+    assert until(lambda: "n1-4" in ground.jobs)
+    assert ground.told == [(1, Reason.KILLED, "its host has fallen silent")]
+    assert ground.cancelled == ["f-2"]
+    ground.seats.want(replace(feeder, incarnation=2))
+    assert ground.ask("f-5", host="10.0.0.2") == 2
+    assert ground.ask("f-2", host="10.0.0.1") is None
+    ground.left("f-2", cancelled("f-2"))
+    assert len(ground.told) == 1
 
 
 def test_a_state_server_is_placed_where_its_nodes_are(ground: Ground) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+
+
+REACH_S_MAX = 1.0
+"""How long a host may take to let us know."""
 
 
 class Executor(NamedTuple):
@@ -18,6 +22,8 @@ class Executor(NamedTuple):
     """As Spark names it."""
     address: str
     """As its processes see it: that of the host, in numbers."""
+    port: int
+    """Where it listens to others."""
     slots: int
     """Tasks that can run there at once."""
     running: int
@@ -33,11 +39,25 @@ def executors(context: SparkContext) -> list[Executor]:
     for summary in _each(inner.statusStore().executorList(True)):
         slots = int(summary.totalCores()) // cpus
         if slots:  # the driver is listed as well
-            host = str(summary.hostPort()).rpartition(":")[0]
+            host, _, port = str(summary.hostPort()).rpartition(":")
             name = summary.id()
             running = int(counts.apply(name)) if counts.contains(name) else 0
-            found.append(Executor(host, address_of(host), slots, running))
+            found.append(Executor(host, address_of(host), int(port), slots, running))
     return found
+
+
+def reachable(address: str, listed: Iterable[Executor]) -> bool:
+    """Whether a host is there, and lets us know: something listens where its executors should."""
+    for executor in listed:
+        if executor.address == address:
+            try:
+                with socket.create_connection((address, executor.port), REACH_S_MAX):
+                    return True
+            except ConnectionRefusedError:  # the executor is gone; its host says so
+                return True
+            except OSError:
+                continue
+    return False
 
 
 def _each(listed: Any) -> Iterator[Any]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from meander.runtime.process.spec import ProcessExit, ProcessSpec
 from meander.runtime.wire.credentials import LOOPBACK
 from meander.spark.cluster import session_check as ground
-from meander.spark.cluster.executors import executors
+from meander.spark.cluster.executors import executors, reachable
 from meander.spark.cluster.pickling import dumps
 from meander.spark.datasource.sink import ROOM
 from meander.spark.deploy.jobs import SparkJobs, pickled
@@ -112,6 +112,10 @@ class SparkLauncher:
     def cancel_seat(self, job: str) -> None:
         """Have Spark end it."""
         self._jobs.cancel(job)
+
+    def reachable(self, address: str) -> bool:
+        """Whether a host is there; may take a second."""
+        return reachable(address, executors(self.context))
 
     def queued(self, job: str) -> bool:
         """Whether it has no slot now."""

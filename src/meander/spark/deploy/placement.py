@@ -9,8 +9,8 @@ it would rather run; Spark then waits a little (`spark.locality.wait`, 3 s) befo
   nobody          where all slots are taken, or on a host that has fallen silent, if there is another.
 
 Spark counts on a host that has died without a word for a minute or two, and what it starts there is
-never heard of. So a host is *silent* when a process was to be started there and nobody asked to be it;
-until somebody there does, or for `SILENT_S`.
+never heard of. So a host is *silent* when a process was to be started there, nobody asked to be it, and
+nothing is to be reached there; until somebody there asks, or for `SILENT_S`.
 """
 
 from __future__ import annotations
@@ -43,9 +43,8 @@ class Silent:
         self._since: dict[str, float] = {}
 
     def note(self, address: str, now: float) -> None:
-        """A process was to be started there, and nobody asked to be it."""
-        if address:
-            self._since[address] = now
+        """Nobody there has asked who should have, and nothing is to be reached."""
+        self._since[address] = now
 
     def heard(self, address: str) -> None:
         """Somebody there has asked."""
@@ -76,7 +75,7 @@ def choose(
         spots: where processes are already.
         silent: addresses of hosts to avoid.
 
-    >>> two = [Executor("a", "10.0.0.1", 4, 2), Executor("b", "10.0.0.2", 4, 1)]
+    >>> two = [Executor("a", "10.0.0.1", 7, 4, 2), Executor("b", "10.0.0.2", 7, 4, 1)]
     >>> choose("node", "", two, [Spot("node", "10.0.0.2", False)], frozenset()).host
     'a'
     >>> choose("server", "10.0.0.2", two, [], frozenset()).host

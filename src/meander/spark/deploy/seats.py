@@ -44,6 +44,9 @@ class Jobs(Protocol):
     def queued(self, job: str) -> bool:
         """Whether it has no slot now."""
 
+    def reachable(self, address: str) -> bool:
+        """Whether a host is there."""
+
 
 @dataclass(slots=True, eq=False)
 class _Seat:
@@ -245,23 +248,40 @@ class Seats:
 
     def _late(self, wanted: _Wanted) -> None:
         """Open another seat for a process that none of its seats has asked for, if they had a slot."""
-        name = wanted.spec.name
+        name, now = wanted.spec.name, self._now()
         with self._changed:
-            coming = [s.job for s in self._open(name) if s.attempt < 0]
-        queued = any(map(self._jobs.queued, coming))  # whoever waits for a slot will have one
+            seats = self._open(name)
+        coming = [seat for seat in seats if seat.attempt < 0]
+        queued = any(self._jobs.queued(seat.job) for seat in coming)  # it will have one
+        late = [s for s in seats if s.attempt >= 0 or now - s.opened_at >= LATE_S]
+        gone = {s.address for s in late if not queued and s.address}
+        gone = {address for address in gone if not self._jobs.reachable(address)}
         with self._changed:
             if self._wanted.get(name) is not wanted or self._over:
                 return
-            now = self._now()
-            seats = self._open(name)
-            late = [s for s in seats if s.attempt >= 0 or now - s.opened_at >= LATE_S]
-            late = [] if queued else late
-            for seat in late:
-                self._silent.note(seat.address, now)
-            more = len(late) == len(seats) and not queued
+            for address in gone:
+                self._silent.note(address, now)
+            lost = self._give_up_feeders(gone)
+            more = not queued and len(late) == len(seats)
+        for job, feeder in lost:
+            self._jobs.cancel_seat(job)
+            self._ended(silent(feeder, "its host has fallen silent"))
         if more:
             self._add(wanted.spec)
         self._look_after(wanted, LATE_S)
+
+    def _give_up_feeders(self, hosts: set[str]) -> list[tuple[str, ProcessSpec]]:
+        """Strike the feeders on hosts that are silent; under the lock.
+
+        Others can read on for them at once, also if they live. A node that may live is its lease's
+        business, and a state server that does has states that nobody else has.
+        """
+        lost = []
+        for seat in self._seats.values():
+            if seat.address in hosts and seat.current is not None and seat.spec.kind == "feeder":
+                lost.append((seat.job, seat.current))
+                seat.closed, seat.current = True, None
+        return lost
 
     def _add(self, spec: ProcessSpec) -> None:
         with self._changed:
