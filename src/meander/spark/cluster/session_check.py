@@ -190,8 +190,8 @@ def _too_few(slots: int | None, needed: int, nodes: int, others: int, facts: Fac
     cpus = facts.get("spark.task.cpus", "1")
     per = "" if cpus == "1" else f" (spark.task.cpus is {cpus})"
     return [
-        f"it has {slots} slots{per} and {needed} are needed: {nodes} nodes, {others} for state servers, "
-        f"{RESERVE_SLOTS} left for Spark; {cure}"
+        f"it has {slots} slots{per} and {needed} are needed: {nodes} nodes, {others} for state "
+        f"servers, {RESERVE_SLOTS} left for Spark; {cure}"
     ]
 
 
