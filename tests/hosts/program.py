@@ -23,7 +23,7 @@ from meander.operators import WordCount
 from meander.runtime.process.source import SourceBatch
 from meander.spark.cluster.session import local
 from meander_lab.hosts.inside import here
-from meander_lab.servers.standalone import across, encrypted
+from meander_lab.servers.standalone import across
 
 BATCHES, ROWS = 400, 500
 
@@ -49,13 +49,10 @@ def until(true: Callable[[], Any], seconds: float) -> bool:
 def main() -> None:
     hosts = here()
     assert hosts is not None, "it is run on the first of some hosts"
-    first, secret = hosts[1].address, encrypted()
-    os.environ["SPARK_LOCAL_IP"] = first
-    settings = {**secret, "spark.driver.host": first, "spark.driver.bindAddress": first,
-                "spark.driver.memory": "1g"}  # fmt: skip
+    first = os.environ["SPARK_LOCAL_IP"] = hosts[1].address
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    with TemporaryDirectory() as folder, across(hosts, secret, cores=6) as cluster:
-        spark = local(cluster.master, extra=settings)
+    with TemporaryDirectory() as folder, across(hosts, cores=6) as cluster:
+        spark = local(cluster.master, extra={**cluster.session, "spark.driver.memory": "1g"})
         with meander.deploy(
             spark, WordCount(), tasks=24, nodes=4, host=first, checkpoint=folder, checkpoint_s=0.5
         ) as op:

@@ -26,7 +26,7 @@ from meander_lab.chaos.havoc import HavocDisk, listener
 from meander_lab.chaos.load import ChaosApp
 from meander_lab.chaos.on_spark import SparkGround, deployed
 from meander_lab.hosts.hosts import Host, Hosts
-from meander_lab.servers.standalone import RETRIES, StandaloneCluster, across, encrypted
+from meander_lab.servers.standalone import StandaloneCluster, across
 
 if TYPE_CHECKING:
     from meander.spark.deploy.deploy import SparkOperator
@@ -53,7 +53,7 @@ class HostsGround(SparkGround):
         super().__init__(operator, app)
         self.hosts, self.cluster = hosts, cluster
 
-    def find(self, address: str) -> int | None:  # type: ignore[override]
+    def find(self, address: str) -> int | None:
         """Find the process that listens on `host:port`, on that host."""
         where, _, port = address.rpartition(":")
         pids = (host.pids() for host in self.hosts if host.address == where and host.up)
@@ -65,14 +65,11 @@ def hosts_ground(
     hosts: Hosts, app: ChaosApp, disk: HavocDisk, nodes_max: int
 ) -> Iterator[HostsGround]:
     """Start a cluster across hosts, and deploy there; this process is on the first of them."""
-    first, secret = hosts[1].address, encrypted()
+    first = hosts[1].address
     os.environ["SPARK_LOCAL_IP"] = first  # of the driver's JVM
-    extra = {
-        **RETRIES, **secret, "spark.driver.host": first, "spark.driver.bindAddress": first,
-    }  # fmt: skip
     with (
-        across(hosts, secret, CORES) as cluster,
-        deployed(cluster.master, app, disk, nodes_max, extra, first) as (_, operator),
+        across(hosts, CORES) as cluster,
+        deployed(cluster.master, app, disk, nodes_max, cluster.session, first) as (_, operator),
     ):
         yield HostsGround(operator, app, hosts, cluster)
 

@@ -5,7 +5,7 @@ cluster: executors are processes of their own that come and go, which `local[N]`
 
 >>> with cluster(workers=2, cores=2) as place:                                   # doctest: +SKIP
 ...     spark = meander.spark.cluster.session.local(place.master)
->>> with hosts(4) as four, across(four, encrypted()) as place:                    # doctest: +SKIP
+>>> with hosts(4) as four, across(four, cores=4) as place:                        # doctest: +SKIP
 ...     four[2].kill(); four[2].start(); place.start_worker(four[2].address)
 
 Every process started here is a child of this one, in a process group of its own, and is ended with
@@ -39,6 +39,8 @@ START_S_MAX = 60.0
 """A JVM on a busy small machine takes some seconds to say its address."""
 STOP_S_MAX = 10.0
 """A Worker first ends its executors."""
+EXECUTORS_S_MAX = 120.0
+"""How long a session across hosts waits for them all, on a busy machine."""
 POLL_S = 0.05
 LOG_LINES = 5
 """The end of a log that goes into an error."""
@@ -97,6 +99,8 @@ class StandaloneCluster:
         file = self.home / "spark.properties"
         file.touch(0o600)  # there may be a secret among them
         file.write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
+        self.session = dict(RETRIES)
+        """What a session there needs to be set to."""
         self._places = {place.address: place for place in workers}
         self._size = ("--cores", str(cores), "--memory", memory)
         self._daemons: list[_Daemon] = []
@@ -200,34 +204,45 @@ def cluster(workers: int = 2, cores: int = 2, memory: str = "2g") -> Iterator[St
 
 
 @contextmanager
-def across(
-    hosts: Hosts, secret: Mapping[str, str], cores: int = 4, memory: str = "1g"
-) -> Iterator[StandaloneCluster]:
+def across(hosts: Hosts, cores: int = 4, memory: str = "1g") -> Iterator[StandaloneCluster]:
     """Run a cluster across hosts while the block lasts: a Master on the first, a Worker on each other.
 
-    Whoever uses it must be on the first host (`hosts.inside`).
+    Nobody can read or use its channels: they have a secret, and AES. Whoever starts a session there must
+    be on the first host (`hosts.inside`), and needs `StandaloneCluster.session`.
 
     Args:
         hosts: two at least.
-        secret: settings that Master, Workers and sessions must have in common (`encrypted`).
         cores: slots that each Worker offers; more than the machine has is fine.
         memory: what each Worker may give to executors.
     """
     first, *others = (Place(host.address, host.command) for host in hosts)
     if not others:
         raise InputError("a cluster across hosts needs two at least: the first has the driver")
-    with _running(
-        StandaloneCluster(first, others, cores, memory, {**RETRIES, **secret})
-    ) as started:
-        yield started
-
-
-def encrypted() -> dict[str, str]:
-    """Give the settings of a cluster whose own channel nobody can read or use: a secret, and AES."""
-    return {
+    secret = {
         "spark.authenticate": "true",
         "spark.authenticate.secret": secrets.token_hex(32),
         "spark.network.crypto.enabled": "true",
+    }
+    with _running(
+        StandaloneCluster(first, others, cores, memory, {**RETRIES, **secret})
+    ) as started:
+        started.session |= {**secret, **_all_of(len(others) * cores)}
+        started.session |= {
+            "spark.driver.host": first.address, "spark.driver.bindAddress": first.address,
+        }  # fmt: skip
+        yield started
+
+
+def _all_of(cores: int) -> dict[str, str]:
+    """Have a session wait for all executors, so that the first nodes can be spread over them.
+
+    Spark knows how many there will be from `spark.cores.max`, and must not keep to it: a host that comes
+    back has an executor while the one that died still counts.
+    """
+    return {
+        "spark.cores.max": str(8 * cores),
+        "spark.scheduler.minRegisteredResourcesRatio": "0.125",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{EXECUTORS_S_MAX:.0f}s",
     }
 
 

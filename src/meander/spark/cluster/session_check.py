@@ -42,12 +42,13 @@ class SessionCheck:
     notes: tuple[str, ...]
 
 
-def check(spark: SparkSession, nodes: int) -> SessionCheck:
+def check(spark: SparkSession, nodes: int, *, feeders: int = 0) -> SessionCheck:
     """Refuse a session that cannot carry the nodes, and a state server on each of their hosts.
 
     Args:
         spark: the session.
         nodes: the most nodes that will live at once.
+        feeders: that will live in tasks beside them.
 
     Raises:
         InputError: listing all that is wrong.
@@ -56,8 +57,8 @@ def check(spark: SparkSession, nodes: int) -> SessionCheck:
     if context._jsc is None:
         raise InputError("this session was stopped: start another one")
     facts = _facts(context.getConf())
-    slots = _enough_slots(context, facts, nodes + 1 + RESERVE_SLOTS)
-    others = max(1, min(nodes, len({e.address for e in executors(context)})))
+    slots = _enough_slots(context, facts, nodes + 1 + feeders + RESERVE_SLOTS)
+    others = max(1, min(nodes, len({e.address for e in executors(context)}))) + feeders
     needed = nodes + others + RESERVE_SLOTS
     if slots is not None and slots < needed:  # some may still be registering
         slots = _enough_slots(context, facts, needed)
@@ -190,8 +191,8 @@ def _too_few(slots: int | None, needed: int, nodes: int, others: int, facts: Fac
     cpus = facts.get("spark.task.cpus", "1")
     per = "" if cpus == "1" else f" (spark.task.cpus is {cpus})"
     return [
-        f"it has {slots} slots{per} and {needed} are needed: {nodes} nodes, {others} for state "
-        f"servers, {RESERVE_SLOTS} left for Spark; {cure}"
+        f"it has {slots} slots{per} and {needed} are needed: {nodes} nodes, {others} for state servers "
+        f"and feeders, {RESERVE_SLOTS} left for Spark; {cure}"
     ]
 
 
