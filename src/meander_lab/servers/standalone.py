@@ -207,8 +207,8 @@ def cluster(workers: int = 2, cores: int = 2, memory: str = "2g") -> Iterator[St
 def across(hosts: Hosts, cores: int = 4, memory: str = "1g") -> Iterator[StandaloneCluster]:
     """Run a cluster across hosts while the block lasts: a Master on the first, a Worker on each other.
 
-    Nobody can read or use its channels: they have a secret, and AES. Whoever starts a session there must
-    be on the first host (`hosts.inside`), and needs `StandaloneCluster.session`.
+    Nobody can read or use its channels: they have a secret, and AES. Whoever starts a session there
+    must be on the first host (`hosts.inside`), and needs `StandaloneCluster.session`.
 
     Args:
         hosts: two at least.
@@ -236,8 +236,8 @@ def across(hosts: Hosts, cores: int = 4, memory: str = "1g") -> Iterator[Standal
 def _all_of(cores: int) -> dict[str, str]:
     """Have a session wait for all executors, so that the first nodes can be spread over them.
 
-    Spark knows how many there will be from `spark.cores.max`, and must not keep to it: a host that comes
-    back has an executor while the one that died still counts.
+    Spark knows how many there will be from `spark.cores.max`, and must not keep to it: a host that
+    comes back has an executor while the one that died still counts.
     """
     return {
         "spark.cores.max": str(8 * cores),
