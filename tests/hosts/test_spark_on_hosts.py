@@ -24,6 +24,14 @@ def test_wishes_that_do_not_go_together_are_refused(capsys: pytest.CaptureFixtur
     assert here() is None
 
 
+def test_a_command_that_is_run_on_the_first_host_gives_its_exit_code(
+    may_have_hosts: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["chaos", "--hosts", "2", "--app", "nothing"]) == 2
+    assert "there is no application 'nothing'" in capfd.readouterr().err
+    assert sweep() == [], "nothing is left"
+
+
 @pytest.mark.slow
 def test_nodes_are_spread_over_hosts_and_leave_one_that_dies(may_have_hosts: None) -> None:
     """1. four nodes, then six, on three hosts  2. one dies without a word while rows flow  3. its nodes

@@ -32,7 +32,10 @@ def here() -> Hosts | None:
     if not name:
         return None
     found = Hosts(name, int(count))
-    space = os.stat(f"/run/netns/{found[1].space}")
+    try:
+        space = os.stat(f"/run/netns/{found[1].space}")
+    except OSError:  # they are gone
+        return None
     return found if os.path.samestat(space, os.stat("/proc/self/ns/net")) else None
 
 
