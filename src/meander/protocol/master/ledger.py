@@ -142,6 +142,17 @@ class Ledger:
             entries.append(Incoming(lb, ub, *alike[1:]))
         return tuple(entries)
 
+    def restored_first(self, target: Assignment) -> Assignment:
+        """Give a target in which tasks stay that are being restored: rows wait for them."""
+        staying = [task for task, chain in self.chain.items() if chain[0].node == STORE]
+        if not staying:
+            return target
+        owners = [target.nodes[i] for i in target.owners()]
+        for task in staying:
+            owners[task] = self.owner[task]
+        nodes = dict.fromkeys((*target.nodes, *owners))
+        return Ledger(self.tasks, owners).assignment(nodes, target.epoch)
+
     def terms(self) -> tuple[tuple[int, int, Epoch], ...]:
         """Give the terms as runs."""
         runs: list[tuple[int, int, Epoch]] = []
