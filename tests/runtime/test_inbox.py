@@ -9,7 +9,17 @@ from runtime_kit import until
 
 from meander.model import Epoch
 from meander.protocol.blocks import Chunk, Chunks
-from meander.protocol.messages import Beat, Copy, Envelope, Loaded, Part, Put, Rest
+from meander.protocol.messages import (
+    MASTER,
+    Beat,
+    Copy,
+    Envelope,
+    Grant,
+    Loaded,
+    Part,
+    Put,
+    Rest,
+)
 from meander.runtime.wire.inbox import Inbox, size_of
 from meander.runtime.wire.rows import Mark, Rows
 
@@ -52,6 +62,18 @@ def test_it_is_full_by_bytes_and_by_number() -> None:
     for _ in range(4):
         box.put(None)
     assert box.full
+
+
+def test_what_the_master_says_and_what_is_restored_do_not_wait_behind_rows() -> None:
+    box, record = Inbox(), Loaded("log/1", b"1234567")
+    box.put(rows(1))
+    box.put(record)
+    grant = Envelope(MASTER, 1, "b", 0, AT, Grant(1.0, 1.0, None))
+    box.put(grant)
+    assert box.bytes == BATCH.get_total_buffer_size() + 7
+    assert [box.urgent(), box.urgent(), box.urgent()] == [record, grant, None]
+    assert box.bytes == BATCH.get_total_buffer_size()
+    assert [type(box.get()) for _ in range(3)] == [Envelope, type(None), type(None)]
 
 
 def test_the_books_are_right_when_many_threads_put() -> None:

@@ -42,8 +42,8 @@ class Inbox:
         """Told that something was put, on the thread that did."""
         self._queue: queue.SimpleQueue[tuple[Any, int, float]] = queue.SimpleQueue()
         """Each with its bytes, and when it came if it is rows; else 0."""
-        self._master: deque[Any] = deque()
-        """What the master has sent: it is heard before all else."""
+        self._urgent: deque[Any] = deque()
+        """What the master has sent, and records of tasks that are restored: taken before all else."""
         self._lock = threading.Lock()
         self._bytes_in = 0
         """Bytes that were put, in all; under the lock."""
@@ -67,21 +67,21 @@ class Inbox:
 
     def put(self, event: Any, *, tell: bool = True) -> None:
         """Hand in an event; `tell` whoever takes, unless the caller sees to it."""
-        if type(event) is Envelope and event.sender == MASTER:
-            self._master.append(event)
+        size = size_of(event)
+        if size:
+            with self._lock:
+                self._bytes_in += size
+        if type(event) is Loaded or (type(event) is Envelope and event.sender == MASTER):
+            self._urgent.append(event)
             self._queue.put((None, 0, 0.0))  # there is something to take
         else:
-            size = size_of(event)
-            if size:
-                with self._lock:
-                    self._bytes_in += size
             rows = type(event) is Envelope and type(event.body) is Chunks
             self._queue.put((event, size, self.waits.now_s() if rows else 0.0))
         if tell:
             self.came()
 
     def get(self) -> Any:
-        """Take the oldest, or None if it is the master who has sent. Raises queue.Empty."""
+        """Take the oldest, or None if it is one that is urgent. Raises queue.Empty."""
         return self._taken(*self._queue.get_nowait())
 
     def _taken(self, event: Any, size: int, since: float) -> Any:
@@ -90,9 +90,12 @@ class Inbox:
             self.waits.waited_since(since)
         return event
 
-    def from_master(self) -> Any:
-        """Take the oldest that the master has sent; None: there is nothing."""
-        return self._master.popleft() if self._master else None
+    def urgent(self) -> Any:
+        """Take the oldest that does not wait behind rows; None: there is nothing."""
+        if not self._urgent:
+            return None
+        event = self._urgent.popleft()
+        return self._taken(event, size_of(event), 0.0)
 
 
 def size_of(event: Any) -> int:
