@@ -39,7 +39,7 @@ from meander.spark.cluster.pickling import dumps, short
 from meander.spark.cluster.session import POOL
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
+    from pyspark import RDD, SparkContext
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +88,7 @@ class _Job:
     payload: bytes
     told: Callable[[JobEnd], None]
     again: bool
+    at: str
     done: Event = field(default_factory=Event)
     cancelled: bool = False
 
@@ -116,7 +117,13 @@ class SparkJobs:
         _OPEN.add(self)
 
     def start(
-        self, name: str, payload: bytes, told: Callable[[JobEnd], None], *, again: bool = False
+        self,
+        name: str,
+        payload: bytes,
+        told: Callable[[JobEnd], None],
+        *,
+        again: bool = False,
+        at: str = "",
     ) -> None:
         """Submit a job for what `pickled` gave. Returns at once; there may be no slot for it yet.
 
@@ -126,11 +133,12 @@ class SparkJobs:
             told: called once, in a thread of its own, when the function has ended. After `close`
                 nothing is started, and it is told at once that this was cancelled.
             again: whether Spark's second attempt runs it, too.
+            at: where it shall run, if there is a slot: a host, or `executor_<host>_<id>`.
 
         Raises:
             InputError: for a name that was used before.
         """
-        job = _Job(name, f"meander-{self.run}-{name}", payload, told, again)
+        job = _Job(name, f"meander-{self.run}-{name}", payload, told, again, at)
         with self._lock:
             if name in self._jobs:
                 raise InputError(f"{name} was started before: names are not used twice in a run")
@@ -223,9 +231,23 @@ class SparkJobs:
         self.context._jsc.sc().setLocalProperties(self._properties.clone())
         self.context.setJobGroup(job.group, f"meander {job.name}", interruptOnCancel=False)
         task = partial(_task, again=job.again)
-        rows = self.context.parallelize([job.payload], 1).mapPartitions(task).collect()
+        rows = _one(self.context, job.payload, job.at).mapPartitions(task).collect()
         row = rows[0] if rows else _Row(JobOutcome.LOST, trouble="the task gave no row")
         return JobEnd(job.name, *row)
+
+
+def _one(context: SparkContext, payload: bytes, at: str) -> RDD[bytes]:
+    """Make a partition of one row; only an RDD of the JVM can say where it would like to be."""
+    if not at:
+        return context.parallelize([payload], 1)
+    from pyspark import RDD
+    from pyspark.serializers import NoOpSerializer
+
+    jvm: Any = context._jvm
+    row = jvm.scala.Tuple2(bytearray(payload), jvm.PythonUtils.toSeq([at]))
+    kind = jvm.scala.reflect.ClassTag.AnyRef()
+    placed = context._jsc.sc().makeRDD(jvm.PythonUtils.toSeq([row]), kind)
+    return RDD(placed.toJavaRDD(), context, NoOpSerializer())
 
 
 def cancelled(name: str) -> JobEnd:
