@@ -308,10 +308,11 @@ class Campaign:
 
     def _losing(self, victims: list[Victim], how: str) -> None:
         """Remember which tasks will be without an owner."""
-        owners, now = self.driver.owners(), time.monotonic()
+        owners, epoch = self.driver.ask(lambda m: (tuple(m.ledger.owner), m.epoch))
+        now = time.monotonic()
         for name, incarnation in ((victim.name, victim.incarnation) for victim in victims):
             tasks = frozenset(task for task, owner in enumerate(owners) if owner == name)
-            self.recoveries.add(Loss(how, name, incarnation, tasks, now))
+            self.recoveries.add(Loss(how, name, incarnation, tasks, epoch, now))
 
     # ------------------------------------------------------------------ what came of it
 

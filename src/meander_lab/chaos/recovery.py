@@ -1,9 +1,9 @@
 """How long tasks of nodes that were killed are not served, and where that time goes.
 
-A recovery lasts from the kill of a node to the moment at which all tasks that it owned are served
-again, by others or by its successor. If that one is harmed before, it is one long recovery. What a node
-or a state server that stands still has, nobody else may have before its lease is over: recoveries
-beside which none did are also told apart (`undisturbed`).
+A recovery lasts from the kill of a node until each of the tasks that it owned has been served again, by
+others or by its successor. If that one is harmed before, it is one long recovery; what moves afterwards
+is a migration. What a node or a state server that stands still has, nobody else may have before its
+lease is over: recoveries beside which none did are also told apart (`undisturbed`).
 
     kill ──► the master knows of it ──► its successor has registered ──► all its tasks are served
           noticed_s                  joined_s                         seconds
@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any, Protocol
 
-from meander.model import TaskId
+from meander.model import Epoch, TaskId
 from meander.protocol.master.master import Master
+from meander.protocol.messages import STORE
 
 LOOK_S = 0.03
 """Between two looks."""
@@ -46,6 +47,8 @@ class Loss:
     name: str
     incarnation: int
     tasks: frozenset[TaskId]
+    epoch: Epoch
+    """The newest that it may have served under: what others were given is of a later one."""
     at: float
     noticed_s: float | None = None
     joined_s: float | None = None
@@ -65,9 +68,11 @@ class Loss:
             self.seconds = now_s
 
     def _served(self, task: TaskId, master: Master) -> bool:
-        owner = master.membership.peers.get(master.ledger.owner[task])
-        dead = owner is None or (owner.id, owner.incarnation) == (self.name, self.incarnation)
-        return task not in master.ledger.chain and not dead
+        """Whether somebody has had the state since: whoever is last known to have installed it."""
+        chain = master.ledger.chain.get(task)
+        if chain is None:
+            return master.ledger.tenure[task] > self.epoch
+        return chain[0].node != STORE and chain[0].tenure > self.epoch
 
     def told(self) -> dict[str, Any]:
         """Tell of it in a report."""
