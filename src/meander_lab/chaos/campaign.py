@@ -79,6 +79,9 @@ class ChaosGround(Protocol):
     def seats(self) -> dict[str, int]:
         """Tell the pids of the Spark workers that hold the slots of nodes; none without Spark."""
 
+    def executors(self) -> int:
+        """Count the executors that are there; those of one's own alone."""
+
 
 class Victim(NamedTuple):
     """A process that could be harmed."""
@@ -270,8 +273,12 @@ class Campaign:
             java = _executor(victim)
             if java is not None:
                 how = f"kill the executor of {victim.name}"
-                self._losing([other for other in found if _executor(other) == java], how)
+                last = self.ground.executors() <= 1
+                lost = [other for other in found if _executor(other) == java]
+                self._losing(lost, f"{how}, the last" if last else how, last=last)
                 havoc.kill(java)
+                if last:
+                    self.done["last executors killed"] += 1
                 self._note("kills", how, "executors killed")
 
     def _stop(self) -> None:
@@ -306,13 +313,13 @@ class Campaign:
             self.done[detail] += 1
         self.say(text)
 
-    def _losing(self, victims: list[Victim], how: str) -> None:
+    def _losing(self, victims: list[Victim], how: str, *, last: bool = False) -> None:
         """Remember which tasks will be without an owner."""
         owners, epoch = self.driver.ask(lambda m: (tuple(m.ledger.owner), m.epoch))
         now = time.monotonic()
         for name, incarnation in ((victim.name, victim.incarnation) for victim in victims):
             tasks = frozenset(task for task, owner in enumerate(owners) if owner == name)
-            self.recoveries.add(Loss(how, name, incarnation, tasks, epoch, now))
+            self.recoveries.add(Loss(how, name, incarnation, tasks, epoch, now, last=last))
 
     # ------------------------------------------------------------------ what came of it
 

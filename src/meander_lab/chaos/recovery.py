@@ -3,7 +3,8 @@
 A recovery lasts from the kill of a node until each of the tasks that it owned has been served again, by
 others or by its successor. If that one is harmed before, it is one long recovery; what moves afterwards
 is a migration. What a node or a state server that stands still has, nobody else may have before its
-lease is over: recoveries beside which none did are also told apart (`undisturbed`).
+lease is over: recoveries beside which none did are also told apart (`undisturbed`); and those among them
+that had an executor to go to (`executors_left`): Spark has to start another one else.
 
     kill ──► the master knows of it ──► its successor has registered ──► all its tasks are served
           noticed_s                  joined_s                         seconds
@@ -55,6 +56,8 @@ class Loss:
     seconds: float | None = None
     disturbed: bool = False
     """Whether a node or a state server stood still meanwhile."""
+    last: bool = False
+    """Whether its executor was, too, and the last one there was."""
 
     def look(self, master: Master) -> None:
         """See how far it is; on the master's thread."""
@@ -142,12 +145,18 @@ class Recoveries:
         return {
             "recoveries": len(every),
             **{f"recovery_{name}": value for name, value in shares(every).items()},
-            "undisturbed": {
-                "recoveries": len(alone),
-                **shares([loss.seconds or 0.0 for loss in alone]),
-                "longest": [loss.told() for loss in alone[: -LONGEST - 1 : -1]],
-            },
+            "undisturbed": _told(alone),
+            "executors_left": _told([loss for loss in alone if not loss.last]),
         }
+
+
+def _told(losses: list[Loss]) -> dict[str, Any]:
+    """Tell of losses, the longest of them one by one; their times ascend."""
+    return {
+        "recoveries": len(losses),
+        **shares([loss.seconds or 0.0 for loss in losses]),
+        "longest": [loss.told() for loss in losses[: -LONGEST - 1 : -1]],
+    }
 
 
 def shares(times: list[float]) -> dict[str, float | None]:
