@@ -3,8 +3,8 @@
 A recovery lasts from the kill of a node until each of the tasks that it owned has been served again, by
 others or by its successor. If that one is harmed before, it is one long recovery; what moves afterwards
 is a migration. What a node or a state server that stands still has, nobody else may have before its
-lease is over: recoveries beside which none did are also told apart (`undisturbed`), and among them those
-that had an executor to go to (`executors_left`): the others wait until Spark has started one.
+lease is over: recoveries beside which none did are also told apart (`undisturbed`), and among them
+those that had an executor to go to (`executors_left`): the others wait until Spark has started one.
 
     kill ──► the master knows of it ──► its successor has registered ──► all its tasks are served
           noticed_s                  joined_s                         seconds
