@@ -131,8 +131,8 @@ def warmed(spark: SparkSession) -> dict[str, Any]:
     """One node on one of two executors. The other is killed; when the next has come, the node's."""
 
     def daemons() -> dict[int, int]:
-        """Find the Python daemons, each under its executor."""
-        found = (pid for pid in descendants() if DAEMON in command(pid))
+        """Find the Python daemons that have begun to fork, each under its executor."""
+        found = (pid for pid in descendants() if DAEMON in command(pid) and descendants(pid))
         return {parent(pid): pid for pid in found if "java" in command(parent(pid))}
 
     def ready(*without: int) -> bool:
