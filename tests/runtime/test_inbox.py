@@ -66,14 +66,14 @@ def test_it_is_full_by_bytes_and_by_number() -> None:
 
 def test_what_the_master_says_and_what_is_restored_do_not_wait_behind_rows() -> None:
     box, record = Inbox(), Loaded("log/1", b"1234567")
-    box.put(rows(1))
-    box.put(record)
-    grant = Envelope(MASTER, 1, "b", 0, AT, Grant(1.0, 1.0, None))
-    box.put(grant)
+    some, grant = rows(1), Envelope(MASTER, 1, "b", 0, AT, Grant(1.0, 1.0, None))
+    for event in (some, record, grant):
+        box.put(event)
     assert box.bytes == BATCH.get_total_buffer_size() + 7
-    assert [box.urgent(), box.urgent(), box.urgent()] == [record, grant, None]
-    assert box.bytes == BATCH.get_total_buffer_size()
-    assert [type(box.get()) for _ in range(3)] == [Envelope, type(None), type(None)]
+    assert [box.from_master(), box.from_master()] == [grant, None]
+    assert [box.get(), box.bytes] == [record, BATCH.get_total_buffer_size()]
+    assert [box.get(), box.get(), box.get()] == [some, None, None]
+    assert (box.waiting, box.bytes) == (0, 0)
 
 
 def test_the_books_are_right_when_many_threads_put() -> None:

@@ -145,17 +145,19 @@ class Recoveries:
         return {
             "recoveries": len(every),
             **{f"recovery_{name}": value for name, value in shares(every).items()},
-            "undisturbed": _told(alone),
+            "undisturbed": {
+                **_told(alone),
+                "longest": [loss.told() for loss in alone[: -LONGEST - 1 : -1]],
+            },
             "executors_left": _told([loss for loss in alone if not loss.last]),
         }
 
 
 def _told(losses: list[Loss]) -> dict[str, Any]:
-    """Tell of losses, the longest of them one by one; their times ascend."""
+    """Count losses, and tell how long they took; their times ascend."""
     return {
         "recoveries": len(losses),
         **shares([loss.seconds or 0.0 for loss in losses]),
-        "longest": [loss.told() for loss in losses[: -LONGEST - 1 : -1]],
     }
 
 

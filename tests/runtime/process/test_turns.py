@@ -74,7 +74,7 @@ def test_what_a_turn_caused_leaves_once() -> None:
 def test_without_a_lease_only_the_master_hears_and_the_rest_waits() -> None:
     """1. the lease is lost  2. the master hears  3. it says something  4. the rest leaves, in order."""
     machine, said = Echo(), list[Any]()
-    turns = Turns(machine, lambda: 1.0, urgent=lambda: said.pop() if said else None)
+    turns = Turns(machine, lambda: 1.0, from_master=lambda: said.pop() if said else None)
     machine.leased = False
     turns.take(PeerLost("x", 1))
     turns.take(PeerLost("y", 2))

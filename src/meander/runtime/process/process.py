@@ -99,7 +99,7 @@ class Process:
         self._turns = Turns(
             machine,
             clock.monotonic,
-            urgent=self.inbox.urgent,
+            from_master=self.inbox.from_master,
             settle=settle or nothing,
             before=before or (lambda _: None),
         )
@@ -218,7 +218,7 @@ class Process:
     def begin(self) -> None:
         """Take what waits; let the operator have all rows of it."""
         now = self._began = self.clock.monotonic()
-        self._turns.take_urgent()  # the last turn may have been a long one
+        self._turns.hear_master()  # the last turn may have been a long one
         if now >= self.tick_at:
             self._ticked_at = now
             self._turns.take(Tick())
@@ -233,7 +233,7 @@ class Process:
                 event = self.inbox.get()
             except queue.Empty:
                 return
-            self._turns.take_urgent()
+            self._turns.hear_master()
             self._turns.take(event)
             if type(event) is Envelope and type(event.body) in LONG:
                 return

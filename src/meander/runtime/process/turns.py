@@ -67,7 +67,7 @@ class Turns:
         machine: Machine,
         clock: Callable[[], float],
         *,
-        urgent: Callable[[], Event | None] = nothing,
+        from_master: Callable[[], Event | None] = nothing,
         settle: Callable[[], None] = nothing,
         before: Callable[[Event], None] = lambda _: None,
     ) -> None:
@@ -76,7 +76,7 @@ class Turns:
         Args:
             machine: whose turns they are.
             clock: gives the time in seconds.
-            urgent: gives the next event that does not wait behind others; None: there is none.
+            from_master: gives the next event that the master has sent; None: there is none.
             settle: applies the rows that the events so far have brought.
             before: sees every event first.
         """
@@ -90,14 +90,14 @@ class Turns:
         self.known: Epoch | None = None
         """The newest epoch that the turns so far knew; None: not yet registered."""
         self.settle = settle
-        self._clock, self._urgent, self._before = clock, urgent, before
+        self._clock, self._from_master, self._before = clock, from_master, before
         self._actions: list[Any] = []
 
     # ------------------------------------------------------------------ in
 
-    def take_urgent(self) -> None:
-        """Take what the master has sent, and what is restored, before all else that waits."""
-        while (event := self._urgent()) is not None:
+    def hear_master(self) -> None:
+        """Take what the master has sent, before all else that waits."""
+        while (event := self._from_master()) is not None:
             self.take(event)
 
     def take(self, event: Any) -> None:
@@ -160,7 +160,7 @@ class Turns:
             return []
         may = self.machine.may_act(self._clock())
         if not may:
-            self.take_urgent()
+            self.hear_master()
             self.settle()
             may = self.machine.may_act(self._clock())
         actions, self._actions = self._actions, []

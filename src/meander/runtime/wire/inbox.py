@@ -21,6 +21,8 @@ from meander.runtime.wire.waits import RowWaits
 EVENTS_MAX = 1024
 BYTES_MAX = 256 * 2**20
 """Of rows and states. Each open stream may add one message to it."""
+NOTHING = None, 0, 0.0
+"""Stands in the queue for what is kept beside it."""
 
 
 class Inbox:
@@ -42,8 +44,10 @@ class Inbox:
         """Told that something was put, on the thread that did."""
         self._queue: queue.SimpleQueue[tuple[Any, int, float]] = queue.SimpleQueue()
         """Each with its bytes, and when it came if it is rows; else 0."""
-        self._urgent: deque[Any] = deque()
-        """What the master has sent, and records of tasks that are restored: taken before all else."""
+        self._master: deque[Any] = deque()
+        """What the master has sent: it is heard before all else."""
+        self._records: deque[Loaded] = deque()
+        """Of tasks that are restored, which is waited for: they are taken before what came earlier."""
         self._lock = threading.Lock()
         self._bytes_in = 0
         """Bytes that were put, in all; under the lock."""
@@ -71,9 +75,12 @@ class Inbox:
         if size:
             with self._lock:
                 self._bytes_in += size
-        if type(event) is Loaded or (type(event) is Envelope and event.sender == MASTER):
-            self._urgent.append(event)
-            self._queue.put((None, 0, 0.0))  # there is something to take
+        if type(event) is Envelope and event.sender == MASTER:
+            self._master.append(event)
+            self._queue.put(NOTHING)  # there is something to take
+        elif type(event) is Loaded:
+            self._records.append(event)
+            self._queue.put(NOTHING)
         else:
             rows = type(event) is Envelope and type(event.body) is Chunks
             self._queue.put((event, size, self.waits.now_s() if rows else 0.0))
@@ -81,7 +88,10 @@ class Inbox:
             self.came()
 
     def get(self) -> Any:
-        """Take the oldest, or None if it is one that is urgent. Raises queue.Empty."""
+        """Take a record, or the oldest; None if that is taken otherwise. Raises queue.Empty."""
+        if self._records:
+            record = self._records.popleft()
+            return self._taken(record, size_of(record), 0.0)
         return self._taken(*self._queue.get_nowait())
 
     def _taken(self, event: Any, size: int, since: float) -> Any:
@@ -90,12 +100,9 @@ class Inbox:
             self.waits.waited_since(since)
         return event
 
-    def urgent(self) -> Any:
-        """Take the oldest that does not wait behind rows; None: there is nothing."""
-        if not self._urgent:
-            return None
-        event = self._urgent.popleft()
-        return self._taken(event, size_of(event), 0.0)
+    def from_master(self) -> Any:
+        """Take the oldest that the master has sent; None: there is nothing."""
+        return self._master.popleft() if self._master else None
 
 
 def size_of(event: Any) -> int:
