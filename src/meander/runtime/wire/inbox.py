@@ -71,19 +71,20 @@ class Inbox:
 
     def put(self, event: Any, *, tell: bool = True) -> None:
         """Hand in an event; `tell` whoever takes, unless the caller sees to it."""
-        size = size_of(event)
-        if size:
-            with self._lock:
-                self._bytes_in += size
         if type(event) is Envelope and event.sender == MASTER:
             self._master.append(event)
             self._queue.put(NOTHING)  # there is something to take
-        elif type(event) is Loaded:
-            self._records.append(event)
-            self._queue.put(NOTHING)
         else:
-            rows = type(event) is Envelope and type(event.body) is Chunks
-            self._queue.put((event, size, self.waits.now_s() if rows else 0.0))
+            size = size_of(event)
+            if size:
+                with self._lock:
+                    self._bytes_in += size
+            if type(event) is Loaded:
+                self._records.append(event)
+                self._queue.put(NOTHING)
+            else:
+                rows = type(event) is Envelope and type(event.body) is Chunks
+                self._queue.put((event, size, self.waits.now_s() if rows else 0.0))
         if tell:
             self.came()
 
