@@ -53,7 +53,7 @@ def test_python_is_ready_on_every_executor_before_a_node_must_go_there() -> None
     said = run("standalone", "warmed")
     assert said["first"]
     assert said["again"]
-    assert said["back_s"] < 3.0
+    assert said["back_s"] < said["again_s"]
 
 
 def test_dynamic_allocation_brings_executors_and_takes_them_away() -> None:
