@@ -454,6 +454,80 @@ def test_a_middle_link_is_lost():
     assert (ledger.owner[2], town.notes(2)) == ("n3", [2])
 
 
+def late(town, seconds):
+    """Let time pass while nobody starts what is launched; give those orders."""
+    orders = []
+    for _ in range(round(seconds / 0.1)):
+        town.tick(0.1)
+        town.run()
+        town.answer_store()
+        orders, town.launched = orders + town.launched, []
+    return orders
+
+
+def lose(town, name):
+    town.give(MASTER, PeerLost(name, town.kill(name).incarnation))
+
+
+def test_others_stand_in_for_a_lost_node_whose_successor_is_late():
+    """1. n1 dies, and there is no slot for its successor  2. after a second the others restore what it
+    had  3. it comes, and gets its tasks back."""
+    town = lossy(tasks=6, nodes=3)
+    offer(town, (0, 10))
+    town.run()
+    lose(town, "n1")
+    orders = late(town, 0.8)
+    assert town.owners() == "112233"
+    orders += late(town, 1.0)
+    assert (town.owners(), len(town.master.ledger.chain)) == ("232233", 0)
+    assert town.notes(0) == [0, 10]
+    assert "stood in" in town.words()
+    town.launched = orders
+    town.settle(4.0)
+    assert (town.owners(), town.stage(), town.notes(0)) == ("112233", "completed", [0, 10])
+
+
+def test_who_stands_in_is_there():
+    """1. all nodes die  2. nobody can stand in  3. the first successor that comes takes all tasks."""
+    town = lossy()
+    lose(town, "n1")
+    lose(town, "n2")
+    orders = late(town, 2.0)
+    assert (town.owners(), len(town.master.ledger.chain)) == ("1122", 4)
+    town.launched = [order for order in orders if order.node == "n2"]
+    town.settle(1.0)
+    assert (town.owners(), len(town.master.ledger.chain)) == ("2222", 0)
+
+
+def test_a_successor_that_dies_gives_others_no_more_time():
+    """1. n1 dies  2. its successor dies before it registers, again and again  3. n2 stands in within a
+    second of the first death."""
+    town = lossy()
+    lose(town, "n1")
+    for _ in range(6):
+        late(town, 0.2)
+        town.give(MASTER, PeerLost("n1", peer(town, "n1").incarnation))
+    assert town.owners() == "2222"
+
+
+def test_a_task_that_is_restored_moves_after_that():
+    """1. n2 dies; the store is slow  2. a rescale leaves n1 alone  3. tasks of n2's are restored by its
+    successor, and then they move."""
+    town = lossy()
+    lose(town, "n2")
+    town.start_launched()
+    for _ in range(3):
+        town.tick(0.1)
+        town.run()
+    assert set(town.master.ledger.chain) == {2, 3}
+    town.give(MASTER, Rescale(1))
+    town.tick(0.1)
+    town.run()
+    assert town.owners() == "1122"
+    town.settle(4.0)
+    assert (town.owners(), town.stage()) == ("1111", "completed")
+
+
 def test_without_checkpoints_a_lost_state_is_lost_and_that_is_said():
     """1. no checkpoints  2. n1 dies  3. people are told which tasks' state is gone."""
     town = Town()

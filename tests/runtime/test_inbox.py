@@ -9,7 +9,17 @@ from runtime_kit import until
 
 from meander.model import Epoch
 from meander.protocol.blocks import Chunk, Chunks
-from meander.protocol.messages import Beat, Copy, Envelope, Loaded, Part, Put, Rest
+from meander.protocol.messages import (
+    MASTER,
+    Beat,
+    Copy,
+    Envelope,
+    Grant,
+    Loaded,
+    Part,
+    Put,
+    Rest,
+)
 from meander.runtime.wire.inbox import Inbox, size_of
 from meander.runtime.wire.rows import Mark, Rows
 
@@ -52,6 +62,18 @@ def test_it_is_full_by_bytes_and_by_number() -> None:
     for _ in range(4):
         box.put(None)
     assert box.full
+
+
+def test_what_the_master_says_and_what_is_restored_do_not_wait_behind_rows() -> None:
+    box, record = Inbox(), Loaded("log/1", b"1234567")
+    some, grant = rows(1), Envelope(MASTER, 1, "b", 0, AT, Grant(1.0, 1.0, None))
+    for event in (some, record, grant):
+        box.put(event)
+    assert box.bytes == BATCH.get_total_buffer_size() + 7
+    assert [box.from_master(), box.from_master()] == [grant, None]
+    assert [box.get(), box.bytes] == [record, BATCH.get_total_buffer_size()]
+    assert [box.get(), box.get(), box.get()] == [some, None, None]
+    assert (box.waiting, box.bytes) == (0, 0)
 
 
 def test_the_books_are_right_when_many_threads_put() -> None:

@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from agents import Board, agent, alive, until
-from processes import pid_of
+from processes import descendants, pid_of
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
@@ -32,7 +32,7 @@ from meander.operators import WordCount
 from meander.runtime.process.source import SourceBatch
 from meander.spark.cluster import session_check as ground
 from meander.spark.cluster import ship
-from meander.spark.cluster.session import local
+from meander.spark.cluster.session import DAEMON, local
 from meander.spark.deploy.jobs import JobEnd, SparkJobs, pickled
 from meander_lab.servers.standalone import cluster
 
@@ -125,6 +125,44 @@ def stopped(spark: SparkSession) -> dict[str, Any]:
     gone = until(lambda: not any(map(alive, pids)))
     operator.stop()
     return {"gone": gone, "why": sorted({ended.detail for ended in operator.driver.exits})}
+
+
+def warmed(spark: SparkSession) -> dict[str, Any]:
+    """One node on one of two executors. The other is killed; when the next has come, the node's."""
+
+    def daemons() -> dict[int, int]:
+        """Find the Python daemons that have begun to fork, each under its executor."""
+        found = (pid for pid in descendants() if DAEMON in command(pid) and descendants(pid))
+        return {parent(pid): pid for pid in found if "java" in command(parent(pid))}
+
+    def ready(*without: int) -> bool:
+        return len(set(daemons()) - set(without)) == 2
+
+    with (
+        TemporaryDirectory() as folder,
+        meander.deploy(spark, WordCount(), tasks=8, nodes=1, checkpoint=folder) as operator,
+    ):
+        first = until(ready, 60)
+        (node,) = operator.driver.nodes().values()
+        mine = {pid for pid in daemons() if pid_of(node) in descendants(pid)}
+        (other,) = set(daemons()) - mine
+        os.kill(other, signal.SIGKILL)
+        began = time.monotonic()
+        again = until(lambda: ready(other), 60)
+        again_s, began = time.monotonic() - began, time.monotonic()
+        os.kill(*mine, signal.SIGKILL)
+        until(lambda: node not in operator.driver.nodes().values(), 30)
+        operator.driver.wait_for(operator.driver.serving, 60, "the node")
+        back_s = time.monotonic() - began
+        return {"first": first, "again": again, "again_s": again_s, "back_s": back_s}
+
+
+def command(pid: int) -> str:
+    """Give the command line of a process; nothing if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def parent(pid: int) -> int:
@@ -252,7 +290,7 @@ def main(place: str, what: str) -> None:
     with ExitStack() as stack:
         spark = session(place, stack)
         did = {"agents": four_agents, "grow": grow_and_shrink, "elastic": elastic,
-               "shipped": shipped, "stopped": stopped, "stream": stream,
+               "shipped": shipped, "stopped": stopped, "stream": stream, "warmed": warmed,
                "abandon": abandon, "hang": abandon}  # fmt: skip
         print(json.dumps(did[what](spark)), flush=True)  # noqa: T201 - it is how the test hears
         if what == "hang":

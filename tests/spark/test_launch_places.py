@@ -47,6 +47,15 @@ def test_a_lost_executor_ends_its_nodes_and_nothing_else(place: str) -> None:
             assert value == f"{name} heard stop"
 
 
+def test_python_is_ready_on_every_executor_before_a_node_must_go_there() -> None:
+    """1. both executors have it, though there is one node  2. so has one that comes later  3. and when
+    the node's own executor is killed, the node is back before another could start."""
+    said = run("standalone", "warmed")
+    assert said["first"]
+    assert said["again"]
+    assert said["back_s"] < said["again_s"]
+
+
 def test_dynamic_allocation_brings_executors_and_takes_them_away() -> None:
     said = run("dynamic", "grow")
     assert said["executors"] == [0, 3, 1, 0]

@@ -697,6 +697,8 @@ class News(StrEnum):
     ROLLED_BACK = "rolled back"
     # --- of nodes and their tasks
     LOST = "lost"
+    STOOD_IN = "stood in"
+    """Others have taken the tasks of a lost node, until its successor comes."""
     NEVER_CAME = "never came"
     """A node was launched and did not register."""
     OPERATOR_FAILED = "operator failed"

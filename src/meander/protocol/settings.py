@@ -64,6 +64,8 @@ class Settings:
     """A task whose chain is longer is written whole; also if its changes weigh more than its state."""
     record_bytes_turn: int = 2**20
     """A node looks at so many bytes of state in one turn before rows have theirs."""
+    replace_s_max: float = 1.0
+    """How long the tasks of a lost node wait for its successor to register before others take them."""
     launch_s_max: float = 8.0
     """How long the master waits for a launched node before it plans without it."""
     round_s_max: float = 6.0

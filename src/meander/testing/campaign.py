@@ -21,7 +21,7 @@ from meander.testing.playing import minimise, play
 PATHS: Final = (
     "schedules", "rescales", "faults", "chunks", "reroutes", "waits", "second_moves", "aborts",
     "resumes", "replays", "loop_chunks", "staged_batches", "copied_ahead", "copies_resent",
-    "spilled",
+    "spilled", "stand_ins",
 )  # fmt: skip
 MUST_HAPPEN: Final = {
     "protocol": (*PATHS, "copies_slowed", "spill_damaged", *FAULTS),

@@ -511,6 +511,7 @@ def draw_settings(random: Random, checkpoints: bool) -> Settings:
         parts_max=random.choice((1, 4)),
         server_bytes_max=random.choice((30_000, 10_000_000)),
         checkpoint_s=random.choice((0.3, 0.6)) if checkpoints else 0.0,
+        replace_s_max=0.4,
         launch_s_max=3.0,
         round_s_max=4.0,
         migration_s_max=30.0,

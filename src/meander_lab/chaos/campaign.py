@@ -1,12 +1,8 @@
 """Load, rescales and harm under a seed; at the end every result is compared with a plain count.
 
 The seed decides the stream and the order of what is done; when it happens is up to the machine. So a
-seed that failed does the same things again, though not at the very same moments.
-
-Recovery is measured from the kill of a node to the moment at which all tasks that it owned are served
-again, by others or by its successor. If that one is harmed before, it is one long recovery. What a node
-or a state server that stands still has, nobody else may have before its lease is over: recoveries
-beside which none did are also told apart (`undisturbed`).
+seed that failed does the same things again, though not at the very same moments. How long the tasks of
+nodes that were killed are not served is measured beside it (`recovery`).
 """
 
 from __future__ import annotations
@@ -14,23 +10,21 @@ from __future__ import annotations
 import os
 import random
 import statistics
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from math import ceil
 from typing import Any, NamedTuple, Protocol
 
 import psutil
 
 from meander.errors import MeanderError
-from meander.model import TaskId
 from meander.protocol.master.master import Master
 from meander.protocol.master.membership import Status
 from meander.protocol.messages import Rescale
 from meander.runtime.driver.elastic import ElasticOperator
 from meander_lab.chaos import havoc
 from meander_lab.chaos.load import ChaosApp, Difference
+from meander_lab.chaos.recovery import Loss, Recoveries
 
 STEP_S = (0.1, 1.0)
 """Between two things that are done."""
@@ -88,6 +82,9 @@ class ChaosGround(Protocol):
     def find(self, address: str) -> int | None:
         """Find the process that listens on `host:port`; None if there is none that we may see."""
 
+    def executors(self) -> int:
+        """Count the executors that are there; those of one's own alone."""
+
 
 class Victim(NamedTuple):
     """A process that could be harmed."""
@@ -96,23 +93,6 @@ class Victim(NamedTuple):
     name: str
     incarnation: int
     pid: int
-
-
-class Loss(NamedTuple):
-    """A node that was killed."""
-
-    name: str
-    incarnation: int
-    tasks: frozenset[TaskId]
-    at: float
-
-
-class Recovery(NamedTuple):
-    """A loss that is over."""
-
-    seconds: float
-    disturbed: bool
-    """Whether a node or a state server stood still meanwhile."""
 
 
 class Campaign:
@@ -130,31 +110,25 @@ class Campaign:
         self.op, self.driver = ground.op, ground.op.driver
         self.done: Counter[str] = Counter()
         """What was done, by kind."""
-        self.recoveries: list[Recovery] = []
+        self.recoveries = Recoveries(self.driver.process)
         self.unfinished = 0
         self._chance = random.Random(wish.seed)
-        self._lost: list[Loss] = []
-        """Nodes that were killed, and whose tasks are not known to be served again."""
-        self._stands: list[tuple[float, float]] = []
-        """From when to when nodes and state servers were to stand still."""
         self._stopped: dict[int, float] = {}
         """Processes that stand still: until when."""
         self._full_until = 0.0
         self._processes: dict[tuple[str, int, str], psutil.Process] = {}
         """Processes that were found; each knows its hour of birth, as numbers come again."""
-        self._over = threading.Event()
 
     # ------------------------------------------------------------------ the run
 
     def run(self) -> dict[str, Any]:
         """Do it all, and tell what came of it."""
         trouble, difference, began = "", Difference(0, 0, 0), time.monotonic()
-        watch = threading.Thread(target=self._watch, name="recovery", daemon=True)
-        watch.start()
         try:
-            self.ground.start_feeders()
-            self._harm()
-            self._drain()
+            with self.recoveries:
+                self.ground.start_feeders()
+                self._harm()
+                self._drain()
             self.say("comparing with a plain count …")
             difference = self.app.compare(self.op.state_table(60.0))
         except MeanderError as error:
@@ -163,8 +137,6 @@ class Campaign:
                 self.say(line)
         finally:
             self._relent()
-            self._over.set()
-            watch.join(5.0)
         return self._report(difference, trouble, time.monotonic() - began)
 
     def _harm(self) -> None:
@@ -282,7 +254,7 @@ class Campaign:
         if found:
             victim = found[int(choice * len(found))]
             if kind == "node":
-                self._losing([victim])
+                self._losing([victim], f"kill {victim.name}")
             if havoc.kill(victim.pid):
                 self._note("kills", f"kill {victim.name}", KILLED[kind])
 
@@ -292,9 +264,10 @@ class Campaign:
             victim = found[int(choice * len(found))]
             seat = self.ground.seats().get(victim.name)
             if seat is not None:
-                self._losing([victim])
+                how = f"kill the seat of {victim.name}"
+                self._losing([victim], how)
                 havoc.kill(seat)
-                self._note("kills", f"kill the seat of {victim.name}", "seats killed")
+                self._note("kills", how, "seats killed")
 
     def _kill_executor(self) -> None:
         choice, found = self._chance.random(), self._victims("node")
@@ -302,9 +275,14 @@ class Campaign:
             victim = found[int(choice * len(found))]
             java = _executor(victim)
             if java is not None:
-                self._losing([other for other in found if _executor(other) == java])
+                how = f"kill the executor of {victim.name}"
+                last = self.ground.executors() <= 1
+                lost = [other for other in found if _executor(other) == java]
+                self._losing(lost, f"{how}, the last" if last else how, last=last)
                 havoc.kill(java)
-                self._note("kills", f"kill the executor of {victim.name}", "executors killed")
+                if last:
+                    self.done["last executors killed"] += 1
+                self._note("kills", how, "executors killed")
 
     def _stop(self) -> None:
         choice, seconds = self._chance.random(), self._chance.choice(STOP_S)
@@ -312,10 +290,9 @@ class Campaign:
         if found:
             victim = found[int(choice * len(found))]
             if victim.pid not in self._stopped and havoc.stop(victim.pid):
-                now = time.monotonic()
-                self._stopped[victim.pid] = now + seconds
+                self._stopped[victim.pid] = time.monotonic() + seconds
                 if victim.kind != self.ground.senders:
-                    self._stands.append((now, now + seconds))
+                    self.recoveries.stands(seconds)
                 self._note("stops", f"stop {victim.name} for {seconds} s")
 
     def _cut(self) -> None:
@@ -339,40 +316,15 @@ class Campaign:
             self.done[detail] += 1
         self.say(text)
 
-    # ------------------------------------------------------------------ recovery
-
-    def _losing(self, victims: list[Victim]) -> None:
+    def _losing(self, victims: list[Victim], how: str, *, last: bool = False) -> None:
         """Remember which tasks will be without an owner."""
-        owners = self.driver.owners()
-        for victim in victims:
-            tasks = frozenset(t for t, owner in enumerate(owners) if owner == victim.name)
-            if tasks:
-                self._lost.append(Loss(victim.name, victim.incarnation, tasks, time.monotonic()))
+        owners, epoch = self.driver.ask(lambda m: (tuple(m.ledger.owner), m.epoch))
+        now = time.monotonic()
+        for name, incarnation in ((victim.name, victim.incarnation) for victim in victims):
+            tasks = frozenset(task for task, owner in enumerate(owners) if owner == name)
+            self.recoveries.add(Loss(how, name, incarnation, tasks, epoch, now, last=last))
 
-    def _watch(self) -> None:
-        """Look when they are served again."""
-        while not self._over.wait(0.03):
-            if not self._lost:
-                continue
-            try:
-                over = self.driver.process.call(self._recovered).result(10)
-            except (RuntimeError, TimeoutError):
-                continue
-            for loss in over:
-                now = time.monotonic()
-                stood = any(begin < now and loss.at < end for begin, end in self._stands)
-                self.recoveries.append(Recovery(now - loss.at, stood))
-                self._lost.remove(loss)
-
-    def _recovered(self, master: Master) -> list[Loss]:
-        ledger, peers = master.ledger, master.membership.peers
-
-        def served(task: TaskId, loss: Loss) -> bool:
-            owner = peers.get(ledger.owner[task])
-            dead = owner is None or (owner.id, owner.incarnation) == (loss.name, loss.incarnation)
-            return task not in ledger.chain and not dead
-
-        return [x for x in list(self._lost) if all(served(task, x) for task in x.tasks)]
+    # ------------------------------------------------------------------ what came of it
 
     def _story(self) -> Iterator[str]:
         """Tell what is known of a deployment that did not get on."""
@@ -383,8 +335,6 @@ class Campaign:
             yield f"  ended: {ended.name}/{ended.incarnation} {ended.reason.value}, {ended.detail}"
 
     def _report(self, found: Difference, trouble: str, seconds: float) -> dict[str, Any]:
-        times = sorted(recovery.seconds for recovery in self.recoveries)
-        alone = sorted(found.seconds for found in self.recoveries if not found.disturbed)
         self.done["senders started again"] = self.ground.restarts
         details = {k: v for k, v in sorted(self.done.items()) if " " in k}
         return {
@@ -395,24 +345,10 @@ class Campaign:
             "exact": not trouble and found.exact,
             "lost": found.lost,
             "duplicated": found.duplicated,
-            "recoveries": len(times),
-            **{f"recovery_{name}": value for name, value in _shares(times).items()},
-            "undisturbed": {"recoveries": len(alone), **_shares(alone)},
+            **self.recoveries.report(),
             "details": details,
             "trouble": trouble,
         }
-
-
-def _shares(times: list[float]) -> dict[str, float | None]:
-    """Tell within how many seconds half, 99 of 100 and all were over; of times that ascend.
-
-    >>> _shares([0.5, 1.0, 4.0])
-    {'s_p50': 1.0, 's_p99': 4.0, 's_max': 4.0}
-    """
-    if not times:
-        return {"s_p50": None, "s_p99": None, "s_max": None}
-    found = statistics.median(times), times[ceil(0.99 * len(times)) - 1], times[-1]
-    return {name: round(t, 3) for name, t in zip(("s_p50", "s_p99", "s_max"), found, strict=True)}
 
 
 def _executor(victim: Victim) -> int | None:

@@ -56,6 +56,10 @@ class LocalGround:
         """There are none."""
         return {}
 
+    def executors(self) -> int:
+        """There are none."""
+        return 0
+
     def _start(self, name: str) -> None:
         self._launched[name] = self._launched.get(name, 0) + 1
         source = ChaosSource(self.app, int(name[1:]), self._start_s)

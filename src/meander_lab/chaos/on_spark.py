@@ -30,8 +30,9 @@ class SparkGround:
     senders = "feeder"
     find = staticmethod(pid_at)
 
-    def __init__(self, operator: SparkOperator, app: ChaosApp) -> None:
+    def __init__(self, spark: Session, operator: SparkOperator, app: ChaosApp) -> None:
         self.op, self.app, self.restarts = operator, app, 0
+        self._spark = spark
         self._feeders: dict[int, SourceTask] = {}
         self._start_s = 0.0
 
@@ -57,6 +58,10 @@ class SparkGround:
         """Tell who holds the nodes' slots."""
         return self.op.seats()
 
+    def executors(self) -> int:
+        """Count the executors that are there."""
+        return count_executors(self._spark)
+
     def _start(self, number: int) -> None:
         source = ChaosSource(self.app, number, self._start_s)
         self._feeders[number] = self.op.source(f"f{number}", source)
@@ -67,8 +72,15 @@ def spark_ground(
     master: str, app: ChaosApp, disk: HavocDisk, nodes_max: int
 ) -> Iterator[SparkGround]:
     """Deploy on Spark, with feeders in Spark tasks."""
-    with deployed(master, app, disk, nodes_max) as (_, operator):
-        yield SparkGround(operator, app)
+    with deployed(master, app, disk, nodes_max) as (spark, operator):
+        yield SparkGround(spark, operator, app)
+
+
+def count_executors(spark: Session) -> int:
+    """Count the executors of their own that are there."""
+    from meander.spark.deploy.warm import executors
+
+    return sum(1 for _ in executors(spark.sparkContext))
 
 
 @contextmanager

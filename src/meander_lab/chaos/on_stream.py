@@ -25,7 +25,7 @@ from meander.errors import MeanderError
 from meander.spark.cluster.session_check import slots_now
 from meander_lab.chaos.havoc import HavocDisk, pid_at
 from meander_lab.chaos.load import ChaosApp
-from meander_lab.chaos.on_spark import deployed
+from meander_lab.chaos.on_spark import count_executors, deployed
 
 if TYPE_CHECKING:
     from meander.spark.cluster.session import Session
@@ -85,6 +85,10 @@ class StreamGround:
     def seats(self) -> dict[str, int]:
         """Tell who holds the nodes' slots."""
         return self.op.seats()
+
+    def executors(self) -> int:
+        """Count the executors that are there."""
+        return count_executors(self._spark)
 
     def _start(self) -> None:
         self.restarts += 1

@@ -141,6 +141,13 @@ def _ground(
     return local_ground(app, store, min(3, args.nodes))
 
 
+def _times(found: dict[str, Any]) -> str:
+    return (
+        f"half within {found['s_p50']} s, 99 of 100 within {found['s_p99']} s, all within "
+        f"{found['s_max']} s"
+    )
+
+
 def _text(report: dict[str, Any]) -> str:
     """Say it in a few lines."""
     verdict = "every count is right" if report["exact"] else "WRONG"
@@ -163,11 +170,10 @@ def _text(report: dict[str, Any]) -> str:
             f"{report['recovery_s_p50']} s, 99 of 100 within "
             f"{report['recovery_s_p99']} s, all within {report['recovery_s_max']} s"
         )
-        alone = report["undisturbed"]
-        lines.append(
-            f"  {alone['recoveries']} of them while nobody stood still: half within "
-            f"{alone['s_p50']} s, 99 of 100 within {alone['s_p99']} s, all within {alone['s_max']} s"
-        )
+        alone, left = report["undisturbed"], report["executors_left"]
+        lines.append(f"  {alone['recoveries']} of them while nobody stood still: {_times(alone)}")
+        if left["recoveries"] < alone["recoveries"]:
+            lines.append(f"  {left['recoveries']} with an executor to go to: {_times(left)}")
     if report["trouble"]:
         lines.append(report["trouble"])
     return "\n".join(lines)

@@ -9,6 +9,7 @@ owners and the target.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 
 from meander.errors import ProtocolError
 from meander.model import Assignment, NodeId, TaskId
@@ -42,7 +43,14 @@ class Conductor:
         self.pacer = Pacer(settings.bandwidth_bytes_s, settings.overhead_s)
         self.migration: Migration | None = None
         self.migrations = 0
-        self.counts = {"aborts": 0, "resumes": 0, "roll_backs": 0, "second_moves": 0, "restores": 0}
+        self.counts = {
+            "aborts": 0,
+            "resumes": 0,
+            "roll_backs": 0,
+            "second_moves": 0,
+            "restores": 0,
+            "stand_ins": 0,
+        }
         self.rehoming = Rehoming(books, self.counts)
         self._missing: NodeId | None = None
         """A node of the target that was not up when last looked: it is looked at first."""
@@ -225,7 +233,8 @@ class Conductor:
         """Cut the next round from what is left; None: nothing is."""
         pacer, current, now = self.pacer, self.books.current(), self.turn.now
         weights = pacer.weights(self.books.ledger.size)
-        next_ = cut(self.carrier, pacer, current, migration.target, weights, now)
+        target = self.books.ledger.restored_first(migration.target)
+        next_ = cut(self.carrier, pacer, current, target, weights, now)
         if next_ is None:
             return None
         copy_s = pacer.copy_s(now, next_.found.busiest_bytes, next_.left_bytes)
@@ -326,13 +335,40 @@ class Conductor:
         tasks = books.ledger.tasks_of(peer.id)
         self.turn.tell(News.LOST, node=peer.id, incarnation=incarnation, tasks=len(tasks))
         self.archive.lost(peer.id, incarnation)
-        if peer.status is Status.LEAVING:
-            peer.go(Change.LOST)
-        else:
-            peer.go(Change.LOST)
+        leaving, lost_at = peer.status is Status.LEAVING, min(peer.lost_at, self.turn.now)
+        peer.go(Change.LOST)
+        if not leaving:
             books.membership.add(peer.id, "node", self.turn.now)
+            peer.lost_at = lost_at
             self.turn.do(Launch(peer.id, peer.incarnation))
         self._rehome(peer.id, incarnation)
+
+    def stand_in(self, peer: Peer) -> None:
+        """Have others take the tasks of a lost node whose successor is late; it gets them back later.
+
+        A slot, a host or an executor may take long to be replaced; the store is as near to all.
+        """
+        books, migration = self.books, self.migration
+        tasks = books.ledger.tasks_of(peer.id)
+        heirs = [p.id for p in self._nodes() if p.status is Status.UP]
+        if not heirs and tasks:
+            return  # they wait until somebody is there
+        peer.lost_at = inf
+        if not tasks or not books.checkpointing:
+            return
+        self.counts["stand_ins"] += 1
+        self.turn.tell(News.STOOD_IN, node=peer.id, tasks=len(tasks), nodes=len(heirs))
+        if migration is None or not migration.active:
+            self._head_for(self._as_it_was(), books.current())
+        elif migration.stage is MigrationStage.DRAINING:
+            self._head_for(migration.target, migration.origin)
+        self.rehoming.spread(tasks, heirs)
+
+    def _as_it_was(self) -> Assignment:
+        """Give the owners as they are, as a target: nobody in it is about to end."""
+        if any(peer.dismissing for peer in self._nodes()):
+            return self.targets.plan(len(self._wanted()))
+        return self.books.current()
 
     def never_came(self, peer: Peer) -> None:
         """A node that was launched did not register: plan without it."""

@@ -123,12 +123,7 @@ class Ledger:
 
     def assignment(self, nodes: Iterable[NodeId], epoch: Epoch) -> Assignment:
         """Give the owners as runs."""
-        runs, at = [], 0
-        for node, group in groupby(self.owner):
-            length = sum(1 for _ in group)
-            runs.append(Run(at, at + length, node))
-            at += length
-        return Assignment(self.tasks, tuple(runs), tuple(nodes), epoch)
+        return Assignment(self.tasks, _runs(self.owner), tuple(nodes), epoch)
 
     def incoming(self) -> tuple[Incoming, ...]:
         """Give the tasks that are not installed, neighbours alike joined."""
@@ -145,6 +140,17 @@ class Ledger:
         if alike is not None:
             entries.append(Incoming(lb, ub, *alike[1:]))
         return tuple(entries)
+
+    def restored_first(self, target: Assignment) -> Assignment:
+        """Give a target in which tasks stay that are being restored: rows wait for them."""
+        staying = [task for task, chain in self.chain.items() if chain[0].node == STORE]
+        if not staying:
+            return target
+        owners = [target.nodes[i] for i in target.owners()]
+        for task in staying:
+            owners[task] = self.owner[task]
+        nodes = tuple(dict.fromkeys((*target.nodes, *owners)))
+        return Assignment(self.tasks, _runs(owners), nodes, target.epoch)
 
     def terms(self) -> tuple[tuple[int, int, Epoch], ...]:
         """Give the terms as runs."""
@@ -164,3 +170,13 @@ class Ledger:
     def tasks_of(self, node: NodeId) -> list[TaskId]:
         """List the tasks that a node owns."""
         return [task for task, owner in enumerate(self.owner) if owner == node]
+
+
+def _runs(owners: list[NodeId]) -> tuple[Run, ...]:
+    """Join neighbours of one owner."""
+    runs, at = [], 0
+    for node, group in groupby(owners):
+        length = sum(1 for _ in group)
+        runs.append(Run(at, at + length, node))
+        at += length
+    return tuple(runs)

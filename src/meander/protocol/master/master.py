@@ -235,7 +235,10 @@ class Master(Machine):
                 # a name of its own, and the book must not grow with them.
                 self.membership.forget(peer)
             elif peer.status is Status.STARTING:
-                self.conductor.never_came(peer)
+                if peer.since + self.settings.launch_s_max < now:
+                    self.conductor.never_came(peer)
+                else:
+                    self.conductor.stand_in(peer)
             elif peer.kind == "node":
                 self.conductor.lost(peer)
             else:
@@ -249,7 +252,10 @@ class Master(Machine):
         if peer.status is Status.GONE:
             return max(peer.since, peer.lease_until) + 4 * self._lease()
         if peer.status is Status.STARTING:
-            return peer.since + self.settings.launch_s_max if peer.kind == "node" else inf
+            settings = self.settings
+            if peer.kind != "node":
+                return inf
+            return min(peer.since + settings.launch_s_max, peer.lost_at + settings.replace_s_max)
         return peer.lease_until
 
     def _on_peer_lost(self, event: PeerLost) -> None:
@@ -281,6 +287,7 @@ class Master(Machine):
         if peer.status is Status.STARTING:
             peer.go(Change.HELLO)
             peer.instance, peer.server, peer.address = body.instance, body.server, body.address
+            peer.lost_at = inf
             self.books.joined = True
         self._welcome(peer)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import Enum
+from math import inf
 from typing import Final
 
 from meander.errors import BrokenRuleError
@@ -57,7 +58,7 @@ class Peer:
 
     __slots__ = (
         "acked", "address", "dismissing", "former", "id", "incarnation", "instance", "kind",
-        "lease_until", "past", "server", "since", "status",
+        "lease_until", "lost_at", "past", "server", "since", "status",
     )  # fmt: skip
 
     def __init__(self, peer: PeerId, kind: str, incarnation: int, now: float) -> None:
@@ -74,6 +75,8 @@ class Peer:
         """Where the one before listened: it may live, and has to hear that it was replaced."""
         self.since = now
         """When it was launched."""
+        self.lost_at = inf
+        """When the one before it was lost, as long as its tasks wait for this one."""
         self.lease_until = now
         """On the master's clock, with the margin: until then it may act on what it knows."""
         self.acked: Epoch = ZERO_EPOCH
@@ -112,7 +115,7 @@ class Membership:
         old.past.add(old.instance)
         old.incarnation += 1
         old.instance, old.status, old.since, old.acked = "", Status.STARTING, now, ZERO_EPOCH
-        old.lease_until, old.dismissing = now, False
+        old.lease_until, old.lost_at, old.dismissing = now, inf, False
         old.former, old.address = old.address, ""
         return old
 

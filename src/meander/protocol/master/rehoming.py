@@ -16,25 +16,40 @@ class Rehoming:
     def rehome(self, node: NodeId, incarnation: int, target: Assignment | None) -> None:
         """Find every task that a lost incarnation owned or held, another source and owner."""
         books, ledger = self.books, self.books.ledger
-        epoch, lost, at_risk = books.upcoming, list[TaskId](), list[TaskId]()
+        lost, at_risk = list[TaskId](), list[TaskId]()
         for task in range(ledger.tasks):
             owner, chain = ledger.owner[task], ledger.chain.get(task)
             owned = owner == node
             if not owned and not (chain and _linked(chain, node, incarnation)):
                 continue
             to = self._heir(task, target) if owned else owner
-            if chain and chain[0].node != STORE and ledger.rechain(task, to, epoch, self.alive):
+            if self._give(task, to):
                 continue
-            if books.checkpointing or (chain and chain[0].node == STORE and not chain[0].key):
-                ledger.restore(task, to, epoch)
-                self.counts["restores"] += 1
-            elif owned:
+            if owned:
                 lost.append(task)
                 ledger.owner[task] = to
             else:
                 at_risk.append(task)  # unless its state has reached the state server
         books.changed = True
         self._tell(lost, at_risk)
+
+    def spread(self, tasks: list[TaskId], heirs: list[NodeId]) -> None:
+        """Give tasks that nobody serves to others, neighbours to one; there are checkpoints."""
+        for i, task in enumerate(tasks):
+            self._give(task, heirs[i * len(heirs) // len(tasks)])
+        self.books.changed = True
+
+    def _give(self, task: TaskId, to: NodeId) -> bool:
+        """Give a task to a node, from what is left of its chain or the store; False: from neither."""
+        books, ledger = self.books, self.books.ledger
+        chain, epoch = ledger.chain.get(task), books.upcoming
+        if chain and chain[0].node != STORE and ledger.rechain(task, to, epoch, self.alive):
+            return True
+        if books.checkpointing or (chain and chain[0].node == STORE and not chain[0].key):
+            ledger.restore(task, to, epoch)
+            self.counts["restores"] += 1
+            return True
+        return False
 
     def _tell(self, lost: list[TaskId], at_risk: list[TaskId]) -> None:
         turn = self.books.turn

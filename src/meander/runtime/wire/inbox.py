@@ -21,6 +21,8 @@ from meander.runtime.wire.waits import RowWaits
 EVENTS_MAX = 1024
 BYTES_MAX = 256 * 2**20
 """Of rows and states. Each open stream may add one message to it."""
+NOTHING = None, 0, 0.0
+"""Stands in the queue for what is kept beside it."""
 
 
 class Inbox:
@@ -44,6 +46,8 @@ class Inbox:
         """Each with its bytes, and when it came if it is rows; else 0."""
         self._master: deque[Any] = deque()
         """What the master has sent: it is heard before all else."""
+        self._records: deque[Loaded] = deque()
+        """Of tasks that are restored, which is waited for: they are taken before what came earlier."""
         self._lock = threading.Lock()
         self._bytes_in = 0
         """Bytes that were put, in all; under the lock."""
@@ -69,19 +73,26 @@ class Inbox:
         """Hand in an event; `tell` whoever takes, unless the caller sees to it."""
         if type(event) is Envelope and event.sender == MASTER:
             self._master.append(event)
-            self._queue.put((None, 0, 0.0))  # there is something to take
+            self._queue.put(NOTHING)  # there is something to take
         else:
             size = size_of(event)
             if size:
                 with self._lock:
                     self._bytes_in += size
-            rows = type(event) is Envelope and type(event.body) is Chunks
-            self._queue.put((event, size, self.waits.now_s() if rows else 0.0))
+            if type(event) is Loaded:
+                self._records.append(event)
+                self._queue.put(NOTHING)
+            else:
+                rows = type(event) is Envelope and type(event.body) is Chunks
+                self._queue.put((event, size, self.waits.now_s() if rows else 0.0))
         if tell:
             self.came()
 
     def get(self) -> Any:
-        """Take the oldest, or None if it is the master who has sent. Raises queue.Empty."""
+        """Take a record, or the oldest; None if that is taken otherwise. Raises queue.Empty."""
+        if self._records:
+            record = self._records.popleft()
+            return self._taken(record, size_of(record), 0.0)
         return self._taken(*self._queue.get_nowait())
 
     def _taken(self, event: Any, size: int, since: float) -> Any:

@@ -133,8 +133,8 @@ class SparkJobs:
             told: called once, in a thread of its own, when the function has ended. After `close`
                 nothing is started, and it is told at once that this was cancelled.
             again: whether Spark's second attempt runs it, too.
-            where: names the host, as Spark does, that it would rather run on; asked when the job is
-                submitted, in its thread. Empty: anywhere.
+            where: names the host that it would rather run on, or the executor, as Spark does
+                (`executor_<host>_<id>`); asked in the job's thread. Empty: anywhere.
 
         Raises:
             InputError: for a name that was used before.

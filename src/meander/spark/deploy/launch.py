@@ -27,6 +27,7 @@ from meander.spark.datasource.sink import ROOM
 from meander.spark.deploy.jobs import SparkJobs, pickled
 from meander.spark.deploy.seat import ASK, hold
 from meander.spark.deploy.seats import Seats
+from meander.spark.deploy.warm import ExecutorWarmer
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -50,6 +51,7 @@ class SparkLauncher:
         """Where the driver looks for its answers; set before it starts."""
         self._jobs = SparkJobs(context, secrets.token_hex(4))
         self.ahead = self._jobs.ahead
+        self._warmer = ExecutorWarmer(self._jobs)
         self._seats = Seats(self, lambda _: None)
 
     def pickle(self, value: object, what: str) -> bytes:
@@ -60,6 +62,7 @@ class SparkLauncher:
         """Remember whom to tell, and answer seats."""
         self._seats = Seats(self, ended)
         self.answers().update({ASK: self._seats.ask, ROOM: self.room})
+        self._warmer.start()
 
     def launch(self, spec: ProcessSpec) -> None:
         """Have a process started and return at once; there may be no slot for it yet."""
@@ -71,6 +74,7 @@ class SparkLauncher:
 
     def close(self, patience_s: float) -> None:
         """Have Spark kill what is left (the driver has asked it to end before), and wait for it."""
+        self._warmer.close()
         self._seats.close()
         self._jobs.close()
 

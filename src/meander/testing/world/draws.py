@@ -102,6 +102,7 @@ def draw_settings(random: Random, kinds: set[str], *, small: bool, seed: int) ->
         parts_max=random.choice((1, 4)),
         server_bytes_max=random.choice((3_000, 10_000_000)),
         checkpoint_s=random.choice((TICK_S_MIN, 0.2, 0.3, 0.6)) if durable else 0.0,
+        replace_s_max=Random(f"replace {seed}").choice((0.05, 0.15, 1.0)),
         launch_s_max=3.0,
         round_s_max=4.0,
         migration_s_max=30.0,
