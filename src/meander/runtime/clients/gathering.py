@@ -230,7 +230,7 @@ class RowGathering:
         while self._offers and machine.room:
             offer(self._offers[0])
             self._offers.popleft()
-            changed = True
+            changed = changed or len(self._offers) == OFFERS_MAX - 1  # there was no room before
         return changed
 
     def settled(self, machine: Feeder, *, durable: bool) -> bool:

@@ -74,9 +74,15 @@ class Shell:
         """Hand in an event that came on a stream; take the turn for it, if nobody is at one."""
         if type(event) is Envelope and (event.sender == MASTER or type(event.body) in LONG):
             self.process.give(event)
-        else:
+        elif self.process.inbox.waiting or not self._turning.acquire(blocking=False):
             self.process.inbox.put(event, tell=False)
             self._help()
+        else:  # nothing is before it, and nobody at a turn: it need not wait for one
+            try:
+                self._turn(event)
+            finally:
+                self._turning.release()
+            self._help_on()
 
     def nudge(self) -> None:
         """Have a turn now, on this thread if it may take one."""
@@ -97,6 +103,11 @@ class Shell:
                 self._turning.release()
             if not process.inbox.waiting:  # looked at after the release: nothing is overlooked
                 break
+        self._help_on()
+
+    def _help_on(self) -> None:
+        """Leave what is to be done behind a turn to the shell's thread."""
+        process = self.process
         if process.inbox.waiting or process.tick_at < self._wakes_at:
             self._rouse()
 
@@ -123,14 +134,14 @@ class Shell:
                 if process.inbox.waiting or process.tick_in_s() <= 0:
                     self._turn()
 
-    def _turn(self) -> None:
-        """Take a turn; end by whatever it raises, or if it says so."""
+    def _turn(self, event: Any = None) -> None:
+        """Take a turn, with an event that did not wait; end by whatever it raises, or if it says so."""
         process = self.process
         if self.ended.is_set():
             return
         self._at = threading.get_ident()
         try:
-            process.turn()
+            process.turn(event)
         except BaseException as error:
             process.fail(error)
         finally:

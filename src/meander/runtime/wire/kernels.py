@@ -38,6 +38,38 @@ def fits(numbers: np.ndarray, bounds: np.ndarray, offsets: np.ndarray, index: np
 
 
 @njit(cache=True, nogil=True)
+def cut(
+    bounds: np.ndarray, offsets: np.ndarray, index: np.ndarray, per_row: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Find the tasks that have rows: the columns of an offer, and where each one's rows begin.
+
+    Args:
+        bounds: where the rows of every task begin, and where the last one's end.
+        offsets: of the source batches.
+        index: for each row its source; empty: there is one.
+        per_row: bytes of a row, about.
+    """
+    found = 0
+    for task in range(len(bounds) - 1):
+        found += bounds[task + 1] > bounds[task]
+    columns, cuts = np.zeros((5, found), np.int64), np.empty(found + 1, np.int64)
+    at = 0
+    for task in range(len(bounds) - 1):
+        lb, ub = bounds[task], bounds[task + 1]
+        if ub == lb:
+            continue
+        first = last = 0
+        if len(index):
+            first, last = index[lb], index[ub - 1]
+        columns[0, at], columns[2, at], columns[3, at] = task, offsets[first], offsets[last]
+        columns[4, at] = int(64 + per_row * (ub - lb))
+        cuts[at] = lb
+        at += 1
+    cuts[at] = bounds[-1]
+    return columns, cuts
+
+
+@njit(cache=True, nogil=True)
 def count(
     tasks: np.ndarray, bounds: np.ndarray, per_row_s: float, rows: np.ndarray, busy_s: np.ndarray
 ) -> None:
@@ -54,4 +86,6 @@ def warm() -> None:
     written = np.zeros(0, np.uint16)
     for index in (written, np.frombuffer(bytes(2), np.uint16), np.frombuffer(bytes(4), np.uint32)):
         fits(numbers, bounds, one, index)
+    for index in (written, np.zeros(1, np.uint16), np.zeros(1, np.uint32)):
+        cut(bounds, one, index, 1.0)
     count(one, bounds, 0.0, one, np.zeros(1))
