@@ -56,9 +56,9 @@ def warm_up() -> None:
 
 
 def calm_grpc() -> None:
-    """Have gRPC read on the threads that wait for what comes. In processes of our own, before it starts.
+    """Have gRPC read on the threads that wait for what comes: in our own processes, before it starts.
 
-    Its event engine hands every message through two threads of a pool. Messages are small here, and what
+    Its event engine hands every message through two threads of a pool. Messages are small, and what
     one costs is mostly who must wake up for it. Whoever has chosen in the environment is not overruled.
     """
     os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client,-event_engine_listener")
