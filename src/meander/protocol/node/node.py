@@ -173,7 +173,7 @@ class Node(Client):
         if not self.turn.leased:
             self.intake.keep(body)
             return
-        if self.intake.take_message(body, env.epoch):
+        if self.intake.take_message(body, env.epoch) and not self.book.urgent:
             self.intake.tell()  # it has caused nothing else
         else:
             self.flush()

@@ -196,7 +196,8 @@ class RowGathering:
         offers = []
         if gathered:
             self._adapt()
-            offers.append(offer_of(gathered, self.keys, self.tasks, self._herald, self.combiner))
+            how = self._herald, self.combiner
+            offers.append(offer_of(gathered, self.keys, self.tasks, *how, behind=self._behind))
             self._cut_offset = offers[-1].last
         now = self._clock.monotonic()
         watermark = self._herald.watermark(now, exactly=say) if self._herald else None

@@ -32,8 +32,12 @@ def offer_of(
     tasks: int,
     herald: WatermarkEmitter | None = None,
     combiner: RowCombiner | None = None,
+    *,
+    behind: bool = True,
 ) -> Offer:
     """Sort the rows of a few source batches by task; watermarks go with those who get rows.
+
+    While nodes are `behind`, more rows are combined.
 
     >>> words = pa.record_batch({"word": ["a", "b", "a"]})
     >>> offer = offer_of([(7, 0, words), (8, 0, words)], ("word",), 64)
@@ -45,7 +49,7 @@ def offer_of(
     lengths: Sequence[int] = [b.num_rows for b in batches]
     hashes = hash_columns([batch.column(key) for key in keys])
     if combiner is not None:
-        batch, lengths, hashes = combiner.combine(KeyedRows(batch, lengths, hashes))
+        batch, lengths, hashes = combiner.combine(KeyedRows(batch, lengths, hashes), behind=behind)
     owners = tasks_of(hashes, tasks)
     order, bounds = group_rows(owners, tasks)
     rows, last = batch.take(pa.array(order)), gathered[-1][0]
