@@ -108,7 +108,7 @@ class Block:
     @property
     def bytes(self) -> int:
         """Of all chunks."""
-        return int(self.columns[4].sum())
+        return int(np.add.reduce(self.columns[4]))
 
     def pick(self, which: Which) -> Block:
         """Give some of the chunks."""
@@ -159,8 +159,8 @@ class Offer:
     @classmethod
     def of(cls, columns: Ints, rows: BlockRows, last: int) -> Offer:
         """Offer rows that are grouped already."""
-        offer = cls((), last)
-        offer.columns, offer.rows = columns, rows
+        offer = cls.__new__(cls)
+        offer.columns, offer.rows, offer.last = columns, rows, last
         return offer
 
     @property

@@ -52,12 +52,16 @@ def offer_of(
         batch, lengths, hashes = combiner.combine(KeyedRows(batch, lengths, hashes), behind=behind)
     owners = tasks_of(hashes, tasks)
     order, bounds = group_rows(owners, tasks)
-    rows, last = batch.take(pa.array(order)), gathered[-1][0]
+    # An array of NumPy's is looked at by pandas first, if it is not made of its buffer.
+    places = pa.Array.from_buffers(pa.int64(), len(order), [None, pa.py_buffer(order)])
+    rows, last = batch.take(places), gathered[-1][0]
     sources = tuple((offset, due) for offset, due, _ in gathered)
     index = _sources_of(order, lengths)
     offsets = np.array([offset for offset, _ in sources], np.int64)
     per_row = batch.nbytes / batch.num_rows
-    columns, cuts = kernels.cut(bounds, offsets, ONE if index is None else index, per_row)
+    found = kernels.present(bounds)
+    columns, cuts = np.empty((5, found), np.int64), np.empty(found + 1, np.int64)
+    kernels.cut(bounds, offsets, ONE if index is None else index, per_row, columns, cuts)
     block = RowBlock(rows, cuts, sources, index)
     if herald is None:
         return Offer.of(columns, block, last)
