@@ -21,7 +21,7 @@ STUCK_S: Final = 0.01
 """A write that takes longer is held up by its peer: the others shall not wait for it."""
 LOOK_S: Final = 0.05
 """How often it is looked for that, while links wait and nobody adds to them."""
-QUIET_LOOKS: Final = 20
+QUIET_LOOKS: Final = 4
 """After so many that found nothing to do, it is looked no more until links wait again."""
 
 
