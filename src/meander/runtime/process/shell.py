@@ -23,6 +23,7 @@ from typing import Any, Final
 from meander.protocol.messages import MASTER, Envelope
 from meander.runtime.process.process import LONG, Process
 from meander.runtime.wire.transport import Transport
+from meander.runtime.wire.writers import Writers
 
 TURNS_MAX: Final = 4
 """Whoever brings something takes no more turns than that: it has a stream to read."""
@@ -44,11 +45,13 @@ class Shell:
         """When the shell's thread looks by itself; infinity: it is not known, or it is awake."""
         self._roused = False
         self._rousing: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._writers: Writers
+        """Of what a turn posts."""
         self._thread = threading.Thread(target=self._run, name=process.machine.me, daemon=True)
 
     def start(self, transport: Transport) -> None:
         """Begin."""
-        process = self.process
+        process, self._writers = self.process, transport.writers
         process.inbox.came = self._rouse
         process.open(transport)
         if transport.board is not None:
@@ -140,11 +143,13 @@ class Shell:
         if self.ended.is_set():
             return
         self._at = threading.get_ident()
+        self._writers.hold()
         try:
             process.turn(event)
         except BaseException as error:
             process.fail(error)
         finally:
+            self._writers.release()
             self._at = 0
             if process.reason is not None:
                 process.close()
