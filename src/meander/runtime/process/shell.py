@@ -85,7 +85,10 @@ class Shell:
                 self._turn(event)
             finally:
                 self._turning.release()
-            self._help_on()
+            if self.process.inbox.waiting:
+                self._help()
+            else:
+                self._help_on()
 
     def nudge(self) -> None:
         """Have a turn now, on this thread if it may take one."""
