@@ -41,7 +41,7 @@ GATHER_BYTES = 8 * 2**20
 BATCH_BYTES_MAX = 2**30
 """Fed in one call: an array of texts ends at 2 GiB, and gathered rows may share it."""
 BEHIND_OFFERS = 10
-"""Nodes are behind with that many offers not applied: of 16 in a window, of which 6 are told together."""
+"""Nodes are behind with that many offers not applied: of 16 in a window, 6 of them told together."""
 LINGER_MS = 5.0
 """No row waits longer for others, and no message follows another sooner, if it is not full."""
 OFFERS_MAX = 4

@@ -85,10 +85,7 @@ class Shell:
                 self._turn(event)
             finally:
                 self._turning.release()
-            if self.process.inbox.waiting:
-                self._help()
-            else:
-                self._help_on()
+            self._go_on()
 
     def nudge(self) -> None:
         """Have a turn now, on this thread if it may take one."""
@@ -96,6 +93,13 @@ class Shell:
             self.process.nudge()
         else:
             self.bring(None)
+
+    def _go_on(self) -> None:
+        """See to what has come in the meantime."""
+        if self.process.inbox.waiting:
+            self._help()
+        else:
+            self._leave_rest()
 
     def _help(self) -> None:
         """Take turns for what waits, unless somebody is at one: that one sees to it."""
@@ -109,10 +113,10 @@ class Shell:
                 self._turning.release()
             if not process.inbox.waiting:  # looked at after the release: nothing is overlooked
                 break
-        self._help_on()
+        self._leave_rest()
 
-    def _help_on(self) -> None:
-        """Leave what is to be done behind a turn to the shell's thread."""
+    def _leave_rest(self) -> None:
+        """Leave what is still to be done to the shell's thread."""
         process = self.process
         if process.inbox.waiting or process.tick_at < self._wakes_at:
             self._rouse()
