@@ -30,6 +30,7 @@ from meander.protocol.messages import (
 from meander.protocol.settings import Settings
 from meander.runtime.process.process import TICK_S, TURN_S_MAX, Process
 from meander.runtime.process.shell import Shell
+from meander.runtime.wire.writers import Writers
 
 
 class Wire:
@@ -39,6 +40,7 @@ class Wire:
 
     def __init__(self) -> None:
         self.posted: list[Envelope] = []
+        self.writers = Writers("nobody")
 
     def post(self, address: str | None, envelope: Envelope) -> None:
         self.posted.append(envelope)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 from runtime_kit import until
 
@@ -38,6 +39,25 @@ def test_one_thread_writes_to_all_as_long_as_nobody_holds_it_up() -> None:
     writers.add(again)
     until(lambda: not again.left)
     assert again.threads == [ways[0].threads[0]]
+
+
+def test_what_is_added_together_is_written_when_all_is_there() -> None:
+    writers, first, others = Writers("w"), Way(1), [Way(1) for _ in range(3)]
+    writers.add(first)
+    until(lambda: not first.left)
+    writers.hold()
+    for way in others[:2]:
+        writers.add(way)
+    time.sleep(0.05)
+    assert all(way.left for way in others[:2])
+    aside = threading.Thread(target=writers.add, args=(others[2],))
+    aside.start()  # nobody else has said that it holds anything back
+    until(lambda: not others[2].left)
+    writers.release()
+    until(lambda: not any(way.left for way in others))
+    assert {way.threads[0] for way in others} == set(first.threads)
+    writers.release()  # there is nothing
+    assert writers.started == 1
 
 
 def test_peers_that_do_not_read_hold_up_no_other() -> None:

@@ -374,7 +374,7 @@ MUTANTS = [
     mutant(
         "take messages without a limit",
         "wire.inbox",
-        "return self.waiting > self.events_max or self.bytes > self.bytes_max",
+        "return many or self._bytes_in - self._bytes_out > self.bytes_max",
         "return False",
         faults="limits lazy slow pause",
     ),

@@ -14,7 +14,7 @@ timestamp is its microseconds.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -80,6 +80,12 @@ class NumberColumn(NamedTuple):
         return len(self.values)
 
 
+_WIDE: Final = frozenset(kind.id for kind in (pa.large_string(), pa.large_binary()))
+_BYTES: Final = frozenset(kind.id for kind in (pa.string(), pa.binary())) | _WIDE
+_PLAIN: Final = frozenset(kind.id for kind in (pa.int64(), pa.int32(), pa.float64())) | _BYTES
+"""Types by their number: every message asks several times."""
+
+
 def plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Undo chunks, dictionaries, runs and views: one array with offsets of 32 or 64 bits.
 
@@ -89,6 +95,8 @@ def plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     kind = column.type
+    if kind.id in _PLAIN:  # mostly, and then at once
+        return column
     if pa.types.is_dictionary(kind):
         return plain(column.dictionary_decode())
     if pa.types.is_run_end_encoded(kind):
@@ -104,12 +112,7 @@ def plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def is_bytes(kind: pa.DataType) -> bool:
     """Whether a plain column of this type is strings or binaries."""
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-    )
+    return kind.id in _BYTES
 
 
 def validity_of(array: pa.Array) -> Validity:
@@ -132,7 +135,7 @@ def bytes_of(array: pa.Array) -> Bytes:
     Raises:
         InputError: if there are fewer offsets than rows.
     """
-    wide = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
+    wide = array.type.id in _WIDE
     _, offsets, data = array.buffers()
     if len(array) == 0 or offsets is None:
         return Bytes(0, wide, 0, 0, Validity(0, 0), 0, array)

@@ -21,7 +21,7 @@ import numpy as np
 
 from meander.model import TASKS_MAX, Epoch, Int, Ints, Name, TaskId
 from meander.protocol import kernels
-from meander.protocol.shape import shape
+from meander.protocol.shape import INT_MAX, shape
 
 Which: TypeAlias = slice | Ints
 """Chunks of a block: neighbours, or any by their places."""
@@ -108,7 +108,7 @@ class Block:
     @property
     def bytes(self) -> int:
         """Of all chunks."""
-        return int(self.columns[4].sum())
+        return int(np.add.reduce(self.columns[4]))
 
     def pick(self, which: Which) -> Block:
         """Give some of the chunks."""
@@ -159,8 +159,8 @@ class Offer:
     @classmethod
     def of(cls, columns: Ints, rows: BlockRows, last: int) -> Offer:
         """Offer rows that are grouped already."""
-        offer = cls((), last)
-        offer.columns, offer.rows = columns, rows
+        offer = cls.__new__(cls)
+        offer.columns, offer.rows, offer.last = columns, rows, last
         return offer
 
     @property
@@ -178,7 +178,9 @@ class Offer:
     @staticmethod
     def is_sound(value: Any) -> bool:
         """Tell whether all fields are of their types."""
-        return type(value) is Offer and type(value.last) is int and _is_matrix(value.columns, 5)
+        if type(value) is not Offer or type(value.last) is not int:
+            return False
+        return abs(value.last) <= INT_MAX and _is_matrix(value.columns, 5)
 
     def __repr__(self) -> str:
         return f"Offer({self.groups}, {self.last})"

@@ -17,6 +17,8 @@ APPLIED, DURABLE = 1, 2
 """What acknowledgements told that was not known."""
 ASCEND, RANGE, IMPOSSIBLE = 1, 2, 3
 """What is wrong with chunks."""
+TWICE, BEFORE, ABSENT, APART = 1, 2, 3, 4
+"""What is wrong with an offer."""
 
 # --------------------------------------------------------------------------- blocks
 
@@ -48,6 +50,47 @@ def impossible(columns: np.ndarray) -> bool:
 
 
 # --------------------------------------------------------------------------- a feeder's lanes
+
+
+@njit(cache=True, nogil=True)
+def offered(columns: np.ndarray, offset: int, last: int, tasks: int) -> int:
+    """Find what is wrong with the columns of an offer that follows `offset`; 0: nothing is."""
+    rows = False
+    for i in range(columns.shape[1]):
+        for row in range(columns.shape[0]):
+            if columns[row, i] < 0:
+                return TWICE
+        if i and columns[0, i] <= columns[0, i - 1]:
+            return TWICE
+        rows = rows or columns[4, i] > 0
+    again = last == offset >= 0 and not rows  # watermarks alone: about what was last
+    if last <= offset and not again:
+        return BEFORE
+    low = last if again else offset + 1
+    for i in range(columns.shape[1]):
+        if columns[0, i] >= tasks:
+            return ABSENT
+        if not low <= columns[2, i] <= columns[3, i] <= last:
+            return APART
+    return 0
+
+
+@njit(cache=True, nogil=True)
+def total(last: np.ndarray, done: np.ndarray) -> int:
+    """Count chunks that are not done, of all lanes."""
+    found = 0
+    for task in range(len(last)):
+        found += last[task] - done[task]
+    return found
+
+
+@njit(cache=True, nogil=True)
+def most(last: np.ndarray, done: np.ndarray) -> int:
+    """Count chunks that are not done, of the lane that has most."""
+    found = 0
+    for task in range(len(last)):
+        found = max(found, last[task] - done[task])
+    return found
 
 
 @njit(cache=True, nogil=True)
@@ -224,18 +267,24 @@ def take(
     offsets: np.ndarray,
     touched: np.ndarray,
     work: np.ndarray,
-) -> bool:
-    """Take a block if each chunk is the next of a lane that is ready, and all its rows are new."""
+) -> int:
+    """Take a block if each chunk is the next of a lane that is ready, and all its rows are new.
+
+    Returns:
+        Its bytes; -1: it was not taken.
+    """
+    size = 0
     for i in range(columns.shape[1]):
         task = columns[0, i]
         if not ready[task] or columns[1, i] != numbers[task] + 1 or columns[2, i] <= offsets[task]:
-            return False
+            return -1
     for i in range(columns.shape[1]):
         task = columns[0, i]
         numbers[task], offsets[task] = columns[1, i], columns[3, i]
         touched[task] = True
         work[task] += 1
-    return True
+        size += columns[4, i]
+    return size
 
 
 @njit(cache=True, nogil=True)
@@ -262,6 +311,9 @@ def warm() -> None:
     lane, flags, since, terms = acks[0].copy(), acks[0] > 0, np.zeros(1), acks[:2].copy()
     fault(chunks, 1)
     impossible(acks)
+    offered(chunks, 0, 1, 1)
+    total(lane, lane)
+    most(lane, lane)
     number(chunks, lane)
     due(chunks, lane, lane, since, 1, 0.0, flags)
     any_due(lane, lane, lane, 1)

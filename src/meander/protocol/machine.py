@@ -126,9 +126,10 @@ class Machine:
             raise self._malformed(f"{self.me} takes no {type(env.body).__name__}")
         if not _IS_HEAD(env[:5]) or min(env.incarnation, env.to_incarnation, *env.epoch) < 0:
             raise self._malformed(f"envelope from {env.sender!r} is not well formed")
-        if env.epoch.generation != self.epoch.generation and self.epoch.generation:
+        turn = self.turn
+        if env.epoch.generation != turn.epoch.generation and turn.epoch.generation:
             self._check_generation(env)
-        if env.to != self.me or (env.to_incarnation and env.to_incarnation != self.incarnation):
+        if env.to != self.me or (env.to_incarnation and env.to_incarnation != turn.incarnation):
             raise self._stale(
                 f"addressed to {env.to} incarnation {env.to_incarnation}, "
                 f"this is {self.me} incarnation {self.incarnation}"

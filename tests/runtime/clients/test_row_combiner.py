@@ -147,4 +147,17 @@ def test_a_key_that_is_half_of_a_stream_is_counted(share: float) -> None:
         metrics = op.metrics()
     assert found == wanted
     assert metrics["rows"] == metrics["latency"]["count"] == 20_000
-    assert metrics["combined_rows"] > 10_000
+    assert (metrics["combined_rows"] > 10_000) is (share == 1.0)  # no node is behind
+
+
+def test_while_no_node_is_behind_only_what_leaves_nearly_nothing_is_combined() -> None:
+    combiner = RowCombiner(WordCount(), CombineLimits(rows_min=1, try_every=0))
+    half, nothing = keyed("a", "b", "a", "b"), keyed(*20 * ["a"])
+
+    def combines(rows: KeyedRows, behind: bool) -> bool:
+        return combiner.combine(rows, behind=behind).batch.num_columns == 2
+
+    assert [combines(half, behind) for behind in (False, True)] == [False, True]
+    found = [combines(half, False) for _ in range(LOSSES_MAX)]
+    assert found == [True] * (LOSSES_MAX - 1) + [False]
+    assert combines(nothing, False)

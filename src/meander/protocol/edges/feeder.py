@@ -10,6 +10,8 @@ from __future__ import annotations
 from math import inf
 from typing import ClassVar
 
+from meander.model import TASKS_MAX
+from meander.protocol import kernels
 from meander.protocol.blocks import Acks, Block, Chunks, Offer
 from meander.protocol.client import Client
 from meander.protocol.edges.offered import Offered
@@ -70,20 +72,18 @@ class Feeder(Client):
 
     def _check_offer(self, event: Offer) -> str | None:
         columns, last = event.columns, event.last
-        tasks, _, firsts, lasts, sizes = columns
-        if columns.size and (columns.min() < 0 or (tasks[1:] <= tasks[:-1]).any()):
+        tasks = TASKS_MAX if self.table is None else self.table.assignment.tasks
+        wrong = kernels.offered(columns, self.offset, last, tasks)
+        if wrong == kernels.TWICE:
             return "a task stands twice, or something is negative"
-        watermarks = last == self.offset >= 0 and not sizes.any()  # no rows: about what was last
-        if last <= self.offset and not watermarks:
+        if wrong == kernels.BEFORE:
             return f"offset {last} was offered before (the last one is {self.offset})"
-        if not self.room or self.table is None:
+        if not self.room:
             return "there is no room: wait until `room` is true"
-        if len(tasks) and tasks[-1] >= self.table.assignment.tasks:
-            return f"there is no task {tasks[-1]}"
-        low = last if watermarks else self.offset + 1
-        ascend = not (firsts > lasts).any()
-        if len(tasks) and not (low <= firsts.min() and ascend and lasts.max() <= last):
-            return f"offsets {firsts.min()} to {lasts.max()} do not follow {self.offset}"
+        if wrong == kernels.ABSENT:
+            return f"there is no task {columns[0].max()}"
+        if wrong:
+            return f"offsets {columns[2].min()} to {columns[3].max()} do not follow {self.offset}"
         return None
 
     def _on_offer(self, event: Offer) -> None:

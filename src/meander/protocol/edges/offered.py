@@ -51,17 +51,17 @@ class Offered:
     @property
     def retained(self) -> int:
         """How many chunks are not durable."""
-        return int((self.last - self.durable).sum())
+        return int(kernels.total(self.last, self.durable))
 
     @property
     def settled(self) -> bool:
         """Whether every chunk is applied."""
-        return bool((self.applied == self.last).all())
+        return not kernels.most(self.last, self.applied)
 
     @property
     def lag(self) -> int:
         """How many chunks the slowest task has not applied."""
-        return int((self.last - self.applied).max(initial=0))
+        return int(kernels.most(self.last, self.applied))
 
     def offer(self, offer: Offer) -> Block:
         """Take rows as the next chunks of their tasks."""

@@ -33,16 +33,20 @@ class BlockOperator(OperatorPort, Protocol):
         """Take the rows of several tasks; `apps` has the state of each task, by its number."""
 
 
-ACK_BLOCKS = 4
-"""So many blocks are acknowledged together, a quarter of what a window holds in production …"""
-ACK_S = 0.03
+ACK_BLOCKS = 6
+"""So many blocks are acknowledged together, not half of what a window holds in production …"""
+ACK_BYTES = 64 * 2**10
+"""… or so many bytes: then an answer costs little beside them …"""
+ACK_S = 0.08
 """… or what came in so long: a message costs more than to keep what it would free for a moment."""
 
 
 class FeederLanes:
     """How far every task is with one feeder."""
 
-    __slots__ = ("durable", "incarnation", "numbers", "offsets", "owed", "owed_since", "touched")
+    __slots__ = (
+        "durable", "incarnation", "numbers", "offsets", "owed", "owed_bytes", "owed_since", "touched",
+    )  # fmt: skip
 
     def __init__(self, incarnation: int, tasks: int) -> None:
         self.incarnation = incarnation
@@ -54,7 +58,7 @@ class FeederLanes:
         """Tasks that have taken something since the view was opened."""
         self.owed: list[Ints] = []
         """Tasks that are not acknowledged since, block by block."""
-        self.owed_since = inf
+        self.owed_bytes, self.owed_since = 0, inf
 
 
 class Express:
@@ -94,13 +98,15 @@ class Express:
             if lanes is None:
                 return False
         lane = lanes.numbers, lanes.offsets, lanes.touched
-        if not kernels.take(block.columns, self._ready, *lane, self._work):
+        size = kernels.take(block.columns, self._ready, *lane, self._work)
+        if size < 0:
             return False
         named = block.tasks
         operator.apply_block(named, self._apps, block.feeder, block.rows)
         if not lanes.owed:
             lanes.owed_since = now
         lanes.owed.append(named)
+        lanes.owed_bytes += size
         self.applied_chunks += len(named)
         return True
 
@@ -145,17 +151,21 @@ class Express:
 
     def acks_at(self) -> float:
         """Tell when some feeder is to be told how far tasks are."""
-        return ACK_S + min((lanes.owed_since for lanes in self._lanes.values()), default=inf)
+        since = inf
+        for lanes in self._lanes.values():
+            since = min(since, lanes.owed_since)
+        return since + ACK_S
 
     def acks(self, now: float) -> list[Acks]:
         """Tell feeders how far tasks are that have taken something, a few blocks at a time."""
         found = []
         for feeder, lanes in self._lanes.items():
             owed = lanes.owed
-            if len(owed) < ACK_BLOCKS and now < lanes.owed_since + ACK_S:
+            few = len(owed) < ACK_BLOCKS and lanes.owed_bytes < ACK_BYTES
+            if few and now < lanes.owed_since + ACK_S:
                 continue
             tasks = owed[0] if len(owed) == 1 else np.unique(np.concatenate(owed))
-            lanes.owed, lanes.owed_since = [], inf
+            lanes.owed, lanes.owed_bytes, lanes.owed_since = [], 0, inf
             columns = np.empty((6, len(tasks)), np.int64)
             told = lanes.incarnation, lanes.numbers, self._settled, lanes.durable
             kernels.told(tasks, self._terms, *told, columns)

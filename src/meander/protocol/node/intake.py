@@ -81,8 +81,8 @@ class Intake:
             return True
         return self.turn.table is not None and int(number) >= self.turn.table.assignment.tasks
 
-    def take_message(self, body: Chunks, epoch: Epoch) -> None:
-        """Take all chunks of a message: in one go if they are in order and at home."""
+    def take_message(self, body: Chunks, epoch: Epoch) -> bool:
+        """Take all chunks of a message; tell whether in one go, as they are in order and at home."""
         block, table = body.block, self.turn.table
         assert table is not None
         if (
@@ -90,9 +90,10 @@ class Intake:
             and not table.is_closed(block.feeder, block.incarnation)
             and self.express.take(block, table.assignment.tasks, self.turn.now)
         ):
-            return
+            return True
         self.express.close()
         self.take_all(body.chunks, epoch)
+        return False
 
     def take_all(self, chunks: Iterable[Chunk], epoch: Epoch) -> None:
         """Take chunks; an operator that gathers does its work at the end, before anything else."""

@@ -173,8 +173,10 @@ class Node(Client):
         if not self.turn.leased:
             self.intake.keep(body)
             return
-        self.intake.take_message(body, env.epoch)
-        self.flush()
+        if self.intake.take_message(body, env.epoch) and not self.book.urgent:
+            self.intake.tell()  # it has caused nothing else
+        else:
+            self.flush()
 
     def _check_acks(self, body: Acks) -> str | None:
         if not body.feeder.startswith("loop/") or self.intake.no_loop(body.feeder):

@@ -1,8 +1,10 @@
 """Rows of the same key combined before they leave, as long as that pays. No thread, no lock, no clock.
 
-Whether it pays is seen as it runs. Combining costs a pass over the rows, whatever comes of it; what it
-saves is all that follows, here and at the nodes, for every row that is not sent. So what counts is the
-share of rows that is left, and that is known when rows have been combined:
+Whether it pays is seen as it runs. Combining costs a pass over the rows, whatever comes of it, about as
+much as a node needs for them; what it saves is all that follows, here and at the nodes, for every row
+that is not sent. So what counts is the share of rows that is left, which is known when rows have been
+combined, and who has time: while nodes are behind, whatever spares them rows pays, and while they are
+not, only what spares nearly all.
 
     not combining   one offer in `try_every` is combined to see what is left; if that pays, it goes on
     combining       what is left is seen all the time; LOSSES_MAX in a row that did not pay, and it ends
@@ -26,7 +28,7 @@ from meander.operators.base import Operator
 from meander.operators.hashing import Hashes
 
 PAYS_SHARE = 0.6
-"""Combining begins if at most so much of the rows is left."""
+"""Combining begins if at most so much of the rows is left, while nodes are behind."""
 LOSES_SHARE = 0.7
 """It does not pay any more if more is left than this."""
 LOSSES_MAX = 4
@@ -40,6 +42,8 @@ class CombineLimits(NamedTuple):
     """Fewer rows at once are not worth the call."""
     try_every: int = 16
     """Where it does not pay, so many offers pass before it is tried again."""
+    idle_share: float = 0.1
+    """While nodes are not behind, it pays if at most so much is left."""
 
 
 COMBINE = CombineLimits()
@@ -81,33 +85,42 @@ class RowCombiner:
         """Whether rows are combined now."""
         self._passed = limits.try_every
         """Offers since it was last tried; or, while it pays, that have not paid, in a row."""
+        self._left = 1.0
+        """The share that was left when it was last tried."""
         self.combined = 0
         """Rows that went out in combined ones, so far."""
 
-    def combine(self, rows: KeyedRows) -> KeyedRows:
-        """Combine the rows of each source batch if that pays, else give them as they are."""
+    def combine(self, rows: KeyedRows, *, behind: bool = True) -> KeyedRows:
+        """Combine the rows of each source batch if that pays, else give them as they are.
+
+        Args:
+            rows: what is to be sent.
+            behind: whether some node has more to do than it can.
+        """
         count = rows.batch.num_rows
-        if self._operator is None or count < self._limits.rows_min or not self._due():
+        if self._operator is None or count < self._limits.rows_min or not self._due(behind):
             return rows
         bounds = np.array([0, *accumulate(rows.lengths)])
         found = self._operator.combine_groups(rows.batch, bounds, rows.hashes)
-        self._judge(found.batch.num_rows / count)
+        self._judge(found.batch.num_rows / count, behind)
         if not self._pays:
             return rows
         self.combined += count
         return KeyedRows(found.batch, np.diff(found.bounds).tolist(), found.hashes)
 
-    def _due(self) -> bool:
+    def _due(self, behind: bool) -> bool:
         """Whether to combine now, be it to see what is left."""
         if not self._pays:
             self._passed += 1
-        return self._pays or self._passed > self._limits.try_every
+        would_pay = behind and self._left <= PAYS_SHARE
+        return self._pays or would_pay or self._passed > self._limits.try_every
 
-    def _judge(self, left: float) -> None:
+    def _judge(self, left: float, behind: bool) -> None:
         """Hear which share of the rows is left."""
+        self._left, idle = left, self._limits.idle_share
         if not self._pays:
-            self._pays, self._passed = left <= PAYS_SHARE, 0
-        elif left <= LOSES_SHARE:
+            self._pays, self._passed = left <= (PAYS_SHARE if behind else idle), 0
+        elif left <= (LOSES_SHARE if behind else idle):
             self._passed = 0
         else:
             self._passed += 1

@@ -40,8 +40,8 @@ GATHER_BYTES = 8 * 2**20
 """But no more than that."""
 BATCH_BYTES_MAX = 2**30
 """Fed in one call: an array of texts ends at 2 GiB, and gathered rows may share it."""
-BEHIND_OFFERS = 8
-"""Nodes are behind with that many offers not applied: half of what the window allows."""
+BEHIND_OFFERS = 10
+"""Nodes are behind with that many offers not applied: of 16 in a window, 6 of them told together."""
 LINGER_MS = 5.0
 """No row waits longer for others, and no message follows another sooner, if it is not full."""
 OFFERS_MAX = 4
@@ -196,7 +196,8 @@ class RowGathering:
         offers = []
         if gathered:
             self._adapt()
-            offers.append(offer_of(gathered, self.keys, self.tasks, self._herald, self.combiner))
+            how = self._herald, self.combiner
+            offers.append(offer_of(gathered, self.keys, self.tasks, *how, behind=self._behind))
             self._cut_offset = offers[-1].last
         now = self._clock.monotonic()
         watermark = self._herald.watermark(now, exactly=say) if self._herald else None
@@ -230,7 +231,7 @@ class RowGathering:
         while self._offers and machine.room:
             offer(self._offers[0])
             self._offers.popleft()
-            changed = True
+            changed = changed or len(self._offers) == OFFERS_MAX - 1  # there was no room before
         return changed
 
     def settled(self, machine: Feeder, *, durable: bool) -> bool:

@@ -15,6 +15,8 @@ from meander.operators.split import group_rows
 from meander.protocol.blocks import Offer
 from meander.runtime.clients.combining import KeyedRows, RowCombiner
 from meander.runtime.process.watermarks import WatermarkEmitter
+from meander.runtime.wire import kernels
+from meander.runtime.wire.columns import ONE
 from meander.runtime.wire.rows import Mark, Marks, RowBlock, Rows, ends_of
 
 
@@ -30,8 +32,12 @@ def offer_of(
     tasks: int,
     herald: WatermarkEmitter | None = None,
     combiner: RowCombiner | None = None,
+    *,
+    behind: bool = True,
 ) -> Offer:
     """Sort the rows of a few source batches by task; watermarks go with those who get rows.
+
+    While nodes are `behind`, more rows are combined.
 
     >>> words = pa.record_batch({"word": ["a", "b", "a"]})
     >>> offer = offer_of([(7, 0, words), (8, 0, words)], ("word",), 64)
@@ -43,19 +49,20 @@ def offer_of(
     lengths: Sequence[int] = [b.num_rows for b in batches]
     hashes = hash_columns([batch.column(key) for key in keys])
     if combiner is not None:
-        batch, lengths, hashes = combiner.combine(KeyedRows(batch, lengths, hashes))
+        batch, lengths, hashes = combiner.combine(KeyedRows(batch, lengths, hashes), behind=behind)
     owners = tasks_of(hashes, tasks)
     order, bounds = group_rows(owners, tasks)
-    rows, last = batch.take(pa.array(order)), gathered[-1][0]
+    # An array of NumPy's is looked at by pandas first, if it is not made of its buffer.
+    places = pa.Array.from_buffers(pa.int64(), len(order), [None, pa.py_buffer(order)])
+    rows, last = batch.take(places), gathered[-1][0]
     sources = tuple((offset, due) for offset, due, _ in gathered)
-    found = np.flatnonzero(bounds[1:] > bounds[:-1])
-    cuts = np.append(bounds[found], bounds[-1])
-    block = RowBlock(rows, cuts, sources, _sources_of(order, lengths))
-    columns = np.empty((5, len(found)), np.int64)
-    columns[0], columns[1] = found, 0
-    columns[2], columns[3] = _ends(block)
+    index = _sources_of(order, lengths)
+    offsets = np.array([offset for offset, _ in sources], np.int64)
     per_row = batch.nbytes / batch.num_rows
-    columns[4] = 64 + per_row * (cuts[1:] - cuts[:-1])
+    found = kernels.present(bounds)
+    columns, cuts = np.empty((5, found), np.int64), np.empty(found + 1, np.int64)
+    kernels.cut(bounds, offsets, ONE if index is None else index, per_row, columns, cuts)
+    block = RowBlock(rows, cuts, sources, index)
     if herald is None:
         return Offer.of(columns, block, last)
     before = [herald.see(part) for part in batches]
@@ -73,12 +80,3 @@ def _sources_of(order: Ints, lengths: Sequence[int]) -> npt.NDArray[Any] | None:
         return None
     kind = np.uint16 if len(lengths) <= 2**16 else np.uint32
     return np.repeat(np.arange(len(lengths), dtype=kind), lengths)[order]
-
-
-def _ends(block: RowBlock) -> tuple[Ints, Ints]:
-    """Give the lowest and the highest source offset of every chunk; rows keep their sources' order."""
-    offsets = np.array([offset for offset, _ in block.sources])
-    if block.index is None:
-        both = np.broadcast_to(offsets, len(block.bounds) - 1)
-        return both, both
-    return offsets[block.index[block.bounds[:-1]]], offsets[block.index[block.bounds[1:] - 1]]

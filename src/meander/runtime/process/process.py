@@ -210,19 +210,22 @@ class Process:
         """Tell how long until the machine wants to look at the clock."""
         return self.tick_at - self.clock.monotonic()
 
-    def turn(self) -> None:
+    def turn(self, event: Event | None = None) -> None:
         """Take a turn."""
-        self.begin()
+        self.begin(event)
         self.finish()
 
-    def begin(self) -> None:
-        """Take what waits; let the operator have all rows of it."""
+    def begin(self, event: Event | None = None) -> None:
+        """Take an event that comes first, and what waits; let the operator have all rows of it."""
         now = self._began = self.clock.monotonic()
         self._turns.hear_master()  # the last turn may have been a long one
         if now >= self.tick_at:
             self._ticked_at = now
             self._turns.take(Tick())
-        self._take_waiting(now + TURN_S_MAX)
+        if event is not None:
+            self._turns.take(event)
+        if self.inbox.waiting:
+            self._take_waiting(now + TURN_S_MAX)
         self._turns.settle()
 
     def _take_waiting(self, until: float) -> None:
@@ -241,8 +244,9 @@ class Process:
     def finish(self) -> None:
         """Let leave what the turn caused: an acknowledgement never runs ahead of what it is for."""
         self._carry_out()
-        self._after()
-        self._carry_out()
+        if self._after is not nothing:
+            self._after()
+            self._carry_out()
         self._turns.over()
         self.tick_at = max(self._ticked_at + self._tick_s, self.machine.due_at())
         self._began = None

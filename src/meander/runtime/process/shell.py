@@ -23,6 +23,7 @@ from typing import Any, Final
 from meander.protocol.messages import MASTER, Envelope
 from meander.runtime.process.process import LONG, Process
 from meander.runtime.wire.transport import Transport
+from meander.runtime.wire.writers import Writers
 
 TURNS_MAX: Final = 4
 """Whoever brings something takes no more turns than that: it has a stream to read."""
@@ -44,11 +45,13 @@ class Shell:
         """When the shell's thread looks by itself; infinity: it is not known, or it is awake."""
         self._roused = False
         self._rousing: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._writers: Writers
+        """Of what a turn posts."""
         self._thread = threading.Thread(target=self._run, name=process.machine.me, daemon=True)
 
     def start(self, transport: Transport) -> None:
         """Begin."""
-        process = self.process
+        process, self._writers = self.process, transport.writers
         process.inbox.came = self._rouse
         process.open(transport)
         if transport.board is not None:
@@ -74,9 +77,15 @@ class Shell:
         """Hand in an event that came on a stream; take the turn for it, if nobody is at one."""
         if type(event) is Envelope and (event.sender == MASTER or type(event.body) in LONG):
             self.process.give(event)
-        else:
+        elif self.process.inbox.waiting or not self._turning.acquire(blocking=False):
             self.process.inbox.put(event, tell=False)
             self._help()
+        else:  # nothing is before it, and nobody at a turn: it need not wait for one
+            try:
+                self._turn(event)
+            finally:
+                self._turning.release()
+            self._go_on()
 
     def nudge(self) -> None:
         """Have a turn now, on this thread if it may take one."""
@@ -84,6 +93,13 @@ class Shell:
             self.process.nudge()
         else:
             self.bring(None)
+
+    def _go_on(self) -> None:
+        """See to what has come in the meantime."""
+        if self.process.inbox.waiting:
+            self._help()
+        else:
+            self._leave_rest()
 
     def _help(self) -> None:
         """Take turns for what waits, unless somebody is at one: that one sees to it."""
@@ -97,6 +113,11 @@ class Shell:
                 self._turning.release()
             if not process.inbox.waiting:  # looked at after the release: nothing is overlooked
                 break
+        self._leave_rest()
+
+    def _leave_rest(self) -> None:
+        """Leave what is still to be done to the shell's thread."""
+        process = self.process
         if process.inbox.waiting or process.tick_at < self._wakes_at:
             self._rouse()
 
@@ -123,17 +144,19 @@ class Shell:
                 if process.inbox.waiting or process.tick_in_s() <= 0:
                     self._turn()
 
-    def _turn(self) -> None:
-        """Take a turn; end by whatever it raises, or if it says so."""
+    def _turn(self, event: Any = None) -> None:
+        """Take a turn, with an event that did not wait; end by whatever it raises, or if it says so."""
         process = self.process
         if self.ended.is_set():
             return
         self._at = threading.get_ident()
+        self._writers.hold()
         try:
-            process.turn()
+            process.turn(event)
         except BaseException as error:
             process.fail(error)
         finally:
+            self._writers.release()
             self._at = 0
             if process.reason is not None:
                 process.close()

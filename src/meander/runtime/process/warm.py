@@ -6,6 +6,7 @@ Safe to run before a fork: it imports and compiles, and starts neither gRPC nor 
 from __future__ import annotations
 
 import gc
+import os
 import threading
 from contextlib import suppress
 from functools import cache
@@ -59,6 +60,15 @@ def warm_up() -> None:
     fed = {"pattern": ["a b"], "count": [1], "supers": [0]}
     pattern.process(state, pa.record_batch(fed, schema=pattern.schema), here)
     state.result()
+
+
+def calm_grpc() -> None:
+    """Have gRPC read on the threads that wait for what comes: in our own processes, before it starts.
+
+    Its event engine hands every message through two threads of a pool. Messages are small, and what
+    one costs is mostly who must wake up for it. Whoever has chosen in the environment is not overruled.
+    """
+    os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client,-event_engine_listener")
 
 
 def settle_heap() -> None:

@@ -15,16 +15,19 @@ import logging
 import os
 import pickle
 import socket
+import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from typing import Any
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, TypeVar
 
 from meander.errors import EndedError, ModuleMissingError, OperatorError
 from meander.operators.base import Operator, check_operator
 from meander.runtime.clients.feeder import FeederClient
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
-from meander.runtime.process.warm import settle_heap, warm_up
+from meander.runtime.process.warm import calm_grpc, settle_heap, warm_up
 from meander.runtime.roles.answers import NodeAnswers
 from meander.runtime.roles.assembly import make_node, make_server
 from meander.runtime.roles.host import ProcessHost
@@ -35,6 +38,7 @@ from meander.runtime.store.spill import DiskSpill
 from meander.runtime.wire.credentials import LOOPBACK
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 TRACE_CHARS_MAX = 8000
 
@@ -92,7 +96,21 @@ def run_feeder(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> P
             close_operator(operator)
         return Reason.FINISHED, f"fed {feeder.rows} rows"
 
-    return _guarded(spec, body)
+    return _guarded(spec, partial(_beside, body))
+
+
+def _beside(function: Callable[[], T]) -> T:
+    """Run a function on another thread than the main one, and wait: whoever feeds there takes turns."""
+    result: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(function())
+        except BaseException as error:
+            result.set_exception(error)
+
+    threading.Thread(target=run, name="feeds", daemon=True).start()
+    return result.result()
 
 
 def _guarded(
@@ -103,6 +121,7 @@ def _guarded(
     """Turn whatever happens into an exit; `facts` are read at the end."""
     trace = ""
     try:
+        calm_grpc()
         warm_up()
         settle_heap()
         reason, detail = body()

@@ -18,7 +18,7 @@ from meander.runtime.process.spec import ProcessSpec, Reason
 
 log = logging.getLogger(__name__)
 
-LOOK_S: Final = 0.1
+LOOK_S: Final = 0.2
 """How often it is looked at."""
 MASTER_GONE_S: Final = 2.0
 """How long after the master's connection to us has ended we wait for it to come back."""

@@ -331,11 +331,13 @@ def _checked(batch: pa.RecordBatch | None, schemas: Sequence[pa.Schema]) -> pa.R
         return None
     if not schemas:
         raise ValueError("no rows are expected here")
-    if not any(batch.schema.equals(schema) for schema in schemas):
-        wanted = " or of ".join(str(schema.names) for schema in schemas)
-        raise ValueError(f"rows of {batch.schema.names}, not of {wanted}, or of other types")
-    validate(batch)
-    return batch
+    found = batch.schema
+    for schema in schemas:
+        if found.equals(schema):
+            validate(batch)
+            return batch
+    wanted = " or of ".join(str(schema.names) for schema in schemas)
+    raise ValueError(f"rows of {found.names}, not of {wanted}, or of other types")
 
 
 def _read_block(body: _Block, columns: bytes | None, batch: pa.RecordBatch | None) -> Chunks:

@@ -57,7 +57,8 @@ class Inbox:
     @property
     def full(self) -> bool:
         """Whether readers of streams should wait."""
-        return self.waiting > self.events_max or self.bytes > self.bytes_max
+        many = self._queue.qsize() > self.events_max
+        return many or self._bytes_in - self._bytes_out > self.bytes_max
 
     @property
     def waiting(self) -> int:

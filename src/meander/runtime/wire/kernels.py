@@ -38,6 +38,50 @@ def fits(numbers: np.ndarray, bounds: np.ndarray, offsets: np.ndarray, index: np
 
 
 @njit(cache=True, nogil=True)
+def present(bounds: np.ndarray) -> int:
+    """Count the tasks that have rows; `bounds` tells where each one's begin, and where all end."""
+    found = 0
+    for task in range(len(bounds) - 1):
+        found += bounds[task + 1] > bounds[task]
+    return found
+
+
+@njit(cache=True, nogil=True)
+def cut(
+    bounds: np.ndarray,
+    offsets: np.ndarray,
+    index: np.ndarray,
+    per_row: float,
+    columns: np.ndarray,
+    cuts: np.ndarray,
+) -> None:
+    """Fill the columns of an offer, one for every task that has rows, and where each one's begin.
+
+    Args:
+        bounds: where the rows of every task begin, and where all end.
+        offsets: of the source batches.
+        index: for each row its source; empty: there is one.
+        per_row: bytes of a row, about.
+        columns: what is filled.
+        cuts: the bounds of those tasks.
+    """
+    at = 0
+    for task in range(len(bounds) - 1):
+        lb, ub = bounds[task], bounds[task + 1]
+        if ub == lb:
+            continue
+        first = last = 0
+        if len(index):
+            first, last = index[lb], index[ub - 1]
+        columns[0, at], columns[1, at] = task, 0
+        columns[2, at], columns[3, at] = offsets[first], offsets[last]
+        columns[4, at] = int(64 + per_row * (ub - lb))
+        cuts[at] = lb
+        at += 1
+    cuts[at] = bounds[-1]
+
+
+@njit(cache=True, nogil=True)
 def count(
     tasks: np.ndarray, bounds: np.ndarray, per_row_s: float, rows: np.ndarray, busy_s: np.ndarray
 ) -> None:
@@ -54,4 +98,6 @@ def warm() -> None:
     written = np.zeros(0, np.uint16)
     for index in (written, np.frombuffer(bytes(2), np.uint16), np.frombuffer(bytes(4), np.uint32)):
         fits(numbers, bounds, one, index)
+    for index in (written, np.zeros(1, np.uint16), np.zeros(1, np.uint32)):
+        cut(bounds, one, index, 1.0, np.zeros((5, present(bounds)), np.int64), bounds.copy())
     count(one, bounds, 0.0, one, np.zeros(1))

@@ -250,8 +250,10 @@ def by_kind(envelope: Envelope) -> list[Envelope]:
     side by side with rows of the other kind, and one batch holds one kind.
     """
     body = envelope.body
+    if type(body) is Chunks and body.block is not None:  # it has one batch
+        return [envelope]
     bodies: list[Chunks | Stage] = []
-    if type(body) is Chunks and body.block is None:  # a block has one batch
+    if type(body) is Chunks:
         bodies = [Chunks(kind, body.rerouted) for kind in _kinds(body.chunks)]
     elif type(body) is Stage:
         bodies = [Stage(kind, body.reply_to) for kind in _kinds(body.items)]

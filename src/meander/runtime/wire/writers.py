@@ -7,6 +7,9 @@ A write waits while its peer reads slowly or is stopped (Flight's flow control).
 keeps that link until nothing waits for it, and ends then. So there are as many threads as peers that do
 not read, and one: however many peers there are, and none holds up another. After `close` whoever has
 nothing to write ends.
+
+Whoever has several messages says so (`hold`, `release`): a leader woken by the first would only wait
+for the interpreter until the last is there.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ STUCK_S: Final = 0.01
 """A write that takes longer is held up by its peer: the others shall not wait for it."""
 LOOK_S: Final = 0.05
 """How often it is looked for that, while links wait and nobody adds to them."""
-QUIET_LOOKS: Final = 20
+QUIET_LOOKS: Final = 4
 """After so many that found nothing to do, it is looked no more until links wait again."""
 
 
@@ -46,6 +49,8 @@ class Writers:
         self._led = False
         """Whether there is one."""
         self._closed = False
+        self._holder = 0
+        """The thread that says when it has added all; 0: there is none."""
         self._asleep = False
         """Whether it waits for `_woken`."""
         self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -65,13 +70,31 @@ class Writers:
         """Have the messages of a link written. It is this pool's until its `write` gives False."""
         with self._lock:
             self._ready.append(link)
-            if self._asleep:
-                self._asleep = False
-                self._woken.put(None)
-            elif not self._led or self._stuck():
-                self._succeed()
-            elif not self._watched:
-                self._watch()
+            if self._holder != threading.get_ident():
+                self._begin()
+
+    def hold(self) -> None:
+        """Begin to add several links, on this thread: they are written when it has added all."""
+        self._holder = threading.get_ident()
+
+    def release(self) -> None:
+        """Have written what was added."""
+        self._holder = 0
+        if self._ready:
+            with self._lock:
+                self._begin()
+
+    def _begin(self) -> None:
+        """See to it that somebody writes what is ready; under the lock."""
+        if not self._ready:
+            return
+        if self._asleep:
+            self._asleep = False
+            self._woken.put(None)
+        elif not self._led or self._stuck():
+            self._succeed()
+        elif not self._watched:
+            self._watch()
 
     def close(self) -> None:
         """Let threads end that have nothing to write; a link that is added later is still written."""

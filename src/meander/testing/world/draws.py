@@ -82,7 +82,9 @@ def draw_limits(random: Random, *, small: bool) -> Limits:
 
 def draw_combine(seed: int) -> CombineLimits:
     """Choose when feeders and queries combine rows: hardly ever, whenever it pays, or now and then."""
-    return Random(f"combine {seed}").choice((COMBINE, CombineLimits(1, 0), CombineLimits(2, 2)))
+    return Random(f"combine {seed}").choice(
+        (COMBINE, CombineLimits(1, 0, 0.6), CombineLimits(2, 2, 0.6))
+    )
 
 
 def draw_settings(random: Random, kinds: set[str], *, small: bool, seed: int) -> Settings:
