@@ -7,6 +7,7 @@ import pytest
 
 from meander.errors import InfeasibleError
 from meander.model import Assignment, Problem, Workload
+from meander.planning import plan as plan_by
 from meander.planning.ahead.analogs import Futures
 from meander.planning.ahead.chain import Chain
 from meander.planning.ahead.drift import LAG, Drift
@@ -15,6 +16,7 @@ from meander.planning.ahead.horizon import Ahead
 from meander.planning.ahead.look import Settings
 from meander.planning.ahead.mdp import shares_of
 from meander.planning.ahead.observed import ByAhead, Record
+from meander.planning.ahead.trust import BLOCK, BLOCKS_MIN, PAUSE, Trust
 from meander.planning.exact.certificate import check_plan
 from meander.planning.exact.match import pair_cost
 from meander.planning.exact.partitions import enumerate_partitions
@@ -206,3 +208,43 @@ def test_what_leaves_the_window_is_known_and_errors_are_learnt():
         drift.observe(np.array([10, 10]))
     assert drift.known
     assert (drift.errors(np.array([LAG]))[0] > 0).all()
+
+
+def walked(trust: Trust, steps: int, wasteful: bool) -> list[bool]:
+    """Plan by ssm, or by an even cut that moves needlessly much; say when it was trusted."""
+    now, trusted = most_even(load(0), 4), []
+    for k in range(steps):
+        problem = Problem(load(0), now, 5 if k % 2 == 0 else 4, "2/5")
+        trusted.append(trust.begin(problem))
+        even = wasteful and trusted[-1] and k % 4 < 2
+        plan = plan_by(problem, "storm-matched" if even else "ssm")
+        trust.end(plan)
+        now = plan.target
+    return trusted
+
+
+def test_what_does_not_pay_is_paused_longer_each_time():
+    trust = Trust()
+    trusted = walked(trust, 2 * BLOCK * BLOCKS_MIN + 3 * PAUSE, wasteful=True)
+    first = BLOCK * BLOCKS_MIN
+    assert trusted[:first] == [True] * first
+    assert trusted[first : first + PAUSE] == [False] * PAUSE
+    assert trusted[first + PAUSE]
+    assert trust.next_pause == 4 * PAUSE
+    assert sum(trusted) < len(trusted) / 2
+
+
+def test_what_does_as_well_as_ssm_is_never_paused():
+    assert all(walked(Trust(), 12 * BLOCK, wasteful=False))
+
+
+def test_a_pause_is_told_and_plans_are_those_of_ssm():
+    policy = taught()
+    policy.observe(4)
+    policy.trust.pause = 7
+    problem = Problem(load(0), most_even(load(0), 3), 4, "1/5")
+    plan = policy.plan(problem)
+    check_plan(plan)
+    assert plan.cost == ssm(problem).cost
+    assert "did not pay" in plan.note
+    assert policy.trust.pause == 6

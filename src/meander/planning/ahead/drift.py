@@ -18,6 +18,7 @@ least the work that is too much; in shares of all state this is priced at
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 
 import numpy as np
 
@@ -79,8 +80,9 @@ class Drift:
     def predicted(self, slots: Ints) -> Floats:
         """Give `[slot, task]`: the window's work so many slots from now."""
         assert self.total is not None
-        gone = np.cumsum(np.stack(list(self.recent)), axis=0, dtype=np.float64)
-        leaving = gone[np.minimum(slots, self.window) - 1]
+        far = np.minimum(slots, len(self.recent))
+        first = np.stack(list(islice(self.recent, int(far.max()))))
+        leaving = np.cumsum(first, axis=0, dtype=np.float64)[far - 1]
         share = self._share(self.total)
         return np.asarray(self.total - leaving + leaving.sum(axis=1, keepdims=True) * share)
 

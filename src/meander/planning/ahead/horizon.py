@@ -12,6 +12,9 @@ It is told of every slot (`observe`), learns volumes and drift from that, and pl
      one at a time, as long as that helps. `ssm`'s own plan is among the candidates, so by this
      measure no plan is worse than that.
 
+Beside it walks a shadow of `ssm` (trust.py): where looking ahead has cost more than it saved, plans
+are those of `ssm` for a while.
+
 Every plan meets the caps of today's weights, whatever the forecast says, and its note says what was
 expected. Nothing is made beforehand: what it knows is what it has observed. Pure: no clock, no
 file; randomness is the seed's.
@@ -31,6 +34,7 @@ from meander.planning.ahead.chain import Chain
 from meander.planning.ahead.drift import Drift
 from meander.planning.ahead.look import POLICY, Look, Settings
 from meander.planning.ahead.pools import Ground, Pools
+from meander.planning.ahead.trust import Trust
 from meander.planning.exact.ssm import ssm
 
 
@@ -66,6 +70,7 @@ class Ahead:
         self._need = np.empty(1024)
         self._seen = 0
         self.pools: Pools | None = None
+        self.trust = Trust()
         self.tau: Fraction | None = None
         """The least τ asked for: a plan at an eased one does not ease those to come."""
 
@@ -112,8 +117,22 @@ class Ahead:
         if (ground.caps < 0).any():
             why = f"the memory cap is too small for {chain.nodes[np.argmin(ground.caps)]} nodes"
             return replace(base, policy=POLICY, note=f"{why}, which may come: planned by ssm")
+        if self.trust.begin(problem):
+            found = self._look(problem, base, seen, ground, chain)
+        else:
+            note = (
+                f"looking ahead did not pay: planned by ssm, for {self.trust.pause} migrations more"
+            )
+            found = replace(base, policy=POLICY, note=note)
+        self.trust.end(found)
+        return found
+
+    def _look(
+        self, problem: Problem, base: Plan, seen: Futures, ground: Ground, chain: Chain
+    ) -> Plan:
+        tasks = problem.workload.tasks
         wide = max(int(chain.nodes.max()), len(problem.current.nodes), self.most)
-        if self.pools is None or self.pools.wide < wide or self.pools.tasks != load.tasks:
-            self.pools = Pools(load.tasks, wide, self.settings.pool, self.rng)
+        if self.pools is None or self.pools.wide < wide or self.pools.tasks != tasks:
+            self.pools = Pools(tasks, wide, self.settings.pool, self.rng)
         return Look(problem, base, seen, self.pools, self.drift, self.piece_slots, self.settings,
                     ground, chain).plan()  # fmt: skip

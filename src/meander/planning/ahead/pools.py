@@ -4,7 +4,8 @@ They live on from plan to plan. When weights change, a partition that breaks its
 nearest one that does not. Each plan adds some, by walks along the likeliest futures: every step is
 the exact single step under *boundary prices*. The prices are fitted to the values that the last
 look-ahead gave to the pool (what a partition leads to, as a sum over its boundaries), with noise
-for variety. Where a pool is full, those with the highest value go.
+for variety, the same for all n, so that a walk stays with its boundaries. Where a pool is full,
+those with the highest value go.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class Pools:
             if len(path) == 0:
                 continue
             strength = noise * (number % 3) / 2
-            shaken = fitted + strength * self.rng.standard_normal(fitted.shape)
+            shaken = fitted + strength * self.rng.standard_normal(load.tasks + 1)
             prices = np.rint(shaken * load.total_size).astype(np.int64)
             out = np.empty((len(path), self.wide), dtype=np.int32)
             kernel.walk(start, path, sizes, ground.wins, ground.nodes, prices, out)
