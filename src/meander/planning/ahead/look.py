@@ -27,8 +27,6 @@ from meander.planning.kernels.types import Floats
 POLICY = "ahead"
 TIMES = np.array([1, 3, 6, 12, 24, 48])
 """Slots ahead at which the risk of drift is computed; between them it is interpolated."""
-STEPS = np.array([-2, -1, 1, 2])
-"""Tasks by which boundaries are moved when a plan is improved."""
 GOALS = 3
 """Partitions per n to come whose boundaries are tried there."""
 
@@ -197,10 +195,11 @@ class Look:
         return self._costs(self.old, rows) + self._leads(rows, self.here, 0)
 
     def _near(self, row: Ends, place: int, places: Ints) -> Ends:
-        """Move one boundary."""
+        """Move one boundary: by a task or two, by more where tasks are many, or to a place."""
         tasks = self.problem.workload.tasks
         reach = np.searchsorted(self.ground.wins[place], np.arange(tasks), side="right") - 1
-        return kernel.moved_boundaries(row, reach, STEPS, places)
+        far = np.unique([1, 2, max(tasks // 128, 1), max(tasks // 64, 1), max(tasks // 32, 1)])
+        return kernel.moved_boundaries(row, reach, np.concatenate([-far, far]), places)
 
     def _improved(self, row: Ends, score: float) -> tuple[Ends, float]:
         """Move boundaries one at a time while that helps."""
