@@ -22,6 +22,7 @@ from meander.planning.exact.match import pair_cost
 from meander.planning.exact.partitions import enumerate_partitions
 from meander.planning.exact.ssm import ssm
 from meander.planning.kernels import horizon as kernel
+from meander.planning.kernels.pools import fit_prices
 
 DAY = [3, 3, 3, 4, 5, 6, 6, 5, 6, 5, 4, 3]
 
@@ -248,3 +249,20 @@ def test_a_pause_is_told_and_plans_are_those_of_ssm():
     assert plan.cost == ssm(problem).cost
     assert "did not pay" in plan.note
     assert policy.trust.pause == 6
+
+
+def test_prices_fit_values_however_alike_the_partitions_are():
+    rng, m, k = np.random.default_rng(2), 60, 16
+    true = rng.normal(0, 0.01, m + 1)
+    base = np.sort(rng.choice(np.arange(1, m), k - 1, replace=False))
+    rows = np.full((80, k), m, dtype=np.int32)
+    for row in rows:
+        moved = np.unique(np.clip(base + (rng.random(k - 1) < 0.1), 1, m - 1))
+        row[: len(moved)] = moved
+    value = np.array([true[row[row < m]].sum() for row in rows]) + 3
+    price = np.zeros(m + 1)
+    for _ in range(50):
+        fit_prices(rows, value, 1e-3, 20, price)
+    fitted = np.array([price[row[row < m]].sum() for row in rows])
+    assert np.isfinite(price).all()
+    assert np.std(value - fitted) < 0.1 * np.std(value)

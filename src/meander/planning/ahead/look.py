@@ -109,7 +109,7 @@ class Look:
         """This n, then each n that the future changes to, as places in the chain."""
         whole = np.concatenate([[self.problem.nodes], nodes])
         changed = np.concatenate([[True], whole[1:] != whole[:-1]])
-        return np.searchsorted(self.chain.nodes, whole[changed])
+        return np.asarray(np.searchsorted(self.chain.nodes, whole[changed]))
 
     def _value(self) -> None:
         chain, count = self.chain, len(self.rows)

@@ -26,7 +26,7 @@ def most_kept(win: Ints, share: Floats, runs: int) -> float:
         if now[m] <= before[m]:
             break
         before, now = now, before
-    return max(before[m], now[m])
+    return float(max(before[m], now[m]))
 
 
 @njit(cache=True)

@@ -70,38 +70,42 @@ def walk(
 
 @njit(cache=True)
 def fit_prices(rows: Rows, value: Floats, ridge: float, sweeps: int, price: Floats) -> None:
-    """Fit values by a mean plus a price per boundary (ridge), by coordinate descent from `price`."""
-    m, count = rows[0, -1], np.zeros(rows[0, -1] + 1)
+    """Fit values by a mean plus a price per boundary (ridge), from the prices that are there.
+
+    Coordinate descent, one boundary after the other: it cannot diverge, however alike rows are.
+    """
+    m = rows[0, -1]
+    begin = np.zeros(
+        m + 2, np.int64
+    )  # the rows that have boundary x: users[begin[x] … begin[x+1]-1]
     rest = value.copy()
     for r in range(len(rows)):
         for x in rows[r]:
             if x == m:
                 break
-            count[x] += 1.0
+            begin[x + 1] += 1
             rest[r] -= price[x]
-    change, mean = np.empty(m + 1), 0.0
-    for _ in range(sweeps):
-        shift = rest.mean()
-        mean += shift
-        rest -= shift
-        for parity in range(2):  # half of the boundaries at a time, so that steps do not overshoot
-            change[:] = 0.0
-            for r in range(len(rows)):
-                for x in rows[r]:
-                    if x == m:
-                        break
-                    if x % 2 == parity:
-                        change[x] += rest[r]
-            for x in range(m):
-                if count[x] > 0.0 and x % 2 == parity:
-                    change[x] = 0.3 * (change[x] - ridge * price[x]) / (count[x] + ridge)
-                    price[x] += change[x]
-            for r in range(len(rows)):
-                for x in rows[r]:
-                    if x == m:
-                        break
-                    if x % 2 == parity:
-                        rest[r] -= change[x]
     for x in range(m + 1):
-        if count[x] == 0.0:
-            price[x] = 0.0
+        begin[x + 1] += begin[x]
+    users, filled = np.empty(begin[m + 1], np.int64), begin.copy()
+    for r in range(len(rows)):
+        for x in rows[r]:
+            if x == m:
+                break
+            users[filled[x]] = r
+            filled[x] += 1
+    for _ in range(sweeps):
+        rest -= rest.mean()
+        for x in range(1, m):
+            low, high = begin[x], begin[x + 1]
+            if low == high:
+                price[x] = 0.0
+                continue
+            total = -ridge * price[x]
+            for i in range(low, high):
+                total += rest[users[i]]
+            change = total / (high - low + ridge)
+            price[x] += change
+            for i in range(low, high):
+                rest[users[i]] -= change
+    price[0] = price[m] = 0.0
