@@ -28,18 +28,19 @@ from meander.runtime.wire.rows import Mark, Rows
 def where(tmp_path: Path) -> Path:
     """A checkpoint of one task with a snapshot and two changes, and one of an empty task."""
     store, adapter = FileStore(tmp_path), OperatorAdapter(WordCount(), 1)
+    mark = None
     state, base, chain = TaskState(0, adapter.empty(0), gated=True), None, tuple[str, ...]()
     for number, words in enumerate((["a", "b", "c"], ["b", "d"], ["d", "d"]), start=1):
         batch = pa.record_batch({"word": words})
         rows = Rows(batch, 0, len(words), (Mark(number, len(words), 0),))
         assert list(adapter.apply(0, state.app, "f", rows, -1)) == []
         state.positions["f"] = Position(1, number, number)
-        part = records.write(0, state, adapter, base)
+        part = records.write(0, state, adapter, base, mark)
         mark = adapter.seal(state.app)
         key = f"log/1/n1.1/{number}"
         (extent,) = store.write(Store(key, (part,))).extents
         chain = (*chain, str(Ref(key, *extent)))
-        base = Base(chain, mark, {})
+        base = Base(chain, {})
     manifest = Manifest(
         1, 2, ("n1",), {0: Kept(Epoch(1, 1), 3, chain)}, {"f": 3}, describe(WordCount())
     )

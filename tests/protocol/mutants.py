@@ -288,9 +288,10 @@ class EmitsBeforeDurable(Retriever):
 
 
 class AcksBeforeDurable(Intake):
-    def _ack(self, feeder, task):
-        ack = super()._ack(feeder, task)
-        return None if ack is None else ack._replace(durable=ack.applied)
+    def _acks_of(self, feeder, tasks):
+        acks = super()._acks_of(feeder, tasks)
+        acks.columns[5] = acks.columns[4]
+        return acks
 
 
 class CommitsHalf(Query):
@@ -363,8 +364,8 @@ class ForgetsParents(Archive):
 
 
 class RestoresTheSnapshot(Retriever):
-    def _from_records(self, slot, chain):
-        super()._from_records(slot, chain[:1])
+    def _from_records(self, slots, chain):
+        super()._from_records(slots, chain[:1])
 
 
 class ForgetsTheLastChanges(Copier):

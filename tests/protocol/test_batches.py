@@ -216,7 +216,7 @@ def test_a_batch_is_done_when_it_is_durable_everywhere():
         books.tick(2.0, "a")
         books.write()
         for letter in books.lose(Checkpointed):
-            items = tuple((i.task, i.tenure, i.number) for i in letter.body.items)
+            items = tuple((i.tasks, i.tenure, i.number) for i in letter.body.items)
             books.say(MASTER, letter.sender, Accepted(items), to_incarnation=1)
     books.run_quietly()
     assert books.words() == ["written", "committed"]
@@ -403,7 +403,7 @@ def test_what_is_not_durable_is_remembered_however_much_it_is():
         books.tick(2.0, "a")
         books.write()
         for letter in books.lose(Checkpointed):
-            items = tuple((i.task, i.tenure, i.number) for i in letter.body.items)
+            items = tuple((i.tasks, i.tenure, i.number) for i in letter.body.items)
             books.say(MASTER, letter.sender, Accepted(items), to_incarnation=1)
     books.run_quietly()
     assert len(state.durable_batches) == ONCE_MAX + 3

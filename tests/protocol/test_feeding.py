@@ -261,7 +261,7 @@ def accept_all(books, name="a"):
     """Write every record, and accept it as the master would."""
     books.write()
     for envelope in books.lose(Checkpointed, sender=name):
-        items = tuple((i.task, i.tenure, i.number) for i in envelope.body.items)
+        items = tuple((i.tasks, i.tenure, i.number) for i in envelope.body.items)
         books.say(MASTER, name, Accepted(items))
 
 

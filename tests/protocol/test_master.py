@@ -530,12 +530,12 @@ def test_a_record_counts_when_the_manifest_that_holds_it_is_written():
     """1. n1 reports a record  2. the manifest is under way: not accepted  3. written: accepted."""
     town = lossy()
     tenure = town.master.ledger.tenure[0]
-    item = RecordNote(0, tenure, 99, "key")
+    item = RecordNote(((0, 1),), tenure, 99, "key")
     incarnation = peer(town, "n1").incarnation
     town.say("n1", MASTER, Checkpointed((item,)), incarnation=incarnation)
     assert town.pending(Accepted) == []
     town.write()
-    assert [e.body.items for e in town.pending(Accepted)] == [((0, tenure, 99),)]
+    assert [e.body.items for e in town.pending(Accepted)] == [((((0, 1),), tenure, 99),)]
 
 
 def test_a_record_of_a_fenced_incarnation_or_of_a_past_tenure_does_not_count():
@@ -545,9 +545,9 @@ def test_a_record_of_a_fenced_incarnation_or_of_a_past_tenure_does_not_count():
     tenure, old = town.master.ledger.tenure[0], peer(town, "n1").incarnation
     town.kill("n1")
     town.give(MASTER, PeerLost("n1", old))
-    town.say("n1", MASTER, Checkpointed((RecordNote(0, tenure, 99, "k"),)), incarnation=old)
+    town.say("n1", MASTER, Checkpointed((RecordNote(((0, 1),), tenure, 99, "k"),)), incarnation=old)
     town.settle(2.0)
-    body = Checkpointed((RecordNote(0, tenure, 98, "k"),))
+    body = Checkpointed((RecordNote(((0, 1),), tenure, 98, "k"),))
     town.say("n1", MASTER, body, incarnation=old + 1)
     assert town.master.ledger.record[0].key != "k"
 
@@ -556,7 +556,7 @@ def test_a_manifest_that_could_not_be_written_is_written_again():
     """1. the store cannot take the manifest  2. nothing is accepted  3. it is written again  4. the
     record is accepted."""
     town = lossy()
-    item = RecordNote(0, town.master.ledger.tenure[0], 99, "key")
+    item = RecordNote(((0, 1),), town.master.ledger.tenure[0], 99, "key")
     incarnation = peer(town, "n1").incarnation
     town.say("n1", MASTER, Checkpointed((item,)), incarnation=incarnation)
     town.write(done=False)
@@ -569,7 +569,7 @@ def test_a_manifest_that_could_not_be_written_is_written_again():
 def test_an_answer_of_the_store_about_something_else_is_not_taken_for_the_manifest():
     """1. a manifest is on its way  2. an answer about another key comes  3. nothing is accepted."""
     town = lossy()
-    item = RecordNote(0, town.master.ledger.tenure[0], 99, "key")
+    item = RecordNote(((0, 1),), town.master.ledger.tenure[0], 99, "key")
     incarnation = peer(town, "n1").incarnation
     town.say("n1", MASTER, Checkpointed((item,)), incarnation=incarnation)
     town.give(MASTER, Stored("something", done=True))
@@ -695,7 +695,7 @@ def test_a_record_is_not_accepted_to_a_node_that_was_replaced_meanwhile():
     record before  3. the manifest is written  4. the old n1, which may still live, is not told: what
     it emitted must not leave."""
     town = lossy()
-    item = RecordNote(0, town.master.ledger.tenure[0], 99, "key")
+    item = RecordNote(((0, 1),), town.master.ledger.tenure[0], 99, "key")
     incarnation = peer(town, "n1").incarnation
     town.say("n1", MASTER, Checkpointed((item,)), incarnation=incarnation)
     town.give(MASTER, PeerLost("n1", incarnation))

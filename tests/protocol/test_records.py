@@ -35,7 +35,7 @@ def accept(books, name="a"):
     """Let the store write, and the master accept, what a node has handed over."""
     books.write()
     for envelope in books.lose(Checkpointed, sender=name):
-        items = tuple((i.task, i.tenure, i.number) for i in envelope.body.items)
+        items = tuple((i.tasks, i.tenure, i.number) for i in envelope.body.items)
         books.say(MASTER, name, Accepted(items))
 
 
@@ -121,12 +121,42 @@ def test_changes_that_weigh_more_than_the_state_are_not_built_upon():
     assert whole.count(True) > 1
 
 
-def test_a_moved_task_starts_a_chain_of_its_own():
-    books = Books("aab", CHECKPOINTS)
-    accept(books)
+def moved_to_b(books):
     books.move(0, "b")
     books.publish()
     books.settle_installs()
+
+
+def test_a_moved_task_takes_along_the_records_that_hold_it_just_as_it_is():
+    """1. all that task 0 has is durable  2. it moves to b  3. nothing is written there before a row
+    comes  4. then that row alone, as a change of what a wrote."""
+    books = Books("aab", CHECKPOINTS)
+    accept(books)
+    books.send("a", chunk(1))
+    books.tick(2.0, "a")
+    accept(books)
+    chain = tuple(books.records[0])
+    moved_to_b(books)
+    assert books.machines["b"].retriever.chains == 1
+    books.tick(2.0, "b")
+    accept(books, "b")
+    assert tuple(books.records[0]) == chain
+    books.send("b", chunk(2))
+    books.tick(2.0, "b")
+    accept(books, "b")
+    assert blob(books, books.records[0][-1]).chain(0) == chain
+    assert books.notes(0) == [1, 2]
+
+
+@pytest.mark.parametrize("under_way", [False, True])
+def test_a_moved_task_with_rows_that_no_record_holds_starts_a_chain_of_its_own(under_way):
+    """What has changed since its last record, be one under way, cannot be told apart at b."""
+    books = Books("aab", CHECKPOINTS)
+    accept(books)
+    books.send("a", chunk(1))
+    if under_way:
+        books.tick(2.0, "a")
+    moved_to_b(books)
     books.tick(2.0, "b")
     accept(books, "b")
     assert blob(books, books.records[0][-1]).chain(0) == ()
@@ -248,6 +278,7 @@ def test_a_chain_gives_what_a_task_was(steps):
     """Rows come, are fed to other tasks, those are acknowledged, records are written or fail: in the
     end the chain gives the notes, positions and unacknowledged chunks of the task."""
     operator, state, base, blobs = Notes(), TaskState(3, [], gated=True), None, []
+    mark = None
     for rows, fed, acknowledged, done in steps:
         for _ in range(rows):
             state.app.append(["f", len(state.app)])
@@ -258,11 +289,12 @@ def test_a_chain_gives_what_a_task_was(steps):
                 lane.chunks.popleft()
                 lane.durable += 1
                 state.outbox.retained -= 1
-        part = records.write(3, state, operator, base)
-        mark, lanes = records.seal(operator, state.app), records.lanes_of(state)
+        part = records.write(3, state, operator, base, mark)
+        (sealed,), lanes = records.seal(operator, [state.app]), records.lanes_of(state)
         if done:
             chain = base.chain if base else ()
-            base = Base((*chain, f"log/1/a.1/{len(chain)}#8-1-00000000"), mark, lanes)
+            base = Base((*chain, f"log/1/a.1/{len(chain)}#8-1-00000000"), lanes)
+            mark = sealed
             blobs.append(Blob(assemble([part])[0][8:]))
             kept = list(state.app), {t: list(x.chunks) for t, x in state.outbox.lanes.items()}
     if blobs:
@@ -298,9 +330,11 @@ def report(town, *items):
 def test_a_change_whose_parent_is_not_the_newest_record_does_not_count():
     town = Town(settings=Settings(checkpoint_s=1.0))
     kept, tenure = town.master.ledger.record[0], town.master.ledger.tenure[0]
-    report(town, RecordNote(0, tenure, 90, "log/1/x/1#8-1-00000000", "log/1/x/0#8-1-00000000"))
+    report(
+        town, RecordNote(((0, 1),), tenure, 90, "log/1/x/1#8-1-00000000", "log/1/x/0#8-1-00000000")
+    )
     assert town.master.ledger.record[0] == kept
-    report(town, RecordNote(0, tenure, 91, "log/1/x/2#8-1-00000000", kept.key))
+    report(town, RecordNote(((0, 1),), tenure, 91, "log/1/x/2#8-1-00000000", kept.key))
     assert town.master.ledger.record[0].chain == (*kept.chain, "log/1/x/2#8-1-00000000")
 
 
@@ -316,7 +350,7 @@ def test_a_file_is_let_go_when_no_manifest_names_it():
         for task in range(4):
             if town.master.ledger.owner[task] == "n1":
                 name = f"log/1/x/{number}#8-1-0000000{task}"
-                report(town, RecordNote(task, tenure, number, name))
+                report(town, RecordNote(((task, task + 1),), tenure, number, name))
         gone = files & set(town.discarded)
         town.write()
         assert not gone or number > 91

@@ -267,7 +267,7 @@ def test_a_batch_whose_offsets_leave_its_data_is_refused() -> None:
 def test_huge_numbers_long_names_and_deep_nesting_are_refused() -> None:
     held = ["q", 1, 1, 1]
     assert "9223372036854775807" in refused([[[*held, 2**64]], []], None, "StageHeld")
-    assert ">= 0" in refused([[[1, [1, -1], 1]]], None, "Accepted")
+    assert ">= 0" in refused([[[[[1, 2]], [1, -1], 1]]], None, "Accepted")
     assert "length <= 512" in refused("f" * 513, None, "Acks")
     counts = ["f", 1, 0, 1, 9, 9, 10, 0, [], [0] * 2_000_001, 0]
     assert "length <= 2000000" in refused([False, [counts], []], None)

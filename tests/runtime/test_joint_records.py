@@ -11,7 +11,7 @@ from meander.errors import MalformedMessage
 from meander.operators import WordCount
 from meander.operators.split import split
 from meander.protocol import records
-from meander.protocol.records import Base, Blob, Ref
+from meander.protocol.records import Base, Blob, Group, Ref
 from meander.protocol.state import Position, TaskState
 from meander.runtime.process.adapter import OperatorAdapter
 from meander.runtime.wire.rows import Mark, Rows
@@ -40,26 +40,34 @@ def test_each_task_is_restored_from_its_part() -> None:
     they stand in another  3. each task is what it was; none takes what is another's."""
     adapter = OperatorAdapter(WordCount(), TASKS)
     states = {task: TaskState(task, adapter.empty(task), gated=True) for task in range(TASKS)}
-    bases: dict[int, Base | None] = dict.fromkeys(states)
+    base: Base | None = None
+    marks: list[Any] = [None] * TASKS
     blobs: list[Blob] = []
     words = [f"w{n}" for n in range(40)]
     for number, some in enumerate((words[:30], [*words[5:10], *words[30:]], []), start=1):
         fed(adapter, states, some, number)
-        items = [(task, state, bases[task]) for task, state in states.items()]
-        assert all(records.may_join(state, adapter) for state in states.values())
-        part = records.write_joint(items, adapter)
+        every = list(states.values())
+        assert all(records.may_join(every, adapter))
+        positions, batches = [dict(s.positions) for s in every], [dict(s.batches) for s in every]
+        chain = base.chain if base else ()
+        group = Group(chain, list(states), every, marks, positions, batches)
+        part = records.write_joint([group], adapter)
         assert part is not None
         data, (extent,) = records.assemble([part])
         blobs.append(Blob(data[extent.offset :]))
-        for task, state in states.items():
-            mark, base = adapter.seal(state.app), bases[task] or Base((), None, {})
-            file = str(Ref(f"log/1/n1.1/{number}", *extent))
-            bases[task] = base.sealed(mark, {}).named(file, extent.length // TASKS)
+        marks = records.seal(adapter, [state.app for state in every])
+        base = records.based(
+            base, str(Ref(f"log/1/n1.1/{number}", *extent)), extent.length // TASKS
+        )
+    assert base is not None
+    together = records.restore_all([0, 2, 3], blobs, adapter)
+    for task, state in zip((0, 2, 3), together, strict=True):
+        assert shown(adapter, state) == shown(adapter, states[task])
     for task, state in states.items():
         again = records.restore(task, blobs, adapter)
         assert shown(adapter, again) == shown(adapter, state)
         assert (again.positions, again.durable) == (state.positions, state.positions)
-        assert blobs[2].chain(task) == bases[task].chain[:2]  # type: ignore[union-attr]
+        assert blobs[2].chain(task) == base.chain[:2]
         with pytest.raises(MalformedMessage, match="begins with a snapshot"):
             records.restore(task, blobs[1:], adapter)
     with pytest.raises(MalformedMessage, match="not of task 7"):
@@ -72,5 +80,5 @@ def test_what_has_outputs_stands_alone() -> None:
     adapter = OperatorAdapter(WordCount(emit_updates=True), TASKS)
     states = {task: TaskState(task, adapter.empty(task), gated=True) for task in range(TASKS)}
     fed(adapter, states, ["a", "b", "c", "d", "e", "f"], 1)
-    told = {task: records.may_join(state, adapter) for task, state in states.items()}
+    told = dict(zip(states, records.may_join(list(states.values()), adapter), strict=True))
     assert told == {task: not state.positions for task, state in states.items()}

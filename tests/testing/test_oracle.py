@@ -64,7 +64,7 @@ def test_what_is_in_the_store_may_be_called_durable(store):
     store.oracle.acks("n1", acks(2))
     store.oracle.committed("n1", committed(4))
     store.oracle.chunks("n1", chunks(3))
-    store.oracle.accepted("master", Accepted(((0, TENURE, 2),)))
+    store.oracle.accepted("master", Accepted(((((0, 1),), TENURE, 2),)))
     store.oracle.offset("f", 0, "f")
     store.oracle.applied("n1", 1, "loop/0", 2)
     assert store.said == []
@@ -77,8 +77,8 @@ def test_what_is_in_the_store_may_be_called_durable(store):
         lambda oracle: oracle.acks("n1", acks(1, incarnation=2)),
         lambda oracle: oracle.committed("n1", committed(5)),
         lambda oracle: oracle.chunks("n1", chunks(4)),
-        lambda oracle: oracle.accepted("master", Accepted(((0, TENURE, 3),))),
-        lambda oracle: oracle.accepted("master", Accepted(((1, TENURE, 1),))),
+        lambda oracle: oracle.accepted("master", Accepted(((((0, 1),), TENURE, 3),))),
+        lambda oracle: oracle.accepted("master", Accepted(((((1, 2),), TENURE, 1),))),
         lambda oracle: oracle.offset("f", 1, "f"),
         lambda oracle: oracle.applied("n1", 1, "loop/0", 3),
     ],

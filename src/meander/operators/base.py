@@ -241,6 +241,10 @@ class Operator(ABC, Generic[S]):
         """End a version of the state and give its number; None if no versions are kept."""
         return None
 
+    def seals(self, states: Sequence[S]) -> Sequence[int | None]:
+        """End a version of several states. Override it only to be faster than one call per state."""
+        return [self.seal(state) for state in states]
+
     def changes(self, state: S, since: int) -> list[pa.RecordBatch]:
         """Write what changed after a sealed version; the whole state if no versions are kept.
 
@@ -264,6 +268,27 @@ class Operator(ABC, Generic[S]):
     def apply_changes(self, state: S, batches: Sequence[pa.RecordBatch], context: Context) -> S:
         """Bring an older copy of a state up to date with `changes`, and give it."""
         return self.load(batches, context)
+
+    def apply_changes_of(
+        self,
+        states: Sequence[S | None],
+        parts: Sequence[tuple[pa.RecordBatch, Ints]],
+        contexts: Sequence[Context],
+    ) -> list[S]:
+        """Bring older copies of several states up to date with what `changes_of` wrote of them.
+
+        Rows `bounds[i] … bounds[i+1]-1` of a batch are the i-th state's. None for a state: there is no
+        older copy, and they are all of it. Override it only to be faster than one call per state.
+        """
+        found = list[S]()
+        for i, (state, context) in enumerate(zip(states, contexts, strict=True)):
+            cuts = [(batch, int(bounds[i]), int(bounds[i + 1])) for batch, bounds in parts]
+            batches = [batch.slice(lb, ub - lb) for batch, lb, ub in cuts if ub > lb]
+            if state is None:
+                found.append(self.load(batches, context))
+            else:
+                found.append(self.apply_changes(state, batches, context))
+        return found
 
     def process_groups(
         self,

@@ -56,6 +56,17 @@ class Bytes(NamedTuple):
     owner: Owner
 
 
+def offsets_of(view: Bytes) -> Ints:
+    """Give the offsets of a column's rows, and where the last one ends.
+
+    >>> offsets_of(bytes_of(pa.array(["a", "bcd"]))).tolist()
+    [0, 1, 4]
+    """
+    kind = np.dtype(np.int64 if view.wide else np.int32)
+    raw = pa.foreign_buffer(view.offsets, (view.length + 1) * kind.itemsize, view.owner)
+    return np.frombuffer(raw, kind).astype(np.int64)
+
+
 class NumberColumn(NamedTuple):
     """A column of numbers as int64: integers as they are, floats as their bits."""
 

@@ -1,4 +1,4 @@
-"""What happened in many tables since versions of theirs: few calls, however many tables there are."""
+"""What happened in many tables since versions of theirs, written and read: few calls for all."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from meander.errors import StateError
 from meander.model import Ints
 from meander.operators import keys as codec
+from meander.operators import state as dumps
+from meander.operators.columns import offsets_of, plain
+from meander.operators.hashing import tasks_of
 from meander.operators.kernels import deltas as kernel
+from meander.operators.kernels.table import USED
 from meander.operators.layout import Layout
-from meander.operators.table import KeyedTable, cell_columns
+from meander.operators.table import KeyedTable, Where, cell_columns, locate
 
 
 def deltas(
@@ -72,3 +77,71 @@ def _new(layout: Layout, metas: Ints, known: Ints, total: int, size: int) -> pa.
 
 def _room(layout: Layout, total: int) -> Ints:
     return np.empty((len(layout.cells), total), dtype=np.int64)
+
+
+def take_deltas(
+    tables: Sequence[KeyedTable],
+    parts: Sequence[tuple[pa.RecordBatch, Ints]],
+    whose: tuple[Ints, int] | None = None,
+) -> None:
+    """Bring copies of many tables up to date with what `deltas` gave of them.
+
+    Args:
+        tables: of one layout, each at most once.
+        parts: batches, and where in each the rows of every table begin; the last number is the end.
+        whose: the tables' tasks, and how many tasks there are in all: every key must belong to its
+            table's, and no key may be there already.
+
+    >>> from meander.operators.aggregates import Aggregate
+    >>> layout = Layout(pa.schema({"w": pa.string()}), ["w"], {"n": Aggregate("count")})
+    >>> tables, copies = ([KeyedTable(layout), KeyedTable(layout)] for _ in range(2))
+    >>> for table, words in zip(tables, (["a", "b", "a"], ["c"])):
+    ...     table.update(pa.record_batch({"w": words}))
+    >>> found = [(batch, np.cumsum([0, *counts])) for batch, counts in deltas(tables, [0, 0])]
+    >>> take_deltas(copies, found)
+    >>> copies[0].result().to_pydict()
+    {'w': ['a', 'b'], 'n': [2, 1]}
+
+    Raises:
+        StateError: if anything is wrong with a batch; the tables must be thrown away.
+    """
+    layout = tables[0].layout
+    metas = np.array([table.address for table in tables], dtype=np.int64)
+    if kernel.frozen(metas):
+        raise StateError("a frozen table takes no changes: its task is on the move")
+    for batch, bounds in parts:
+        if batch.schema.names == layout.entry_schema.names:
+            rows = dumps.entry_rows(layout, batch)
+            if not kernel.fits(metas, bounds, rows):
+                raise StateError("the changes name entries that a table has not")
+        else:
+            rows = _located(tables, metas, bounds, batch, whose)
+        kernel.put(metas, bounds, rows, dumps.words(layout, batch))
+
+
+def _located(
+    tables: Sequence[KeyedTable],
+    metas: Ints,
+    bounds: Ints,
+    batch: pa.RecordBatch,
+    whose: tuple[Ints, int] | None,
+) -> Where:
+    """Find or make the entries of rows with keys."""
+    layout, counts = tables[0].layout, np.diff(bounds)
+    hashes = dumps.checked(layout, batch)
+    if whose is not None and np.any(tasks_of(hashes, whose[1]) != np.repeat(whose[0], counts)):
+        raise StateError("the dump holds a key that does not belong to its task")
+    view = codec.encode([plain(batch.column(key)) for key in layout.keys])
+    ends = offsets_of(view)[bounds]
+    before = np.empty(len(tables), dtype=np.int64)
+    for g, (table, entries, size) in enumerate(
+        zip(tables, counts.tolist(), np.diff(ends).tolist(), strict=True)
+    ):
+        before[g] = known = len(table)
+        if entries:
+            table.reserve(known + entries, int(table.meta[USED]) + size)
+    where = locate(tables, metas, bounds, view, hashes)
+    for g in np.flatnonzero(before + counts != [len(table) for table in tables]).tolist():
+        if whose is not None or len(np.unique(where[bounds[g] : bounds[g + 1]])) < counts[g]:
+            raise StateError("the changes name a key twice")
+    return where

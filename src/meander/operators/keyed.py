@@ -14,10 +14,10 @@ from meander.operators import combining
 from meander.operators import state as dumps
 from meander.operators.aggregates import Aggregate
 from meander.operators.base import Combined, Context, Operator
-from meander.operators.deltas import deltas
+from meander.operators.deltas import deltas, take_deltas
 from meander.operators.hashing import Hashes, hash_columns
 from meander.operators.layout import Layout
-from meander.operators.table import KeyedTable, sizes, update_tables
+from meander.operators.table import KeyedTable, seal_tables, sizes, update_tables
 
 WRITING = ("dump", "load", "changes", "apply_changes")
 """What an operator of its own kind may do in another way."""
@@ -150,6 +150,12 @@ class KeyedAggregate(Operator[KeyedTable]):
         """End a version of the table."""
         return state.seal()
 
+    def seals(self, states: Sequence[KeyedTable]) -> Sequence[int | None]:
+        """End a version of many tables in one go."""
+        if type(self).seal is not KeyedAggregate.seal:
+            return super().seals(states)
+        return seal_tables(states)
+
     def changes(self, state: KeyedTable, since: int) -> list[pa.RecordBatch]:
         """Write the entries touched after a sealed version; keys only of new ones."""
         return state.delta(since)
@@ -158,9 +164,12 @@ class KeyedAggregate(Operator[KeyedTable]):
         self, states: Sequence[KeyedTable], since: Sequence[int]
     ) -> list[tuple[pa.RecordBatch, list[int]]] | None:
         """Write the changes of many tables in one go."""
-        if any(getattr(type(self), name) is not getattr(KeyedAggregate, name) for name in WRITING):
-            return None
-        return deltas(states, since)
+        return deltas(states, since) if self._plain else None
+
+    @property
+    def _plain(self) -> bool:
+        """Whether it writes and reads tables as they are written here."""
+        return all(getattr(type(self), name) is getattr(KeyedAggregate, name) for name in WRITING)
 
     def apply_changes(
         self, state: KeyedTable, batches: Sequence[pa.RecordBatch], context: Context
@@ -169,6 +178,20 @@ class KeyedAggregate(Operator[KeyedTable]):
         for batch in batches:
             dumps.revise(state, batch)
         return state
+
+    def apply_changes_of(
+        self,
+        states: Sequence[KeyedTable | None],
+        parts: Sequence[tuple[pa.RecordBatch, Ints]],
+        contexts: Sequence[Context],
+    ) -> list[KeyedTable]:
+        """Put the changed entries of many tables in the place of the old ones, in one go."""
+        if not self._plain or any(state is None for state in states) != (states[0] is None):
+            return super().apply_changes_of(states, parts, contexts)
+        tables = [KeyedTable(self.layout) if state is None else state for state in states]
+        tasks = np.array([context.task for context in contexts]) if states[0] is None else None
+        take_deltas(tables, parts, None if tasks is None else (tasks, contexts[0].tasks))
+        return tables
 
 
 def aggregates_of(operator: Operator[Any]) -> dict[str, tuple[str, str | None, str | None]] | None:

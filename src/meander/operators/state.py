@@ -47,14 +47,14 @@ def load(
         StateError: if anything is wrong with the dump.
     """
     table = KeyedTable(layout)
-    checked = [(batch, _checked(layout, batch, task)) for batch in batches]
-    table.reserve(sum(batch.num_rows for batch, _ in checked), 0)
-    for batch, hashes in checked:
+    found = [(batch, checked(layout, batch, task)) for batch in batches]
+    table.reserve(sum(batch.num_rows for batch, _ in found), 0)
+    for batch, hashes in found:
         before = len(table)
         where = _entries(table, batch, hashes)
         if len(table) != before + batch.num_rows:
             raise StateError("the dump names a key twice")
-        table.values[:, where] = _words(layout, batch)
+        table.values[:, where] = words(layout, batch)
     return table
 
 
@@ -81,7 +81,7 @@ def replace(table: KeyedTable, batch: pa.RecordBatch) -> None:
     where = _entries(table, batch, hashes)
     if len(table) - before < batch.num_rows and len(np.unique(where)) < batch.num_rows:
         raise StateError("the changes name a key twice")
-    table.values[:, where] = _words(table.layout, batch)
+    table.values[:, where] = words(table.layout, batch)
 
 
 def _make_room(table: KeyedTable, batch: pa.RecordBatch) -> None:
@@ -111,12 +111,27 @@ def revise(table: KeyedTable, batch: pa.RecordBatch) -> None:
     Raises:
         StateError: as `replace`.
     """
-    layout, schema = table.layout, batch.schema
-    if not schema.equals(layout.entry_schema):
-        if schema.names != layout.entry_schema.names:
-            replace(table, batch)
-            return
-        for mine, theirs in zip(layout.entry_schema, schema, strict=True):
+    layout = table.layout
+    if batch.schema.names != layout.entry_schema.names:
+        replace(table, batch)
+        return
+    rows = entry_rows(layout, batch)
+    if len(rows) and (rows[0] < 0 or rows[-1] >= len(table) or np.any(rows[1:] <= rows[:-1])):
+        raise StateError("the changes name entries that the table has not")
+    if table.frozen:
+        raise StateError("a frozen table takes no changes: its task is on the move")
+    table.values[:, rows] = words(layout, batch)
+    table.stamps[rows] = table.version
+
+
+def entry_rows(layout: Layout, batch: pa.RecordBatch) -> Where:
+    """Check a batch of entries that are told by their numbers; give those.
+
+    Raises:
+        StateError: if anything is wrong with the batch.
+    """
+    if not batch.schema.equals(layout.entry_schema):
+        for mine, theirs in zip(layout.entry_schema, batch.schema, strict=True):
             if mine.type != theirs.type:
                 what = f"{theirs.type} in the changes, but {mine.type} here"
                 raise StateError(f"{mine.name} is {what}")
@@ -124,13 +139,8 @@ def revise(table: KeyedTable, batch: pa.RecordBatch) -> None:
     column = batch.column(0)
     if column.null_count:
         raise StateError("the changes have an entry without a number")
-    rows = column.to_numpy()
-    if len(rows) and (rows[0] < 0 or rows[-1] >= len(table) or np.any(rows[1:] <= rows[:-1])):
-        raise StateError("the changes name entries that the table has not")
-    if table.frozen:
-        raise StateError("a frozen table takes no changes: its task is on the move")
-    table.values[:, rows] = _words(layout, batch)
-    table.stamps[rows] = table.version
+    rows: Where = column.to_numpy()
+    return rows
 
 
 def merge(table: KeyedTable, batch: pa.RecordBatch) -> None:
@@ -142,19 +152,23 @@ def merge(table: KeyedTable, batch: pa.RecordBatch) -> None:
     """
     hashes = _checked_for(table, batch)
     _refuse_duplicates(table.layout, batch, hashes)
-    words, where = _words(table.layout, batch), _entries(table, batch, hashes)
-    merged = _merged(table.layout, table.values[:, where], words)
+    where = _entries(table, batch, hashes)
+    merged = _merged(table.layout, table.values[:, where], words(table.layout, batch))
     table.values[:, where] = merged
 
 
 def _checked_for(table: KeyedTable, batch: pa.RecordBatch) -> Hashes:
     if table.frozen:
         raise StateError("a frozen table takes no changes: its task is on the move")
-    return _checked(table.layout, batch, None)
+    return checked(table.layout, batch)
 
 
-def _checked(layout: Layout, batch: pa.RecordBatch, task: tuple[int, int] | None) -> Hashes:
-    """Check all that can be seen in one batch; give the hashes of its keys."""
+def checked(layout: Layout, batch: pa.RecordBatch, task: tuple[int, int] | None = None) -> Hashes:
+    """Check all that can be seen in one batch; give the hashes of its keys.
+
+    Raises:
+        StateError: if anything is wrong with it.
+    """
     if batch.schema.names != layout.state_schema.names:
         raise StateError(
             f"the dump has columns {batch.schema.names}, not {layout.state_schema.names}: "
@@ -199,12 +213,13 @@ def _entries(table: KeyedTable, batch: pa.RecordBatch, hashes: Hashes) -> Where:
     return locate([table], np.array([table.address]), bounds, view, hashes)
 
 
-def _words(layout: Layout, batch: pa.RecordBatch) -> Ints:
-    words = np.empty((len(layout.cells), batch.num_rows), dtype=np.int64)
+def words(layout: Layout, batch: pa.RecordBatch) -> Ints:
+    """Give the cells of a batch, `int64[cells, rows]`."""
+    found = np.empty((len(layout.cells), batch.num_rows), dtype=np.int64)
     first = batch.num_columns - len(layout.cells)
     for i in range(len(layout.cells)):
-        words[i] = batch.column(first + i).to_numpy().view(np.int64)
-    return words
+        found[i] = batch.column(first + i).to_numpy().view(np.int64)
+    return found
 
 
 def _merged(layout: Layout, old: Ints, new: Ints) -> Ints:

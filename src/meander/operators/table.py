@@ -134,14 +134,7 @@ class KeyedTable:
 
     def seal(self) -> int:
         """End the present version and give its number."""
-        sealed = self.version
-        if sealed >= VERSIONS_MAX:
-            raise TooLargeError(f"a table has at most {VERSIONS_MAX} versions: dump and load it")
-        self.meta[kernel.VERSION] = sealed + 1
-        self.counts[sealed] = len(self)
-        if len(self.counts) > SEALED_MAX:
-            del self.counts[next(iter(self.counts))]
-        return sealed
+        return seal_tables([self])[0]
 
     def freeze(self) -> None:
         """Refuse updates from now on, so that dumps need not copy."""
@@ -259,6 +252,22 @@ def sizes(tables: Sequence[KeyedTable]) -> list[int]:
         kernel.measure(metas, 8 * (1 + len(tables[0].layout.cells)), found)
     told: list[int] = found.tolist()
     return told
+
+
+def seal_tables(tables: Sequence[KeyedTable]) -> list[int]:
+    """End the present version of many tables, and give the number of each."""
+    metas = np.array([table.address for table in tables], dtype=np.int64)
+    sealed, counts = np.empty((2, len(tables)), dtype=np.int64)
+    kernel.seal(metas, sealed, counts)
+    versions: list[int] = sealed.tolist()
+    if max(versions, default=0) >= VERSIONS_MAX:
+        raise TooLargeError(f"a table has at most {VERSIONS_MAX} versions: dump and load it")
+    for table, version, count in zip(tables, versions, counts.tolist(), strict=True):
+        known = table.counts
+        known[version] = count
+        if len(known) > SEALED_MAX:
+            del known[next(iter(known))]
+    return versions
 
 
 def cell_columns(layout: Layout, words: Ints) -> list[pa.Array]:

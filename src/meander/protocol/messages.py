@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from meander.model import Epoch, Int, Many, Name, NodeId, TaskId
 from meander.protocol.blocks import Acks, Chunks, Offer
+from meander.protocol.spans import Spans
 
 PeerId: TypeAlias = Name
 """A process: a node (`n1`), a state server, a feeder, a query's writer or committer, the master."""
@@ -380,9 +381,9 @@ class Installed(NamedTuple):
 
 
 class RecordNote(NamedTuple):
-    """One task's record in the durable store."""
+    """A record in the durable store, of tasks that have the same tenure and the same record before."""
 
-    task: TaskId
+    tasks: Spans
     tenure: Epoch
     number: Int
     """Ascends within a tenure."""
@@ -401,7 +402,8 @@ class Checkpointed(NamedTuple):
 class Accepted(NamedTuple):
     """These records are in the manifest: what they hold is durable."""
 
-    items: Many[tuple[TaskId, Epoch, Int]]
+    items: Many[tuple[Spans, Epoch, Int]]
+    """(tasks, tenure, number)."""
 
 
 class Dismiss(NamedTuple):

@@ -23,17 +23,16 @@ its own thread, and what it gives does not change however the task goes on.
 
 from __future__ import annotations
 
-import json
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 from zlib import crc32
 
-from msgspec.json import Encoder
+from msgspec.json import Decoder, Encoder
 
 from meander.errors import MalformedMessage, OperatorError
 from meander.model import Epoch, TaskId
-from meander.protocol.messages import Extent
+from meander.protocol.messages import Extent, FeederId
 from meander.protocol.outbox import Lane
 from meander.protocol.state import (
     UNREADABLE,
@@ -52,6 +51,7 @@ MAGIC: Final = b"MEANDER1"
 JOINED_BYTES_MAX: Final = 2**16
 """A record that is no larger is one piece: there are many, and each piece costs a call or two."""
 _ENCODE: Final = Encoder().encode
+_DECODE: Final = Decoder().decode
 
 Buffer: TypeAlias = Any
 """Bytes, or what can be seen as bytes and has their length."""
@@ -59,6 +59,7 @@ Part: TypeAlias = Callable[[], Sequence[Buffer]]
 """Gives the bytes of one record."""
 LaneMark: TypeAlias = tuple[Epoch, int, int]
 """(term, durable, last) of a lane of the loop."""
+NO_LANES: Final[Mapping[TaskId, LaneMark]] = {}
 
 
 class Ref(NamedTuple):
@@ -104,29 +105,35 @@ def length_of(ref: str) -> int:
 
 
 class Base(NamedTuple):
-    """A record that deltas build on, as far as its writer must remember it."""
+    """A record that deltas build on, as far as its writer must remember it; of one task or of many."""
 
     chain: tuple[str, ...]
     """Its name last, those of the records before it first."""
-    mark: Any
-    """The operator's version that it holds; falsy: nothing can build on it."""
-    lanes: dict[TaskId, LaneMark]
-    """The loop's lanes as it holds them."""
+    lanes: Mapping[TaskId, LaneMark]
+    """The loop's lanes as it holds them; of many tasks there are none."""
     whole_bytes: int = 0
     """Of the snapshot that its chain begins with."""
     changed_bytes: int = 0
     """Of the changes after it."""
 
-    def sealed(self, mark: Any, lanes: dict[TaskId, LaneMark]) -> Base:
-        """Give what a record that builds on this one holds; it has no name yet."""
-        return Base(self.chain, mark, lanes, self.whole_bytes, self.changed_bytes)
+    @property
+    def bytes(self) -> int:
+        """Of all records of the chain."""
+        return self.whole_bytes + self.changed_bytes
 
-    def named(self, name: str, length: int) -> Base:
-        """Give what later records build on, now that this one has its name."""
-        chain, mark, lanes, whole, changed = self
-        if not chain:
-            return Base((name,), mark, lanes, length)
-        return Base((*chain, name), mark, lanes, whole, changed + length)
+
+def based(
+    before: Base | None, name: str, length: int, lanes: Mapping[TaskId, LaneMark] = NO_LANES
+) -> Base:
+    """Give what records build on after one that is under this name; `before` is what it builds on.
+
+    >>> whole = based(None, "log/1/n1.1/3#8-504-0a1b2c3d", 504)
+    >>> based(whole, "log/1/n1.1/4#8-32-0a1b2c3d", 32).bytes
+    536
+    """
+    if before is None:
+        return Base((name,), lanes, length)
+    return Base((*before.chain, name), lanes, before.whole_bytes, before.changed_bytes + length)
 
 
 class Assembly:
@@ -182,12 +189,14 @@ def lanes_of(state: TaskState) -> dict[TaskId, LaneMark]:
     return {t: (lane.term, lane.durable, lane.last) for t, lane in state.outbox.lanes.items()}
 
 
-def write(task: TaskId, state: TaskState, operator: OperatorPort, base: Base | None) -> Part:
-    """Write a task's record: what has changed since `base`, or everything.
+def write(
+    task: TaskId, state: TaskState, operator: OperatorPort, base: Base | None, mark: Any = None
+) -> Part:
+    """Write a task's record: what has changed since `base`, whose mark this is, or everything.
 
     The function that is given back may be called later, by another thread.
     """
-    app = _app(operator, state.app, None if base is None else base.mark)
+    app = _app(operator, state.app, None if base is None else mark)
     payloads, lanes = list[Buffer](), list[Any]()
     known = {} if base is None else base.lanes
     for target, lane in state.outbox.lanes.items():
@@ -229,46 +238,78 @@ def _app(operator: OperatorPort, app: App, since: Any) -> Part:
     return lambda: (blob,)
 
 
-def write_joint(
-    items: Sequence[tuple[TaskId, TaskState, Base | None]], operator: Joining
-) -> Part | None:
-    """Write one record of several tasks: what has changed in each since its base, or everything.
+class Group(NamedTuple):
+    """Tasks of a joint record that build on the same, and what is to be said of each."""
+
+    chain: tuple[str, ...]
+    """Empty: they are whole."""
+    tasks: Sequence[TaskId]
+    states: Sequence[TaskState]
+    marks: Sequence[Any]
+    """Of what they build on."""
+    positions: Sequence[Mapping[FeederId, Position]]
+    """Copies: they do not change."""
+    batches: Sequence[Mapping[str, int]]
+    """The same of micro-batches."""
+
+
+def write_joint(groups: Sequence[Group], operator: Joining) -> Part | None:
+    """Write one record of many tasks: what has changed in each, or everything.
 
     Of each of them `may_join` holds. None: the operator does not do that.
     """
-    marks = [(state.app, None if base is None else base.mark) for _, state, base in items]
-    app = operator.record_joint(marks)
+    states = [state for group in groups for state in group.states]
+    marks = [mark for group in groups for mark in group.marks]
+    app = operator.record_joint([state.app for state in states], marks)
     if app is None:
         return None
-    rows = [
-        (
-            task,
-            () if base is None else base.chain,
-            dict(s.positions),
-            dict(s.batches),
-            dict(s.taken),
-            s.emitted,
-        )
-        for task, s, base in items
-    ]
+    taken, emitted = [dict(state.taken) for state in states], [state.emitted for state in states]
 
     def part() -> Sequence[Buffer]:
         pieces = app()
-        header = _ENCODE({"joint": rows, "app": sum(map(len, pieces))})
+        head = {
+            "joint": [[group.chain, group.tasks] for group in groups],
+            "positions": _by_name(p for group in groups for p in group.positions),
+            "batches": _by_name(b for group in groups for b in group.batches),
+            "taken": _by_name(taken),
+            "emitted": emitted if any(emitted) else [],
+            "app": sum(map(len, pieces)),
+        }
+        header = _ENCODE(head)
         return [len(header).to_bytes(4, "little"), header, *pieces]
 
     return part
 
 
-def may_join(state: TaskState, operator: Joining) -> bool:
-    """Whether a task may stand in a joint record: there is no loop to tell of."""
-    return not state.outbox.lanes and operator.joins(state.app)
+def _by_name(said: Iterable[Mapping[str, Any]]) -> dict[str, tuple[list[int], list[Any]]]:
+    """Turn what is said of each task by name into columns by name: the tasks' places, and values.
+
+    >>> _by_name([{"f": 3}, {}, {"f": 4}])
+    {'f': ([0, 2], [3, 4])}
+    """
+    found: dict[str, tuple[list[int], list[Any]]] = {}
+    for place, values in enumerate(said):
+        for name, value in values.items():
+            column = found.get(name)
+            if column is None:
+                column = found[name] = [], []
+            column[0].append(place)
+            column[1].append(value)
+    return found
 
 
-def seal(operator: OperatorPort, app: App) -> Any:
-    """End a version of a state, and give its mark; falsy: the operator keeps no versions."""
+def may_join(states: Sequence[TaskState], operator: Joining) -> list[bool]:
+    """Tell which tasks may stand in a joint record: there is no loop to tell of."""
+    joins = operator.joins([state.app for state in states])
+    return [may and not state.outbox.lanes for may, state in zip(joins, states, strict=True)]
+
+
+def seal(operator: OperatorPort, apps: Sequence[App]) -> list[Any]:
+    """End a version of states, and give their marks; falsy: the operator keeps no versions."""
+    if hasattr(operator, "seal_all"):
+        return cast(Joining, operator).seal_all(apps)
     end = getattr(operator, "seal", None)
-    return None if end is None else end(app)
+    return [None if end is None else end(app) for app in apps]
 
 
 def accepted(operator: OperatorPort, app: App, mark: Any) -> None:
@@ -287,8 +328,10 @@ class Blob:
     def __init__(self, data: bytes) -> None:
         self.data = data
         self._head: dict[str, Any] | None = None
-        self._rows: dict[TaskId, tuple[int, list[Any]]] = {}
-        """Of a joint record: where in it each task is, and what it says of it."""
+        self._places: dict[TaskId, int] = {}
+        """Of a joint record: where in it each task is."""
+        self._said: list[dict[str, Any]] = []
+        """What it says of each, by place."""
         self._opened: Any = None
         self._chains: dict[TaskId, tuple[str, ...]] = {}
 
@@ -304,21 +347,47 @@ class Blob:
     def tasks(self) -> list[TaskId]:
         """Name the tasks that it is of."""
         head = self._parsed()
-        return list(self._rows) if self.joint else [head["task"]]
+        return list(self._places) if self.joint else [head["task"]]
 
     @property
     def share(self) -> int:
         """Give the bytes that one of its tasks has in it."""
-        return len(self.data) // max(1, len(self._rows)) if self.joint else len(self.data)
+        return len(self.data) // max(1, len(self._places)) if self.joint else len(self.data)
 
     def _parsed(self) -> dict[str, Any]:
         if self._head is None:
-            head = json.loads(self.data[4 : self.after_head])
+            head = _DECODE(self.data[4 : self.after_head])
             if not isinstance(head, dict):
                 raise TypeError("the header is no object")
-            self._rows = {row[0]: (i, row) for i, row in enumerate(head.get("joint", ()))}
+            if "joint" in head:
+                self._take_apart(head)
             self._head = head
         return self._head
+
+    def _take_apart(self, head: dict[str, Any]) -> None:
+        """See which tasks a joint record is of, and what they build on."""
+        chains, tasks = dict[TaskId, tuple[str, ...]](), list[TaskId]()
+        for names, group in head["joint"]:
+            tasks += counts(group)
+            chains.update(dict.fromkeys(group, tuple(str(Ref.parse(name)) for name in names)))
+        if len(chains) != len(tasks):
+            raise ValueError("it names a task twice")
+        self._places, self._chains = {task: i for i, task in enumerate(tasks)}, chains
+
+    def _tell(self) -> None:
+        """See what a joint record says of each task: that of its last one is asked for."""
+        head = self._parsed()
+        emitted = head["emitted"] or [0] * len(self._places)
+        said: list[dict[str, Any]] = [
+            {"task": task, "chain": self._chains[task], "positions": {}, "batches": {}, "taken": {},
+             "emitted": number, "lanes": [], "app": head["app"]}
+            for task, number in zip(self._places, emitted, strict=True)
+        ]  # fmt: skip
+        for what in ("positions", "batches", "taken"):
+            for name, (places, values) in head[what].items():
+                for place, value in zip(counts(places), values, strict=True):
+                    said[place][what][name] = value
+        self._said = said
 
     @property
     def after_head(self) -> int:
@@ -336,16 +405,16 @@ class Blob:
             if head["task"] != task:
                 raise ValueError(f"it is of task {head['task']}")
             return head
-        if task not in self._rows:
+        if task not in self._places:
             raise ValueError(f"it is not of task {task}")
-        _, (_, chain, positions, batches, taken, emitted) = self._rows[task]
-        return {
-            "task": task, "chain": chain, "positions": positions, "batches": batches,
-            "taken": taken, "emitted": emitted, "lanes": [], "app": head["app"],
-        }  # fmt: skip
+        if not self._said:
+            self._tell()
+        return self._said[self._places[task]]
 
-    def revise(self, task: TaskId, app: App, operator: OperatorPort) -> App:
-        """Bring a task's state up to date with its part of a joint record."""
+    def revise(
+        self, tasks: Sequence[TaskId], apps: Sequence[App], operator: OperatorPort
+    ) -> list[App]:
+        """Bring the states of tasks up to date with their parts of a joint record."""
         joining = as_joining(operator)
         if joining is None:
             raise ValueError("it is of many tasks, and the operator cannot read that")
@@ -353,11 +422,11 @@ class Blob:
             if self.after_head + self._parsed()["app"] != len(self.data):
                 raise ValueError("it has not the length that it says")
             self._opened = joining.open_joint(self.data[self.after_head :])
-        return joining.revise_joint(task, app, self._opened, self.place(task))
+        return joining.revise_joint(tasks, apps, self._opened, [self.place(task) for task in tasks])
 
     def place(self, task: TaskId) -> int:
         """Tell which of the tasks of a joint record this one is."""
-        return self._rows[task][0]
+        return self._places[task]
 
     def chain(self, task: TaskId) -> tuple[str, ...]:
         """Name the records that a task's record needs.
@@ -368,35 +437,60 @@ class Blob:
         found = self._chains.get(task)
         if found is None:
             try:
-                found = tuple(str(Ref.parse(name)) for name in self.head(task)["chain"])
+                self._parsed()  # of a joint record all chains are known then
+                if task not in self._chains:
+                    names = self.head(task)["chain"]
+                    self._chains[task] = tuple(str(Ref.parse(name)) for name in names)
             except UNREADABLE as error:
                 raise MalformedMessage(f"a record cannot be read: {error!r}") from error
-            self._chains[task] = found
+            found = self._chains[task]
         return found
 
 
 def restore(task: TaskId, blobs: Sequence[Blob], operator: OperatorPort) -> TaskState:
-    """Make a task from a snapshot and the deltas after it.
+    """Make a task from a snapshot and the deltas after it; see `restore_all`."""
+    return restore_all([task], blobs, operator)[0]
 
-    Everything in it is durable, so it counts as that, and what was emitted may leave.
+
+def restore_all(
+    tasks: Sequence[TaskId], blobs: Sequence[Blob], operator: OperatorPort
+) -> list[TaskState]:
+    """Make tasks from a snapshot and the deltas after it, which are all of theirs.
+
+    Everything in them is durable, so it counts as that, and what was emitted may leave.
 
     Raises:
         MalformedMessage: if a record cannot be read or does not fit the one before it.
         OperatorError: if the operator raised.
     """
-    reading = _Reading(task, operator)
-    for number, blob in enumerate(blobs):
-        try:
-            reading.take(blob)
-        except OperatorError:
-            raise
-        except UNREADABLE as error:
-            why = f"record {number + 1} of {len(blobs)} of task {task} cannot be read: {error}"
-            raise MalformedMessage(why) from error
+    readings, taken = [_Reading(task, operator) for task in tasks], 0
     try:
-        return reading.state()
+        for blob in blobs:
+            _take(blob, readings, operator)
+            taken += 1
+        return [reading.state() for reading in readings]
+    except OperatorError:
+        raise
     except UNREADABLE as error:
-        raise MalformedMessage(f"the record of task {task} cannot be read: {error}") from error
+        if len(tasks) > 1:  # one after the other: so it is known whose it is
+            return [restore(task, blobs, operator) for task in tasks]
+        which = min(taken + 1, len(blobs))
+        why = f"record {which} of {len(blobs)} of task {tasks[0]} cannot be read: {error}"
+        raise MalformedMessage(why) from error
+
+
+def _take(blob: Blob, readings: list[_Reading], operator: OperatorPort) -> None:
+    """Bring tasks up to date with a record."""
+    for reading in readings:
+        reading.follow(blob)
+    if not blob.joint:
+        for reading in readings:
+            reading.take(blob)
+        return
+    tasks = [reading.task for reading in readings]
+    apps = blob.revise(tasks, [reading.app for reading in readings], operator)
+    for reading, app in zip(readings, apps, strict=True):
+        reading.app = app
 
 
 class _Reading:
@@ -405,18 +499,21 @@ class _Reading:
     def __init__(self, task: TaskId, operator: OperatorPort) -> None:
         self.task, self.operator = task, operator
         self.app: App = None
-        self.head: dict[str, Any] = {}
+        self.last: Blob | None = None
+        """The record that was taken last."""
         self.lanes: dict[TaskId, tuple[LaneMark, deque[tuple[Any, ...]]]] = {}
         """Per lane where it stands, and its chunks from `durable` on: (rows, first, last, size)."""
         self._at = 0
 
-    def take(self, record: Blob) -> None:
-        head, first, blob = record.head(self.task), not self.head, record.data
-        if bool(head["chain"]) == first:
+    def follow(self, record: Blob) -> None:
+        """See that a record may come after the last one."""
+        if bool(record.chain(self.task)) == (self.last is None):
             raise ValueError("a chain begins with a snapshot, and has no other")
-        if record.joint:
-            self.app, self.head = record.revise(self.task, self.app, self.operator), head
-            return
+        self.last = record
+
+    def take(self, record: Blob) -> None:
+        """Bring the task up to date with a record of it alone."""
+        head, blob = record.head(self.task), record.data
         self._at = record.after_head
         app = self._payload(blob, head["app"])
         revise = getattr(self.operator, "revise", None)
@@ -424,7 +521,6 @@ class _Reading:
             self.app = self.operator.load(self.task, app)
         else:
             self.app = revise(self.task, self.app, app)
-        self.head = head
         for lane in head["lanes"]:
             self._lane(blob, *lane)
         if self._at != len(blob):
@@ -453,7 +549,9 @@ class _Reading:
         self.lanes[target] = (Epoch(*term), durable, last), chunks
 
     def state(self) -> TaskState:
-        head, state = self.head, TaskState(self.task, self.app, gated=True)
+        """Give the task as the last record tells it."""
+        assert self.last is not None
+        head, state = self.last.head(self.task), TaskState(self.task, self.app, gated=True)
         state.positions = {f: Position(*counts(p)) for f, p in head["positions"].items()}
         state.batches, state.taken = head["batches"], head.get("taken", {})
         counts([*state.batches.values(), *state.taken.values()])

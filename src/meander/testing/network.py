@@ -70,8 +70,8 @@ _PAYLOADS: Final[Mapping[type, Callable[[Any], int]]] = {
     Grant: lambda body: _table_bytes(body.table),
     Welcome: lambda body: _table_bytes(body.grant.table),
     Installed: lambda body: 40 * len(body.items),
-    Checkpointed: lambda body: 48 * len(body.items),
-    Accepted: lambda body: 20 * len(body.items),
+    Checkpointed: lambda body: sum(48 + 16 * len(item.tasks) for item in body.items),
+    Accepted: lambda body: sum(20 + 16 * len(tasks) for tasks, _, _ in body.items),
 }
 """About how many bytes a message has besides its header."""
 

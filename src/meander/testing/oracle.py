@@ -16,6 +16,7 @@ from meander.protocol.blocks import Acks, Chunks
 from meander.protocol.master.manifest import MANIFEST_KEY, Manifest
 from meander.protocol.messages import Accepted, Committed, FeederId, loop_task
 from meander.protocol.records import Blob, Ref
+from meander.protocol.spans import within
 from meander.testing.trial import Trial
 
 
@@ -168,7 +169,8 @@ class Oracle:
     def accepted(self, who: str, body: Accepted) -> None:
         """The master says that records are in the manifest."""
         records = {} if self.manifest is None else self.manifest.records
-        for task, tenure, number in body.items:
+        told = ((task, *rest) for tasks, *rest in body.items for task in within(tasks))
+        for task, tenure, number in told:
             kept = records.get(task)
             newest = (Epoch(0, 0), 0) if kept is None else (kept.tenure, kept.number)
             if newest < (tenure, number):

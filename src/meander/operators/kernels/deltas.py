@@ -5,15 +5,23 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from meander.operators.kernels.memory import copy_bytes, load_i32, load_i64
+from meander.operators.kernels.memory import (
+    copy_bytes,
+    load_i32,
+    load_i64,
+    store_i32,
+    store_i64,
+)
 from meander.operators.kernels.table import (
     ARENA,
     COUNT,
+    FROZEN,
     NULL,
     OFFSETS,
     ROOM,
     STAMPS,
     VALUES,
+    VERSION,
 )
 
 
@@ -85,3 +93,38 @@ def gather_new(
                 cells[cell, at] = load_i64(values + 8 * (cell * room + entry))
             at += 1
         used += load_i64(offsets + 8 * count) - first
+
+
+@njit(cache=True, nogil=True)
+def fits(metas: np.ndarray, bounds: np.ndarray, rows: np.ndarray) -> bool:
+    """Tell whether each table has the entries of its rows, which ascend."""
+    for g in range(len(metas)):
+        count, before = load_i64(metas[g] + 8 * COUNT), -1
+        for r in range(bounds[g], bounds[g + 1]):
+            if rows[r] <= before or rows[r] >= count:
+                return False
+            before = rows[r]
+    return True
+
+
+@njit(cache=True, nogil=True)
+def frozen(metas: np.ndarray) -> bool:
+    """Tell whether one of the tables must not change any more."""
+    found = 0
+    for g in range(len(metas)):
+        found += load_i64(metas[g] + 8 * FROZEN)
+    return found != 0
+
+
+@njit(cache=True, nogil=True)
+def put(metas: np.ndarray, bounds: np.ndarray, rows: np.ndarray, cells: np.ndarray) -> None:
+    """Put cells, `int64[cells, rows]`, into the entries of rows, which are touched by that."""
+    for g in range(len(metas)):
+        meta = metas[g]
+        stamps, values = load_i64(meta + 8 * STAMPS), load_i64(meta + 8 * VALUES)
+        room, version = load_i64(meta + 8 * ROOM), np.int32(load_i64(meta + 8 * VERSION))
+        for r in range(bounds[g], bounds[g + 1]):
+            entry = np.int64(rows[r])
+            store_i32(stamps + 4 * entry, version)
+            for cell in range(len(cells)):
+                store_i64(values + 8 * (cell * room + entry), cells[cell, r])

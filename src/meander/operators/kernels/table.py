@@ -222,6 +222,14 @@ def locate(
 
 
 @njit(cache=True, nogil=True)
+def seal(metas: np.ndarray, sealed: np.ndarray, counts: np.ndarray) -> None:
+    """End the version of each table; fill its number, and how many entries there are."""
+    for g in range(len(metas)):
+        sealed[g], counts[g] = load_i64(metas[g] + 8 * VERSION), load_i64(metas[g] + 8 * COUNT)
+        store_i64(metas[g] + 8 * VERSION, sealed[g] + 1)
+
+
+@njit(cache=True, nogil=True)
 def measure(metas: np.ndarray, entry_bytes: int, sizes: np.ndarray) -> None:
     """Fill the bytes of each table's keys and entries."""
     for g in range(len(metas)):

@@ -18,7 +18,7 @@ Rules of the file
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -44,6 +44,7 @@ from meander.protocol.messages import (
     Sweep,
 )
 from meander.protocol.records import file_of
+from meander.protocol.spans import Spans, holds, spans, within
 
 MANIFESTS_KEPT = 2
 """The newest, and the one before it: whoever reads it just now shall find its files."""
@@ -144,31 +145,57 @@ class Archive:
 
     def checkpointed(self, env: Envelope, body: Checkpointed) -> list[TaskId]:
         """Take in what a node has stored; name the tasks that must be installed there, then."""
-        ledger, again = self.books.ledger, list[tuple[TaskId, Epoch, int]]()
-        installed, taken = list[TaskId](), set[str]()
-        pending = {(i.task, i.key) for _, _, i in (*self._accepting, *self._written)}
+        ledger, again = self.books.ledger, list[tuple[Spans, Epoch, int]]()
+        installed = list[TaskId]()
         for item in body.items:
-            if not ledger.counts(env.sender, env.incarnation, item):
+            tasks, known = self._take(ledger.counts(env.sender, env.incarnation, item), item)
+            if known:
+                again.append((spans(known), item.tenure, item.number))
+            if not tasks:
                 continue
-            known = ledger.record.get(item.task)
-            if known is not None and (item.tenure, item.number) <= known[:2]:
-                if (item.task, item.key) not in pending:
-                    again.append((item.task, item.tenure, item.number))
-                continue
-            chain = self.chain(known, item)
-            if not chain:
-                continue
-            if item.task in ledger.chain and ledger.installed(item.task, item.tenure, env.sender):
-                installed.append(item.task)
-            taken.add(item.key)
-            ledger.record[item.task] = Kept(item.tenure, item.number, chain)
-            self._accepting.append((env.sender, env.incarnation, item))
+            for task in tasks if ledger.chain else ():
+                if task in ledger.chain and ledger.installed(task, item.tenure, env.sender):
+                    installed.append(task)
+            self._files.add(file_of(item.key))
+            taken = item._replace(tasks=spans(tasks))
+            self._accepting.append((env.sender, env.incarnation, taken))
             self.unsaved = True
-        self._files.update(map(file_of, taken))
         if again:
             self.turn.send(env.sender, Accepted(tuple(again)), env.incarnation)
         self.save()
         return installed
+
+    def _take(self, tasks: Sequence[TaskId], item: RecordNote) -> tuple[list[TaskId], list[TaskId]]:
+        """Enter the record of tasks where it is news; name those, and those whose manifest has it.
+
+        Tasks with the same records share what is kept of them.
+        """
+        kept: dict[int, tuple[Kept | None, Kept | None]] = {}
+        record, taken, again = self.books.ledger.record, list[TaskId](), list[TaskId]()
+        for task in tasks:
+            known = record.get(task)
+            found = kept.get(id(known))
+            if found is None:  # `known` stays in there, so nothing else is at its place meanwhile
+                found = kept[id(known)] = known, self._next(known, item)
+            if found[1] is not None:
+                record[task] = found[1]
+                taken.append(task)
+            elif _has(known, item) and not self._pending(task, item.key):
+                again.append(task)
+        return taken, again
+
+    @classmethod
+    def _next(cls, known: Kept | None, item: RecordNote) -> Kept | None:
+        """Give what is kept of a task with this record; None: it is no news, or fits nothing."""
+        chain = () if _has(known, item) else cls.chain(known, item)
+        return Kept(item.tenure, item.number, chain) if chain else None
+
+    def _pending(self, task: TaskId, key: str) -> bool:
+        """Whether the manifest that has a task's record is still to be written."""
+        return any(
+            item.key == key and holds(item.tasks, task)
+            for _, _, item in (*self._accepting, *self._written)
+        )
 
     @staticmethod
     def chain(known: Kept | None, item: RecordNote) -> tuple[str, ...]:
@@ -292,11 +319,17 @@ class Archive:
         books, held = self.books, self._writing_records
         books.ledger.durable = held
         self._named.append(held)
-        by_node: dict[tuple[PeerId, int], list[tuple[TaskId, Epoch, int]]] = {}
+        by_node: dict[tuple[PeerId, int], list[tuple[Spans, Epoch, int]]] = {}
         for node, incarnation, item in self._written:
-            if item.task in held and item.key in held[item.task].chain:
+            has = {
+                id(kept): item.key in kept.chain
+                for kept in map(held.get, within(item.tasks))
+                if kept
+            }
+            tasks = [task for task in within(item.tasks) if task in held and has[id(held[task])]]
+            if tasks:
                 told = by_node.setdefault((node, incarnation), [])
-                told.append((item.task, item.tenure, item.number))
+                told.append((spans(tasks), item.tenure, item.number))
         self._written = []
         for (node, incarnation), items in by_node.items():
             if books.membership.up(node, incarnation):  # else its tasks went on from older records
@@ -330,6 +363,11 @@ class Archive:
 
     def _do(self, action: Store | Load | Discard | Sweep) -> None:
         self.turn.do(action)
+
+
+def _has(known: Kept | None, item: RecordNote) -> bool:
+    """Whether a record is no news: it is kept, or a later one is."""
+    return known is not None and (item.tenure, item.number) <= known[:2]
 
 
 def _files(*held: Mapping[TaskId, Kept]) -> set[str]:

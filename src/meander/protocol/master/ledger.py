@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from meander.model import Assignment, Epoch, NodeId, Run, TaskId
 from meander.protocol.messages import STORE, Incoming, RecordNote, TenureLink
+from meander.protocol.spans import within
 
 
 class Kept(NamedTuple):
@@ -110,12 +111,15 @@ class Ledger:
 
     # ------------------------------------------------------------------ views
 
-    def counts(self, node: NodeId, incarnation: int, item: RecordNote) -> bool:
-        """Whether a record was made by the owner, or by the oldest link of the chain."""
-        if self.owner[item.task] == node and self.tenure[item.task] == item.tenure:
-            return True
-        chain = self.chain.get(item.task)
-        return chain is not None and (node, incarnation, item.tenure) == chain[0][:3]
+    def counts(self, node: NodeId, incarnation: int, item: RecordNote) -> list[TaskId]:
+        """Give the tasks whose record was made by the owner, or by the oldest link of the chain."""
+        owner, tenure, chain = self.owner, item.tenure, self.chain
+        link = node, incarnation, tenure
+        return [
+            task for task in within(item.tasks)
+            if (owner[task] == node and self.tenure[task] == tenure)
+            or (task in chain and chain[task][0][:3] == link)
+        ]  # fmt: skip
 
     def assignment(self, nodes: Iterable[NodeId], epoch: Epoch) -> Assignment:
         """Give the owners as runs."""

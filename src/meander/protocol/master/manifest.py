@@ -9,13 +9,14 @@ It is a log: a document that says everything, then documents that say what has c
 before. So a write costs what has changed, however many tasks there are. Now and then, and whenever it
 is not known what became of the last write, the log begins anew (`ManifestLog`).
 
-A document is JSON with one line per task, and ends with a checksum of all that stands before it.
+A document is JSON with a line for each task, or for neighbours whose records are the same (`8-11`),
+and ends with a checksum of all that stands before it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
@@ -64,8 +65,7 @@ class Manifest(NamedTuple):
             "operator": self.about,
             "offsets": self.offsets,
         }
-        records = self.records
-        return _document(facts, [_line(task, records[task]) for task in sorted(records)])
+        return _document(facts, _lines(self.records, sorted(self.records), {}))
 
     def change(self, before: Mapping[TaskId, Kept]) -> bytes:
         """Write what has changed since the log had these records."""
@@ -75,9 +75,9 @@ class Manifest(NamedTuple):
             "nodes": self.nodes,
             "offsets": self.offsets,
         }
-        fresh = [(t, k) for t, k in self.records.items() if before.get(t) is not k]
-        lines = [_line(task, kept, before.get(task)) for task, kept in fresh]
-        lines += [b'"%d": null' % task for task in before.keys() - self.records.keys()]
+        fresh = sorted(t for t, kept in self.records.items() if before.get(t) is not kept)
+        lines = _lines(self.records, fresh, before)
+        lines += [b'"%d": null' % task for task in sorted(before.keys() - self.records.keys())]
         return _document(facts, lines)
 
     @classmethod
@@ -149,13 +149,32 @@ def _document(facts: Mapping[str, Any], lines: list[bytes]) -> bytes:
     return b'%b%b%08x"}\n' % (body, _CHECKSUM, crc32(body))
 
 
-def _line(task: TaskId, kept: Kept, before: Kept | None = None) -> bytes:
-    """Write a task's records; of a chain that has only become longer, what has come."""
+def _lines(
+    records: Mapping[TaskId, Kept], tasks: Sequence[TaskId], before: Mapping[TaskId, Kept]
+) -> list[bytes]:
+    """Write the records of tasks, which ascend; neighbours with the same ones on one line."""
+    found, first, end = list[bytes](), 0, -1
+    kept, known = None, None
+    for task in tasks:
+        now, was = records[task], before.get(task)
+        if task != end or now is not kept or was is not known:
+            if kept is not None:
+                found.append(_line(first, end, kept, known))
+            first, kept, known = task, now, was
+        end = task + 1
+    if kept is not None:
+        found.append(_line(first, end, kept, known))
+    return found
+
+
+def _line(lb: int, ub: int, kept: Kept, before: Kept | None) -> bytes:
+    """Write the records of neighbours; of a chain that has only become longer, what has come."""
     (generation, number), told, chain = kept.tenure, b"chain", kept.chain
     if before is not None and chain[: len(before.chain)] == before.chain:
         told, chain = b"more", chain[len(before.chain) :]
-    return b'"%d": {"tenure": "%d.%d", "number": %d, "%b": %b}' % (
-        task, generation, number, kept.number, told, _ENCODE(chain),
+    whose = b"%d" % lb if ub == lb + 1 else b"%d-%d" % (lb, ub - 1)
+    return b'"%b": {"tenure": "%d.%d", "number": %d, "%b": %b}' % (
+        whose, generation, number, kept.number, told, _ENCODE(chain),
     )  # fmt: skip
 
 
@@ -174,16 +193,31 @@ def _documents(blob: bytes) -> Iterator[dict[str, Any]]:
 
 def _apply(records: dict[TaskId, Kept], lines: Mapping[str, Any]) -> None:
     for name, line in lines.items():
-        task = int(name)
+        tasks = _named(name)
         if line is None:
-            del records[task]
+            for task in tasks:
+                del records[task]
             continue
-        chain = _chain(line["chain"]) if "chain" in line else ()
-        if "more" in line:
-            chain = (*records[task].chain, *_chain(line["more"]))
-        if not chain:
+        new = _chain(line["chain"] if "chain" in line else line["more"])
+        tenure, number = _epoch(line["tenure"]), int(line["number"])
+        if not new:
             raise ValueError("a record without a name")
-        records[task] = Kept(_epoch(line["tenure"]), int(line["number"]), chain)
+        before, kept = None, Kept(tenure, number, new)
+        for task in tasks:
+            if "more" in line and records[task] is not before:  # neighbours mostly share it
+                before = records[task]
+                kept = Kept(tenure, number, (*before.chain, *new))
+            records[task] = kept
+
+
+def _named(name: str) -> range:
+    """Read which tasks a line is of.
+
+    >>> _named("7"), _named("8-11")
+    (range(7, 8), range(8, 12))
+    """
+    first, _, last = name.partition("-")
+    return range(int(first), int(last or first) + 1)
 
 
 def _epoch(text: str) -> Epoch:

@@ -58,6 +58,7 @@ from meander.protocol.messages import (
     Welcome,
 )
 from meander.protocol.settings import Settings
+from meander.protocol.spans import fault
 from meander.protocol.table import Table
 
 KINDS = ("node", "server", "feeder", "query")
@@ -426,8 +427,9 @@ class Master(Machine):
 
     def _check_checkpointed(self, body: Checkpointed) -> str | None:
         for item in body.items:
-            if not 0 <= item.task < self.ledger.tasks or item.number < 1 or not item.key:
-                return f"record of task {item.task} is impossible"
+            wrong = fault(item.tasks, self.ledger.tasks)
+            if wrong or item.number < 1 or not item.key:
+                return f"a record is impossible: {wrong or 'it has no number, or no name'}"
         return None
 
     def _on_checkpointed(self, env: Envelope, body: Checkpointed) -> None:

@@ -12,20 +12,19 @@ When is what written?
   * What a micro-batch changed: at the end of the event that committed it, all its tasks in one file.
   * The rest: every `checkpoint_s`. The tasks are gone through over several ticks, so that no row waits
     for more than `record_bytes_turn`, and stand in one file.
-  * Whole, if there is no record to build on (the task is new here: its chain does not move with it,
-    because what has changed since is not known of a state that was moved), if the chain is long, or
-    if its changes weigh more than its snapshot. Only some chains are cut short at a time.
+  * Whole, if there is no record to build on, if the chain is long, or if its changes weigh more than
+    its snapshot. Only some chains are cut short at a time. A task that moves takes its chain along if
+    that holds it just as it is; what has changed since could not be told apart at its next owner.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
-from itertools import chain
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-from meander.model import TaskId
+from meander.model import Epoch, TaskId
 from meander.protocol import records
 from meander.protocol.backoff import Backoff
 from meander.protocol.messages import (
@@ -40,7 +39,8 @@ from meander.protocol.messages import (
 from meander.protocol.node.book import Book
 from meander.protocol.node.gauge import Stopwatch
 from meander.protocol.node.slot import Slot
-from meander.protocol.records import Base, Part, Ref
+from meander.protocol.records import NO_LANES, Base, Group, LaneMark, Part, Ref
+from meander.protocol.spans import count, spans, within
 from meander.protocol.state import Joining, OperatorPort, Position, TaskState, as_joining
 from meander.protocol.turn import LeasedTurn
 
@@ -55,22 +55,47 @@ COMPACTED_SHARE = 4
 """One task in so many may be written whole in one go only because its chain is long."""
 
 
-class Record(NamedTuple):
-    """A checkpoint of one task on its way to being durable."""
+class Share:
+    """Tasks whose record is on its way to being durable: it is the same, and builds on the same."""
 
-    number: int
-    key: str
-    """Where it is; empty before it is stored."""
-    positions: dict[FeederId, Position]
-    batches: dict[str, int]
-    base: Base
-    """What later records build on if this one is accepted; its own name is not in the chain yet."""
+    __slots__ = (
+        "base", "batches", "before", "joint", "key", "lanes", "marks", "number", "positions", "slots",
+    )  # fmt: skip
+
+    def __init__(self, number: int, slots: Sequence[Slot], before: Base | None) -> None:
+        states = states_of(slots)
+        self.number, self.slots, self.before = number, slots, before
+        self.positions: list[dict[FeederId, Position]] = [dict(s.positions) for s in states]
+        """Of each task, as the record has them; so are the next two."""
+        self.batches: list[dict[str, int]] = [dict(s.batches) for s in states]
+        self.marks: list[Any] = []
+        self.lanes: Mapping[TaskId, LaneMark] = NO_LANES
+        """Of the loop, if it is of one task alone."""
+        self.joint = False
+        self.key = ""
+        """Where it is; empty before it is stored."""
+        self.base: Base | None = None
+        """What later records build on if this one is accepted; None before it is stored."""
+
+    def group(self) -> Group:
+        """Tell of it in a joint record."""
+        tasks, states = [slot.task for slot in self.slots], states_of(self.slots)
+        marks = [None if self.before is None else slot.mark for slot in self.slots]
+        chain = () if self.before is None else self.before.chain
+        return Group(chain, tasks, states, marks, self.positions, self.batches)
+
+    def left(self) -> list[Slot]:
+        """Give the tasks whose record it is still: others have moved on."""
+        return [slot for slot in self.slots if slot.record is self]
 
 
-Items: TypeAlias = list[tuple[Slot, TaskState, Base | None]]
-"""Tasks, and what their records are to build on."""
-Shares: TypeAlias = list[tuple[Slot, Record]]
-"""The tasks that one record in a file is of; mostly one."""
+def states_of(slots: Sequence[Slot]) -> list[TaskState]:
+    """Give the states of tasks that are served."""
+    return [slot.state for slot in slots if slot.state is not None]
+
+
+Shares: TypeAlias = list[Share]
+"""The tasks that one record in a file is of; mostly one share."""
 
 
 class Checkpointer:
@@ -89,17 +114,20 @@ class Checkpointer:
         """To be called when what a task has taken is durable."""
         self._write_at = 0.0
         self._report_at = 0.0
-        self._queue: deque[Slot] = deque()
-        """What is to be written in this round of all tasks."""
+        self._queue: deque[tuple[Slot, int]] = deque()
+        """What is to be written in this round of all tasks, and how large it is."""
         self._cuts = 0
         """How many chains may still be cut short in it."""
         self._gathered: list[tuple[Shares, Part]] = []
         """Encoded, not yet handed to the store."""
         self._files: dict[str, list[Shares]] = {}
         """Files that the store has not answered for."""
-        self._open: dict[TaskId, tuple[Slot, Record]] = {}
-        """Stored records that are not accepted."""
+        self._open: dict[int, Share] = {}
+        """Those that are stored and not accepted, by number."""
         self._count = 0
+        """Files so far."""
+        self._number = 0
+        """Shares so far: so numbers ascend for every task."""
         self._again = Backoff(turn.settings.retry_s)
         self.trouble = ""
         """Why the store could not take the last file; empty: it took it."""
@@ -115,8 +143,9 @@ class Checkpointer:
             return
         if now >= self._write_at and not self._queue:
             self._write_at = now + settings.checkpoint_s
-            self._queue.extend(s for s in self.book.slots.values() if self._due(s))
-            self._cuts = -(-len(self._queue) // COMPACTED_SHARE)
+            due = [slot for slot in self.book.slots.values() if self._due(slot)]
+            self._queue.extend(zip(due, self._sizes(due), strict=True))
+            self._cuts = -(-len(due) // COMPACTED_SHARE)
         if self._queue:
             self._go_on()
         if self._open and now >= self._report_at:
@@ -139,22 +168,26 @@ class Checkpointer:
         seen, before, some = 0, self._encoded, list[Slot]()
         self.watch.begin()
         while self._queue and seen < self.turn.settings.record_bytes_turn:
-            slot = self._queue.popleft()
+            slot, size = self._queue.popleft()
             if self._due(slot):
-                seen += self._size(slot)
+                seen += size
                 some.append(slot)
         self._encode(some)
         if not self._queue:
             self._hand_over()
         self.watch.end(self._encoded - before)
 
-    def _size(self, slot: Slot) -> int:
-        """Say how large a state is: what was written of it last, or ask."""
-        base: Base | None = slot.base
-        if base is not None and base.whole_bytes:
-            return base.whole_bytes + base.changed_bytes
-        assert slot.state is not None
-        return self.operator.size(slot.state.app)
+    def _sizes(self, slots: Sequence[Slot]) -> list[int]:
+        """Say how large states are: what was written of them last, or ask."""
+        bases: list[Base | None] = [slot.base for slot in slots]
+        new = [slot for slot, base in zip(slots, bases, strict=True) if not (base and base.bytes)]
+        asked = iter(self._ask_sizes(new))
+        return [base.bytes if base and base.bytes else next(asked) for base in bases]
+
+    def _ask_sizes(self, slots: Sequence[Slot]) -> Sequence[int]:
+        apps = [state.app for state in states_of(slots)]
+        sizes = getattr(self.operator, "sizes", None)
+        return [self.operator.size(app) for app in apps] if sizes is None else sizes(apps)
 
     @property
     def _encoded(self) -> int:
@@ -180,66 +213,96 @@ class Checkpointer:
         self._hand_over()
         self.watch.end(self._encoded - before)
 
-    def _encode(self, slots: list[Slot]) -> None:
+    def _encode(self, slots: Sequence[Slot]) -> None:
         """Take what the records of some tasks shall hold: changes in one of them all, if they may."""
-        joining, changed, small, room = as_joining(self.operator), Items(), list[Items](), 0
-        for slot in slots:
-            state, base = slot.state, slot.base if self._builds_on(slot) else None
-            assert state is not None
-            if joining is None or not records.may_join(state, joining):
-                self._encode_alone(slot, state, base)
-            elif base is not None:
-                changed.append((slot, state, base))
+        joining, alike = as_joining(self.operator), dict[int, list[Slot]]()
+        if joining is None:
+            for slot in slots:
+                self._encode_alone(slot)
+            return
+        may = records.may_join(states_of(slots), joining)
+        for slot, joins in zip(slots, may, strict=True):
+            if joins:
+                alike.setdefault(id(slot.base), []).append(slot)
             else:
-                size = self._size(slot)
-                if not small or size > room:
-                    small.append(Items())
-                    room = JOINT_BYTES_MAX
-                small[-1].append((slot, state, None))
-                room -= size
-        if joining is not None:
-            for items in filter(None, (changed, *small)):
-                self._encode_jointly(items, joining)
+                self._encode_alone(slot)
+        changed, whole = list[tuple[list[Slot], Base | None]](), list[Slot]()
+        for some in alike.values():
+            building, rest = self._building(some)
+            if building:
+                changed.append((building, building[0].base))
+            whole += rest
+        small = [[(some, None)] for some in self._small(whole)]
+        for groups in filter(None, (changed, *small)):
+            self._encode_jointly(groups, joining)
 
-    def _encode_jointly(self, items: Items, joining: Joining) -> None:
-        told = [(slot.task, state, base) for slot, state, base in items]
-        part = records.write_joint(told, joining) if len(items) > 1 else None
+    def _small(self, slots: list[Slot]) -> list[list[Slot]]:
+        """Cut tasks that are written whole so that a record of them is not too large."""
+        found, room = list[list[Slot]](), 0
+        for slot, size in zip(slots, self._sizes(slots), strict=True):
+            if not found or size > room:
+                found.append([])
+                room = JOINT_BYTES_MAX
+            found[-1].append(slot)
+            room -= size
+        return found
+
+    def _encode_jointly(
+        self, groups: Sequence[tuple[Sequence[Slot], Base | None]], joining: Joining
+    ) -> None:
+        """Take what one record of tasks shall hold, those with the same base side by side."""
+        shares, part = list[Share](), None
+        if sum(len(slots) for slots, _ in groups) > 1:
+            shares = [self._share(slots, base) for slots, base in groups]
+            part = records.write_joint([share.group() for share in shares], joining)
         if part is not None:
-            self._take(items, part)
-        else:
-            for item in items:
-                self._encode_alone(*item)
+            for share in shares:
+                share.joint = True
+            self._take(shares, part)
+            return
+        for slots, base in groups:
+            for slot in slots:
+                self._write_alone(slot, base)
 
-    def _encode_alone(self, slot: Slot, state: TaskState, base: Base | None) -> None:
-        part = records.write(slot.task, state, self.operator, base)
-        self._take([(slot, state, base)], part)
+    def _encode_alone(self, slot: Slot) -> None:
+        building, _ = self._building([slot])
+        self._write_alone(slot, slot.base if building else None)
 
-    def _take(self, items: Items, part: Part) -> None:
+    def _write_alone(self, slot: Slot, base: Base | None) -> None:
+        state, share = slot.state, self._share([slot], base)
+        assert state is not None
+        part = records.write(slot.task, state, self.operator, base, slot.mark)
+        share.lanes = records.lanes_of(state)
+        self._take([share], part)
+
+    def _share(self, slots: Sequence[Slot], base: Base | None) -> Share:
+        self._number += 1
+        return Share(self._number, slots, base)
+
+    def _take(self, shares: Shares, part: Part) -> None:
         """Note that a record of some tasks is on its way."""
-        shares = list[tuple[Slot, Record]]()
-        for slot, state, base in items:
-            mark, lanes = records.seal(self.operator, state.app), records.lanes_of(state)
-            slot.record_number += 1
-            slot.dirty = slot.urgent = False
-            new = Base((), mark, lanes) if base is None else base.sealed(mark, lanes)
-            slot.record = Record(
-                slot.record_number, "", dict(state.positions), dict(state.batches), new
-            )
-            shares.append((slot, slot.record))
-        self.counts["snapshots" if items[0][2] is None else "deltas"] += len(items)
+        for share in shares:
+            apps = [state.app for state in states_of(share.slots)]
+            share.marks = records.seal(self.operator, apps)
+            for slot in share.slots:
+                slot.dirty = slot.urgent = False
+                slot.record = share
+            kind = "snapshots" if share.before is None else "deltas"
+            self.counts[kind] += len(share.slots)
+            self.watch.encoded([slot.task for slot in share.slots])
         self._gathered.append((shares, part))
-        self.watch.encoded([slot.task for slot, _ in shares])
 
-    def _builds_on(self, slot: Slot) -> bool:
-        """Whether the next record is a change of the last one."""
-        base: Base | None = slot.base
-        if base is None or not base.mark:
-            return False
+    def _building(self, slots: list[Slot]) -> tuple[list[Slot], list[Slot]]:
+        """Tell, of tasks with one base, whose next records are changes of it, and whose are whole."""
+        base: Base | None = slots[0].base
+        if base is None:
+            return [], slots
         most, length = self.turn.settings.chain_records_max, len(base.chain)
         if length < most and base.changed_bytes <= max(base.whole_bytes, SMALL_BYTES):
-            return True
-        self._cuts -= 1
-        return self._cuts < 0 and length < 2 * most
+            return slots, []
+        cut = len(slots) if length >= 2 * most else min(len(slots), max(0, self._cuts))
+        self._cuts -= len(slots)
+        return slots[cut:], slots[:cut]
 
     def _hand_over(self) -> None:
         if not self._gathered:
@@ -265,68 +328,87 @@ class Checkpointer:
         written = self._files.pop(event.key, ())
         if event.done:
             for shares, extent in zip(written, event.extents, strict=False):
-                self._named(shares, str(Ref(event.key, *extent)), extent.length // len(shares))
+                self._named(shares, str(Ref(event.key, *extent)), extent.length)
                 self.counts["bytes"] += extent.length
-        for slot, record in () if event.done else chain.from_iterable(written):
-            if slot.record is record:  # else the task has moved on
-                slot.record, slot.dirty = None, True
-                slot.urgent = False  # not before the next round
-        if event.done:
             self.trouble = ""
             self._again.worked()
             self._report()
-        else:
-            self.trouble = event.fault or "it refuses"
-            self._write_at = max(self._write_at, self._again.failed(self.turn.now))
+            return
+        for share in (share for shares in written for share in shares):
+            for slot in share.left():
+                slot.record, slot.dirty = None, True
+                slot.urgent = False  # not before the next round
+        self.trouble = event.fault or "it refuses"
+        self._write_at = max(self._write_at, self._again.failed(self.turn.now))
 
     def _named(self, shares: Shares, name: str, length: int) -> None:
-        """Tasks have their record under a name, each with so many bytes of it."""
-        for slot, record in shares:
-            if slot.record is record:
-                number, _, positions, batches, base = record
-                slot.record = Record(number, name, positions, batches, base.named(name, length))
-                self._open[slot.task] = slot, slot.record
+        """Tasks have their record under a name; each has its part of its bytes."""
+        each = length // sum(len(share.slots) for share in shares)
+        for share in shares:
+            share.key, share.base = name, records.based(share.before, name, each, share.lanes)
+            self._open[share.number] = share
 
     def _report(self) -> None:
         self._report_at = self.turn.now + self.turn.settings.retry_s
-        items = []
-        for task, (slot, record) in list(self._open.items()):
-            if slot.record is not record:
-                del self._open[task]
-            else:
-                names = record.base.chain
-                parent = names[-2] if len(names) > 1 else ""
-                items.append(RecordNote(task, slot.tenure, record.number, record.key, parent))
+        items = list[RecordNote]()
+        for share in list(self._open.values()):
+            slots = share.left()
+            if not slots:
+                del self._open[share.number]
+                continue
+            parent = "" if share.before is None else share.before.chain[-1]
+            tasks: dict[Epoch, list[TaskId]] = {}
+            for slot in slots:
+                tasks.setdefault(slot.tenure, []).append(slot.task)
+            for tenure, some in tasks.items():
+                told = spans(sorted(some))
+                items.append(RecordNote(told, tenure, share.number, share.key, parent))
         if items:
             self.turn.send(MASTER, Checkpointed(tuple(items)))
 
     def accepted(self, body: Accepted) -> None:
         """The manifest has these records."""
+        for told, tenure, number in body.items:
+            share = self._open.get(number)
+            if share is None:
+                continue
+            whole = count(told) >= len(share.slots)
+            self._settle(share, tenure, None if whole else set(within(told)))
+            if not share.left():
+                del self._open[number]
+
+    def _settle(self, share: Share, tenure: Epoch, tasks: set[TaskId] | None) -> None:
+        """The record of tasks counts, of all that have it or of some: they go on from there."""
         done = list[TaskId]()
-        for task, tenure, number in body.items:
-            slot = self.book.slots.get(task)
-            if slot is None or slot.state is None or slot.tenure != tenure:
+        each = zip(share.slots, share.marks, share.positions, share.batches, strict=True)
+        for slot, mark, positions, batches in each:
+            if slot.record is not share or slot.tenure != tenure:
                 continue
-            record: Record | None = slot.record
-            if record is None or record.number != number or not record.key:
+            if tasks is not None and slot.task not in tasks:
                 continue
+            state = slot.state
+            assert state is not None
             # Of feeders and queries that are not forgotten meanwhile.
-            slot.state.durable = _known(record.positions, slot.state.positions)
-            slot.state.durable_batches = _known(record.batches, slot.state.batches)
-            for target, (_, _, last) in record.base.lanes.items():
-                lane = slot.state.outbox.lanes.get(target)
-                if lane is not None:
-                    lane.released = max(lane.released, last)
-                    slot.state.outbox.active.add(target)
-                    self.book.loops.add(task)
-            del self._open[task]
-            slot.record, slot.base = None, record.base
-            records.accepted(self.operator, slot.state.app, record.base.mark)
+            state.durable = _known(positions, state.positions)
+            state.durable_batches = _known(batches, state.batches)
+            slot.record, slot.base, slot.mark = None, share.base if mark else None, mark
+            if not share.joint:
+                self._let_out(slot, state, share, mark)
             self.book.acknowledge(slot)
-            if slot.state.durable_batches:
+            if state.durable_batches:
                 self.durable(slot)
-            done.append(task)
+            done.append(slot.task)
         self.watch.durable(done)
+
+    def _let_out(self, slot: Slot, state: TaskState, share: Share, mark: Any) -> None:
+        """What a task has emitted may leave."""
+        for target, (_, _, last) in share.lanes.items():
+            lane = state.outbox.lanes.get(target)
+            if lane is not None:
+                lane.released = max(lane.released, last)
+                state.outbox.active.add(target)
+                self.book.loops.add(slot.task)
+        records.accepted(self.operator, state.app, mark)
 
 
 def _known(found: dict[str, T], known: Mapping[str, Any]) -> dict[str, T]:

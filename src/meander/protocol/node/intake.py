@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 
+import numpy as np
+
 from meander.model import Epoch, NodeId, TaskId
 from meander.protocol.blocks import Ack, Acks, Chunk, Chunks
 from meander.protocol.messages import FeederId, loop_task
@@ -233,19 +235,22 @@ class Intake:
         if slot.pending_chunks:
             self.drain_all(slot)
 
-    def _ack(self, feeder: FeederId, task: TaskId) -> Ack | None:
-        slot = self._slots.get(task)
-        if slot is None or slot.state is None:
-            return None
-        position = slot.state.positions.get(feeder)
-        if position is None:
-            return None
-        durable = position.number
-        if not self.installs.settled(slot):
-            known = slot.state.durable.get(feeder)
-            same = known is not None and known.incarnation == position.incarnation
-            durable = known.number if same and known is not None else 0
-        return Ack(task, slot.term, position.incarnation, position.number, durable)
+    def _acks_of(self, feeder: FeederId, tasks: Iterable[TaskId]) -> Acks:
+        """Tell a feeder how far tasks are, as far as they are here."""
+        told = list[int]()
+        for task in tasks:
+            slot = self._slots.get(task)
+            state = None if slot is None else slot.state
+            position = None if state is None else state.positions.get(feeder)
+            if slot is None or state is None or position is None:
+                continue
+            incarnation, durable, _ = position
+            if not self.installs.settled(slot):
+                known = state.durable.get(feeder)
+                same = known is not None and known.incarnation == incarnation
+                durable = known.number if same and known is not None else 0
+            told += (task, *slot.term, incarnation, position.number, durable)
+        return Acks(feeder, np.ascontiguousarray(np.array(told, np.int64).reshape(-1, 6).T))
 
     def flush(self) -> None:
         """Send what this event has caused: loop chunks and acknowledgements."""
@@ -296,19 +301,18 @@ class Intake:
                 where.extend(chunks)
 
     def _send_acks(self, feeder: FeederId, tasks: set[TaskId]) -> None:
-        acks = tuple(a for a in (self._ack(feeder, t) for t in sorted(tasks)) if a is not None)
-        if not acks:
+        acks, emitter = self._acks_of(feeder, sorted(tasks)), loop_task(feeder)
+        if not acks.columns.size:
             return
-        emitter = loop_task(feeder)
         if emitter is None:
-            self.turn.send(feeder, Acks(feeder, acks))
+            self.turn.send(feeder, acks)
             return
         assert self.turn.table is not None
         owner = self.turn.table.owner(emitter)
         if owner == self.turn.me:
-            self.take_acks(feeder, acks)
+            self.take_acks(feeder, acks.acks)
         else:
-            self.turn.send(owner, Acks(feeder, acks))
+            self.turn.send(owner, acks)
 
     def tick(self) -> None:
         """Send again what of the loops was not heard."""

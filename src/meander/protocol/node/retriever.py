@@ -12,7 +12,8 @@ could not read is asked for again, less and less often. It is asked for `LOADS_M
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 from meander.errors import MalformedMessage
 from meander.model import TaskId
@@ -37,7 +38,7 @@ from meander.protocol.node.handover import Handover
 from meander.protocol.node.installs import Installs
 from meander.protocol.node.slot import Cause, Slot, TaskPhase
 from meander.protocol.outbox import restored
-from meander.protocol.records import Base, Blob
+from meander.protocol.records import NO_LANES, Base, Blob
 from meander.protocol.state import Loader, OperatorPort, TaskState, checksum, decode
 from meander.protocol.turn import LeasedTurn
 
@@ -46,6 +47,9 @@ ASKS_MAX = 4
 LOADS_MAX = 64
 """Records that the store is asked for and has not given: enough to keep it busy however far it is, and
 what waits behind them can still be overtaken by a task that tuples wait for."""
+
+Chain: TypeAlias = tuple[str, ...]
+"""Names of the records that a task is restored from."""
 
 
 class Retriever:
@@ -67,10 +71,12 @@ class Retriever:
         self.serve = serve
         """To be called when a task is installed: it takes what has waited for it."""
         self.awaited: dict[TaskId, Slot] = {}
-        self._loading: dict[str, set[TaskId]] = {}
-        """What the durable store was asked for and has not answered, and for whom: `LOADS_MAX`."""
-        self._joint: dict[str, Blob] = {}
-        """Records of many tasks that were read, as long as tasks are awaited."""
+        self._loading: dict[str, list[Chain]] = {}
+        """What the durable store was asked for and has not answered, for which chains: `LOADS_MAX`."""
+        self._waiting: dict[Chain, dict[TaskId, Slot]] = {}
+        """Tasks that are restored from the same records, of which some are not here."""
+        self._records: dict[str, Blob] = {}
+        """Those that were read, as long as tasks are awaited."""
         self._again = Backoff(turn.settings.retry_s)
         self.trouble = ""
         """Why the store could not read what it was last asked for; empty: it could."""
@@ -82,11 +88,12 @@ class Retriever:
         """States refused for a wrong length or checksum, for the metrics."""
         self.deltas = 0
         """Changes that were applied to snapshots, for the metrics."""
+        self.chains = 0
+        """States that came with the records that hold them, for the metrics."""
 
     def await_(self, slot: Slot) -> None:
         """Take a task into the queue (again): its tenure is new."""
         self.forget(slot)
-        slot.records = {}
         self.awaited[slot.task] = slot
 
     def forget(self, slot: Slot) -> None:
@@ -94,7 +101,8 @@ class Retriever:
         self.awaited.pop(slot.task, None)
         self.fetches.pop(slot.task, None)
         if not self.awaited:
-            self._joint.clear()
+            self._records.clear()
+            self._waiting.clear()
 
     def wanted(self, slot: Slot) -> None:
         """Tuples wait for this one now: if there is room, it goes first."""
@@ -117,17 +125,19 @@ class Retriever:
         self._from_copies()
         for fetch in list(self.fetches.values()):
             self._ask(fetch)
+        stored = list[Slot]()
         for slot in self._queue(now):
             link = slot.chain[slot.link]
             if slot.task not in self.awaited or slot.task in self.fetches:
                 continue  # what was installed before it has led to that
             if link.node == STORE:
-                self._from_store(slot)
+                stored.append(slot)
             elif link.node == turn.me and link.incarnation == turn.incarnation:
                 self._from_own_copy(slot)
             elif self._room():
                 fetch = self.fetches[slot.task] = Fetching(slot, now)
                 self._ask(fetch)
+        self._from_store(stored)
 
     def _from_copies(self) -> None:
         """Install what was copied ahead and is whole; give the rest of others time to come."""
@@ -186,44 +196,61 @@ class Retriever:
 
     # ------------------------------------------------------------------ where states come from
 
-    def _from_store(self, slot: Slot) -> None:
-        if not slot.chain[slot.link].key:
-            app = self.operator.empty(slot.task)
-            self._install(slot, TaskState(slot.task, app, gated=True), 0, 0.0)
-        elif len(self._loading) < LOADS_MAX and self._again.due(self.turn.now):
+    def _from_store(self, slots: Sequence[Slot]) -> None:
+        """Install tasks that begin with nothing; ask for the records of the others."""
+        known = list[Slot]()
+        for slot in slots:
+            if slot.task not in self.awaited:
+                continue
+            if not slot.chain[slot.link].key:
+                app = self.operator.empty(slot.task)
+                self._install(slot, TaskState(slot.task, app, gated=True), 0, 0.0)
+            elif len(self._loading) < LOADS_MAX and self._again.due(self.turn.now):
+                known.append(slot)
+        self._ask_store(known)
+
+    def _ask_store(self, slots: Sequence[Slot]) -> None:
+        """Restore tasks whose records are all here; ask for what others lack."""
+        alike: dict[Chain, list[Slot]] = {}
+        for slot in slots:
             try:
-                self._ask_store(slot)
+                alike.setdefault(self._chain(slot), []).append(slot)
             except MalformedMessage as error:
                 self._unusable(slot, str(error.args[0]))
-
-    def _ask_store(self, slot: Slot) -> None:
-        """Ask for the records that are still lacking, unless others of them have brought them."""
-        for name in self._lacking(slot):
-            if name in self._joint:
-                slot.records[name] = self._joint[name]
-        lacking = self._lacking(slot)
-        if not lacking:
-            self._from_records(slot, self._chain(slot))
-            return
-        slot.retry_at = self.turn.now + 4 * self.turn.settings.retry_s
-        for name in lacking:
-            if name in self._loading:
-                self._loading[name].add(slot.task)
-            elif len(self._loading) < LOADS_MAX:
-                self._loading[name] = {slot.task}
-                self.turn.do(Load(name))
-            else:
-                slot.retry_at = 0.0
+                return
+        for chain, some in alike.items():
+            lacking = [name for name in chain if name not in self._records]
+            if lacking:
+                self._load(some, chain, lacking)
+                continue
+            try:
+                self._from_records(some, chain)
+            except MalformedMessage as error:
+                self._unusable(some[0], str(error.args[0]))
                 return
 
-    def _chain(self, slot: Slot) -> tuple[str, ...]:
+    def _load(self, slots: Sequence[Slot], chain: Chain, lacking: Sequence[str]) -> None:
+        """Ask for records, unless somebody has."""
+        self._waiting.setdefault(chain, {}).update((slot.task, slot) for slot in slots)
+        for slot in slots:
+            slot.retry_at = self.turn.now + 4 * self.turn.settings.retry_s
+        for name in lacking:
+            if name in self._loading:
+                if chain not in self._loading[name]:
+                    self._loading[name].append(chain)
+            elif len(self._loading) < LOADS_MAX:
+                self._loading[name] = [chain]
+                self.turn.do(Load(name))
+            else:
+                for slot in slots:
+                    slot.retry_at = 0.0
+                return
+
+    def _chain(self, slot: Slot) -> Chain:
         """Name what a task is restored from; its last record, when it is here, tells of the others."""
         key = slot.chain[slot.link].key
-        last = slot.records.get(key)
+        last = self._records.get(key)
         return (key,) if last is None else (*last.chain(slot.task), key)
-
-    def _lacking(self, slot: Slot) -> list[str]:
-        return [name for name in self._chain(slot) if name not in slot.records]
 
     def loaded(self, event: Loaded) -> None:
         """The durable store answers; without a lease that is not used, and asked for again."""
@@ -233,50 +260,52 @@ class Retriever:
         else:
             self.trouble = ""
             self._again.worked()
-        wanting = sorted(self._loading.pop(event.key, ()))
-        slots = [slot for task in wanting if (slot := self.awaited.get(task)) is not None]
+        waiting = [(chain, self._wanting(chain)) for chain in self._loading.pop(event.key, ())]
+        slots = [slot for _, some in waiting for slot in some]
         if not slots:
             return
         if event.again or not self.turn.leased:
             for slot in slots:
                 slot.retry_at = self._again.until
             return
-        blob = None if event.data is None else Blob(event.data)
-        for slot in slots:
-            try:
-                self._take_record(slot, event, blob)
-            except MalformedMessage as error:
-                self._unusable(slot, str(error.args[0]))
+        if event.data is None:
+            self._unusable(slots[0], event.fault or f"{event.key} is missing")
+            return
+        self._records[event.key] = Blob(event.data)
+        for chain, some in waiting:
+            if some and all(name in self._records for name in chain):
+                del self._waiting[chain]
+                self._ask_store(some)  # with its last record a task learns of the others
             if self.turn.ended:
                 return
-        if blob is not None and blob.joint and self.awaited:
-            self._joint[event.key] = blob
-        if len(self._loading) <= LOADS_MAX // 2 and not self.turn.ended:
+        if len(self._loading) <= LOADS_MAX // 2:
             self.pump()
 
-    def _take_record(self, slot: Slot, event: Loaded, blob: Blob | None) -> None:
-        key = slot.chain[slot.link].key
-        if event.key not in self._chain(slot):
-            return  # asked for under an earlier tenure: what became of it says nothing of this one
-        if blob is None:
-            self._unusable(slot, event.fault or f"{event.key} is missing")
-        else:
-            slot.records[event.key] = blob
-            if not self._lacking(slot):
-                self._from_records(slot, self._chain(slot))
-            elif event.key == key:  # now the others are known
-                self._ask_store(slot)
+    def _wanting(self, chain: Chain) -> list[Slot]:
+        """Give the tasks that wait for a chain; some have other tenures by now."""
+        slots, wanted = self._waiting.get(chain, {}).values(), (STORE, chain[-1])
+        return [
+            slot for slot in slots
+            if self.awaited.get(slot.task) is slot
+            and (slot.chain[slot.link].node, slot.chain[slot.link].key) == wanted
+        ]  # fmt: skip
 
-    def _from_records(self, slot: Slot, chain: tuple[str, ...]) -> None:
-        operator, blobs = self.operator, [slot.records[name] for name in chain]
-        state = records.restore(slot.task, blobs, operator)
-        self.deltas += len(blobs) - 1
-        mark = records.seal(operator, state.app)
-        records.accepted(operator, state.app, mark)
-        size, transfer_s = sum(blob.share for blob in blobs), self.turn.now - slot.since
-        whole_bytes = blobs[0].share
-        base = Base(chain, mark, records.lanes_of(state), whole_bytes, size - whole_bytes)
-        self._install(slot, state, size, transfer_s, base)
+    def _from_records(self, slots: Sequence[Slot], chain: Chain) -> None:
+        """Restore tasks that have the same records, which are here."""
+        blobs = [self._records[name] for name in chain]
+        states = records.restore_all([slot.task for slot in slots], blobs, self.operator)
+        marks = records.seal(self.operator, [state.app for state in states])
+        whole_bytes, size = blobs[0].share, sum(blob.share for blob in blobs)
+        base = Base(chain, NO_LANES, whole_bytes, size - whole_bytes)
+        self.deltas += len(slots) * (len(blobs) - 1)
+        for name, blob in zip(chain, blobs, strict=True):
+            if not blob.joint:
+                del self._records[name]  # it was theirs alone
+        for slot, state, mark in zip(slots, states, marks, strict=True):
+            records.accepted(self.operator, state.app, mark)
+            lanes = records.lanes_of(state)
+            own = base._replace(lanes=lanes) if lanes else base
+            self._install(slot, state, size, self.turn.now - slot.since, own, mark)
 
     def _unusable(self, slot: Slot, why: str) -> None:
         """End: there is nothing to go on from, and nothing may take its place unsaid."""
@@ -354,7 +383,12 @@ class Retriever:
             self.turn.tell(News.STATE_REFUSED, task=slot.task, why=str(error))
             self._later(slot)
             return
-        self._install(slot, state, len(blob), transfer_s)
+        written, base, mark = state.written, None, None
+        if written is not None:  # what changes from here on can be told apart
+            (mark,) = records.seal(self.operator, [state.app])
+            base = Base(written.chain, NO_LANES, written.whole_bytes, written.changed_bytes)
+            self.chains += 1
+        self._install(slot, state, len(blob), transfer_s, base, mark)
 
     def _release(self, slot: Slot) -> None:
         """Let the state server make room; the frozen copy stays until the master knows."""
@@ -365,7 +399,13 @@ class Retriever:
             self.turn.send(member.server, Drop(((slot.task, link.tenure, slot.tenure),)))
 
     def _install(
-        self, slot: Slot, state: TaskState, size: int, transfer_s: float, base: Base | None = None
+        self,
+        slot: Slot,
+        state: TaskState,
+        size: int,
+        transfer_s: float,
+        base: Base | None = None,
+        mark: Any = None,
     ) -> None:
         """Serve: first what waited, in order, then what comes. `base`: the records it came from."""
         table = self.turn.table
@@ -374,8 +414,8 @@ class Retriever:
         self.arrivals.forget(slot.task)
         slot.go(Cause.WHOLE)
         assert slot.phase is TaskPhase.SERVING
-        slot.state, slot.dirty, slot.record, slot.record_number = state, base is None, None, 0
-        slot.base, slot.urgent, slot.records = base, False, {}
+        slot.state, slot.dirty, slot.record, slot.urgent = state, base is None, None, False
+        slot.base, slot.mark = base if mark else None, mark
         self.installs.add(slot, size, transfer_s)
         self._release(slot)
         slot.waiting_since = None

@@ -18,7 +18,6 @@ from meander.errors import BrokenRuleError
 from meander.model import ZERO_EPOCH, Epoch, TaskId
 from meander.protocol.blocks import Chunk
 from meander.protocol.messages import FeederId, TenureLink
-from meander.protocol.records import Blob
 from meander.protocol.state import TaskState
 
 
@@ -79,9 +78,9 @@ class Slot:
     """A task at a node."""
 
     __slots__ = (
-        "base", "chain", "dirty", "link", "orders", "pending", "pending_chunks", "phase", "rank",
-        "record", "record_number", "records", "retry_at", "since", "state", "task", "tenure", "term",
-        "urgent", "waiting_since", "work",
+        "base", "chain", "dirty", "link", "mark", "orders", "pending", "pending_chunks", "phase",
+        "rank", "record", "retry_at", "since", "state", "task", "tenure", "term", "urgent",
+        "waiting_since", "work",
     )  # fmt: skip
 
     def __init__(self, task: TaskId) -> None:
@@ -108,15 +107,15 @@ class Slot:
         """When this node learned that it owns the task."""
         self.waiting_since: float | None = None
         """When the first chunk came to the wait buffer."""
-        self.records: dict[str, Blob] = {}
-        """What has been read of the chain that the state is restored from."""
         # --- checkpoints
         self.dirty = False
         self.record: Any = None
         """The record on its way to being durable, None if there is none."""
-        self.record_number = 0
         self.base: Any = None
-        """The newest record that is durable and holds what this node has installed; None: none."""
+        """The newest record that is durable and holds what this node has installed; None: none, or
+        nothing can build on it."""
+        self.mark: Any = None
+        """The operator's version that it holds."""
         self.urgent = False
         """Whether somebody waits for the next record."""
         # --- for the gauge

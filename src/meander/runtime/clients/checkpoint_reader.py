@@ -20,7 +20,7 @@ from meander.operators.layout import ENTRY
 from meander.protocol.master.ledger import Kept
 from meander.protocol.master.manifest import Manifest
 from meander.protocol.records import MAGIC, Blob, Ref, file_of, length_of
-from meander.runtime.process.recording import open_joint, part_of
+from meander.runtime.process.recording import open_joint, parts_of
 from meander.runtime.process.streams import read_streams
 from meander.runtime.store.durable import FileStore
 from meander.runtime.store.resume import newest
@@ -149,7 +149,8 @@ def _state(blob: Blob, task: TaskId) -> list[pa.RecordBatch]:
     at, head = blob.after_head, blob.head(task)
     app = blob.data[at : at + head["app"]]
     if blob.joint:
-        return part_of(open_joint(app), blob.place(task))
+        found = parts_of(open_joint(app), [blob.place(task)])
+        return [batch for batch, _ in found]
     start = 4 + int.from_bytes(app[:4], "little")
     length = json.loads(app[4:start])["state"]
     return read_streams(pa.py_buffer(app[start : start + length]))

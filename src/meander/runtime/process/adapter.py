@@ -340,30 +340,40 @@ class OperatorAdapter:
         """End a version of a task's state."""
         return self._recorder.seal(app)
 
+    def seal_all(self, apps: Sequence[AppState]) -> list[Sealed]:
+        """End a version of the states of several tasks."""
+        return self._recorder.seal_all(apps)
+
     def record(self, app: AppState, since: Sealed | None) -> Callable[[], Sequence[Any]]:
         """Take what a record shall hold; what is given back makes the bytes."""
         self.settle()
         return self._recorder.record(app, since)
 
-    def joins(self, app: AppState) -> bool:
-        """Whether a task may stand with others in one record."""
+    def joins(self, apps: Sequence[AppState]) -> list[bool]:
+        """Tell which tasks may stand with others in one record."""
         self.settle()
-        return self._recorder.joins(app)
+        return self._recorder.joins(apps)
 
     def record_joint(
-        self, items: Sequence[tuple[AppState, Sealed | None]]
+        self, apps: Sequence[AppState], since: Sequence[Sealed | None]
     ) -> Callable[[], Sequence[Any]] | None:
         """Take what has changed in several tasks; None: that is asked of one after the other."""
         self.settle()
-        return self._recorder.record_joint(items)
+        return self._recorder.record_joint(apps, since)
 
     def open_joint(self, blob: bytes) -> Any:
         """Read what `record_joint` wrote; ValueError if that is not what it is."""
         return self._recorder.open_joint(blob)
 
-    def revise_joint(self, task: TaskId, app: AppState | None, found: Any, index: int) -> AppState:
-        """Bring a task up to date with its part of what `open_joint` gave."""
-        return self._recorder.revise_joint(task, app, found, index)
+    def revise_joint(
+        self,
+        tasks: Sequence[TaskId],
+        apps: Sequence[AppState | None],
+        found: Any,
+        places: Sequence[int],
+    ) -> list[AppState]:
+        """Bring tasks up to date with their parts of what `open_joint` gave."""
+        return self._recorder.revise_joint(tasks, apps, found, places)
 
     def revise(self, task: TaskId, app: AppState | None, blob: bytes) -> AppState:
         """Read a record that counts; ValueError if that is not what it is."""

@@ -16,25 +16,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 from typing import Any, Final, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 from msgspec.json import Encoder
 
 from meander.errors import StateError
-from meander.model import TaskId
+from meander.model import Ints, TaskId
 from meander.operators.base import Context, Operator
 from meander.operators.tasks import TaskStates
 from meander.runtime.process.app_state import AppState, Sealed
 from meander.runtime.process.outputs import Outputs
 from meander.runtime.process.streams import StreamWriter, read_streams, write_streams
 from meander.runtime.process.timing import Timing
-from meander.runtime.process.user_code import ask, batches_of, changes_of, marks_of
+from meander.runtime.process.user_code import batches_of, changes_of, marks_of, seals_of
 
 _ENCODE: Final = Encoder().encode
 
-JointChanges: TypeAlias = list[tuple[pa.RecordBatch, list[int]]]
+JointChanges: TypeAlias = list[tuple[pa.RecordBatch, Ints]]
 """Batches with rows of many tasks, and where those of each begin; the last number is the end."""
 
 
@@ -47,8 +47,12 @@ class Recorder:
 
     def seal(self, app: AppState) -> Sealed:
         """End a version of a task's state."""
-        version = ask(self.operator, app.task, "seal", self.operator.seal, app.state)
-        return Sealed(version, app.outputs.last)
+        return self.seal_all([app])[0]
+
+    def seal_all(self, apps: Sequence[AppState]) -> list[Sealed]:
+        """End a version of the states of several tasks."""
+        versions = seals_of(self.operator, apps)
+        return [Sealed(v, app.outputs.last) for v, app in zip(versions, apps, strict=True)]
 
     def record(self, app: AppState, since: Sealed | None) -> Callable[[], Sequence[Any]]:
         """Take what a record shall hold; what is given back makes the bytes."""
@@ -71,16 +75,15 @@ class Recorder:
         return pieces
 
     @staticmethod
-    def joins(app: AppState) -> bool:
-        """Whether a task may stand with others in one record: it has nothing beside its state."""
-        return app.time is None and not app.outputs.last
+    def joins(apps: Sequence[AppState]) -> list[bool]:
+        """Tell which tasks may stand with others in one record: there is nothing beside their state."""
+        return [app.time is None and not app.outputs.last for app in apps]
 
     def record_joint(
-        self, items: Sequence[tuple[AppState, Sealed | None]]
+        self, apps: Sequence[AppState], since: Sequence[Sealed | None]
     ) -> Callable[[], Sequence[Any]] | None:
         """Take what has changed in several tasks that join; None: the operator writes one at a time."""
-        apps = [app for app, _ in items]
-        versions = [0 if mark is None else mark.version or 0 for _, mark in items]
+        versions = [0 if mark is None else mark.version or 0 for mark in since]
         found = changes_of(self.operator, apps, versions)
         if found is None:
             return None
@@ -106,26 +109,32 @@ class Recorder:
         return found
 
     def revise_joint(
-        self, task: TaskId, app: AppState | None, found: JointChanges, index: int
-    ) -> AppState:
-        """Bring a task (None: nothing) up to date with its part of a joint record.
+        self,
+        tasks: Sequence[TaskId],
+        apps: Sequence[AppState | None],
+        found: JointChanges,
+        places: Sequence[int],
+    ) -> list[AppState]:
+        """Bring tasks (None: nothing) up to date with their parts of a joint record.
 
         Raises:
-            ValueError: if it does not fit.
+            ValueError: if they do not fit.
             OperatorError: if the operator raised.
         """
-        batches, context, op = part_of(found, index), Context(task, self.tasks), self.operator
+        op, contexts = self.operator, [Context(task, self.tasks) for task in tasks]
+        states = [None if app is None else app.state for app in apps]
         try:
-            if app is None:
-                app = AppState(task, None, Outputs(), self.timing.fresh())
-                app.state = op.load(batches, context)
-            else:
-                app.state = op.apply_changes(app.state, batches, context)
+            states = op.apply_changes_of(states, parts_of(found, places), contexts)
         except (StateError, pa.ArrowException, TypeError, IndexError) as error:
             raise ValueError(str(error)) from error
         except Exception as error:
-            raise op.failure_in("apply_changes", task, error) from error
-        return app
+            raise op.failure_in("apply_changes_of", tasks[0], error) from error
+        revised = list[AppState]()
+        for task, app, state in zip(tasks, apps, states, strict=True):
+            new = AppState(task, None, Outputs(), self.timing.fresh()) if app is None else app
+            new.state = state
+            revised.append(new)
+        return revised
 
     def revise(self, task: TaskId, app: AppState | None, blob: bytes) -> AppState:
         """Read a record that counts: what it holds is durable.
@@ -181,14 +190,26 @@ def open_joint(blob: bytes) -> JointChanges:
         ValueError: if that is not what it is.
     """
     at = 4 + int.from_bytes(blob[:4], "little")
-    bounds = [[0, *accumulate(counts)] for counts in json.loads(blob[4:at])]
+    bounds = [np.append(0, np.cumsum(np.array(n, np.int64))) for n in json.loads(blob[4:at])]
     batches = read_streams(pa.py_buffer(blob).slice(at))
     if [ends[-1] for ends in bounds] != [batch.num_rows for batch in batches]:
         raise ValueError("rows and tasks differ")
     return list(zip(batches, bounds, strict=True))
 
 
-def part_of(found: JointChanges, index: int) -> list[pa.RecordBatch]:
-    """Take one task's batches out."""
-    cut = [(batch, ends[index], ends[index + 1]) for batch, ends in found]
-    return [batch.slice(begin, end - begin) for batch, begin, end in cut if end > begin]
+def parts_of(found: JointChanges, places: Sequence[int]) -> JointChanges:
+    """Take the batches of some tasks out, and where in them the rows of each begin."""
+    which = np.array(places, np.int64)
+    taken = [_rows_of(batch, ends, which) for batch, ends in found]
+    return [(batch, ends) for batch, ends in taken if batch.num_rows]
+
+
+def _rows_of(batch: pa.RecordBatch, ends: Ints, which: Ints) -> tuple[pa.RecordBatch, Ints]:
+    first, last = int(which[0]), int(which[-1])
+    if last - first == len(which) - 1 and (np.diff(which) == 1).all():  # they are neighbours
+        begin = int(ends[first])
+        return batch.slice(begin, int(ends[last + 1]) - begin), ends[first : last + 2] - begin
+    begins, counts = ends[which], ends[which + 1] - ends[which]
+    bounds = np.append(0, np.cumsum(counts))
+    rows = np.repeat(begins - bounds[:-1], counts) + np.arange(bounds[-1])
+    return batch.take(pa.array(rows)), bounds

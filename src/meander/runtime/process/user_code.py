@@ -55,6 +55,18 @@ def sizes_of(operator: Operator[Any], apps: Sequence[AppState]) -> Sequence[int]
     return ask(operator, apps[0].task, "sizes", operator.sizes, states)
 
 
+def seals_of(operator: Operator[Any], apps: Sequence[AppState]) -> list[int | None]:
+    """End a version of several states; in one call, if the operator would rather."""
+    if len(apps) < 2 or type(operator).seals is Operator.seals:
+        return [ask(operator, app.task, "seal", operator.seal, app.state) for app in apps]
+    states, task = [app.state for app in apps], apps[0].task
+    found = list(ask(operator, task, "seals", operator.seals, states))
+    if len(found) != len(apps):
+        why = StateError(f"it gave {len(found)} versions of {len(apps)} states")
+        raise operator.failure_in("seals", task, why)
+    return found
+
+
 def marks_of(operator: Operator[Any]) -> dict[bytes, bytes]:
     """Give what written states say of whose they are."""
     return {NAME: operator.name.encode(), VERSION: b"%d" % operator.state_version}

@@ -15,6 +15,7 @@ from typing import Any
 @cache
 def warm_up() -> None:
     """Load Arrow (with pandas, which its first array looks for) and all kernels."""
+    import numpy as np
     import pyarrow as pa
     import pyarrow.flight
 
@@ -46,6 +47,12 @@ def warm_up() -> None:
     counts: Any = KeyedAggregate(schema, ["k"], {"n": sums["n"], "ints": sums["ints"]})
     state = counts.create(Context(0, 1))
     counts.process_combined(state, counts.combine(rows), Context(0, 1))
+    copy, since = None, 0
+    for _ in range(2):  # a record of all, and one of what has changed
+        changes = [(batch, np.cumsum([0, *n])) for batch, n in counts.changes_of([state], [since])]
+        (copy,) = counts.apply_changes_of([copy], changes, [Context(0, 1)])
+        (since,) = counts.seals([state])
+        counts.process(state, rows, Context(0, 1))
     pattern: Any = FrequentPatterns(threshold=0)
     here = Context(0, 1)
     state = pattern.create(here)

@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 from meander.operators.base import Operator
 
 METHODS: Final = (
-    "create", "process_groups", "fire", "dump", "load", "size", "freeze", "seal", "changes",
-    "apply_changes",
+    "create", "process_groups", "fire", "dump", "load", "size", "freeze", "seal", "seals",
+    "changes", "changes_of", "apply_changes", "apply_changes_of",
 )  # fmt: skip
 """What the runtime calls. Where a state has no `result` of its own, `dump` shows it, too."""
 
