@@ -2,7 +2,8 @@
 
 The *need* of a slot is the number of nodes before rounding (where only n is known, n itself). For
 the present moment t, look for past moments u with the same time of day and the same kind of day
-(working day, Saturday, Sunday) whose last slots looked like the last slots now:
+(Monday to Thursday, Friday, Saturday, Sunday: what the next day is matters as much as what this one
+is) whose last slots looked like the last slots now:
 
     distance(u) = Σ_j fade^j · (need[t-j] - need[u-j])²  /  Σ_j fade^j
     weight(u)   = exp(-distance(u) / bandwidth) · recency
@@ -118,7 +119,7 @@ def _comparable(past: Ints, now: int, days_before: int, day_slots: int, fewest: 
     """Which moments have the same time and kind of day; more kinds where they are too few."""
     times = np.concatenate([past, [now]]) + days_before
     clock, day = times % day_slots, times // day_slots % DAYS_A_WEEK
-    kind = np.maximum(day - 4, 0)  # Monday to Friday, Saturday, Sunday
+    kind = np.maximum(day - 3, 0)  # Monday to Thursday, Friday, Saturday, Sunday
     apart = np.abs(clock[:-1] - clock[-1])
     near = np.minimum(apart, day_slots - apart) <= day_slots // 96
     for found in (near & (kind[:-1] == kind[-1]), near):
