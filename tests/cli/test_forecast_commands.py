@@ -138,28 +138,58 @@ def test_an_interrupted_forecast_goes_on_from_its_checkpoint(
     assert np.allclose(read_forecast(out).value, read_forecast(fresh).value, atol=1e-5)
 
 
+ROW = {"policy", "cost", "below_ssm", "low", "high", "gap_share", "plan_ms"}
+
+
 def test_evaluate_compares_every_policy(meander, trace, profile, tmp_path):
     rows, plot = tmp_path / "rows.csv", tmp_path / "bars.png"
     said = meander(
         "evaluate", trace, "--profile", profile, "--tau", "0.4", "--gamma", "0.8", "--window", "6",
-        "--policies", "storm,flink,consistent-hash,redist,ssm,mtm,mtm:slot,oms", "--rings", "2",
-        "--method", "exact", "--csv", rows, "--plot", plot, "--json",
+        "--policies", "storm,flink,consistent-hash,redist,ssm,ahead,mtm,mtm:slot,oms", "--rings",
+        "2", "--method", "exact", "--csv", rows, "--plot", plot, "--json",
     )  # fmt: skip
     assert said.code == 0, said.err
-    answer = said.lines[0]
-    table = answer["policies"]
-    assert next(iter(table)) == "ssm"
-    for row in table.values():
-        assert {"cost_share_mean", "ci95", "imbalance_max", "plan_us"} <= set(row)
-    assert table["oms"]["cost_share_mean"] <= table["ssm"]["cost_share_mean"] + 1e-12
-    assert set(answer["gap_closed"]) == {"mtm", "mtm:slot"}
-    assert answer["mtm_label"] in ("n", "direction", "slot", "ssm")
+    assert set(said.lines[0]) == {"spans"}
+    (span,) = said.lines[0]["spans"]
+    assert set(span) == {"series", "from", "until", "tau", "tasks", "rows"}
+    assert (span["series"], span["tau"], span["tasks"]) == ("trace", 0.4, M)
+    assert span["from"] < span["until"]
+    table = {row["policy"]: row for row in span["rows"]}
+    assert next(row["policy"] for row in span["rows"]) == "ssm"
+    assert all(set(row) == ROW for row in span["rows"])
+    assert table["bound"]["cost"] <= table["oms"]["cost"] + 1e-12
+    for name in ("ssm", "ahead", "mtm", "mtm:slot"):
+        assert table["oms"]["cost"] <= table[name]["cost"] + 1e-12
+        assert table[name]["low"] <= table[name]["below_ssm"] <= table[name]["high"]
+    assert table["ssm"]["below_ssm"] == 0
+    assert "chosen:" in said.err
     with rows.open() as file:
-        assert len(list(csv.DictReader(file))) == answer["migrations"] * len(table)
+        assert len({row["policy"] for row in csv.DictReader(file)}) == len(table) - 1
     assert plot.stat().st_size > 1000
     shown = meander("evaluate", trace, "--profile", profile, "--policies", "ssm,flink")
     assert "flink" in shown.out
     assert "25 migrations" in shown.out
+
+
+def test_evaluate_rolls_over_spans_series_and_taus(meander, trace, profile, tmp_path):
+    other = tmp_path / "other.json"
+    old = json.loads(trace.read_text())
+    old["slots"] = [f"2019-01-{1 + int(s[8:10]):02d}{s[10:]}" for s in old["slots"]]  # 52 weeks
+    other.write_text(json.dumps(old))
+    said = meander(
+        "evaluate", trace, "--profile", profile, "--tau", "0.4,1/2", "--window", "6", "--policies",
+        "ahead", "--train-until", "2020-01-02T00:00:00Z", "--roll", "1d", "--json",
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    spans = said.lines[0]["spans"]
+    assert [(span["from"][:10], span["tau"]) for span in spans] == [
+        ("2020-01-02", 0.4), ("2020-01-02", 0.5), ("2020-01-03", 0.4), ("2020-01-03", 0.5)
+    ]  # fmt: skip
+    assert [row["gap_share"] for row in spans[0]["rows"]] == [None, None]
+    both = meander("evaluate", trace, other, "--profile", profile, "--window", "6", "--policies",
+                   "ahead", "--json")  # fmt: skip
+    assert both.code == 0, both.err
+    assert [span["series"] for span in both.lines[0]["spans"]] == ["trace", "other"]
 
 
 def test_evaluate_names_a_wrong_policy_and_an_empty_test(meander, trace, profile):
@@ -169,3 +199,8 @@ def test_evaluate_names_a_wrong_policy_and_an_empty_test(meander, trace, profile
     late = meander("evaluate", trace, "--profile", profile, "--test-until", "2020-01-01T02:00:00Z")
     assert late.code == 2
     assert "no migration" in late.err
+    for wrong in (["--tau", "x"], ["--tau", ","], ["--window", "-1"], ["--roll", "0d"],
+                  ["--train-until", "2030-01-01"], ["--profile", trace]):  # fmt: skip
+        said = meander("evaluate", trace, "--profile", profile, "--policies", "ssm", *wrong)
+        assert said.code == 2, wrong
+        assert len(said.err.strip().splitlines()) >= 1

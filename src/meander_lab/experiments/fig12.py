@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 
 from meander.planning.ahead.evaluate import Replay, replay_clairvoyant
-from meander.planning.exact.partitions import Ends
 from meander_lab.experiments.ground import ExperimentGround
 from meander_lab.experiments.parameters import Parameters
 from meander_lab.experiments.policies import cost_row, forecast_of, trial_row, walk
@@ -44,7 +43,6 @@ def measure(cell: Cell, wanted: Parameters, ground: ExperimentGround) -> list[Ro
             for tau in wanted.taus
         ]  # fmt: skip
     tau, rows, kept = cell["tau"], list[Row](), list[Replay]()
-    pools: dict[int, Ends] = {}
     for method in wanted.methods:
         if method in (RING, "hindsight"):
             continue
@@ -55,16 +53,11 @@ def measure(cell: Cell, wanted: Parameters, ground: ExperimentGround) -> list[Ro
                 first[0], ground.mtm(method[4:]), tau, wanted.gamma, wanted.effort, ground.seed
             )
             extra = {"precompute_s": took, **trial_row(forecast)}
-            for part in forecast.model.family.sets:
-                seen = [pools[part.nodes]] if part.nodes in pools else []
-                pools[part.nodes] = np.unique(np.concatenate([*seen, part.ends]), axis=0)
         done = walk(method, steps, first, tau, forecast=forecast)
         kept.append(done)
         rows.append({"method": method, **cost_row(done, ground.seed), **extra})
     if "hindsight" in wanted.methods:
         draw = np.random.default_rng(ground.seed)
-        best = replay_clairvoyant(
-            steps, tau, first, kept, draw, rounds=HINDSIGHT_ROUNDS, pools=pools
-        )
+        best = replay_clairvoyant(steps, tau, first, kept, draw, rounds=HINDSIGHT_ROUNDS)
         rows.append({"method": "hindsight", **cost_row(best, ground.seed)})
     return rows

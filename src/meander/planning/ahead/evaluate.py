@@ -28,7 +28,8 @@ from meander.errors import InputError
 from meander.model import Assignment, Plan, Problem, Workload, exact_tau
 from meander.planning import plan as plan_by
 from meander.planning import planner
-from meander.planning.ahead.clairvoyant import PathStage, best_path
+from meander.planning.ahead.bound import least_cost
+from meander.planning.ahead.clairvoyant import ROUNDS_MAX, PathStage, best_path
 from meander.planning.ahead.forecast import Forecast, refreshed
 from meander.planning.ahead.mtm import Label
 from meander.planning.ahead.policy import plan_ahead
@@ -51,6 +52,8 @@ class ReplayStep(NamedTuple):
     workload: Workload
     hour: int | None = None
     slot: str = ""
+    at: int = 0
+    """Number of the slot in its trace."""
 
 
 Clock = Callable[[], float]
@@ -215,8 +218,7 @@ def replay_rings(
 
 def replay_clairvoyant(
     steps: Sequence[ReplayStep], tau: float | str, first: tuple[Workload, int],
-    others: Sequence[Replay], rng: np.random.Generator, *, rounds: int = 6,
-    pools: Mapping[int, Ends] | None = None,
+    others: Sequence[Replay], rng: np.random.Generator, *, rounds: int = ROUNDS_MAX,
 ) -> Replay:  # fmt: skip
     """Walk the best path that was found in hindsight; at most as dear as any of `others`.
 
@@ -224,19 +226,13 @@ def replay_clairvoyant(
         InputError: if none of the others kept intervals within the caps.
     """
     start = most_even(*first)
-    stages, problems = [], []
-    for step in steps:
-        problem = Problem(step.workload, start, step.nodes, tau)
-        least = smallest_tau(problem)
-        assert least is not None
-        problem = Problem(step.workload, start, step.nodes, max(problem.tau, least))
-        problems.append(problem)
-        stages.append(PathStage(step.workload, step.nodes, problem.cap))
+    problems = [_eased(step, start, tau) for step in steps]
+    stages = [PathStage(p.workload, p.nodes, p.cap) for p in problems]
     seeds = [r.path for r in others if r.path is not None and bool(r.met_tau.all())]
     if not seeds:
         raise InputError("the clairvoyant path needs ssm (or another exact policy) beside it")
     costs, path = best_path(run_bounds(start)[1:].astype(np.int32), stages, seeds, rng,
-                            pools=pools, rounds=rounds)  # fmt: skip
+                            rounds=rounds)  # fmt: skip
     now, imbalance = start, []
     for problem, ends, cost in zip(problems, path, costs, strict=True):
         here = Problem(problem.workload, now, problem.nodes, problem.tau)
@@ -246,6 +242,22 @@ def replay_clairvoyant(
         imbalance.append(found.imbalance)
     n = len(steps)
     return Replay(np.array(costs), np.array(imbalance), np.zeros(n), np.ones(n), path)
+
+
+def least_mean(steps: Sequence[ReplayStep], tau: float | str, first: tuple[Workload, int]) -> float:
+    """Give a share of all state per migration that no policy goes below; see `bound`."""
+    start = most_even(*first)
+    problems = [_eased(step, start, tau) for step in steps]
+    stages = [PathStage(p.workload, p.nodes, p.cap) for p in problems]
+    return least_cost(start, stages) / max(len(steps), 1)
+
+
+def _eased(step: ReplayStep, start: Assignment, tau: float | str) -> Problem:
+    """The problem of a step, at the smallest feasible τ where it must be."""
+    problem = Problem(step.workload, start, step.nodes, tau)
+    least = smallest_tau(problem)
+    assert least is not None
+    return Problem(step.workload, start, step.nodes, max(problem.tau, least))
 
 
 class Interval95(NamedTuple):

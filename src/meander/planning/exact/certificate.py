@@ -20,7 +20,7 @@ from typing import Final
 from meander.errors import CertificateError
 from meander.model import NodeId, Plan
 
-KEEPS_CAPS: Final = frozenset({"ssm", "ssm-paper", "simple-ssm", "oms"})
+KEEPS_CAPS: Final = frozenset({"ssm", "ssm-paper", "simple-ssm", "oms", "ahead"})
 """Policies whose plans are intervals within the caps, or an InfeasibleError."""
 
 

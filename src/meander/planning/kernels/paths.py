@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from meander.planning.kernels.layers import CELLS_MAX
 from meander.planning.kernels.pmc import pair_cost
+from meander.planning.kernels.pools import cuts_of, put
+from meander.planning.kernels.ssm import LAYERS_MAX, partition
 from meander.planning.kernels.types import Bools, Floats, Ints, Rows
 
 
@@ -40,3 +43,15 @@ def feasible(rows: Rows, W: Ints, cap: int, out: Bools) -> None:
             if a == m:
                 break
         out[i] = fits
+
+
+@njit(cache=True)
+def priced_walk(start: Rows, S: Ints, wins: Ints, nodes: Ints, prices: Ints, out: Rows) -> None:
+    """Go through all stages, each step the best single one under that stage's prices.
+
+    `S`, `wins` and `prices` have one row per stage, `out` gets one partition per stage.
+    """
+    at = cuts_of(start)
+    for t in range(len(nodes)):
+        at, _ = partition(S[t], wins[t], at, prices[t], nodes[t], CELLS_MAX, LAYERS_MAX)
+        put(at, out[t])

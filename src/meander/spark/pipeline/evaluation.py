@@ -12,26 +12,31 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from meander.errors import InputError
-from meander.model import Workload
+from meander.model import Ints, Workload
 from meander.planning.ahead.cvi import Effort
 from meander.planning.ahead.evaluate import (
     ByForecast,
     ByName,
     Replay,
     ReplayStep,
+    bootstrap,
     gap_closed,
+    least_mean,
     replay,
     replay_clairvoyant,
     replay_rings,
 )
 from meander.planning.ahead.forecast import Forecast, Method, digest, make_forecast
 from meander.planning.ahead.foresight import Foresight
+from meander.planning.ahead.horizon import Ahead
 from meander.planning.ahead.mtm import KINDS, Mtm, label_trace, mtm_from_trace
+from meander.planning.ahead.observed import ByAhead, Record
 from meander.planning.ahead.policy import tried
 from meander.runtime.store.forecast_file import read_forecast, write_forecast
 
 if TYPE_CHECKING:
     from meander.spark.pipeline.profile import Profile
+    from meander.spark.pipeline.slots import Moments
     from meander.spark.pipeline.trace import Trace
 
 LIGHT = Effort(candidates=300, rounds=3, columns=100, pairs=500, chains=24, steps=60)
@@ -51,6 +56,8 @@ class EvaluationOptions:
     window: int
     """Weights are means over so many slots before a migration; 0: fixed weights."""
     refresh: int
+    roll_s: int | None
+    """Length of a test span; None: all that is left is one."""
     migrations_max: int | None
     method: Method
     forecasts: Path | None
@@ -60,64 +67,115 @@ class EvaluationOptions:
     seed: int
 
 
-class TestSpan:
-    """A trace with the weights of its slots, cut into training and test."""
+class Weights:
+    """A profile's work and state, ready to be asked what was known at a moment."""
 
-    def __init__(self, trace: Trace, profile: Profile, wish: EvaluationOptions) -> None:
-        self.trace, self.window, self.tasks = trace, wish.window, profile.tasks
+    def __init__(self, profile: Profile) -> None:
         loads = list(profile.workloads())
-        self.work = np.cumsum([np.zeros(self.tasks, np.int64), *(x.work for x in loads)], axis=0)
-        self.size = np.stack([x.size for x in loads])
-        self.profile_slots = profile.slots
-        self.split = self._split(wish.train_until)
-        last = len(trace.slots) if wish.test_until is None else _at(trace, wish.test_until)
-        last = min(last, int(np.searchsorted(trace.slots, profile.slots[-1], side="right")))
-        self.steps = self.migrations(self.split, last)[: wish.migrations_max]
+        self.tasks, self.slots = profile.tasks, profile.slots
+        self.work = np.stack([load.work for load in loads])
+        self.size = np.stack([load.size for load in loads])
+        self.sums = np.concatenate([np.zeros((1, self.tasks), np.int64), np.cumsum(self.work, 0)])
+        self.slot_s = int(profile.facts["slot_s"])
+
+    def ended(self, moments: Moments) -> Ints:
+        """How many slots had ended at each moment: later ones are not known yet."""
+        ends = self.slots + np.timedelta64(self.slot_s, "s")
+        return np.asarray(np.searchsorted(ends, moments, side="right"), dtype=np.int64)
+
+    def over(self, ended: int, window: int) -> Workload:
+        """Give the work of the last `window` slots (0: of all) and the state after them."""
+        ended = min(max(ended, 1), len(self.size))
+        start = max(ended - window, 0) if window else 0
+        return Workload(self.sums[ended] - self.sums[start], self.size[ended - 1])
+
+
+class TestSpan:
+    """A part of a trace with the weights of its slots; all before it is for training."""
+
+    def __init__(
+        self, trace: Trace, weights: Weights, wish: EvaluationOptions, split: int, stop: int
+    ) -> None:
+        self.trace, self.weights, self.window, self.split = trace, weights, wish.window, split
+        self.tasks = weights.tasks
+        self.shift = _shift(trace, weights)
+        self.ended = weights.ended(trace.slots + self.shift)
+        stop = min(stop, int(np.searchsorted(self.ended, len(weights.slots), side="right")))
+        if self.ended[split] == 0:
+            raise InputError("the profile begins after the training span ends: it has no weights")
+        self.steps = self.migrations(split, stop)[: wish.migrations_max]
         if not self.steps:
             raise InputError("the test span has no migration within the profile: take a longer one")
+        self.stop = stop
 
-    def _split(self, moment: str | None) -> int:
-        slots = self.trace.slots
-        low, high = (int(np.searchsorted(slots, self.profile_slots[i])) for i in (0, -1))
-        at = low + 2 * (high - low) // 3 if moment is None else _at(self.trace, moment)
-        if not 1 < at < len(slots):
-            raise InputError(f"the training span must end inside the trace, not at {moment}")
-        if slots[at] < self.profile_slots[0]:
-            raise InputError("the profile begins after the training span ends: it has no weights")
-        return at
-
-    def weights(self, k: int) -> Workload:
+    def known(self, k: int) -> Workload:
         """Give the weights known at slot k of the trace: the slots before it, none after."""
-        if self.window == 0:
-            k = self.split
-        end = int(np.searchsorted(self.profile_slots, self.trace.slots[k]))
-        end = min(max(end, 1), len(self.size))
-        start = max(end - self.window, 0) if self.window else 0
-        return Workload(self.work[end] - self.work[start], self.size[end - 1])
+        return self.weights.over(
+            int(self.ended[self.split if self.window == 0 else k]), self.window
+        )
 
     def migrations(self, start: int, stop: int) -> list[ReplayStep]:
         """List the migrations of some slots."""
-        nodes, slots = self.trace.nodes, self.trace.slots
+        nodes, slots, hours = self.trace.nodes, self.trace.slots, self.trace.hours()
         return [
-            ReplayStep(int(nodes[k]), self.weights(k), self.hours(k, k + 1)[0], str(slots[k]))
+            ReplayStep(int(nodes[k]), self.known(k), hours[k], str(slots[k]), k)
             for k in range(max(start, 1), stop)
             if nodes[k] != nodes[k - 1]
         ]
 
-    def hours(self, start: int, stop: int) -> list[int]:
-        """Give the hours of the day of some slots."""
-        return self.trace.hours()[start:stop]
-
     def first(self, k: int) -> tuple[Workload, int]:
         """Give weights and nodes just before slot k."""
-        return self.weights(k), int(self.trace.nodes[k - 1])
+        return self.known(k), int(self.trace.nodes[k - 1])
 
     def mtm(self, kind: str, stop: int, alpha: float, slot_hours: int) -> Mtm:
         """Count the transitions before slot `stop`."""
         nodes = self.trace.nodes[:stop].tolist()
-        return mtm_from_trace(
-            nodes, kind, hours=self.hours(0, stop), alpha=alpha, slot_hours=slot_hours
-        )
+        hours = self.trace.hours()[:stop]
+        return mtm_from_trace(nodes, kind, hours=hours, alpha=alpha, slot_hours=slot_hours)
+
+    def ahead(self, seed: int) -> ByAhead:
+        """Give the policy `ahead`, which has seen nothing yet."""
+        slots, day_s = self.trace.slots.astype("datetime64[s]").astype(np.int64), 24 * 3600
+        slot_s = int(slots[1] - slots[0])
+        since_monday = (slots[0] + 3 * day_s) % (7 * day_s)  # 1970 began on a Thursday
+        policy = Ahead(
+            day_slots=max(day_s // slot_s, 1), days_before=int(since_monday // slot_s),
+            window=self.window, piece_slots=self.weights.slot_s / slot_s, seed=seed,
+        )  # fmt: skip
+        record = Record(self.trace.nodes, self.trace.need(), self.weights.work, self.ended)
+        return ByAhead(policy, record)
+
+
+def _shift(trace: Trace, weights: Weights) -> np.timedelta64:
+    """Whole weeks by which weights are taken later, where the profile is not of the trace's time."""
+    if weights.slots[0] <= trace.slots[-1] and weights.slots[-1] >= trace.slots[0]:
+        return np.timedelta64(0, "s")
+    week = 7 * 24 * 3600
+    apart = int((weights.slots[0] - trace.slots[0]).astype(np.int64))
+    return np.timedelta64(-(-apart // week) * week, "s")
+
+
+def cut(trace: Trace, weights: Weights, wish: EvaluationOptions) -> list[tuple[int, int]]:
+    """Cut the trace into test spans, one after the other; everything before a span trains for it.
+
+    Raises:
+        InputError: where the first would not begin inside the trace.
+    """
+    slots = trace.slots + _shift(trace, weights)
+    low, high = (int(np.searchsorted(slots, weights.slots[i])) for i in (0, -1))
+    begin = (
+        low + 2 * (high - low) // 3 if wish.train_until is None else _at(trace, wish.train_until)
+    )
+    if not 1 < begin < len(slots):
+        end = wish.train_until or "two thirds of what the profile has weights for"
+        raise InputError(f"the training span must end inside the trace, not at {end}")
+    stop = min(len(slots) if wish.test_until is None else _at(trace, wish.test_until), high + 1)
+    if wish.roll_s is None:
+        return [(begin, stop)]
+    length = np.timedelta64(wish.roll_s, "s")
+    count = max(-(-int((slots[stop - 1] - slots[begin]).astype(np.int64)) // wish.roll_s), 1)
+    edges = np.searchsorted(slots, slots[begin] + np.arange(count) * length)
+    return list(pairwise([*edges.tolist(), stop]))
 
 
 def _at(trace: Trace, moment: str) -> int:
@@ -135,7 +193,6 @@ class Evaluation:
     ) -> None:
         self.span, self.wish, self._tell = span, wish, tell
         self.replays: dict[str, Replay] = {}
-        self.pools: dict[int, Any] = {}
         self.seconds: dict[str, float] = {}
         self.notes: list[str] = []
         self.chosen: str | None = None
@@ -151,10 +208,12 @@ class Evaluation:
         elif name == "oms":
             done = replay_clairvoyant(
                 span.steps, wish.tau, first, list(self.replays.values()),
-                np.random.default_rng(wish.seed), rounds=wish.hindsight_rounds, pools=self.pools,
+                np.random.default_rng(wish.seed), rounds=wish.hindsight_rounds,
             )  # fmt: skip
         elif name.startswith("mtm"):
             done = self._mtm(name)
+        elif name == "ahead":
+            done = replay(span.ahead(wish.seed), span.steps, wish.tau, self.clock, first)
         elif name == "foresight":
             knows = Foresight([s.nodes for s in span.steps], np.random.default_rng(wish.seed))
             done = replay(knows, span.steps, wish.tau, self.clock, first)
@@ -177,16 +236,13 @@ class Evaluation:
             by_ssm, by_us, _ = found.trial
             says = "trusted" if found.trusted else "not trusted, so ssm plans"
             self.notes.append(f"{name}: trial {by_us:.3%} against ssm {by_ssm:.3%}: {says}")
-        for part in found.model.family.sets:
-            rows = [self.pools[part.nodes]] if part.nodes in self.pools else []
-            self.pools[part.nodes] = np.unique(np.concatenate([*rows, part.ends]), axis=0)
         contender = ByForecast(found, self.wish.refresh)
         return replay(contender, self.span.steps, self.wish.tau, self.clock, first)
 
     def forecast(self, kind: str, stop: int, effort: Effort | None) -> Forecast:
         """Make a forecast from what is known at slot `stop`, or take the one that was kept."""
         began, wish = self.clock(), self.wish
-        mtm, load = self.span.mtm(kind, stop, wish.alpha, wish.slot_hours), self.span.weights(stop)
+        mtm, load = self.span.mtm(kind, stop, wish.alpha, wish.slot_hours), self.span.known(stop)
         method: Method = "candidates" if effort else wish.method
         wanted = {"method": method, "seed": wish.seed, "light": effort is not None}
         path = None
@@ -217,7 +273,7 @@ class Evaluation:
         if self.chosen is not None:
             return self.chosen
         stop = self.span.split
-        begin = max(int(np.searchsorted(self.span.trace.slots, self.span.profile_slots[0])), 1)
+        begin = max(int(np.searchsorted(self.span.ended, 1)), 1)
         middle = begin + 2 * (stop - begin) // 3
         steps, first = self.span.migrations(middle, stop), self.span.first(middle)
         means = {"ssm": replay(ByName("ssm"), steps, self.wish.tau, self.clock, first).cost.mean()}
@@ -249,13 +305,28 @@ class Evaluation:
                 f"the training span lacks, {len(lost)} have a label that it lacks"
             )
 
-    def gaps(self) -> dict[str, float | None]:
-        """Give the share of the gap from ssm to oms that each forecast closes."""
-        if "ssm" not in self.replays or "oms" not in self.replays:
-            return {}
-        ssm, best = self.replays["ssm"], self.replays["oms"]
-        return {
-            name: gap_closed(ssm, done, best)
-            for name, done in self.replays.items()
-            if name.startswith(("mtm", "foresight"))
-        }
+    def rows(self) -> list[dict[str, Any]]:
+        """Put every policy into one row, beside `ssm` and the path in hindsight.
+
+        `below_ssm` is a share of what `ssm` moves, with its paired 95 % interval. The last row,
+        `bound`, is what no policy can go below; it is there if the path in hindsight is.
+        """
+        ssm, best = self.replays["ssm"], self.replays.get("oms")
+        base, found = float(ssm.cost.mean()), list[dict[str, Any]]()
+        for name, done in self.replays.items():
+            saved = bootstrap(ssm.cost - done.cost, np.random.default_rng(self.wish.seed))
+            whole = max(base, 1e-15)
+            found.append({
+                "policy": name, "cost": float(done.cost.mean()), "below_ssm": saved.mean / whole,
+                "low": saved.low / whole, "high": saved.high / whole,
+                "gap_share": None if best is None else gap_closed(ssm, done, best),
+                "plan_ms": float(np.median(done.plan_s) * 1e3) if done.plan_s.any() else None,
+            })  # fmt: skip
+        if best is not None:
+            first = self.span.first(self.span.split)
+            least = least_mean(self.span.steps, self.wish.tau, first)
+            found.append({
+                "policy": "bound", "cost": least, "below_ssm": 1 - least / max(base, 1e-15),
+                "low": None, "high": None, "gap_share": None, "plan_ms": None,
+            })  # fmt: skip
+        return found

@@ -109,6 +109,14 @@ class Trace:
             for k in changed
         )
 
+    def need(self) -> npt.NDArray[np.float64]:
+        """Give the nodes of every slot before rounding; n where that is not how n was decided."""
+        p = self.parameters
+        if not {"min", "max", "low", "high"} <= p.keys():
+            return self.nodes.astype(np.float64)
+        ideal = _ideal(self.volume, p["low"], p["high"], Scaling(p["min"], p["max"]))
+        return np.where(np.floor(ideal + 0.5) == self.nodes, ideal, self.nodes)
+
     def hours(self) -> list[int]:
         """Give the hour of the day (UTC) of every slot."""
         hours: list[int] = (self.slots.astype("datetime64[h]").astype(int) % 24).tolist()
