@@ -472,10 +472,8 @@ def restore_all(
     except OperatorError:
         raise
     except UNREADABLE as error:
-        if len(tasks) > 1:  # one after the other: so it is known whose it is
-            return [restore(task, blobs, operator) for task in tasks]
-        which = min(taken + 1, len(blobs))
-        why = f"record {which} of {len(blobs)} of task {tasks[0]} cannot be read: {error}"
+        which, whose = min(taken + 1, len(blobs)), ", ".join(map(str, tasks[:8]))
+        why = f"record {which} of {len(blobs)} of task {whose} cannot be read: {error}"
         raise MalformedMessage(why) from error
 
 

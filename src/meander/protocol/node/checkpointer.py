@@ -20,7 +20,7 @@ When is what written?
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from typing import Any, TypeAlias, TypeVar
 
@@ -143,7 +143,7 @@ class Checkpointer:
             return
         if now >= self._write_at and not self._queue:
             self._write_at = now + settings.checkpoint_s
-            due = [slot for slot in self.book.slots.values() if self._due(slot)]
+            due = self._due(self.book.slots.values())
             self._queue.extend(zip(due, self._sizes(due), strict=True))
             self._cuts = -(-len(due) // COMPACTED_SHARE)
         if self._queue:
@@ -160,19 +160,20 @@ class Checkpointer:
         return min(self._write_at, self._report_at) if self._open else self._write_at
 
     @staticmethod
-    def _due(slot: Slot) -> bool:
-        return slot.dirty and slot.state is not None and slot.record is None
+    def _due(slots: Iterable[Slot]) -> list[Slot]:
+        """Give those that have changed since their last record, which is not under way."""
+        return [s for s in slots if s.dirty and s.record is None and s.state is not None]
 
     def _go_on(self) -> None:
         """Encode some more of the round; hand it over when it is complete."""
         seen, before, some = 0, self._encoded, list[Slot]()
+        most = self.turn.settings.record_bytes_turn
         self.watch.begin()
-        while self._queue and seen < self.turn.settings.record_bytes_turn:
+        while self._queue and seen < most:
             slot, size = self._queue.popleft()
-            if self._due(slot):
-                seen += size
-                some.append(slot)
-        self._encode(some)
+            seen += size
+            some.append(slot)
+        self._encode(self._due(some))
         if not self._queue:
             self._hand_over()
         self.watch.end(self._encoded - before)
@@ -388,9 +389,8 @@ class Checkpointer:
                 continue
             state = slot.state
             assert state is not None
-            # Of feeders and queries that are not forgotten meanwhile.
             state.durable = _known(positions, state.positions)
-            state.durable_batches = _known(batches, state.batches)
+            state.durable_batches = _known(batches, state.batches) if batches else batches
             slot.record, slot.base, slot.mark = None, share.base if mark else None, mark
             if not share.joint:
                 self._let_out(slot, state, share, mark)
@@ -412,7 +412,7 @@ class Checkpointer:
 
 
 def _known(found: dict[str, T], known: Mapping[str, Any]) -> dict[str, T]:
-    """Give what is known, which is mostly all: the record is done with its part."""
+    """Give what is not forgotten meanwhile, which is mostly all: the record is done with its part."""
     if found.keys() <= known.keys():
         return found
     return {name: value for name, value in found.items() if name in known}

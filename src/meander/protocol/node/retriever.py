@@ -211,6 +211,8 @@ class Retriever:
         """Restore tasks whose records are all here; ask for what others lack."""
         alike: dict[Chain, list[Slot]] = {}
         for slot in slots:
+            if slot.task not in self.awaited:
+                continue
             try:
                 alike.setdefault(self._chain(slot), []).append(slot)
             except MalformedMessage as error:
@@ -220,12 +222,20 @@ class Retriever:
             lacking = [name for name in chain if name not in self._records]
             if lacking:
                 self._load(some, chain, lacking)
-                continue
-            try:
-                self._from_records(some, chain)
-            except MalformedMessage as error:
-                self._unusable(some[0], str(error.args[0]))
+            elif not self.turn.ended:
+                self._restore(some, chain)
+
+    def _restore(self, slots: Sequence[Slot], chain: Chain) -> None:
+        """Restore tasks whose records are all here, or end and say whose cannot be."""
+        try:
+            self._from_records(slots, chain)
+        except MalformedMessage as error:
+            if len(slots) == 1:
+                self._unusable(slots[0], str(error.args[0]))
                 return
+            for slot in slots:
+                if slot.task in self.awaited and not self.turn.ended:
+                    self._restore([slot], chain)
 
     def _load(self, slots: Sequence[Slot], chain: Chain, lacking: Sequence[str]) -> None:
         """Ask for records, unless somebody has."""
@@ -272,7 +282,7 @@ class Retriever:
         self._records[event.key] = Blob(event.data)
         for chain, some in waiting:
             if some and all(name in self._records for name in chain):
-                del self._waiting[chain]
+                self._waiting.pop(chain, None)
                 self._ask_store(some)  # with its last record a task learns of the others
             if self.turn.ended:
                 return
@@ -298,8 +308,10 @@ class Retriever:
         self.deltas += len(slots) * (len(blobs) - 1)
         for name, blob in zip(chain, blobs, strict=True):
             if not blob.joint:
-                del self._records[name]  # it was theirs alone
+                self._records.pop(name, None)  # it was theirs alone
         for slot, state, mark in zip(slots, states, marks, strict=True):
+            if slot.task not in self.awaited:
+                continue  # what was installed before it has led to that
             records.accepted(self.operator, state.app, mark)
             lanes = records.lanes_of(state)
             own = base._replace(lanes=lanes) if lanes else base
