@@ -162,8 +162,10 @@ class Desk:
         What as many seconds cost in which nothing has changed is not counted.
         """
         self.spent_s.clear()
-        for ticks in range(1, TICKS_MAX):
+        ticks = 0
+        while ticks < TICKS_MAX:
             self.tick()
+            ticks += 1
             if not any(slot.dirty or slot.record for slot in self.node.slots.values()):
                 break
         else:

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from meander.model import Epoch, TaskId
 from meander.protocol import records
@@ -43,8 +43,6 @@ from meander.protocol.records import NO_LANES, Base, Group, LaneMark, Part, Ref
 from meander.protocol.spans import count, spans, within
 from meander.protocol.state import Joining, OperatorPort, Position, TaskState, as_joining
 from meander.protocol.turn import LeasedTurn
-
-T = TypeVar("T")
 
 SMALL_BYTES = 4096
 """Changes that weigh less in all are never too heavy."""
@@ -380,7 +378,7 @@ class Checkpointer:
 
     def _settle(self, share: Share, tenure: Epoch, tasks: set[TaskId] | None) -> None:
         """The record of tasks counts, of all that have it or of some: they go on from there."""
-        done = list[TaskId]()
+        done = list[Slot]()
         each = zip(share.slots, share.marks, share.positions, share.batches, strict=True)
         for slot, mark, positions, batches in each:
             if slot.record is not share or slot.tenure != tenure:
@@ -389,16 +387,20 @@ class Checkpointer:
                 continue
             state = slot.state
             assert state is not None
-            state.durable = _known(positions, state.positions)
-            state.durable_batches = _known(batches, state.batches) if batches else batches
+            # Of feeders and queries that are not forgotten meanwhile; the record is done with its part.
+            if positions.keys() <= state.positions.keys():
+                state.durable = positions
+            else:
+                state.durable = {f: p for f, p in positions.items() if f in state.positions}
+            state.durable_batches = {q: b for q, b in batches.items() if q in state.batches}
             slot.record, slot.base, slot.mark = None, share.base if mark else None, mark
             if not share.joint:
                 self._let_out(slot, state, share, mark)
-            self.book.acknowledge(slot)
             if state.durable_batches:
                 self.durable(slot)
-            done.append(slot.task)
-        self.watch.durable(done)
+            done.append(slot)
+        self.book.acknowledge(done)
+        self.watch.durable([slot.task for slot in done])
 
     def _let_out(self, slot: Slot, state: TaskState, share: Share, mark: Any) -> None:
         """What a task has emitted may leave."""
@@ -409,10 +411,3 @@ class Checkpointer:
                 state.outbox.active.add(target)
                 self.book.loops.add(slot.task)
         records.accepted(self.operator, state.app, mark)
-
-
-def _known(found: dict[str, T], known: Mapping[str, Any]) -> dict[str, T]:
-    """Give what is not forgotten meanwhile, which is mostly all: the record is done with its part."""
-    if found.keys() <= known.keys():
-        return found
-    return {name: value for name, value in found.items() if name in known}

@@ -51,8 +51,8 @@ class Recorder:
 
     def seal_all(self, apps: Sequence[AppState]) -> list[Sealed]:
         """End a version of the states of several tasks."""
-        versions = seals_of(self.operator, apps)
-        return [Sealed(v, app.outputs.last) for v, app in zip(versions, apps, strict=True)]
+        told = zip(seals_of(self.operator, apps), [app.outputs.last for app in apps], strict=True)
+        return list(map(Sealed._make, told))
 
     def record(self, app: AppState, since: Sealed | None) -> Callable[[], Sequence[Any]]:
         """Take what a record shall hold; what is given back makes the bytes."""
