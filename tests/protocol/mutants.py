@@ -364,8 +364,8 @@ class ForgetsParents(Archive):
 
 
 class RestoresTheSnapshot(Retriever):
-    def _from_records(self, slots, chain):
-        super()._from_records(slots, chain[:1])
+    def _from_records(self, chains):
+        super()._from_records({task: chain[:1] for task, chain in chains.items()})
 
 
 class ForgetsTheLastChanges(Copier):

@@ -60,7 +60,7 @@ def test_each_task_is_restored_from_its_part() -> None:
             base, str(Ref(f"log/1/n1.1/{number}", *extent)), extent.length // TASKS
         )
     assert base is not None
-    together = records.restore_all([0, 2, 3], blobs, adapter)
+    together = records.restore_all(dict.fromkeys((0, 2, 3), blobs), adapter)
     for task, state in zip((0, 2, 3), together, strict=True):
         assert shown(adapter, state) == shown(adapter, states[task])
     for task, state in states.items():

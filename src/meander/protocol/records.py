@@ -23,7 +23,7 @@ its own thread, and what it gives does not change however the task goes on.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 from zlib import crc32
@@ -449,13 +449,11 @@ class Blob:
 
 def restore(task: TaskId, blobs: Sequence[Blob], operator: OperatorPort) -> TaskState:
     """Make a task from a snapshot and the deltas after it; see `restore_all`."""
-    return restore_all([task], blobs, operator)[0]
+    return restore_all({task: blobs}, operator)[0]
 
 
-def restore_all(
-    tasks: Sequence[TaskId], blobs: Sequence[Blob], operator: OperatorPort
-) -> list[TaskState]:
-    """Make tasks from a snapshot and the deltas after it, which are all of theirs.
+def restore_all(chains: Mapping[TaskId, Sequence[Blob]], operator: OperatorPort) -> list[TaskState]:
+    """Make tasks, each from a snapshot and the deltas after it; a record is read for all whose it is.
 
     Everything in them is durable, so it counts as that, and what was emitted may leave.
 
@@ -463,18 +461,45 @@ def restore_all(
         MalformedMessage: if a record cannot be read or does not fit the one before it.
         OperatorError: if the operator raised.
     """
-    readings, taken = [_Reading(task, operator) for task in tasks], 0
+    readings, at = [_Reading(task, operator) for task in chains], ""
     try:
-        for blob in blobs:
-            _take(blob, readings, operator)
-            taken += 1
+        for blob, some in _in_order(list(chains.values())):
+            first = readings[some[0]]
+            at = f"record {first.taken + 1} of {len(chains[first.task])} of task {first.task}"
+            _take(blob, [readings[i] for i in some], operator)
         return [reading.state() for reading in readings]
     except OperatorError:
         raise
     except UNREADABLE as error:
-        which, whose = min(taken + 1, len(blobs)), ", ".join(map(str, tasks[:8]))
-        why = f"record {which} of {len(blobs)} of task {whose} cannot be read: {error}"
-        raise MalformedMessage(why) from error
+        raise MalformedMessage(f"{at} cannot be read: {error}") from error
+
+
+def _in_order(chains: Sequence[Sequence[Blob]]) -> Iterator[tuple[Blob, list[int]]]:
+    """Give records in the order of all chains, each for as many of them at a time as have it.
+
+    >>> a, b, c = Blob(b"a"), Blob(b"b"), Blob(b"c")
+    >>> [(blob.data, some) for blob, some in _in_order([[a, b, c], [a, c], [b, c]])]
+    [(b'a', [0, 1]), (b'b', [2, 0]), (b'c', [1, 2, 0])]
+    """
+    blobs = {id(blob): blob for chain in chains for blob in chain}
+    wanting = Counter(id(blob) for chain in chains for blob in chain)
+    taken, ready, full = [0] * len(chains), dict[int, list[int]](), deque[int]()
+    fresh = list(range(len(chains)))
+    while fresh or ready:
+        for i in fresh:
+            if taken[i] < len(chains[i]):
+                key = id(chains[i][taken[i]])
+                ready.setdefault(key, []).append(i)
+                if len(ready[key]) == wanting[key]:
+                    full.append(key)  # nobody else comes to it
+        if not ready:
+            return
+        key = full.popleft() if full else next(iter(ready))  # chains that disagree come twice to it
+        fresh = ready.pop(key)
+        wanting[key] -= len(fresh)
+        for i in fresh:
+            taken[i] += 1
+        yield blobs[key], fresh
 
 
 def _take(blob: Blob, readings: list[_Reading], operator: OperatorPort) -> None:
@@ -499,6 +524,8 @@ class _Reading:
         self.app: App = None
         self.last: Blob | None = None
         """The record that was taken last."""
+        self.taken = 0
+        """How many were."""
         self.lanes: dict[TaskId, tuple[LaneMark, deque[tuple[Any, ...]]]] = {}
         """Per lane where it stands, and its chunks from `durable` on: (rows, first, last, size)."""
         self._at = 0
@@ -508,6 +535,7 @@ class _Reading:
         if bool(record.chain(self.task)) == (self.last is None):
             raise ValueError("a chain begins with a snapshot, and has no other")
         self.last = record
+        self.taken += 1
 
     def take(self, record: Blob) -> None:
         """Bring the task up to date with a record of it alone."""
