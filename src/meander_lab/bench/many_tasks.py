@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections import Counter, deque
+from collections import defaultdict, deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ class Desk:
         self.tasks, self.generation, self.now_s = tasks, generation, 100.0
         self.settings = live_settings(tasks, checkpoint_s=1.0, lease_s=1e9)
         self.store = FileStore(where, f"desk{generation}")
-        self.spent_s: Counter[str] = Counter()
+        self.spent_s: defaultdict[str, float] = defaultdict(float)
         """By part."""
         self.machines: dict[str, Machine] = {
             MASTER: Master(
@@ -170,13 +170,12 @@ class Desk:
                 break
         else:
             raise MeanderError("a checkpoint never becomes durable")
-        whole = Counter(self.spent_s)
+        whole = self.spent()
         self.spent_s.clear()
         for _ in range(ticks):
             self.tick()
-        whole.subtract(self.spent_s)
-        self.spent_s = whole
-        return self.spent()
+        idle = self.spent()
+        return {part: ms - idle.get(part, 0.0) for part, ms in whole.items()}
 
     def spent(self) -> dict[str, float]:
         """Give what was spent since, in milliseconds: in all, and by part."""

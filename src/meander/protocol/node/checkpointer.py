@@ -92,6 +92,8 @@ def states_of(slots: Sequence[Slot]) -> list[TaskState]:
     return [slot.state for slot in slots if slot.state is not None]
 
 
+Groups: TypeAlias = list[tuple[list[Slot], Base | None]]
+"""Tasks with the same base, and that, or None if they are to be whole."""
 Shares: TypeAlias = list[Share]
 """The tasks that one record in a file is of; mostly one share."""
 
@@ -225,14 +227,14 @@ class Checkpointer:
                 alike.setdefault(id(slot.base), []).append(slot)
             else:
                 self._encode_alone(slot)
-        changed, whole = list[tuple[list[Slot], Base | None]](), list[Slot]()
+        changed, whole = Groups(), list[Slot]()
         for some in alike.values():
             building, rest = self._building(some)
             if building:
                 changed.append((building, building[0].base))
             whole += rest
-        small = [[(some, None)] for some in self._small(whole)]
-        for groups in filter(None, (changed, *small)):
+        small: list[Groups] = [[(some, None)] for some in self._small(whole)]
+        for groups in [changed, *small] if changed else small:
             self._encode_jointly(groups, joining)
 
     def _small(self, slots: list[Slot]) -> list[list[Slot]]:
@@ -246,9 +248,7 @@ class Checkpointer:
             room -= size
         return found
 
-    def _encode_jointly(
-        self, groups: Sequence[tuple[Sequence[Slot], Base | None]], joining: Joining
-    ) -> None:
+    def _encode_jointly(self, groups: Groups, joining: Joining) -> None:
         """Take what one record of tasks shall hold, those with the same base side by side."""
         shares, part = list[Share](), None
         if sum(len(slots) for slots, _ in groups) > 1:

@@ -23,6 +23,7 @@ from typing import Any
 from meander.errors import EndedError, ModuleMissingError, OperatorError
 from meander.operators.base import Operator, check_operator
 from meander.runtime.clients.feeder import FeederClient
+from meander.runtime.process.memory import Pages
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 from meander.runtime.process.warm import settle_heap, warm_up
 from meander.runtime.roles.answers import NodeAnswers
@@ -47,7 +48,8 @@ def run_node(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> Pro
 
     def body() -> tuple[Reason, str]:
         operator, host = load_operator(spec.operator), local_host(spec)
-        parts = make_node(spec, operator, host, StoreWorker(_store(spec)))
+        worker = StoreWorker(_store(spec))
+        parts = make_node(spec, operator, host, worker, lay_out=Pages().lay_out)
         place = ProcessHost(parts.common, host)
         answers = NodeAnswers(parts, place.transport)
         serve(answers, place.transport)
