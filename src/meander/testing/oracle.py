@@ -15,7 +15,8 @@ from meander.model import Epoch, TaskId
 from meander.protocol.blocks import Acks, Chunks
 from meander.protocol.master.manifest import MANIFEST_KEY, Manifest
 from meander.protocol.messages import Accepted, Committed, FeederId, loop_task
-from meander.protocol.records import Blob, Ref
+from meander.protocol.reading import Blob
+from meander.protocol.records import Ref
 from meander.protocol.spans import within
 from meander.testing.trial import Trial
 

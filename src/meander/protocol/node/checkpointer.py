@@ -20,7 +20,7 @@ When is what written?
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from typing import Any, TypeAlias
 
@@ -31,17 +31,17 @@ from meander.protocol.messages import (
     MASTER,
     Accepted,
     Checkpointed,
-    FeederId,
     RecordNote,
     Store,
     Stored,
 )
 from meander.protocol.node.book import Book
 from meander.protocol.node.gauge import Stopwatch
+from meander.protocol.node.shares import Share, states_of
 from meander.protocol.node.slot import Slot
-from meander.protocol.records import NO_LANES, Base, Group, LaneMark, Part, Ref
+from meander.protocol.records import Base, Part, Ref
 from meander.protocol.spans import count, spans, within
-from meander.protocol.state import Joining, OperatorPort, Position, TaskState, as_joining
+from meander.protocol.state import Joining, OperatorPort, TaskState, as_joining
 from meander.protocol.turn import LeasedTurn
 
 SMALL_BYTES = 4096
@@ -51,45 +51,6 @@ JOINT_BYTES_MAX = 2**18
 of them reads all of it."""
 COMPACTED_SHARE = 4
 """One task in so many may be written whole in one go only because its chain is long."""
-
-
-class Share:
-    """Tasks whose record is on its way to being durable: it is the same, and builds on the same."""
-
-    __slots__ = (
-        "base", "batches", "before", "joint", "key", "lanes", "marks", "number", "positions", "slots",
-    )  # fmt: skip
-
-    def __init__(self, number: int, slots: Sequence[Slot], before: Base | None) -> None:
-        states = states_of(slots)
-        self.number, self.slots, self.before = number, slots, before
-        self.positions: list[dict[FeederId, Position]] = [dict(s.positions) for s in states]
-        """Of each task, as the record has them; so are the next two."""
-        self.batches: list[dict[str, int]] = [dict(s.batches) for s in states]
-        self.marks: list[Any] = []
-        self.lanes: Mapping[TaskId, LaneMark] = NO_LANES
-        """Of the loop, if it is of one task alone."""
-        self.joint = False
-        self.key = ""
-        """Where it is; empty before it is stored."""
-        self.base: Base | None = None
-        """What later records build on if this one is accepted; None before it is stored."""
-
-    def group(self) -> Group:
-        """Tell of it in a joint record."""
-        tasks, states = [slot.task for slot in self.slots], states_of(self.slots)
-        marks = [None if self.before is None else slot.mark for slot in self.slots]
-        chain = () if self.before is None else self.before.chain
-        return Group(chain, tasks, states, marks, self.positions, self.batches)
-
-    def left(self) -> list[Slot]:
-        """Give the tasks whose record it is still: others have moved on."""
-        return [slot for slot in self.slots if slot.record is self]
-
-
-def states_of(slots: Sequence[Slot]) -> list[TaskState]:
-    """Give the states of tasks that are served."""
-    return [slot.state for slot in slots if slot.state is not None]
 
 
 Groups: TypeAlias = list[tuple[list[Slot], Base | None]]

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from meander.errors import MalformedMessage
 from meander.model import TaskId
-from meander.protocol import records
+from meander.protocol import reading, records
 from meander.protocol.backoff import Backoff
 from meander.protocol.messages import (
     NEVER,
@@ -38,7 +38,8 @@ from meander.protocol.node.handover import Handover
 from meander.protocol.node.installs import Installs
 from meander.protocol.node.slot import Cause, Slot, TaskPhase
 from meander.protocol.outbox import restored
-from meander.protocol.records import NO_LANES, Base, Blob
+from meander.protocol.reading import Blob
+from meander.protocol.records import NO_LANES, Base
 from meander.protocol.state import Loader, OperatorPort, TaskState, checksum, decode
 from meander.protocol.turn import LeasedTurn
 
@@ -306,7 +307,7 @@ class Retriever:
     def _from_records(self, chains: Mapping[TaskId, Chain]) -> None:
         """Restore tasks from records that are here, and install them."""
         blobs = {task: [self._records[name] for name in chain] for task, chain in chains.items()}
-        states = records.restore_all(blobs, self.operator)
+        states = reading.restore_all(blobs, self.operator)
         marks = records.seal(self.operator, [state.app for state in states])
         bases = {chain: self._base(chain) for chain in set(chains.values())}
         for name in {name for chain in chains.values() for name in chain}:

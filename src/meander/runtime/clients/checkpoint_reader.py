@@ -19,7 +19,8 @@ from meander.model import TaskId
 from meander.operators.layout import ENTRY
 from meander.protocol.master.ledger import Kept
 from meander.protocol.master.manifest import Manifest
-from meander.protocol.records import MAGIC, Blob, Ref, file_of, length_of
+from meander.protocol.reading import Blob
+from meander.protocol.records import MAGIC, Ref, file_of, length_of
 from meander.runtime.process.recording import open_joint, parts_of
 from meander.runtime.process.streams import read_streams
 from meander.runtime.store.durable import FileStore
