@@ -40,6 +40,8 @@ def keep_arrow() -> None:
 
 POPULATE_WRITE: Final = 23
 """Of madvise (Linux 5.14): hand out pages as if they were written to, and leave what is in them."""
+LEAST_BYTES: Final = 2**20
+"""Smaller arrays are left alone."""
 STEP_BYTES: Final = 4 * 2**20
 """So much at a time: whoever wants other memory meanwhile waits for it."""
 
@@ -57,9 +59,10 @@ class Pages:
 
     def lay_out(self, arrays: Sequence[Any]) -> None:
         """Begin with these NumPy arrays; others may read and write them meanwhile."""
-        if self._madvise is None:
+        large = [array for array in arrays if array.nbytes >= LEAST_BYTES]
+        if self._madvise is None or not large:
             return
-        for array in arrays:
+        for array in large:
             self._arrays.put(array)  # it is kept until it is done
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="pages", daemon=True)
