@@ -46,11 +46,14 @@ from meander.protocol.turn import LeasedTurn
 
 SMALL_BYTES = 4096
 """Changes that weigh less in all are never too heavy."""
-JOINT_BYTES_MAX = 2**18
+JOINT_BYTES_MAX = 2**20
 """Snapshots of smaller states stand together in one record of about this size: whoever restores one
 of them reads all of it."""
+ALIKE_TURNS = 4
+"""Tasks with the same records stay together, if they are not more than so many turns."""
 COMPACTED_SHARE = 4
-"""One task in so many may be written whole in one go only because its chain is long."""
+"""About one task in so many may be written whole in one go only because its chain is long; those that
+have the same records are written whole together."""
 
 
 Groups: TypeAlias = list[tuple[list[Slot], Base | None]]
@@ -75,8 +78,8 @@ class Checkpointer:
         """To be called when what a task has taken is durable."""
         self._write_at = 0.0
         self._report_at = 0.0
-        self._queue: deque[tuple[Slot, int]] = deque()
-        """What is to be written in this round of all tasks, and how large it is."""
+        self._queue: deque[list[Slot]] = deque()
+        """What is to be written in this round of all tasks, turn by turn."""
         self._cuts = 0
         """How many chains may still be cut short in it."""
         self._gathered: list[tuple[Shares, Part]] = []
@@ -105,7 +108,7 @@ class Checkpointer:
         if now >= self._write_at and not self._queue:
             self._write_at = now + settings.checkpoint_s
             due = self._due(self.book.slots.values())
-            self._queue.extend(zip(due, self._sizes(due), strict=True))
+            self._queue.extend(self._turns(due))
             self._cuts = -(-len(due) // COMPACTED_SHARE)
         if self._queue:
             self._go_on()
@@ -127,17 +130,32 @@ class Checkpointer:
 
     def _go_on(self) -> None:
         """Encode some more of the round; hand it over when it is complete."""
-        seen, before, some = 0, self._encoded, list[Slot]()
-        most = self.turn.settings.record_bytes_turn
+        before = self._encoded
         self.watch.begin()
-        while self._queue and seen < most:
-            slot, size = self._queue.popleft()
-            seen += size
-            some.append(slot)
-        self._encode(self._due(some))
+        self._encode(self._due(self._queue.popleft()))
         if not self._queue:
             self._hand_over()
         self.watch.end(self._encoded - before)
+
+    def _turns(self, slots: Sequence[Slot]) -> list[list[Slot]]:
+        """Cut what is to be written into turns; who has the same records stays together, if it may.
+
+        So tasks go on to have the same ones, and what is done for each of these is done once.
+        """
+        sizes, most = self._sizes(slots), self.turn.settings.record_bytes_turn
+        alike, turns, room = Counter[int](), list[list[Slot]](), 0
+        for slot, size in zip(slots, sizes, strict=True):
+            alike[id(slot.base)] += size
+        last: Base | None = None
+        for slot, size in zip(slots, sizes, strict=True):
+            base: Base | None = slot.base
+            together = base is not None and base is last and alike[id(base)] <= ALIKE_TURNS * most
+            if room <= 0 and not together:
+                turns.append([])
+                room = most
+            turns[-1].append(slot)
+            room, last = room - size, base
+        return turns
 
     def _sizes(self, slots: Sequence[Slot]) -> list[int]:
         """Say how large states are: what was written of them last, or ask."""
@@ -260,9 +278,9 @@ class Checkpointer:
         most, length = self.turn.settings.chain_records_max, len(base.chain)
         if length < most and base.changed_bytes <= max(base.whole_bytes, SMALL_BYTES):
             return slots, []
-        cut = len(slots) if length >= 2 * most else min(len(slots), max(0, self._cuts))
+        cut = length >= 2 * most or self._cuts > 0
         self._cuts -= len(slots)
-        return slots[cut:], slots[:cut]
+        return ([], slots) if cut else (slots, [])
 
     def _hand_over(self) -> None:
         if not self._gathered:
