@@ -240,7 +240,8 @@ class WorldInjector(Injector):
     def _do_spot(self, incident: Incident) -> bool:
         """A host is to be taken away soon: its user asks for a node less, and then it is gone."""
         nodes = [r for r in self.world.living() if isinstance(r.actor.machine, Node)]
-        if len(nodes) < 2 or not self.world.driver.rescale(len(nodes) - 1):
+        less = min(len(nodes) - 1, self.world.tasks)  # some may be of drivers before this one
+        if not less or not self.world.driver.rescale(less):
             return False
         host = nodes[incident.target % len(nodes)].host
         gone_at = min(self._end(incident), self.world.schedule.seconds - 0.01)
