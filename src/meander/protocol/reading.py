@@ -212,8 +212,12 @@ def _in_order(chains: Sequence[Sequence[Blob]]) -> Iterator[tuple[Blob, list[int
 
 def _take(blob: Blob, readings: list[_Reading], operator: OperatorPort) -> None:
     """Bring tasks up to date with a record."""
+    chain = blob.chain
     for reading in readings:
-        reading.follow(blob)
+        if bool(chain(reading.task)) == (reading.last is None):
+            raise ValueError("a chain begins with a snapshot, and has no other")
+        reading.last = blob
+        reading.taken += 1
     if not blob.joint:
         for reading in readings:
             reading.take(blob)
@@ -237,13 +241,6 @@ class _Reading:
         self.lanes: dict[TaskId, tuple[LaneMark, deque[tuple[Any, ...]]]] = {}
         """Per lane where it stands, and its chunks from `durable` on: (rows, first, last, size)."""
         self._at = 0
-
-    def follow(self, record: Blob) -> None:
-        """See that a record may come after the last one."""
-        if bool(record.chain(self.task)) == (self.last is None):
-            raise ValueError("a chain begins with a snapshot, and has no other")
-        self.last = record
-        self.taken += 1
 
     def take(self, record: Blob) -> None:
         """Bring the task up to date with a record of it alone."""
