@@ -234,13 +234,6 @@ class Operator(ABC, Generic[S]):
         """Tell the sizes of several states. Override it only to be faster than one call per state."""
         return [self.size(state) for state in states]
 
-    def reserved(self, state: S) -> Sequence[Any]:
-        """Give the NumPy arrays that a state which is being loaded will fill, where they are large.
-
-        Their memory is made ready meanwhile, as they are: they are not changed.
-        """
-        return ()
-
     def freeze(self, state: S) -> None:
         """Hear that the state leaves: it will be dumped, and is never changed any more."""
 

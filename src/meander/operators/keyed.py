@@ -142,10 +142,6 @@ class KeyedAggregate(Operator[KeyedTable]):
             return super().sizes(states)
         return sizes(states)
 
-    def reserved(self, state: KeyedTable) -> Sequence[Any]:
-        """Give the table's arrays: slots are filled everywhere at once, so they are first."""
-        return state.slots, state.arena, state.offsets, state.values, state.stamps
-
     def freeze(self, state: KeyedTable) -> None:
         """Let dumps share the table's memory."""
         state.freeze()

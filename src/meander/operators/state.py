@@ -91,7 +91,7 @@ def _make_room(table: KeyedTable, batch: pa.RecordBatch) -> None:
     if not 0 <= entries <= ENTRIES_MAX or not 0 <= key_bytes <= KEY_BYTES_MAX:
         raise StateError(f"a dump of {entries} entries with {key_bytes} bytes of keys cannot be")
     if entries > len(table):
-        table.reserve(entries, key_bytes, foreseen=True)
+        table.reserve(entries, key_bytes)
 
 
 def revise(table: KeyedTable, batch: pa.RecordBatch) -> None:

@@ -55,8 +55,6 @@ VERSIONS_MAX = 2**31 - 1
 """A stamp has 31 bits: sixty-eight years of one checkpoint a second."""
 SEALED_MAX = 64
 """Versions whose number of entries is remembered; `delta` of an older one gives all keys again."""
-SPARE = 8
-"""Of the bytes of keys that are foreseen, one in so many is room for keys that are not."""
 BATCH_ROWS_MAX = 65_536
 """Rows in one record batch of a dump: large enough to be fast, small enough to interleave."""
 
@@ -186,10 +184,8 @@ class KeyedTable:
         columns += self.layout.results(np.ascontiguousarray(cells))
         return pa.record_batch(columns, schema=self.layout.result_schema)
 
-    def reserve(self, entries: int, key_bytes: int, *, foreseen: bool = False) -> None:
+    def reserve(self, entries: int, key_bytes: int) -> None:
         """Make room for so many entries and bytes of keys in all.
-
-        Bytes double, unless it is foreseen how many there will be: then there is some room for others.
 
         Raises:
             TooLargeError: beyond ENTRIES_MAX.
@@ -208,9 +204,7 @@ class KeyedTable:
             kernel.rebuild(self.slots, slots)
             self.slots = slots
         if key_bytes > int(self.meta[kernel.ARENA_ROOM]):
-            spare = key_bytes + key_bytes // SPARE
-            least = max(key_bytes, 8 * ENTRIES_MIN)
-            self.arena = _enlarged(self.arena, spare if foreseen else _power_of_two(least))
+            self.arena = _enlarged(self.arena, _power_of_two(max(key_bytes, 8 * ENTRIES_MIN)))
         self._point()
 
     def _point(self) -> None:

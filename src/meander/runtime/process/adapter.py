@@ -66,7 +66,6 @@ class OperatorAdapter:
         laid: LaidRows | None = None,
         gated: bool = False,
         output_rows_max: int = ROWS_MAX,
-        lay_out: Callable[[Sequence[Any]], None] = lambda _: None,
     ) -> None:
         """Put an operator behind a machine.
 
@@ -77,9 +76,8 @@ class OperatorAdapter:
             laid: keeps rows of micro-batches that are not committed.
             gated: whether outputs are shown only when a record that holds them is durable.
             output_rows_max: rows of outputs that a task keeps for whoever reads them.
-            lay_out: has memory made ready that a state which arrives will fill (`memory.Pages`).
         """
-        self.operator, self.tasks, self._lay_out = operator, tasks, lay_out
+        self.operator, self.tasks = operator, tasks
         self.keeper = OutputKeeper(operator, gated=gated, rows_max=output_rows_max)
         self.timing = Timing(operator, tasks, self.keeper, clock.wall_us)
         self.work = Work(tasks, clock, operator.trace_chunks_max)
@@ -392,10 +390,7 @@ class OperatorAdapter:
 
     def catch_up(self, task: TaskId, app: AppState | None, piece: bytes) -> AppState:
         """Bring a copy up to date with a piece; ValueError if that is not what it is."""
-        copy = self._copies.catch_up(task, app, piece)
-        if app is None:
-            self._lay_out(ask(self.operator, task, "reserved", self.operator.reserved, copy.state))
-        return copy
+        return self._copies.catch_up(task, app, piece)
 
     def rest(self, app: AppState, since: Sealed) -> bytes:
         """Write all that a copy of this version lacks."""

@@ -5,7 +5,7 @@ machine ── adapter ── process (turns) ── oversight
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from meander.operators.base import Operator
@@ -58,9 +58,8 @@ def make_node(
     store: StorePort,
     clock: Clock = REAL,
     tick_s: float = TICK_S,
-    lay_out: Callable[[Sequence[Any]], None] = lambda _: None,
 ) -> NodeAssembly:
-    """Make a node; `host` is where it runs, `lay_out` makes memory ready (`memory.Pages`)."""
+    """Make a node; `host` is where it runs."""
     settings = spec.settings
     adapter = OperatorAdapter(
         operator,
@@ -69,7 +68,6 @@ def make_node(
         laid=LaidRows(settings.staged_bytes_max, settings.spill_bytes_max),
         gated=settings.checkpoint_s > 0,
         output_rows_max=spec.output_rows_max,
-        lay_out=lay_out,
     )
     gauge, watch, inbox = RateGauge(adapter), CheckpointWatch(clock), Inbox(clock=clock)
     node = Node(

@@ -23,7 +23,6 @@ from typing import Any
 from meander.errors import EndedError, ModuleMissingError, OperatorError
 from meander.operators.base import Operator, check_operator
 from meander.runtime.clients.feeder import FeederClient
-from meander.runtime.process.memory import Pages
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 from meander.runtime.process.warm import settle_heap, warm_up
 from meander.runtime.roles.answers import NodeAnswers
@@ -48,8 +47,7 @@ def run_node(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> Pro
 
     def body() -> tuple[Reason, str]:
         operator, host = load_operator(spec.operator), local_host(spec)
-        worker = StoreWorker(_store(spec))
-        parts = make_node(spec, operator, host, worker, lay_out=Pages().lay_out)
+        parts = make_node(spec, operator, host, StoreWorker(_store(spec)))
         place = ProcessHost(parts.common, host)
         answers = NodeAnswers(parts, place.transport)
         serve(answers, place.transport)
