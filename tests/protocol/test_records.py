@@ -122,12 +122,42 @@ def test_changes_that_weigh_more_than_the_state_are_not_built_upon():
     assert whole.count(True) > 1
 
 
-def test_a_moved_task_starts_a_chain_of_its_own():
-    books = Books("aab", CHECKPOINTS)
-    accept(books)
+def moved_to_b(books):
     books.move(0, "b")
     books.publish()
     books.settle_installs()
+
+
+def test_a_moved_task_takes_along_the_records_that_hold_it_just_as_it_is():
+    """1. all that task 0 has is durable  2. it moves to b  3. nothing is written there before a row
+    comes  4. then that row alone, as a change of what a wrote."""
+    books = Books("aab", CHECKPOINTS)
+    accept(books)
+    books.send("a", chunk(1))
+    books.tick(2.0, "a")
+    accept(books)
+    chain = tuple(books.records[0])
+    moved_to_b(books)
+    assert books.machines["b"].retriever.chains == 1
+    books.tick(2.0, "b")
+    accept(books, "b")
+    assert tuple(books.records[0]) == chain
+    books.send("b", chunk(2))
+    books.tick(2.0, "b")
+    accept(books, "b")
+    assert blob(books, books.records[0][-1]).chain(0) == chain
+    assert books.notes(0) == [1, 2]
+
+
+@pytest.mark.parametrize("under_way", [False, True])
+def test_a_moved_task_with_rows_that_no_record_holds_starts_a_chain_of_its_own(under_way):
+    """What has changed since its last record, be one under way, cannot be told apart at b."""
+    books = Books("aab", CHECKPOINTS)
+    accept(books)
+    books.send("a", chunk(1))
+    if under_way:
+        books.tick(2.0, "a")
+    moved_to_b(books)
     books.tick(2.0, "b")
     accept(books, "b")
     assert blob(books, books.records[0][-1]).chain(0) == ()

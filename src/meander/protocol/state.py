@@ -171,6 +171,17 @@ class Position(NamedTuple):
     offset: int
 
 
+class Written(NamedTuple):
+    """The durable records that a state can be restored from: its next owner builds on them."""
+
+    chain: tuple[str, ...]
+    """Their names, the newest last."""
+    whole_bytes: int
+    """Of the snapshot that it begins with."""
+    changed_bytes: int
+    """Of the changes after it."""
+
+
 class TaskState:
     """Everything a task is."""
 
@@ -184,6 +195,7 @@ class TaskState:
         "positions",
         "staged",
         "taken",
+        "written",
     )
 
     def __init__(self, task: TaskId, app: App, *, gated: bool) -> None:
@@ -201,6 +213,8 @@ class TaskState:
         self.outbox = Outbox(loop_feeder(task), 1, gated=gated)
         self.emitted = 0
         """Counts what was fed to the loop: the loop's source offset."""
+        self.written: Written | None = None
+        """Of a frozen state: the records that hold it just as it is, if there are any."""
 
     def emit(self, emission: Emission) -> None:
         """Put rows into the loop."""
@@ -270,6 +284,7 @@ def encode(state: TaskState, operator: OperatorPort, app: bytes | None = None) -
             "emitted": state.emitted,
             "staged": staged,
             "lanes": lanes,
+            "written": state.written,
         },
         separators=(",", ":"),
     ).encode()
@@ -314,6 +329,7 @@ def _decode(
         counts(list(batches.values()))
     state.batches, state.durable_batches = head["batches"], head["durable_batches"]
     (state.emitted,) = counts([head["emitted"]])
+    state.written = _written(head["written"])
     for query, *numbers, length in head["staged"]:
         batch, part, attempt, owner, tally, size = counts(numbers)
         rows = lay_by(operator, operator.load_rows(payload(length)))
@@ -336,6 +352,15 @@ def _decode(
     if at != len(blob):
         raise ValueError("there is more than the header tells")
     return state
+
+
+def _written(found: Any) -> Written | None:
+    if found is None:
+        return None
+    chain, *sizes = found
+    if not chain or not all(type(name) is str for name in chain):
+        raise ValueError("what its records are called is not told by names")
+    return Written(tuple(chain), *counts(sizes))
 
 
 def counts(numbers: list[Any]) -> list[int]:

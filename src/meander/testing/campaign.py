@@ -26,8 +26,9 @@ PATHS: Final = (
 MUST_HAPPEN: Final = {
     "protocol": (*PATHS, "copies_slowed", "spill_damaged", *FAULTS),
     "full": (
-        *PATHS, "roll_backs", "restores", "snapshots", "deltas", "deltas_restored", "states_lost",
-        "corrupt_refused", "seen_laid_on_disk", "writes_cut", "drivers", "drivers_beside",
+        *PATHS, "roll_backs", "restores", "snapshots", "deltas", "deltas_restored",
+        "chains_moved", "states_lost", "corrupt_refused", "seen_laid_on_disk", "writes_cut",
+        "drivers", "drivers_beside",
         "deployments_failed", "launches_failed", "hosts_lost_silently", "twins",
         "failed_attempts", "combined_rows", "outputs_shown", "outputs_gone", "reader_releases",
         "reader_kills", "reader_failures", "calls", "pranks", "long_turns", "dropped", "malformed",

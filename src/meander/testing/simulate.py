@@ -92,6 +92,7 @@ def _count(cluster: Cluster, counts: Counter[str]) -> None:
             counts["deltas"] += machine.checkpointer.counts["deltas"]
             counts["snapshots"] += machine.checkpointer.counts["snapshots"]
             counts["deltas_restored"] += machine.retriever.deltas
+            counts["chains_moved"] += machine.retriever.chains
         elif isinstance(machine, StateServer) and isinstance(machine.spill, Cellar):
             counts["spilled"] += machine.spill.spilled
             counts["spill_damaged"] += machine.spill.damaged

@@ -252,6 +252,7 @@ class Conductor:
         incarnation = books.membership.peers[books.ledger.owner[task]].incarnation
         books.ledger.move(task, to, incarnation, books.upcoming, rank)
         books.changed = True
+        self.archive.unsaved = True  # a driver that was replaced shall hear of it, rows or no rows
 
     def _check_time(self, migration: Migration) -> None:
         """Turn around what is stuck; roll back what takes far too long."""
@@ -293,6 +294,7 @@ class Conductor:
             self.turn.send(peer.id, Dismiss(), peer.incarnation)
 
     def _complete(self, migration: Migration) -> None:
+        self.archive.unsaved = True  # the manifest names the nodes
         migration.go(
             MigrationStep.ALL_BACK if migration.rolling_back else MigrationStep.ALL_DISMISSED
         )

@@ -12,9 +12,9 @@ When is what written?
   * What a micro-batch changed: at the end of the event that committed it, all its tasks in one file.
   * The rest: every `checkpoint_s`. The tasks are gone through over several ticks, so that no row waits
     for more than `record_bytes_turn`, and stand in one file.
-  * Whole, if there is no record to build on (the task is new here: its chain does not move with it,
-    because what has changed since is not known of a state that was moved), if the chain is long, or
-    if its changes weigh more than its snapshot. Only some chains are cut short at a time.
+  * Whole, if there is no record to build on, if the chain is long, or if its changes weigh more than
+    its snapshot. Only some chains are cut short at a time. A task that moves takes its chain along if
+    that holds it just as it is; what has changed since could not be told apart at its next owner.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ class Checkpointer:
             else:
                 self._encode_alone(slot)
         changed, whole = Groups(), list[Slot]()
-        for some in alike.values():
+        for some in _by_records(alike.values()):
             building, rest = self._building(some)
             if building:
                 changed.append((building, building[0].base))
@@ -390,3 +390,13 @@ class Checkpointer:
                 state.outbox.active.add(target)
                 self.book.loops.add(slot.task)
         records.accepted(self.operator, state.app, mark)
+
+
+def _by_records(groups: Iterable[list[Slot]]) -> Iterable[list[Slot]]:
+    """Put tasks together whose bases are equal: those that have moved have one of their own each."""
+    found: dict[Any, list[Slot]] = {}
+    for slots in groups:
+        base: Base | None = slots[0].base
+        key = None if base is None else (base.chain, base.whole_bytes, base.changed_bytes)
+        found.setdefault(key, []).extend(slots)
+    return found.values()

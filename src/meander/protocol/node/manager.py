@@ -27,7 +27,8 @@ from meander.protocol.node.rerouter import Rerouter
 from meander.protocol.node.retriever import Retriever
 from meander.protocol.node.slot import Cause, Slot, TaskPhase
 from meander.protocol.outbox import restored
-from meander.protocol.state import OperatorPort
+from meander.protocol.records import Base
+from meander.protocol.state import OperatorPort, Written
 from meander.protocol.table import Table
 from meander.protocol.turn import LeasedTurn
 
@@ -134,6 +135,7 @@ class MigrationManager:
         freeze = getattr(self.operator, "freeze", None)
         if freeze is not None:  # not every operator wants to hear of it
             freeze(slot.state.app)
+        slot.state.written = _written(slot)
         frozen = Frozen(slot.state, self.operator)
         copied = self.copier.rest(slot, self.turn.table.owner(slot.task))
         self.handover.add((slot.task, slot.tenure), frozen, copied=copied)
@@ -164,3 +166,12 @@ class MigrationManager:
             slot.forget(table.closed)
             if slot.state is not None:
                 slot.state.retire(table.closed)
+
+
+def _written(slot: Slot) -> Written | None:
+    """Name the records that hold a task just as it is; of a loop's lanes they tell too little."""
+    base: Base | None = slot.base
+    assert slot.state is not None
+    if base is None or slot.dirty or slot.record is not None or slot.state.outbox.lanes:
+        return None
+    return Written(base.chain, base.whole_bytes, base.changed_bytes)

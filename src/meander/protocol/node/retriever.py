@@ -89,6 +89,8 @@ class Retriever:
         """States refused for a wrong length or checksum, for the metrics."""
         self.deltas = 0
         """Changes that were applied to snapshots, for the metrics."""
+        self.chains = 0
+        """States that came with the records that hold them, for the metrics."""
 
     def await_(self, slot: Slot) -> None:
         """Take a task into the queue (again): its tenure is new."""
@@ -403,7 +405,12 @@ class Retriever:
             self.turn.tell(News.STATE_REFUSED, task=slot.task, why=str(error))
             self._later(slot)
             return
-        self._install(slot, state, len(blob), transfer_s)
+        written, base, mark = state.written, None, None
+        if written is not None:  # what changes from here on can be told apart
+            (mark,) = records.seal(self.operator, [state.app])
+            base = Base(written.chain, NO_LANES, written.whole_bytes, written.changed_bytes)
+            self.chains += 1
+        self._install(slot, state, len(blob), transfer_s, base, mark)
 
     def _release(self, slot: Slot) -> None:
         """Let the state server make room; the frozen copy stays until the master knows."""

@@ -241,7 +241,7 @@ class WorldInjector(Injector):
         """A host is to be taken away soon: its user asks for a node less, and then it is gone."""
         nodes = [r for r in self.world.living() if isinstance(r.actor.machine, Node)]
         less = min(len(nodes) - 1, self.world.tasks)  # some may be of drivers before this one
-        if not less or not self.world.driver.rescale(less):
+        if less < 1 or not self.world.driver.rescale(less):
             return False
         host = nodes[incident.target % len(nodes)].host
         gone_at = min(self._end(incident), self.world.schedule.seconds - 0.01)

@@ -120,6 +120,7 @@ def _count(world: World, counts: Counter[str]) -> None:
             counts["deltas"] += machine.checkpointer.counts["deltas"]
             counts["snapshots"] += machine.checkpointer.counts["snapshots"]
             counts["deltas_restored"] += machine.retriever.deltas
+            counts["chains_moved"] += machine.retriever.chains
             counts["corrupt_refused"] += machine.retriever.bad_blobs
         elif isinstance(machine, StateServer) and machine.spill is not None:
             counts["spilled"] += getattr(machine.spill, "spilled", 0)
