@@ -54,6 +54,7 @@ Part: TypeAlias = Callable[[], Sequence[Buffer]]
 LaneMark: TypeAlias = tuple[Epoch, int, int]
 """(term, durable, last) of a lane of the loop."""
 NO_LANES: Final[Mapping[TaskId, LaneMark]] = {}
+_NOTHING: Final[Mapping[str, int]] = {}
 
 
 class Ref(NamedTuple):
@@ -257,7 +258,7 @@ def write_joint(groups: Sequence[Group], operator: Joining) -> Part | None:
     app = operator.record_joint([state.app for state in states], marks)
     if app is None:
         return None
-    taken, emitted = [dict(state.taken) for state in states], [state.emitted for state in states]
+    taken, emitted = [copied(state.taken) for state in states], [state.emitted for state in states]
 
     def part() -> Sequence[Buffer]:
         pieces = app()
@@ -273,6 +274,11 @@ def write_joint(groups: Sequence[Group], operator: Joining) -> Part | None:
         return [len(header).to_bytes(4, "little"), header, *pieces]
 
     return part
+
+
+def copied(said: Mapping[str, int]) -> Mapping[str, int]:
+    """Copy what is said of a task by name: mostly there is nothing."""
+    return dict(said) if said else _NOTHING
 
 
 def _by_name(said: Iterable[Mapping[str, Any]]) -> dict[str, tuple[list[int], list[Any]]]:

@@ -371,7 +371,8 @@ class Checkpointer:
                 state.durable = positions
             else:
                 state.durable = {f: p for f, p in positions.items() if f in state.positions}
-            state.durable_batches = {q: b for q, b in batches.items() if q in state.batches}
+            if batches or state.durable_batches:
+                state.durable_batches = {q: b for q, b in batches.items() if q in state.batches}
             slot.record, slot.base, slot.mark = None, share.base if mark else None, mark
             if not share.joint:
                 self._let_out(slot, state, share, mark)

@@ -8,7 +8,7 @@ from typing import Any
 from meander.model import TaskId
 from meander.protocol.messages import FeederId
 from meander.protocol.node.slot import Slot
-from meander.protocol.records import NO_LANES, Base, Group, LaneMark
+from meander.protocol.records import NO_LANES, Base, Group, LaneMark, copied
 from meander.protocol.state import Position, TaskState
 
 
@@ -24,7 +24,7 @@ class Share:
         self.number, self.slots, self.before = number, slots, before
         self.positions: list[dict[FeederId, Position]] = [dict(s.positions) for s in states]
         """Of each task, as the record has them; so are the next two."""
-        self.batches: list[dict[str, int]] = [dict(s.batches) for s in states]
+        self.batches: list[Mapping[str, int]] = [copied(s.batches) for s in states]
         self.marks: list[Any] = []
         self.lanes: Mapping[TaskId, LaneMark] = NO_LANES
         """Of the loop, if it is of one task alone."""
