@@ -543,6 +543,25 @@ MUTANTS = [
         "turn.tell(News.STATE_LOST, tasks=[*range(6)], why=why)",
         faults="crash",
     ),
+    # ------------------------------------------------------------------ records that move with their task
+    mutant(
+        "let a task take along records that lack its newest rows",
+        "protocol.node.manager",
+        "if base is None or slot.dirty or slot.record is not None",
+        "if base is None or slot.record is not None",
+    ),
+    mutant(
+        "let a task take along records though a newer one is under way",
+        "protocol.node.manager",
+        "slot.dirty or slot.record is not None or slot.state",
+        "slot.dirty or slot.state",
+    ),
+    mutant(
+        "tell what has changed in a moved task by a mark that an earlier tenure left",
+        "protocol.node.retriever",
+        "            (mark,) = records.seal(self.operator, [state.app])\n",
+        "            mark = slot.mark or records.seal(self.operator, [state.app])[0]\n",
+    ),
     # ------------------------------------------------------------------ a processor's state
     mutant(
         "forget that a key was removed",

@@ -29,6 +29,7 @@ from meander.errors import (
     CheckpointError,
     DeployError,
     InputError,
+    MalformedMessage,
     OperatorFailedError,
     ProtocolError,
 )
@@ -474,7 +475,10 @@ class WorldCheckers:
                 read = [self.store.record(key) for key in kept.chain]
                 blobs = [Blob(blob) for blob in read if blob is not None]
                 adapter = owner.node.adapter
-                found[task] = adapter.show(restore(task, blobs, adapter).app)
+                try:
+                    found[task] = adapter.show(restore(task, blobs, adapter).app)
+                except MalformedMessage as error:
+                    self.violated("store", f"what would be restored: {error}")
         return found
 
     def rest(self) -> None:
