@@ -56,6 +56,7 @@ SAMPLES: list[BaseException] = [
     lab_errors.BareStreamError("it has ended"),
     lab_errors.StaticNodeError("it did not come up"),
     lab_errors.NoJarsError("there is no mvn on the path"),
+    lab_errors.NoHostsError("hosts are network namespaces: run it as root"),
 ]
 
 

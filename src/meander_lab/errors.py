@@ -4,6 +4,7 @@
     ├── BareStreamError       the bare Flight stream that Meander is compared with has failed
     ├── StaticNodeError       the plain node that Meander is compared with has failed
     └── InputError            what the caller gave is wrong, or is missing here
+        ├── NoHostsError      there can be no hosts on this machine
         └── NoJarsError       a server's jars cannot be fetched
 
 What holds of the others holds of these: they can be pickled, and say what to do.
@@ -24,3 +25,7 @@ class StaticNodeError(MeanderError):
 
 class NoJarsError(InputError):
     """The jars of a server cannot be fetched here; the message says why, and what is missing."""
+
+
+class NoHostsError(InputError):
+    """There can be no hosts here, or one did not do as told; the message says why, and what helps."""

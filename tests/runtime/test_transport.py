@@ -25,6 +25,7 @@ from meander.protocol.messages import Bye, Envelope, Fetch, Part, PeerLost
 from meander.runtime.wire.credentials import PASS_HEADER
 from meander.runtime.wire.outgoing import OutgoingQueue
 from meander.runtime.wire.rows import Mark, Rows
+from meander.runtime.wire.sockets import shut_accepted
 from meander.runtime.wire.transport import Transport
 
 
@@ -370,6 +371,16 @@ def test_a_transport_that_is_closed_leaves_no_thread_that_writes(ends: tuple[End
     while writing() and time.monotonic() < end:
         time.sleep(0.05)
     assert writing() == []
+
+
+def test_a_transport_that_is_closed_waits_for_no_stream_of_others(ends: tuple[End, End]) -> None:
+    """Whoever has one open may be gone without a word: its end would never come."""
+    a, b = ends
+    a.send(b, Bye())
+    b.next()
+    assert shut_accepted(a.transport.server.port) == 0, "nobody has dialled it"
+    b.transport.close()
+    assert not b.transport._stopper.is_alive()
 
 
 def writing() -> list[str]:

@@ -13,6 +13,7 @@ from meander.protocol.settings import Settings
 from meander.runtime.clock import REAL, Clock
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 from meander.runtime.wire.credentials import Credentials
+from meander.spark.cluster.executors import Executor
 from meander.spark.deploy import seats as book
 from meander.spark.deploy.jobs import JobEnd, JobOutcome, cancelled
 from meander.spark.deploy.seats import Seats
@@ -34,6 +35,8 @@ class Ground:
         self.ahead = False
         self.lost: set[str] = set()
         """Jobs whose task has no slot."""
+        self.unplugged: set[str] = set()
+        """Addresses of hosts that are not to be reached."""
         self.told: list[tuple[int, Reason, str]] = []
         self.ahead_s = 0.0
         """Of the system's clock."""
@@ -49,11 +52,23 @@ class Ground:
     def queued(self, job: str) -> bool:
         return job in self.lost
 
+    def reachable(self, address: str) -> bool:
+        return address not in self.unplugged
+
     def _hear(self, ended: ProcessExit) -> None:
         self.told.append((ended.incarnation, ended.reason, ended.detail))
 
-    def ask(self, job: str, attempt: int = 0, ended: str = "", how: str = "killed") -> int | None:
-        fields = {"seat": self.jobs[job], "attempt": attempt, "pid": 7, "ended": ended, "how": how}
+    def ask(
+        self, job: str, attempt: int = 0, ended: str = "", how: str = "killed", host: str = "h1"
+    ) -> int | None:
+        fields = {
+            "seat": self.jobs[job],
+            "attempt": attempt,
+            "pid": 7,
+            "host": host,
+            "ended": ended,
+            "how": how,
+        }
         return self.seats.ask(fields)
 
     def left(self, job: str, ending: JobEnd | None = None) -> None:
@@ -153,6 +168,82 @@ def test_who_does_not_ask_in_time_gets_a_rival_and_the_first_to_ask_wins(
     assert [incarnation for incarnation, *_ in ground.told] == [1]
 
 
+HOSTS = [Executor(f"h{i}", f"10.0.0.{i}", 7, 8, 0) for i in (1, 2, 3)]
+
+
+def placed(ground: Ground, job: str) -> str:
+    return ground.seats.place(ground.jobs[job], HOSTS)
+
+
+def test_nodes_are_spread_and_a_successor_is_placed_away_from_a_host_that_is_silent(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1. four nodes on three hosts  2. that of n1 falls silent, and n1 is wanted again  3. it is to be
+    elsewhere, and so is whoever comes  4. somebody asks from that host: it is as good as others."""
+    places = {}
+    for i in (1, 2, 3, 4):
+        ground.seats.want(life(1, name=f"n{i}"))
+        places[i] = placed(ground, f"n{i}-{i}")
+    assert sorted(places.values()) == ["h1", "h1", "h2", "h3"]
+    (twice,) = {places[i] for i in (1, 2, 3)} & {places[4]}
+    for i in (1, 2, 3, 4):
+        assert ground.ask(f"n{i}-{i}", host=f"10.0.0.{places[i][1]}") == 1
+    monkeypatch.setattr(book, "GRACE_S", 0.0)
+    ground.unplugged = {f"10.0.0.{places[1][1]}"}
+    ground.seats.want(life(2))
+    assert until(lambda: "n1-5" in ground.jobs)
+    assert placed(ground, "n1-5") not in (places[1], twice)
+    ground.seats.want(life(1, name="n6"))
+    assert placed(ground, "n6-6") != places[1]
+    full = [e if e.host == places[1] else e._replace(running=8) for e in HOSTS]
+    assert ground.seats.place(ground.jobs["n6-6"], full) == "", "nowhere, so anywhere"
+    ground.ask("n1-1", host=f"10.0.0.{places[1][1]}")
+    assert ground.seats.place(ground.jobs["n6-6"], full) == places[1]
+
+
+def test_a_new_seat_that_never_asks_is_followed_by_another_unless_it_waits_for_a_slot(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(book, "LATE_S", 0.05)
+    ground.lost, ground.unplugged = {"n1-1"}, {"10.0.0.1"}
+    ground.seats.want(life(1))
+    assert placed(ground, "n1-1") == "h1"
+    assert not until(lambda: len(ground.jobs) > 1, 0.3), "it has no slot"
+    ground.lost = set()
+    assert until(lambda: "n1-2" in ground.jobs)
+    assert placed(ground, "n1-2") != "h1"
+    assert ground.ask("n1-2", host="10.0.0.2") == 1
+    assert "n1-1" in ground.cancelled
+
+
+def test_a_feeder_on_a_host_that_has_fallen_silent_is_told_of_as_lost(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark would say so a minute later. Nobody hears of it twice; nodes are their leases' business."""
+    feeder, other = replace(N1, kind="feeder", name="f"), life(1, name="n2")
+    for number, spec in enumerate((life(1), feeder, other), 1):
+        ground.seats.want(spec)
+        ground.ask(f"{spec.name}-{number}", host="10.0.0.1")
+    monkeypatch.setattr(book, "GRACE_S", 0.0)
+    ground.unplugged = {"10.0.0.1"}
+    ground.seats.want(life(2))
+    assert until(lambda: "n1-4" in ground.jobs)
+    assert ground.told == [(1, Reason.KILLED, "its host has fallen silent")]
+    assert ground.cancelled == ["f-2"]
+    ground.seats.want(replace(feeder, incarnation=2))
+    assert ground.ask("f-5", host="10.0.0.2") == 2
+    assert ground.ask("f-2", host="10.0.0.1") is None
+    ground.left("f-2", cancelled("f-2"))
+    assert len(ground.told) == 1
+
+
+def test_a_state_server_is_placed_where_its_nodes_are(ground: Ground) -> None:
+    ground.seats.want(replace(N1, kind="server", name="server@10.0.0.3"))
+    assert placed(ground, "server@10.0.0.3-1") == "h3"
+    assert ground.seats.place("no such seat", HOSTS) == ""
+    assert ground.seats.place(ground.jobs["server@10.0.0.3-1"], HOSTS[:1]) == "", "one host"
+
+
 def test_cancelling_ends_what_runs_and_what_only_waits(ground: Ground) -> None:
     ground.seats.want(life(1))
     ground.seats.cancel("n1", 1)
@@ -176,7 +267,7 @@ def test_another_source_under_the_same_name_needs_a_job_of_its_own(ground: Groun
 
 
 def test_a_stranger_and_a_stopped_deployment_get_nothing(ground: Ground) -> None:
-    assert ground.seats.ask({"seat": "?", "attempt": 0, "ended": "", "how": ""}) is None
+    assert ground.seats.ask({"seat": "?", "attempt": 0, "host": "", "ended": "", "how": ""}) is None
     ground.seats.want(life(1))
     ground.seats.close()
     assert ground.ask("n1-1") is None

@@ -543,7 +543,7 @@ MUTANTS = [
         "turn.tell(News.STATE_LOST, tasks=[*range(6)], why=why)",
         faults="crash",
     ),
-    # ------------------------------------------------------------------ records that move with a task
+    # ------------------------------------------------------------------ records that move with tasks
     mutant(
         "let a task take along records that lack its newest rows",
         "protocol.node.manager",

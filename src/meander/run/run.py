@@ -51,7 +51,7 @@ def carry_out(wish: RunOptions, show: Show, say: Say) -> dict[str, Any]:
     warming.start()
     say("starting Spark …")
     with session(wish.master, wish.nodes_max + wish.feeders) as spark:
-        ground.check(spark, wish.nodes_max, others=1 + wish.feeders)
+        ground.check(spark, wish.nodes_max, feeders=wish.feeders)
         while warming.is_alive():
             warming.join(FIRST_S)
             if warming.is_alive():

@@ -85,6 +85,9 @@ class ChaosGround(Protocol):
     def seats(self) -> dict[str, int]:
         """Tell the pids of the Spark workers that hold the slots of nodes; none without Spark."""
 
+    def find(self, address: str) -> int | None:
+        """Find the process that listens on `host:port`; None if there is none that we may see."""
+
 
 class Victim(NamedTuple):
     """A process that could be harmed."""
@@ -243,7 +246,7 @@ class Campaign:
         """Find a process, once: to look for it costs the driver time that its master needs."""
         key = name, incarnation, address
         if key not in self._processes:
-            pid = havoc.pid_at(address)
+            pid = self.ground.find(address)
             if pid is None:
                 return None
             try:

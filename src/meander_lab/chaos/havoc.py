@@ -16,12 +16,14 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 
+LISTENS, CONNECTED = "0A", "01"
+"""States of a socket as the kernel writes them."""
 PIDFD_GETFD = 438
 """The number of the system call that duplicates another process's descriptor."""
 
@@ -31,6 +33,32 @@ def pid_at(address: str) -> int | None:
     port = int(address.rpartition(":")[2])
     listening = (s for s in psutil.net_connections("tcp") if s.status == psutil.CONN_LISTEN)
     return next((s.pid for s in listening if s.laddr.port == port and s.pid is not None), None)
+
+
+def listener(port: int, pids: Iterable[int]) -> int | None:
+    """Find among processes, on whatever host, the one that listens on a port."""
+    return next((pid for pid in pids if port in sockets(pid, LISTENS).values()), None)
+
+
+def sockets(pid: int, state: str) -> dict[int, int]:
+    """Give the TCP sockets of a process that are in a state: descriptors, with their own ports.
+
+    They are read from the tables of the process's own network, which need not be ours.
+    """
+    ports: dict[str, int] = {}
+    handles: dict[int, str] = {}
+    try:
+        for table in ("tcp", "tcp6"):
+            for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == state:
+                    ports[f"socket:[{fields[9]}]"] = int(fields[1].rpartition(":")[2], 16)
+        for handle in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(FileNotFoundError):
+                handles[int(handle.name)] = os.readlink(handle)
+    except OSError:  # it has ended, or is another user's
+        return {}
+    return {number: ports[what] for number, what in handles.items() if what in ports}
 
 
 def kill(pid: int) -> bool:
@@ -52,12 +80,11 @@ def cut(pid: int) -> int:
     """Shut down all TCP connections of a process, at its own end; give how many there were."""
     libc, count = ctypes.CDLL(None, use_errno=True), 0
     try:
-        sockets = psutil.Process(pid).net_connections("tcp")
         handle = os.pidfd_open(pid)
-    except (OSError, psutil.Error):
+    except OSError:
         return 0
     try:
-        for descriptor in (s.fd for s in sockets if s.status == psutil.CONN_ESTABLISHED):
+        for descriptor in sockets(pid, CONNECTED):
             copy = libc.syscall(PIDFD_GETFD, handle, descriptor, 0)
             if copy >= 0:
                 with socket.socket(fileno=copy) as connection, suppress(OSError):

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.local import deploy_local
 from meander.runtime.process.spec import Reason, live_settings
-from meander_lab.chaos.havoc import HavocDisk
+from meander_lab.chaos.havoc import HavocDisk, pid_at
 from meander_lab.chaos.load import ChaosApp, ChaosSource
 
 TASKS = 24
@@ -23,6 +23,7 @@ class LocalGround:
     """A deployment with feeders in processes of their own."""
 
     senders = "feeder"
+    find = staticmethod(pid_at)
 
     def __init__(self, op: ElasticOperator, app: ChaosApp) -> None:
         self.op, self.app, self.restarts = op, app, 0

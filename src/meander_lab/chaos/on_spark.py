@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from meander.runtime.process.spec import live_settings
-from meander_lab.chaos.havoc import HavocDisk
+from meander.runtime.wire.credentials import LOOPBACK
+from meander_lab.chaos.havoc import HavocDisk, pid_at
 from meander_lab.chaos.load import ChaosApp, ChaosSource
 from meander_lab.chaos.local import CHECKPOINT_S, START_S, TASKS
+from meander_lab.servers.standalone import RETRIES, cluster
 
 if TYPE_CHECKING:
     from meander.runtime.driver.source_task import SourceTask
@@ -20,14 +22,13 @@ if TYPE_CHECKING:
 STANDALONE = "standalone"
 """As a master: a Standalone cluster of our own, on this machine."""
 WORKERS, CORES = 2, 6
-RETRIES = {"spark.deploy.maxExecutorRetries": "-1"}
-"""Spark would give an application up after ten executors that died."""
 
 
 class SparkGround:
     """A deployment on Spark with feeders in Spark tasks."""
 
     senders = "feeder"
+    find = staticmethod(pid_at)
 
     def __init__(self, operator: SparkOperator, app: ChaosApp) -> None:
         self.op, self.app, self.restarts = operator, app, 0
@@ -72,15 +73,28 @@ def spark_ground(
 
 @contextmanager
 def deployed(
-    master: str, app: ChaosApp, disk: HavocDisk, nodes_max: int
+    master: str,
+    app: ChaosApp,
+    disk: HavocDisk,
+    nodes_max: int,
+    extra: Mapping[str, str] = RETRIES,
+    host: str = LOOPBACK,
 ) -> Iterator[tuple[Session, SparkOperator]]:
-    """Start a session and deploy, with checkpoints on a disk that this machine's executors share."""
+    """Start a session and deploy, with checkpoints on a disk that this machine's executors share.
+
+    Args:
+        master: of Spark.
+        app: what shall run.
+        disk: for checkpoints.
+        nodes_max: the most nodes at once.
+        extra: further settings of the session.
+        host: the driver's address.
+    """
     from pyspark import cloudpickle
 
     import meander
     from meander.spark.cluster.session import local
     from meander_lab.chaos import load
-    from meander_lab.servers.standalone import cluster
 
     by_value: Any = cloudpickle.register_pickle_by_value
     by_value(load)  # executors have Meander, and nothing that measures it
@@ -88,12 +102,12 @@ def deployed(
     with ExitStack() as stack:
         if master == STANDALONE:
             master = stack.enter_context(cluster(WORKERS, CORES)).master
-        spark = local(master, nodes=nodes_max + app.shape.feeders, extra=RETRIES)
+        spark = local(master, nodes=nodes_max + app.shape.feeders, extra=extra)
         stack.callback(spark.stop)
         operator = stack.enter_context(
             meander.deploy(
                 spark, app.operator(), TASKS, min(3, nodes_max), nodes_max=nodes_max,
-                checkpoint=str(disk.path / "checkpoints"), settings=settings,
+                checkpoint=str(disk.path / "checkpoints"), settings=settings, host=host,
             )
         )  # fmt: skip
         yield spark, operator

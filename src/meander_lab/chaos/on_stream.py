@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from meander.errors import MeanderError
 from meander.spark.cluster.session_check import slots_now
-from meander_lab.chaos.havoc import HavocDisk
+from meander_lab.chaos.havoc import HavocDisk, pid_at
 from meander_lab.chaos.load import ChaosApp
 from meander_lab.chaos.on_spark import deployed
 
@@ -44,6 +44,7 @@ class StreamGround:
     """A deployment on Spark that a streaming query writes into."""
 
     senders = "query"
+    find = staticmethod(pid_at)
 
     def __init__(
         self, spark: Session, operator: SparkOperator, app: ChaosApp, folder: Path

@@ -7,16 +7,18 @@ import json
 import sys
 import tempfile
 import time
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from meander.cli.arguments import positive
 from meander.cli.main import INEXACT, OK
 from meander.errors import InputError
+from meander_lab.hosts.inside import here, run_inside
 
 if TYPE_CHECKING:
-    from meander_lab.chaos.campaign import ChaosGround
+    from meander_lab.chaos.campaign import Campaign, ChaosGround, ChaosOptions, Say
     from meander_lab.chaos.havoc import HavocDisk
     from meander_lab.chaos.load import ChaosApp
 
@@ -24,6 +26,7 @@ BATCH_S = 0.05
 ROWS = {"word-count": 500, "frequent-patterns": 15}
 """In a batch: words, or texts."""
 DISK_MB = 1024
+HOSTS_MAX = 9
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,15 +47,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="on Spark: rows come through a Structured Streaming query (word-count)",
     )  # fmt: skip
     parser.add_argument(
+        "--hosts", type=int, metavar="N",
+        help="on a Spark Standalone cluster across N hosts (2 to 9), which are network namespaces of "
+        "this machine: cables are pulled, ways cut, hosts killed and brought back; needs root",
+    )  # fmt: skip
+    parser.add_argument(
         "--kills-per-minute", type=float, metavar="N",
-        help="how many, in the long run, as far as the machine can (default: about 50)",
+        help="how many, in the long run, as far as the machine can (default: about 50; with hosts 12)",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
     """Carry it out; exit code 1 if a count is wrong."""
-    from meander_lab.chaos.campaign import Campaign, ChaosOptions
+    from meander_lab.chaos.campaign import ChaosOptions
     from meander_lab.chaos.havoc import disk
     from meander_lab.chaos.load import Shape, app_of
 
@@ -62,6 +70,13 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("--sink feeds word-count: a window needs its rows in order")
     if args.kills_per_minute is not None and not 1 <= args.kills_per_minute <= 1000:
         raise InputError(f"--kills-per-minute is from 1 to 1000, not {args.kills_per_minute}")
+    if args.hosts is not None:
+        if not 2 <= args.hosts <= HOSTS_MAX:
+            raise InputError(f"--hosts is from 2 to {HOSTS_MAX}, not {args.hosts}")
+        if args.sink or args.master:
+            raise InputError("--hosts has a cluster of its own: without --master and --sink")
+        if here() is None:
+            return run_inside(["chaos", *args.argv], args.hosts)
     rows = ROWS.get(args.app, 1)
     app = app_of(
         args.app, Shape(args.seed, args.feeders, int(args.seconds / BATCH_S), BATCH_S, rows)
@@ -73,22 +88,41 @@ def run(args: argparse.Namespace) -> int:
             print(f"{time.monotonic() - began:7.1f} s  {text}", flush=True)
 
     say(f"{args.app}, seed {args.seed}: starting …")
-    executors = (args.master or "").startswith(("local-cluster", "spark://", "standalone"))
-    seats = args.sink or args.master is not None
+    clusters = ("local-cluster", "spark://", "standalone")
+    executors = args.hosts is not None or (args.master or "").startswith(clusters)
+    seats = args.sink or args.master is not None or args.hosts is not None
     wish = ChaosOptions(
         args.seconds, args.seed, args.nodes, executors, seats, args.kills_per_minute
     )
     with (
         tempfile.TemporaryDirectory(prefix="meander-chaos-") as folder,
         disk(Path(folder) / "disk", DISK_MB) as store,
-        _ground(args, app, store) as ground,
+        _campaign(args, app, store, wish, say) as campaign,
     ):
-        found = Campaign(ground, app, store, wish, say).run()
+        found = campaign.run()
     report = {"app": args.app, **found}
     print(json.dumps(report) if args.json else _text(report))
     if not report["exact"]:
         print(f"seed {args.seed} failed: run it again with --seed {args.seed}", file=sys.stderr)
     return OK if report["exact"] else INEXACT
+
+
+@contextmanager
+def _campaign(
+    args: argparse.Namespace, app: ChaosApp, store: HavocDisk, wish: ChaosOptions, say: Say
+) -> Iterator[Campaign]:
+    """Deploy where it is wished, and prepare what is done there."""
+    from meander_lab.chaos.campaign import Campaign
+
+    hosts = here() if args.hosts is not None else None
+    if hosts is not None:
+        from meander_lab.chaos.on_hosts import HostsCampaign, hosts_ground
+
+        with hosts_ground(hosts, app, store, args.nodes) as across:
+            yield HostsCampaign(across, app, store, wish, say)
+        return
+    with _ground(args, app, store) as ground:
+        yield Campaign(ground, app, store, wish, say)
 
 
 def _ground(
@@ -118,6 +152,11 @@ def _text(report: dict[str, Any]) -> str:
         f"in {report['seconds']} s",
         *(f"  {count:5d} {name}" for name, count in report["details"].items()),
     ]
+    if "hosts" in report:
+        lines.append(
+            f"{report['hosts']} hosts: {report['host_kills']} killed, "
+            f"{report['partitions']} partitions, {report['slow_links']} slow links"
+        )
     if report["recovery_s_max"] is not None:
         lines.append(
             f"recovered {report['recoveries']} times: half of them within "

@@ -449,6 +449,7 @@ class Master(Machine):
         return {
             "epoch": str(self.epoch),
             "nodes": {p.id: p.status.value for p in self.membership.peers.values()},
+            "hosts": self.membership.hosts(),
             "under way": len(self.ledger.chain),
             "migration": None if migration is None else migration.report(self.turn.now),
             "store": self.archive.told() or None,

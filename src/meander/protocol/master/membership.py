@@ -154,6 +154,11 @@ class Membership:
             if p.address and p.status in (Status.UP, Status.LEAVING)
         }
 
+    def hosts(self) -> dict[NodeId, str]:
+        """Tell on which host each node is that is up."""
+        found = self.addresses()
+        return {p.id: found[p.id].rpartition(":")[0] for p in self.of_kind("node") if p.id in found}
+
     def behind(self, epoch: Epoch, now: float) -> list[Peer]:
         """List who may still act on a table older than this epoch."""
         return [

@@ -39,6 +39,7 @@ from meander.runtime.wire.outgoing import IDLE_S, others
 from meander.runtime.wire.presence import Caller, Presence, Question
 from meander.runtime.wire.publisher import TablePublisher
 from meander.runtime.wire.pulse import WHO, look
+from meander.runtime.wire.sockets import shut_accepted
 from meander.runtime.wire.version import REQUEST_BYTES_MAX, versions
 from meander.runtime.wire.writers import Writers
 
@@ -352,9 +353,12 @@ class Transport:
             link.cut()
         self.writers.close()
         self._stopper.join(patience_s / 2)
+        if self._stopper.is_alive():
+            shut_accepted(self.server.port)
+            self._stopper.join(patience_s / 2)
 
     def _shut_down(self) -> None:
-        """Wait for the end; Flight waits for streams that peers who live on have still open."""
+        """Wait for the end; Flight waits for streams that peers have still open."""
         self._stopping.wait()
         self.server.shutdown()
 

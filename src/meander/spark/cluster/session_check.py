@@ -14,6 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from meander.errors import InputError
+from meander.spark.cluster.executors import executors
 from meander.spark.cluster.session import DAEMON, classic
 
 if TYPE_CHECKING:
@@ -41,13 +42,13 @@ class SessionCheck:
     notes: tuple[str, ...]
 
 
-def check(spark: SparkSession, nodes: int, *, others: int = 1) -> SessionCheck:
-    """Refuse a session that cannot carry the nodes.
+def check(spark: SparkSession, nodes: int, *, feeders: int = 0) -> SessionCheck:
+    """Refuse a session that cannot carry the nodes, and a state server on each of their hosts.
 
     Args:
         spark: the session.
         nodes: the most nodes that will live at once.
-        others: further long-lived tasks: state servers, feeders.
+        feeders: that will live in tasks beside them.
 
     Raises:
         InputError: listing all that is wrong.
@@ -56,8 +57,11 @@ def check(spark: SparkSession, nodes: int, *, others: int = 1) -> SessionCheck:
     if context._jsc is None:
         raise InputError("this session was stopped: start another one")
     facts = _facts(context.getConf())
+    slots = _enough_slots(context, facts, nodes + 1 + feeders + RESERVE_SLOTS)
+    others = max(1, min(nodes, len({e.address for e in executors(context)}))) + feeders
     needed = nodes + others + RESERVE_SLOTS
-    slots = _enough_slots(context, facts, needed)
+    if slots is not None and slots < needed:  # some may still be registering
+        slots = _enough_slots(context, facts, needed)
     wrong = [*faults(facts, dict(os.environ)), *_too_few(slots, needed, nodes, others, facts)]
     if wrong:
         listed = "".join(f"\n  - {line}" for line in wrong)

@@ -39,7 +39,7 @@ from meander.spark.cluster.pickling import dumps, short
 from meander.spark.cluster.session import POOL
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
+    from pyspark import RDD, SparkContext
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +88,7 @@ class _Job:
     payload: bytes
     told: Callable[[JobEnd], None]
     again: bool
+    where: Callable[[], str]
     done: Event = field(default_factory=Event)
     cancelled: bool = False
 
@@ -116,7 +117,13 @@ class SparkJobs:
         _OPEN.add(self)
 
     def start(
-        self, name: str, payload: bytes, told: Callable[[JobEnd], None], *, again: bool = False
+        self,
+        name: str,
+        payload: bytes,
+        told: Callable[[JobEnd], None],
+        *,
+        again: bool = False,
+        where: Callable[[], str] = str,
     ) -> None:
         """Submit a job for what `pickled` gave. Returns at once; there may be no slot for it yet.
 
@@ -126,11 +133,13 @@ class SparkJobs:
             told: called once, in a thread of its own, when the function has ended. After `close`
                 nothing is started, and it is told at once that this was cancelled.
             again: whether Spark's second attempt runs it, too.
+            where: names the host, as Spark does, that it would rather run on; asked when the job is
+                submitted, in its thread. Empty: anywhere.
 
         Raises:
             InputError: for a name that was used before.
         """
-        job = _Job(name, f"meander-{self.run}-{name}", payload, told, again)
+        job = _Job(name, f"meander-{self.run}-{name}", payload, told, again, where)
         with self._lock:
             if name in self._jobs:
                 raise InputError(f"{name} was started before: names are not used twice in a run")
@@ -223,9 +232,25 @@ class SparkJobs:
         self.context._jsc.sc().setLocalProperties(self._properties.clone())
         self.context.setJobGroup(job.group, f"meander {job.name}", interruptOnCancel=False)
         task = partial(_task, again=job.again)
-        rows = self.context.parallelize([job.payload], 1).mapPartitions(task).collect()
+        rows = self._input(job).mapPartitions(task).collect()
         row = rows[0] if rows else _Row(JobOutcome.LOST, trouble="the task gave no row")
         return JobEnd(job.name, *row)
+
+    def _input(self, job: _Job) -> RDD[bytes]:
+        """Give the payload as an RDD of one partition, which prefers a host."""
+        host = job.where()
+        if not host:
+            return self.context.parallelize([job.payload], 1)
+        from pyspark import RDD
+        from pyspark.serializers import NoOpSerializer
+
+        jvm = self.context._jvm
+        assert jvm is not None, "the context runs"
+        seq = jvm.PythonUtils.toSeq
+        pair = jvm.scala.Tuple2(bytearray(job.payload), seq([host]))
+        kind = getattr(getattr(jvm, "scala.reflect.ClassTag$"), "MODULE$").AnyRef()
+        rdd = self.context._jsc.sc().makeRDD(seq([pair]), kind)
+        return RDD(rdd.toJavaRDD(), self.context, NoOpSerializer())
 
 
 def cancelled(name: str) -> JobEnd:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from meander.runtime.process.spec import ProcessExit, ProcessSpec
 from meander.runtime.wire.credentials import LOOPBACK
 from meander.spark.cluster import session_check as ground
+from meander.spark.cluster.executors import executors, reachable
 from meander.spark.cluster.pickling import dumps
 from meander.spark.datasource.sink import ROOM
 from meander.spark.deploy.jobs import SparkJobs, pickled
@@ -101,12 +102,20 @@ class SparkLauncher:
         """Submit a job that holds a seat."""
         seats = self._seats
         self._jobs.start(
-            job, pickled(hold, seat, spec), lambda ending: seats.left(seat, ending), again=True
+            job,
+            pickled(hold, seat, spec),
+            lambda ending: seats.left(seat, ending),
+            again=True,
+            where=lambda: seats.place(seat, executors(self.context)),
         )
 
     def cancel_seat(self, job: str) -> None:
         """Have Spark end it."""
         self._jobs.cancel(job)
+
+    def reachable(self, address: str) -> bool:
+        """Whether a host is there; may take a second."""
+        return reachable(address, executors(self.context))
 
     def queued(self, job: str) -> bool:
         """Whether it has no slot now."""
@@ -116,8 +125,8 @@ class SparkLauncher:
 def anywhere(spec: ProcessSpec) -> ProcessSpec:
     """Let a state server listen where Spark puts it, which need not be the host it is meant for.
 
-    Spark cannot be made to choose a host. States then cross the network once more; all else is as
-    it should be, since others are told where it listens.
+    Spark is asked for that host (`placement`), and may choose another. States then cross the network
+    once more; all else is as it should be, since others are told where it listens.
 
     >>> from meander.protocol.settings import Settings
     >>> from meander.runtime.wire.credentials import Credentials

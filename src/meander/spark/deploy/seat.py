@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 
 from meander.runtime.clients.driver_client import DriverClient
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
+from meander.runtime.roles.entry import local_host
 from meander.runtime.roles.nursery import run
 from meander.spark.cluster import forks
 
@@ -112,7 +113,7 @@ def live(argument: str, say: forks.Say) -> str:
     spec, said = ProcessSpec.parse(fields["spec"]), fields["said"]
     desk = DriverClient(spec.master, spec.credentials)
     try:
-        incarnation = desk.ask(ASK, said, ANSWER_S)
+        incarnation = desk.ask(ASK, {**said, "host": local_host(spec)}, ANSWER_S)
     except Exception as error:  # whatever it is: without an answer it is nobody
         why = f"{type(error).__name__}: {error}"
         gone = ProcessExit(spec.kind, spec.name, 0, Reason.DRIVER_LOST, why)

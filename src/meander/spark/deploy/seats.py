@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Protocol
 
 from meander.runtime.clock import REAL, Clock
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
+from meander.spark.cluster.executors import Executor
 from meander.spark.deploy.jobs import JobEnd, JobOutcome
+from meander.spark.deploy.placement import Silent, Spot, choose
 from meander.spark.deploy.seat import HOLD_S
 
 GRACE_S = 1.0
 """How long a held seat may take to ask for a wanted process before it gets a second one: the old one's
 host may be cut off, or its child hang."""
+LATE_S = 20.0
+"""How long a new seat may take with a slot: a cold worker on a busy machine imports for long. Then its
+host may be gone, whatever Spark says."""
 
 
 class Jobs(Protocol):
@@ -39,6 +44,9 @@ class Jobs(Protocol):
     def queued(self, job: str) -> bool:
         """Whether it has no slot now."""
 
+    def reachable(self, address: str) -> bool:
+        """Whether a host is there."""
+
 
 @dataclass(slots=True, eq=False)
 class _Seat:
@@ -55,6 +63,9 @@ class _Seat:
     """The process that it was given and that has not ended."""
     closed: bool = False
     """Whether it gets no more."""
+    opened_at: float = 0.0
+    address: str = ""
+    """Of the host that it is on, or is to be on; empty: that is not known."""
 
 
 @dataclass(slots=True, eq=False)
@@ -77,6 +88,8 @@ class Seats:
         """By their secret."""
         self._wanted: dict[str, _Wanted] = {}
         """By name."""
+        self._silent = Silent()
+        """Hosts from which nobody has asked who should have."""
         self._begun: set[str] = set()
         """Names under which there was a process before."""
         self._opened = 0
@@ -95,10 +108,7 @@ class Seats:
             self._ended(silent(before.spec, "its successor was launched before it was started"))
         if not held:
             self._add(spec)
-            return
-        late = threading.Timer(GRACE_S, self._late, args=(wanted,))
-        late.daemon = True
-        late.start()
+        self._look_after(wanted, GRACE_S if held else LATE_S)
 
     def cancel(self, name: str, incarnation: int) -> None:
         """Have a process killed, or not even started."""
@@ -172,10 +182,12 @@ class Seats:
         """Answer a seat that has no child: the incarnation to be, or None: leave."""
         attempt = int(fields["attempt"])
         with self._changed:
+            self._silent.heard(str(fields["host"]))
             seat = self._seats.get(str(fields["seat"]))
             if seat is None or attempt < seat.attempt:  # another attempt has its place
                 return None
             seat.attempt, seat.pid = attempt, int(fields["pid"])
+            seat.address = str(fields["host"])
             before, seat.current = seat.current, None
         if before is not None:
             self._ended(_told(before, str(fields["ended"]), str(fields["how"])))
@@ -228,21 +240,76 @@ class Seats:
     def _open(self, name: str) -> list[_Seat]:
         return [s for s in self._seats.values() if s.spec.name == name and not s.closed]
 
+    def _look_after(self, wanted: _Wanted, seconds: float) -> None:
+        """See, after a while, whether a process was asked for."""
+        late = threading.Timer(seconds, self._late, args=(wanted,))
+        late.daemon = True
+        late.start()
+
     def _late(self, wanted: _Wanted) -> None:
-        """Open a second seat for a process that the first has not asked for."""
+        """Open another seat for a process that none of its seats has asked for, if they had a slot."""
+        name, now = wanted.spec.name, self._now()
         with self._changed:
-            name = wanted.spec.name
-            late = self._wanted.get(name) is wanted and not self._over
-            late = late and all(seat.attempt >= 0 for seat in self._open(name))  # or one is coming
-        if late:
+            seats = self._open(name)
+        coming = [seat for seat in seats if seat.attempt < 0]
+        queued = any(self._jobs.queued(seat.job) for seat in coming)  # it will have one
+        late = [s for s in seats if s.attempt >= 0 or now - s.opened_at >= LATE_S]
+        gone = {s.address for s in late if not queued and s.address}
+        gone = {address for address in gone if not self._jobs.reachable(address)}
+        with self._changed:
+            if self._wanted.get(name) is not wanted or self._over:
+                return
+            for address in gone:
+                self._silent.note(address, now)
+            lost = self._give_up_feeders(gone)
+            more = not queued and len(late) == len(seats)
+        for job, feeder in lost:
+            self._jobs.cancel_seat(job)
+            self._ended(silent(feeder, "its host has fallen silent"))
+        if more:
             self._add(wanted.spec)
+        self._look_after(wanted, LATE_S)
+
+    def _give_up_feeders(self, hosts: set[str]) -> list[tuple[str, ProcessSpec]]:
+        """Strike the feeders on hosts that are silent; under the lock.
+
+        Others can read on for them at once, also if they live. A node that may live is its lease's
+        business, and a state server that does has states that nobody else has.
+        """
+        lost = []
+        for seat in self._seats.values():
+            if seat.address in hosts and seat.current is not None and seat.spec.kind == "feeder":
+                lost.append((seat.job, seat.current))
+                seat.closed, seat.current = True, None
+        return lost
 
     def _add(self, spec: ProcessSpec) -> None:
         with self._changed:
             self._opened += 1
             seat = _Seat(secrets.token_hex(16), f"{spec.name}-{self._opened}", spec)
+            seat.opened_at = self._now()
             self._seats[seat.id] = seat
         self._jobs.open_seat(seat.job, seat.id, spec)
+
+    def place(self, seat_id: str, executors: Sequence[Executor]) -> str:
+        """Name the host for a seat that is being opened, as Spark does; empty: any."""
+        with self._changed:
+            seat = self._seats.get(seat_id)
+            if seat is None:
+                return ""
+            spots = [
+                Spot(s.spec.kind, s.address, s.attempt < 0)
+                for s in self._seats.values()
+                if s is not seat and not s.closed and s.address not in self._silent
+            ]
+            silent = self._silent.now(self._now())
+            spec = seat.spec
+            home = spec.name.partition("@")[2] if spec.kind == "server" else ""
+            chosen = choose(spec.kind, home, executors, spots, silent)
+            if chosen is None:
+                return ""
+            seat.address = chosen.address
+            return chosen.host
 
 
 def _alike(one: ProcessSpec, other: ProcessSpec) -> bool:
