@@ -108,6 +108,16 @@ def test_bench_publish_tells_every_node_of_a_table(meander) -> None:
     assert found["table_bytes"] > 0
 
 
+def test_bench_tasks_writes_and_restores_with_each_number_of_tasks(meander) -> None:
+    small = "--keys", "2000", "--changed", "200", "--changes", "3"
+    said = meander("bench", "tasks", "--json", "--tasks", "4", "32", *small)
+    assert said.code == 0
+    (found,) = said.lines
+    assert [row["tasks"] for row in found["rows"]] == [4, 32]
+    parts = ("start", "full", "change", "restore")
+    assert all(row[part]["ms"] > 0 for row in found["rows"] for part in parts)
+
+
 def test_demo_shows_a_plan_its_rounds_its_phases_and_the_others(meander) -> None:
     said = meander("demo", "--plan")
     assert said.code == 0

@@ -31,6 +31,7 @@ from meander.protocol.node.retriever import Retriever
 from meander.protocol.node.slot import TaskPhase
 from meander.protocol.node.staging import Staging
 from meander.protocol.records import file_of
+from meander.protocol.spans import within
 from meander.protocol.turn import LeasedTurn
 from meander.testing.faults import Schedule, generate, parse_faults
 from meander.testing.process import Classes
@@ -120,7 +121,7 @@ class NoIncarnations(Membership):
 
 class CountsAnything(Ledger):
     def counts(self, node, incarnation, item):
-        return True
+        return list(within(item.tasks))
 
 
 class BelievesAnybody(Master):
@@ -364,8 +365,8 @@ class ForgetsParents(Archive):
 
 
 class RestoresTheSnapshot(Retriever):
-    def _from_records(self, slots, chain):
-        super()._from_records(slots, chain[:1])
+    def _from_records(self, chains):
+        super()._from_records({task: chain[:1] for task, chain in chains.items()})
 
 
 class ForgetsTheLastChanges(Copier):

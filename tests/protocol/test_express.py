@@ -7,7 +7,8 @@ from wire import Books, Notes
 from meander.protocol.blocks import Acks, Block, Chunks, Offer
 from meander.protocol.messages import Envelope, Send, Store, Tick
 from meander.protocol.node.express import ACK_BLOCKS, ACK_S
-from meander.protocol.records import Blob, assemble
+from meander.protocol.reading import Blob
+from meander.protocol.records import assemble
 from meander.protocol.settings import Settings
 
 TASKS = 3

@@ -64,6 +64,20 @@ def test_a_change_costs_what_has_changed_and_a_log_has_an_end() -> None:
     assert number <= CHANGES_MAX + 2
 
 
+def test_neighbours_with_the_same_records_stand_on_one_line() -> None:
+    """1. tasks 0 to 3 share a record, 5 has one  2. tasks 1 and 2 go on together, from what they share,
+    and 3 from another  3. each has what it had."""
+    first, other = Kept(Epoch(3, 1), 1, (name(1),)), Kept(Epoch(3, 1), 2, (name(2),))
+    held, log = {**dict.fromkeys(range(4), first), 5: other}, ManifestLog()
+    whole, _ = log.next(manifest(held))
+    assert [part in whole for part in (b'"0-3": {', b'"5": {', b'"1": {')] == [True, True, False]
+    held.update(dict.fromkeys((1, 2), Kept(Epoch(3, 1), 3, (name(1), name(3)))))
+    held[3] = Kept(Epoch(3, 2), 4, (name(4),))
+    change, _ = log.next(manifest(held))
+    assert b'"1-2": {' in change
+    assert Manifest.load(whole + change).records == held
+
+
 def test_a_log_that_lacks_its_beginning_or_is_broken_is_none() -> None:
     held = {0: Kept(Epoch(3, 1), 1, (name(1),))}
     log = ManifestLog()

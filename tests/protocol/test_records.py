@@ -9,7 +9,7 @@ from wire import Books, Notes, Town, chunk
 
 from meander.errors import MalformedMessage
 from meander.model import Epoch
-from meander.protocol import records
+from meander.protocol import reading, records
 from meander.protocol.master.ledger import Kept
 from meander.protocol.messages import (
     MASTER,
@@ -24,7 +24,8 @@ from meander.protocol.messages import (
     Tick,
     Write,
 )
-from meander.protocol.records import Base, Blob, Ref, assemble, cut
+from meander.protocol.reading import Blob
+from meander.protocol.records import Base, Ref, assemble, cut
 from meander.protocol.settings import Settings
 from meander.protocol.state import Emission, TaskState
 
@@ -93,7 +94,7 @@ def test_a_change_that_could_not_be_written_is_in_the_next_one():
     first, second = books.records[0]
     assert blob(books, second).chain(0) == (first,)
     blobs = [blob(books, name) for name in (first, second)]
-    assert records.restore(0, blobs, Notes()).app == [["f", 1], ["f", 2]]
+    assert reading.restore(0, blobs, Notes()).app == [["f", 1], ["f", 2]]
 
 
 def test_a_long_chain_is_cut_short():
@@ -298,17 +299,17 @@ def test_a_chain_gives_what_a_task_was(steps):
             blobs.append(Blob(assemble([part])[0][8:]))
             kept = list(state.app), {t: list(x.chunks) for t, x in state.outbox.lanes.items()}
     if blobs:
-        again = records.restore(3, blobs, operator)
+        again = reading.restore(3, blobs, operator)
         assert again.app == kept[0]
         assert {t: list(x.chunks) for t, x in again.outbox.lanes.items()} == kept[1]
         assert all(lane.released == lane.last for lane in again.outbox.lanes.values())
         with pytest.raises(MalformedMessage):
-            records.restore(4, blobs, operator)
+            reading.restore(4, blobs, operator)
         with pytest.raises(MalformedMessage):
-            records.restore(3, [*blobs, blobs[0]], operator)
+            reading.restore(3, [*blobs, blobs[0]], operator)
         if len(blobs) > 1:
             with pytest.raises(MalformedMessage):
-                records.restore(3, blobs[1:], operator)
+                reading.restore(3, blobs[1:], operator)
 
 
 @pytest.mark.parametrize(

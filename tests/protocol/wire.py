@@ -40,7 +40,8 @@ from meander.protocol.messages import (
     Welcome,
 )
 from meander.protocol.node.node import Node
-from meander.protocol.records import Blob, Ref, assemble, cut
+from meander.protocol.reading import Blob
+from meander.protocol.records import Ref, assemble, cut
 from meander.protocol.settings import Settings
 from meander.protocol.state import Emission
 from meander.protocol.table import Table

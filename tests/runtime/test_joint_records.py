@@ -10,8 +10,9 @@ import pytest
 from meander.errors import MalformedMessage
 from meander.operators import WordCount
 from meander.operators.split import split
-from meander.protocol import records
-from meander.protocol.records import Base, Blob, Group, Ref
+from meander.protocol import reading, records
+from meander.protocol.reading import Blob
+from meander.protocol.records import Base, Group, Ref
 from meander.protocol.state import Position, TaskState
 from meander.runtime.process.adapter import OperatorAdapter
 from meander.runtime.wire.rows import Mark, Rows
@@ -60,20 +61,20 @@ def test_each_task_is_restored_from_its_part() -> None:
             base, str(Ref(f"log/1/n1.1/{number}", *extent)), extent.length // TASKS
         )
     assert base is not None
-    together = records.restore_all([0, 2, 3], blobs, adapter)
+    together = reading.restore_all(dict.fromkeys((0, 2, 3), blobs), adapter)
     for task, state in zip((0, 2, 3), together, strict=True):
         assert shown(adapter, state) == shown(adapter, states[task])
     for task, state in states.items():
-        again = records.restore(task, blobs, adapter)
+        again = reading.restore(task, blobs, adapter)
         assert shown(adapter, again) == shown(adapter, state)
         assert (again.positions, again.durable) == (state.positions, state.positions)
         assert blobs[2].chain(task) == base.chain[:2]
         with pytest.raises(MalformedMessage, match="begins with a snapshot"):
-            records.restore(task, blobs[1:], adapter)
+            reading.restore(task, blobs[1:], adapter)
     with pytest.raises(MalformedMessage, match="not of task 7"):
-        records.restore(7, blobs, adapter)
+        reading.restore(7, blobs, adapter)
     with pytest.raises(MalformedMessage):
-        records.restore(0, [Blob(blobs[0].data[:-1])], adapter)
+        reading.restore(0, [Blob(blobs[0].data[:-1])], adapter)
 
 
 def test_what_has_outputs_stands_alone() -> None:

@@ -133,15 +133,15 @@ def _located(
         raise StateError("the dump holds a key that does not belong to its task")
     view = codec.encode([plain(batch.column(key)) for key in layout.keys])
     ends = offsets_of(view)[bounds]
-    before = np.empty(len(tables), dtype=np.int64)
-    for g, (table, entries, size) in enumerate(
-        zip(tables, counts.tolist(), np.diff(ends).tolist(), strict=True)
-    ):
-        before[g] = known = len(table)
-        if entries:
-            table.reserve(known + entries, int(table.meta[USED]) + size)
+    some = np.flatnonzero(counts).tolist()
+    known = [len(tables[g]) for g in some]
+    for g, before in zip(some, known, strict=True):
+        used = int(tables[g].meta[USED] + ends[g + 1] - ends[g])
+        tables[g].reserve(before + int(counts[g]), used)
     where = locate(tables, metas, bounds, view, hashes)
-    for g in np.flatnonzero(before + counts != [len(table) for table in tables]).tolist():
+    for g, before in zip(some, known, strict=True):
+        if len(tables[g]) == before + counts[g]:
+            continue
         if whose is not None or len(np.unique(where[bounds[g] : bounds[g + 1]])) < counts[g]:
             raise StateError("the changes name a key twice")
     return where

@@ -65,6 +65,12 @@ KEY_BYTES_MAX = 2**40
 
 Where = npt.NDArray[np.int32]
 
+_NONE = (
+    np.zeros((1, 2), dtype=np.uint64), np.zeros(0, dtype=np.uint8), np.zeros(1, dtype=np.int64),
+    np.zeros(0, dtype=np.int32),
+)  # fmt: skip
+"""Slots, arena, offsets and stamps of all tables without an entry: nobody writes there."""
+
 
 class KeyedTable:
     """Aggregates by key.
@@ -95,11 +101,8 @@ class KeyedTable:
         self.address = self.meta.ctypes.data
         self.meta[kernel.VERSION] = 1
         self.meta[kernel.NULL] = -1
-        self.slots = np.zeros((1, 2), dtype=np.uint64)
-        self.arena = np.zeros(0, dtype=np.uint8)
-        self.offsets = np.zeros(1, dtype=np.int64)
-        self.values = np.zeros((len(layout.cells), 0), dtype=np.int64)
-        self.stamps = np.zeros(0, dtype=np.int32)
+        self.slots, self.arena, self.offsets, self.stamps = _NONE
+        self.values = np.empty((len(layout.cells), 0), dtype=np.int64)
         self.counts: dict[int, int] = {}
         """How many entries there were at the end of the last versions."""
         self._point()
@@ -206,15 +209,7 @@ class KeyedTable:
 
     def _point(self) -> None:
         """Tell the kernels where the arrays are."""
-        meta = self.meta
-        meta[kernel.ROOM], meta[kernel.ARENA_ROOM] = (
-            self.values.shape[1],
-            len(self.arena),
-        )
-        meta[kernel.MASK] = len(self.slots) - 1
-        meta[kernel.SLOTS], meta[kernel.OFFSETS] = self.slots.ctypes.data, self.offsets.ctypes.data
-        meta[kernel.ARENA], meta[kernel.STAMPS] = self.arena.ctypes.data, self.stamps.ctypes.data
-        meta[kernel.VALUES] = self.values.ctypes.data
+        kernel.point(self.meta, self.slots, self.arena, self.offsets, self.stamps, self.values)
 
     def _keys(self) -> pa.Array:
         """See the encoded keys of all entries as an Arrow array, without a copy."""

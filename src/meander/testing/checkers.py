@@ -60,7 +60,8 @@ from meander.protocol.messages import (
 from meander.protocol.node.node import Node
 from meander.protocol.node.retriever import LOADS_MAX
 from meander.protocol.node.slot import Slot, TaskPhase
-from meander.protocol.records import Blob, Ref, file_of
+from meander.protocol.reading import Blob
+from meander.protocol.records import Ref, file_of
 from meander.protocol.state import TaskState
 from meander.testing.causes import Causes
 from meander.testing.leases import Leases

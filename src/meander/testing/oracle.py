@@ -15,7 +15,8 @@ from meander.model import Epoch, TaskId
 from meander.protocol.blocks import Acks, Chunks
 from meander.protocol.master.manifest import MANIFEST_KEY, Manifest
 from meander.protocol.messages import Accepted, Committed, FeederId, loop_task
-from meander.protocol.records import Blob, Ref
+from meander.protocol.reading import Blob
+from meander.protocol.records import Ref
 from meander.protocol.spans import within
 from meander.testing.trial import Trial
 
@@ -169,7 +170,7 @@ class Oracle:
     def accepted(self, who: str, body: Accepted) -> None:
         """The master says that records are in the manifest."""
         records = {} if self.manifest is None else self.manifest.records
-        told = ((task, *rest) for tasks, *rest in body.items for task in within(tasks))
+        told = [(task, tenure, n) for some, tenure, n in body.items for task in within(some)]
         for task, tenure, number in told:
             kept = records.get(task)
             newest = (Epoch(0, 0), 0) if kept is None else (kept.tenure, kept.number)

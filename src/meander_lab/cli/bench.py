@@ -19,6 +19,7 @@ BENCHES = (
     CliCommand("messages", "a message against bare Flight", "meander_lab.cli.bench_messages"),
     CliCommand("skew", "one key that is half of the stream", "meander_lab.cli.bench_skew"),
     CliCommand("checkpoint", "what durability costs and gives", "meander_lab.cli.bench_checkpoint"),
+    CliCommand("tasks", "a checkpoint by the number of tasks", "meander_lab.cli.bench_tasks"),
     CliCommand("spark", "the sink against Spark's own aggregation", "meander_lab.cli.bench_spark"),
     CliCommand("table", "the keyed table against a Python dict", "meander_lab.cli.bench_table"),
 )

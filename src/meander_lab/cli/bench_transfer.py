@@ -44,6 +44,7 @@ def told(found: dict[str, Any]) -> str:
     """Say it in a line."""
     return (
         f"{found['bytes_moved'] / 2**20:,.0f} MiB in {found['seconds']:.2f} s, "
-        f"{len(found['rounds'])} rounds: {found['mb_s']:,.0f} MB/s"
+        f"{len(found['rounds'])} rounds: {found['mb_s']:,.0f} MB/s; a bare Flight stream: "
+        f"{found['bare_mb_s']:,.0f} MB/s, {found['bare_kept_mb_s']:,.0f} to whoever keeps the bytes"
         + ("" if found["exact"] else "; THE COUNTS DIFFER")
     )

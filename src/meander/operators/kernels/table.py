@@ -222,6 +222,22 @@ def locate(
 
 
 @njit(cache=True, nogil=True)
+def point(
+    meta: np.ndarray,
+    slots: np.ndarray,
+    arena: np.ndarray,
+    offsets: np.ndarray,
+    stamps: np.ndarray,
+    values: np.ndarray,
+) -> None:
+    """Note where the arrays of a table are, and how large."""
+    meta[ROOM], meta[ARENA_ROOM], meta[MASK] = values.shape[1], len(arena), len(slots) - 1
+    meta[SLOTS], meta[OFFSETS] = slots.ctypes.data, offsets.ctypes.data
+    meta[ARENA], meta[STAMPS] = arena.ctypes.data, stamps.ctypes.data
+    meta[VALUES] = values.ctypes.data
+
+
+@njit(cache=True, nogil=True)
 def seal(metas: np.ndarray, sealed: np.ndarray, counts: np.ndarray) -> None:
     """End the version of each table; fill its number, and how many entries there are."""
     for g in range(len(metas)):

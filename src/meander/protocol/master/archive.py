@@ -372,5 +372,7 @@ def _has(known: Kept | None, item: RecordNote) -> bool:
 
 def _files(*held: Mapping[TaskId, Kept]) -> set[str]:
     """Name the files that records lie in; most of what manifests hold is the same in all of them."""
-    every = {id(kept): kept.chain for records in held for kept in records.values()}
-    return set(map(file_of, set().union(*every.values())))
+    distinct = dict[int, Kept]()
+    for records in held:
+        distinct.update(zip(map(id, records.values()), records.values(), strict=True))
+    return set(map(file_of, set[str]().union(*(kept.chain for kept in distinct.values()))))

@@ -75,7 +75,7 @@ class Manifest(NamedTuple):
             "nodes": self.nodes,
             "offsets": self.offsets,
         }
-        fresh = sorted(t for t, kept in self.records.items() if before.get(t) is not kept)
+        fresh = sorted([t for t, kept in self.records.items() if before.get(t) is not kept])
         lines = _lines(self.records, fresh, before)
         lines += [b'"%d": null' % task for task in sorted(before.keys() - self.records.keys())]
         return _document(facts, lines)

@@ -6,6 +6,8 @@ Pure bookkeeping, shared by the parts of a node: what happened to a task is ente
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from meander.model import TaskId
 from meander.protocol.messages import FeederId
 from meander.protocol.node.slot import Slot, TaskPhase
@@ -33,11 +35,16 @@ class Book:
         if state.outbox.active:
             self.loops.add(slot.task)
 
-    def acknowledge(self, slot: Slot) -> None:
-        """Tell every feeder of a task how far it is."""
-        assert slot.state is not None
-        for feeder in slot.state.positions:
-            self.acks.setdefault(feeder, set()).add(slot.task)
+    def acknowledge(self, slots: Iterable[Slot]) -> None:
+        """Tell every feeder of tasks how far they are."""
+        acks = self.acks
+        for slot in slots:
+            assert slot.state is not None
+            for feeder in slot.state.positions:
+                if feeder in acks:
+                    acks[feeder].add(slot.task)
+                else:
+                    acks[feeder] = {slot.task}
 
     def want(self, slot: Slot) -> None:
         """Somebody waits until what was just applied is durable."""

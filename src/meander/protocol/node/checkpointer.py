@@ -20,9 +20,9 @@ When is what written?
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from meander.model import Epoch, TaskId
 from meander.protocol import records
@@ -31,69 +31,33 @@ from meander.protocol.messages import (
     MASTER,
     Accepted,
     Checkpointed,
-    FeederId,
     RecordNote,
     Store,
     Stored,
 )
 from meander.protocol.node.book import Book
 from meander.protocol.node.gauge import Stopwatch
+from meander.protocol.node.shares import Share, states_of
 from meander.protocol.node.slot import Slot
-from meander.protocol.records import NO_LANES, Base, Group, LaneMark, Part, Ref
+from meander.protocol.records import Base, Part, Ref
 from meander.protocol.spans import count, spans, within
-from meander.protocol.state import Joining, OperatorPort, Position, TaskState, as_joining
+from meander.protocol.state import Joining, OperatorPort, TaskState, as_joining
 from meander.protocol.turn import LeasedTurn
-
-T = TypeVar("T")
 
 SMALL_BYTES = 4096
 """Changes that weigh less in all are never too heavy."""
-JOINT_BYTES_MAX = 2**18
+JOINT_BYTES_MAX = 2**20
 """Snapshots of smaller states stand together in one record of about this size: whoever restores one
 of them reads all of it."""
+ALIKE_TURNS = 4
+"""Tasks with the same records stay together, if they are not more than so many turns."""
 COMPACTED_SHARE = 4
-"""One task in so many may be written whole in one go only because its chain is long."""
+"""About one task in so many may be written whole in one go only because its chain is long; those that
+have the same records are written whole together."""
 
 
-class Share:
-    """Tasks whose record is on its way to being durable: it is the same, and builds on the same."""
-
-    __slots__ = (
-        "base", "batches", "before", "joint", "key", "lanes", "marks", "number", "positions", "slots",
-    )  # fmt: skip
-
-    def __init__(self, number: int, slots: Sequence[Slot], before: Base | None) -> None:
-        states = states_of(slots)
-        self.number, self.slots, self.before = number, slots, before
-        self.positions: list[dict[FeederId, Position]] = [dict(s.positions) for s in states]
-        """Of each task, as the record has them; so are the next two."""
-        self.batches: list[dict[str, int]] = [dict(s.batches) for s in states]
-        self.marks: list[Any] = []
-        self.lanes: Mapping[TaskId, LaneMark] = NO_LANES
-        """Of the loop, if it is of one task alone."""
-        self.joint = False
-        self.key = ""
-        """Where it is; empty before it is stored."""
-        self.base: Base | None = None
-        """What later records build on if this one is accepted; None before it is stored."""
-
-    def group(self) -> Group:
-        """Tell of it in a joint record."""
-        tasks, states = [slot.task for slot in self.slots], states_of(self.slots)
-        marks = [None if self.before is None else slot.mark for slot in self.slots]
-        chain = () if self.before is None else self.before.chain
-        return Group(chain, tasks, states, marks, self.positions, self.batches)
-
-    def left(self) -> list[Slot]:
-        """Give the tasks whose record it is still: others have moved on."""
-        return [slot for slot in self.slots if slot.record is self]
-
-
-def states_of(slots: Sequence[Slot]) -> list[TaskState]:
-    """Give the states of tasks that are served."""
-    return [slot.state for slot in slots if slot.state is not None]
-
-
+Groups: TypeAlias = list[tuple[list[Slot], Base | None]]
+"""Tasks with the same base, and that, or None if they are to be whole."""
 Shares: TypeAlias = list[Share]
 """The tasks that one record in a file is of; mostly one share."""
 
@@ -114,8 +78,8 @@ class Checkpointer:
         """To be called when what a task has taken is durable."""
         self._write_at = 0.0
         self._report_at = 0.0
-        self._queue: deque[tuple[Slot, int]] = deque()
-        """What is to be written in this round of all tasks, and how large it is."""
+        self._queue: deque[list[Slot]] = deque()
+        """What is to be written in this round of all tasks, turn by turn."""
         self._cuts = 0
         """How many chains may still be cut short in it."""
         self._gathered: list[tuple[Shares, Part]] = []
@@ -143,8 +107,8 @@ class Checkpointer:
             return
         if now >= self._write_at and not self._queue:
             self._write_at = now + settings.checkpoint_s
-            due = [slot for slot in self.book.slots.values() if self._due(slot)]
-            self._queue.extend(zip(due, self._sizes(due), strict=True))
+            due = self._due(self.book.slots.values())
+            self._queue.extend(self._turns(due))
             self._cuts = -(-len(due) // COMPACTED_SHARE)
         if self._queue:
             self._go_on()
@@ -160,22 +124,38 @@ class Checkpointer:
         return min(self._write_at, self._report_at) if self._open else self._write_at
 
     @staticmethod
-    def _due(slot: Slot) -> bool:
-        return slot.dirty and slot.state is not None and slot.record is None
+    def _due(slots: Iterable[Slot]) -> list[Slot]:
+        """Give those that have changed since their last record, which is not under way."""
+        return [s for s in slots if s.dirty and s.record is None and s.state is not None]
 
     def _go_on(self) -> None:
         """Encode some more of the round; hand it over when it is complete."""
-        seen, before, some = 0, self._encoded, list[Slot]()
+        before = self._encoded
         self.watch.begin()
-        while self._queue and seen < self.turn.settings.record_bytes_turn:
-            slot, size = self._queue.popleft()
-            if self._due(slot):
-                seen += size
-                some.append(slot)
-        self._encode(some)
+        self._encode(self._due(self._queue.popleft()))
         if not self._queue:
             self._hand_over()
         self.watch.end(self._encoded - before)
+
+    def _turns(self, slots: Sequence[Slot]) -> list[list[Slot]]:
+        """Cut what is to be written into turns; who has the same records stays together, if it may.
+
+        So tasks go on to have the same ones, and what is done for each of these is done once.
+        """
+        sizes, most = self._sizes(slots), self.turn.settings.record_bytes_turn
+        alike, turns, room = Counter[int](), list[list[Slot]](), 0
+        for slot, size in zip(slots, sizes, strict=True):
+            alike[id(slot.base)] += size
+        last: Base | None = None
+        for slot, size in zip(slots, sizes, strict=True):
+            base: Base | None = slot.base
+            together = base is not None and base is last and alike[id(base)] <= ALIKE_TURNS * most
+            if room <= 0 and not together:
+                turns.append([])
+                room = most
+            turns[-1].append(slot)
+            room, last = room - size, base
+        return turns
 
     def _sizes(self, slots: Sequence[Slot]) -> list[int]:
         """Say how large states are: what was written of them last, or ask."""
@@ -226,14 +206,14 @@ class Checkpointer:
                 alike.setdefault(id(slot.base), []).append(slot)
             else:
                 self._encode_alone(slot)
-        changed, whole = list[tuple[list[Slot], Base | None]](), list[Slot]()
-        for some in alike.values():
+        changed, whole = Groups(), list[Slot]()
+        for some in _by_records(alike.values()):
             building, rest = self._building(some)
             if building:
                 changed.append((building, building[0].base))
             whole += rest
-        small = [[(some, None)] for some in self._small(whole)]
-        for groups in filter(None, (changed, *small)):
+        small: list[Groups] = [[(some, None)] for some in self._small(whole)]
+        for groups in [changed, *small] if changed else small:
             self._encode_jointly(groups, joining)
 
     def _small(self, slots: list[Slot]) -> list[list[Slot]]:
@@ -247,9 +227,7 @@ class Checkpointer:
             room -= size
         return found
 
-    def _encode_jointly(
-        self, groups: Sequence[tuple[Sequence[Slot], Base | None]], joining: Joining
-    ) -> None:
+    def _encode_jointly(self, groups: Groups, joining: Joining) -> None:
         """Take what one record of tasks shall hold, those with the same base side by side."""
         shares, part = list[Share](), None
         if sum(len(slots) for slots, _ in groups) > 1:
@@ -300,9 +278,9 @@ class Checkpointer:
         most, length = self.turn.settings.chain_records_max, len(base.chain)
         if length < most and base.changed_bytes <= max(base.whole_bytes, SMALL_BYTES):
             return slots, []
-        cut = len(slots) if length >= 2 * most else min(len(slots), max(0, self._cuts))
+        cut = length >= 2 * most or self._cuts > 0
         self._cuts -= len(slots)
-        return slots[cut:], slots[:cut]
+        return ([], slots) if cut else (slots, [])
 
     def _hand_over(self) -> None:
         if not self._gathered:
@@ -379,7 +357,7 @@ class Checkpointer:
 
     def _settle(self, share: Share, tenure: Epoch, tasks: set[TaskId] | None) -> None:
         """The record of tasks counts, of all that have it or of some: they go on from there."""
-        done = list[TaskId]()
+        done = list[Slot]()
         each = zip(share.slots, share.marks, share.positions, share.batches, strict=True)
         for slot, mark, positions, batches in each:
             if slot.record is not share or slot.tenure != tenure:
@@ -388,17 +366,21 @@ class Checkpointer:
                 continue
             state = slot.state
             assert state is not None
-            # Of feeders and queries that are not forgotten meanwhile.
-            state.durable = _known(positions, state.positions)
-            state.durable_batches = _known(batches, state.batches)
+            # Of feeders and queries that are not forgotten meanwhile; the record is done with its part.
+            if positions.keys() <= state.positions.keys():
+                state.durable = positions
+            else:
+                state.durable = {f: p for f, p in positions.items() if f in state.positions}
+            if batches or state.durable_batches:
+                state.durable_batches = {q: b for q, b in batches.items() if q in state.batches}
             slot.record, slot.base, slot.mark = None, share.base if mark else None, mark
             if not share.joint:
                 self._let_out(slot, state, share, mark)
-            self.book.acknowledge(slot)
             if state.durable_batches:
                 self.durable(slot)
-            done.append(slot.task)
-        self.watch.durable(done)
+            done.append(slot)
+        self.book.acknowledge(done)
+        self.watch.durable([slot.task for slot in done])
 
     def _let_out(self, slot: Slot, state: TaskState, share: Share, mark: Any) -> None:
         """What a task has emitted may leave."""
@@ -411,8 +393,11 @@ class Checkpointer:
         records.accepted(self.operator, state.app, mark)
 
 
-def _known(found: dict[str, T], known: Mapping[str, Any]) -> dict[str, T]:
-    """Give what is known, which is mostly all: the record is done with its part."""
-    if found.keys() <= known.keys():
-        return found
-    return {name: value for name, value in found.items() if name in known}
+def _by_records(groups: Iterable[list[Slot]]) -> Iterable[list[Slot]]:
+    """Put tasks together whose bases are equal: those that have moved have one of their own each."""
+    found: dict[Any, list[Slot]] = {}
+    for slots in groups:
+        base: Base | None = slots[0].base
+        key = None if base is None else (base.chain, base.whole_bytes, base.changed_bytes)
+        found.setdefault(key, []).extend(slots)
+    return found.values()

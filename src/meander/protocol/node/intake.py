@@ -238,19 +238,18 @@ class Intake:
 
     def _acks_of(self, feeder: FeederId, tasks: Iterable[TaskId]) -> Acks:
         """Tell a feeder how far tasks are, as far as they are here."""
-        told = list[int]()
-        for task in tasks:
-            slot = self._slots.get(task)
-            state = None if slot is None else slot.state
+        told, settled = list[int](), self.installs.settled
+        for slot in filter(None, map(self._slots.get, tasks)):
+            state = slot.state
             position = None if state is None else state.positions.get(feeder)
-            if slot is None or state is None or position is None:
+            if state is None or position is None:
                 continue
-            incarnation, durable, _ = position
-            if not self.installs.settled(slot):
+            incarnation, number, _ = position
+            durable = number
+            if not settled(slot):
                 known = state.durable.get(feeder)
-                same = known is not None and known.incarnation == incarnation
-                durable = known.number if same and known is not None else 0
-            told += (task, *slot.term, incarnation, position.number, durable)
+                durable = known[1] if known is not None and known[0] == incarnation else 0
+            told += (slot.task, *slot.term, incarnation, number, durable)
         return Acks(feeder, np.ascontiguousarray(np.array(told, np.int64).reshape(-1, 6).T))
 
     def flush(self) -> None:

@@ -150,7 +150,7 @@ class MigrationManager:
                 if slot.state is not None and not self.book.gated:
                     slot.state.settle()
                     slot.state.outbox.release()
-                    self.book.acknowledge(slot)
+                    self.book.acknowledge([slot])
                     self.durable(slot)
 
     def _loops(self, old: Table | None, new: Table) -> None:

@@ -205,7 +205,7 @@ class Node(Client):
         orders, slot.orders = slot.orders, []
         for item, reply_to in orders:
             self.staging.take_again(item, self.turn.epoch, reply_to)
-        self.book.acknowledge(slot)
+        self.book.acknowledge([slot])
 
     def _unpark(self) -> None:
         """Take what was parked: the table has changed."""

@@ -12,12 +12,12 @@ could not read is asked for again, less and less often. It is asked for `LOADS_M
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from meander.errors import MalformedMessage
 from meander.model import TaskId
-from meander.protocol import records
+from meander.protocol import reading, records
 from meander.protocol.backoff import Backoff
 from meander.protocol.messages import (
     NEVER,
@@ -38,7 +38,8 @@ from meander.protocol.node.handover import Handover
 from meander.protocol.node.installs import Installs
 from meander.protocol.node.slot import Cause, Slot, TaskPhase
 from meander.protocol.outbox import restored
-from meander.protocol.records import NO_LANES, Base, Blob
+from meander.protocol.reading import Blob
+from meander.protocol.records import NO_LANES, Base
 from meander.protocol.state import Loader, OperatorPort, TaskState, checksum, decode
 from meander.protocol.turn import LeasedTurn
 
@@ -213,21 +214,34 @@ class Retriever:
         """Restore tasks whose records are all here; ask for what others lack."""
         alike: dict[Chain, list[Slot]] = {}
         for slot in slots:
+            if slot.task not in self.awaited:
+                continue
             try:
                 alike.setdefault(self._chain(slot), []).append(slot)
             except MalformedMessage as error:
                 self._unusable(slot, str(error.args[0]))
                 return
+        whole: dict[TaskId, Chain] = {}
         for chain, some in alike.items():
             lacking = [name for name in chain if name not in self._records]
             if lacking:
                 self._load(some, chain, lacking)
-                continue
-            try:
-                self._from_records(some, chain)
-            except MalformedMessage as error:
-                self._unusable(some[0], str(error.args[0]))
+            else:
+                whole.update((slot.task, chain) for slot in some)
+        if whole:
+            self._restore(whole)
+
+    def _restore(self, chains: Mapping[TaskId, Chain]) -> None:
+        """Restore tasks whose records are all here, or end and say whose cannot be."""
+        try:
+            self._from_records(chains)
+        except MalformedMessage as error:
+            if len(chains) == 1:
+                self._unusable(self.awaited[min(chains)], str(error.args[0]))
                 return
+            for task, chain in chains.items():  # so it is known whose they are
+                if task in self.awaited and not self.turn.ended:
+                    self._restore({task: chain})
 
     def _load(self, slots: Sequence[Slot], chain: Chain, lacking: Sequence[str]) -> None:
         """Ask for records, unless somebody has."""
@@ -272,12 +286,14 @@ class Retriever:
             self._unusable(slots[0], event.fault or f"{event.key} is missing")
             return
         self._records[event.key] = Blob(event.data)
+        here = list[Slot]()
         for chain, some in waiting:
             if some and all(name in self._records for name in chain):
                 del self._waiting[chain]
-                self._ask_store(some)  # with its last record a task learns of the others
-            if self.turn.ended:
-                return
+                here += some
+        self._ask_store(here)  # with its last record a task learns of the others
+        if self.turn.ended:
+            return
         if len(self._loading) <= LOADS_MAX // 2:
             self.pump()
 
@@ -290,22 +306,28 @@ class Retriever:
             and (slot.chain[slot.link].node, slot.chain[slot.link].key) == wanted
         ]  # fmt: skip
 
-    def _from_records(self, slots: Sequence[Slot], chain: Chain) -> None:
-        """Restore tasks that have the same records, which are here."""
-        blobs = [self._records[name] for name in chain]
-        states = records.restore_all([slot.task for slot in slots], blobs, self.operator)
+    def _from_records(self, chains: Mapping[TaskId, Chain]) -> None:
+        """Restore tasks from records that are here, and install them."""
+        blobs = {task: [self._records[name] for name in chain] for task, chain in chains.items()}
+        states = reading.restore_all(blobs, self.operator)
         marks = records.seal(self.operator, [state.app for state in states])
-        whole_bytes, size = blobs[0].share, sum(blob.share for blob in blobs)
-        base = Base(chain, NO_LANES, whole_bytes, size - whole_bytes)
-        self.deltas += len(slots) * (len(blobs) - 1)
-        for name, blob in zip(chain, blobs, strict=True):
-            if not blob.joint:
-                del self._records[name]  # it was theirs alone
-        for slot, state, mark in zip(slots, states, marks, strict=True):
+        bases = {chain: self._base(chain) for chain in set(chains.values())}
+        for name in {name for chain in chains.values() for name in chain}:
+            if not self._records[name].joint:
+                del self._records[name]  # it was of one task alone
+        for (task, chain), state, mark in zip(chains.items(), states, marks, strict=True):
+            slot, base, lanes = self.awaited.get(task), bases[chain], records.lanes_of(state)
+            if slot is None:
+                continue  # what was installed before it has led to that
+            self.deltas += len(chain) - 1
             records.accepted(self.operator, state.app, mark)
-            lanes = records.lanes_of(state)
             own = base._replace(lanes=lanes) if lanes else base
-            self._install(slot, state, size, self.turn.now - slot.since, own, mark)
+            self._install(slot, state, base.bytes, self.turn.now - slot.since, own, mark)
+
+    def _base(self, chain: Chain) -> Base:
+        """Give what the next records of tasks with this chain build on."""
+        whole, *changes = (self._records[name].share for name in chain)
+        return Base(chain, NO_LANES, whole, sum(changes))
 
     def _unusable(self, slot: Slot, why: str) -> None:
         """End: there is nothing to go on from, and nothing may take its place unsaid."""

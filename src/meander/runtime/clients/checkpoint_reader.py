@@ -19,7 +19,8 @@ from meander.model import TaskId
 from meander.operators.layout import ENTRY
 from meander.protocol.master.ledger import Kept
 from meander.protocol.master.manifest import Manifest
-from meander.protocol.records import MAGIC, Blob, Ref, file_of, length_of
+from meander.protocol.reading import Blob
+from meander.protocol.records import MAGIC, Ref, file_of, length_of
 from meander.runtime.process.recording import open_joint, parts_of
 from meander.runtime.process.streams import read_streams
 from meander.runtime.store.durable import FileStore
@@ -70,7 +71,9 @@ class CheckpointReader:
             "nodes": list(self.manifest.nodes),
             "offsets": dict(self.manifest.offsets),
             "records": {task: self._of_task(kept) for task, kept in sorted(records.items())},
-            "bytes": sum(length_of(name) for kept in records.values() for name in kept.chain),
+            "bytes": sum(
+                map(length_of, {name for kept in records.values() for name in kept.chain})
+            ),
             "files": len(files),
             "files_bytes": sum(file.size for file in files),
             "files_named": sum(1 for file in files if file.path in named),
@@ -88,24 +91,28 @@ class CheckpointReader:
 
     def verify(self) -> list[Fault]:
         """Check every record that the manifest names: there, whole, readable, in its place."""
-        faults = []
+        named: dict[str, dict[TaskId, tuple[str, ...]]] = {}
         for task, kept in sorted(self.manifest.records.items()):
             for i, name in enumerate(kept.chain):
-                try:
-                    self._verify(task, name, kept.chain[:i])
-                except (ValueError, KeyError, TypeError, MalformedMessage, OSError) as error:
-                    faults.append(Fault(task, file_of(name), str(error)))
-        return faults
+                named.setdefault(name, {})[task] = kept.chain[:i]
+        found = [fault for name, tasks in named.items() for fault in self._verify(name, tasks)]
+        return sorted(found, key=lambda fault: fault.task)
 
-    def _verify(self, task: TaskId, name: str, before: tuple[str, ...]) -> None:
-        blob = Blob(self._read(name))
-        ref = Ref.parse(name)
-        magic = self.store.files.read(ref.file, 0, len(MAGIC))
-        if magic != MAGIC:
-            raise ValueError(f"{ref.file} is no file of records")
-        if blob.chain(task) != before:
-            raise ValueError(f"{name} is not the record that it is said to be")
-        _state(blob, task)
+    def _verify(self, name: str, tasks: dict[TaskId, tuple[str, ...]]) -> Iterator[Fault]:
+        """Check a record, of tasks that have these before it."""
+        blob, file = None, file_of(name)
+        for task, before in tasks.items():
+            try:
+                if blob is None:
+                    blob = Blob(self._read(name))
+                    if self.store.files.read(file, 0, len(MAGIC)) != MAGIC:
+                        raise ValueError(f"{file} is no file of records")
+                if blob.chain(task) != before:
+                    raise ValueError(f"{name} is not the record that it is said to be")
+                if not blob.joint or task == next(iter(tasks)):  # a joint one is read for all
+                    _state(blob, task)
+            except (ValueError, KeyError, TypeError, MalformedMessage, OSError) as error:
+                yield Fault(task, file, str(error))
 
     def _read(self, name: str) -> bytes:
         blob = self.store.read(name)

@@ -20,8 +20,8 @@ from meander.operators.tasks import TaskStates
 from meander.protocol.state import Pieces
 from meander.runtime.process.app_state import AppState, Sealed
 from meander.runtime.process.recording import Recorder
-from meander.runtime.process.streams import read_streams, write_streams
-from meander.runtime.process.user_code import written
+from meander.runtime.process.streams import StreamWriter, read_streams
+from meander.runtime.process.user_code import batches_of, marks_of
 
 DURABLE_BYTES = 8
 """How the rest begins: with the number of the newest output that is durable."""
@@ -34,18 +34,37 @@ class CopyMaker:
         """Take who records what a copy lacks, and who makes the state of a task from nothing."""
         self.recorder, self.empty = recorder, empty
         self.operator = recorder.operator
+        self._streams = StreamWriter(marks_of(self.operator))
 
     def ahead(self, app: AppState, since: Sealed | None) -> tuple[Any, Pieces] | None:
         """Write what has changed in a state after a mark (None: everything), in pieces."""
         mark = self.recorder.seal(app)
         if mark.version is None:
             return None
-        marked = written(self.operator, app, None if since is None else since.version)
+        batches = batches_of(self.operator, app, None if since is None else since.version)
         if self.operator.divisible:
-            return mark, _pieces(marked)
+            return mark, self._cut(batches)
         # A change may have no rows: that a state is empty now is one, too.
-        whole = [marked] if since is None or marked else []
-        return mark, lambda _: write_streams(whole.pop()).to_pybytes() if whole else None
+        whole = [batches] if since is None or batches else []
+        return mark, lambda _: self._bytes(whole.pop()) if whole else None
+
+    def _bytes(self, batches: list[pa.RecordBatch]) -> bytes:
+        return b"".join(self._streams.pieces(batches))
+
+    def _cut(self, batches: list[pa.RecordBatch]) -> Pieces:
+        """Cut batches by rows into pieces of about so many bytes, each written when it is asked for."""
+        left = deque(batch for batch in batches if batch.num_rows)
+
+        def take(size: int) -> bytes | None:
+            if not left:
+                return None
+            batch = left.popleft()
+            rows = max(1, size * batch.num_rows // max(1, batch.nbytes))
+            if rows < batch.num_rows:
+                left.appendleft(batch.slice(rows))
+            return self._bytes([batch.slice(0, rows)])
+
+        return take
 
     def catch_up(self, task: TaskId, app: AppState | None, piece: bytes) -> AppState:
         """Bring a copy up to date with a piece.
@@ -84,20 +103,3 @@ class CopyMaker:
         if found.outputs.durable > found.outputs.last:
             raise ValueError("more outputs are durable than there are")
         return found
-
-
-def _pieces(batches: list[pa.RecordBatch]) -> Pieces:
-    """Cut batches by rows into pieces of about so many bytes, each written when it is asked for."""
-    left = deque(batch for batch in batches if batch.num_rows)
-
-    def take(size: int) -> bytes | None:
-        if not left:
-            return None
-        batch = left.popleft()
-        rows = max(1, size * batch.num_rows // max(1, batch.nbytes))
-        if rows < batch.num_rows:
-            left.appendleft(batch.slice(rows))
-        written: bytes = write_streams([batch.slice(0, rows)]).to_pybytes()
-        return written
-
-    return take

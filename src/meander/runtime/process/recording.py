@@ -27,6 +27,7 @@ from meander.model import Ints, TaskId
 from meander.operators.base import Context, Operator
 from meander.operators.tasks import TaskStates
 from meander.runtime.process.app_state import AppState, Sealed
+from meander.runtime.process.contexts import Contexts
 from meander.runtime.process.outputs import Outputs
 from meander.runtime.process.streams import StreamWriter, read_streams, write_streams
 from meander.runtime.process.timing import Timing
@@ -51,8 +52,8 @@ class Recorder:
 
     def seal_all(self, apps: Sequence[AppState]) -> list[Sealed]:
         """End a version of the states of several tasks."""
-        versions = seals_of(self.operator, apps)
-        return [Sealed(v, app.outputs.last) for v, app in zip(versions, apps, strict=True)]
+        told = zip(seals_of(self.operator, apps), [app.outputs.last for app in apps], strict=True)
+        return list(map(Sealed._make, told))
 
     def record(self, app: AppState, since: Sealed | None) -> Callable[[], Sequence[Any]]:
         """Take what a record shall hold; what is given back makes the bytes."""
@@ -121,19 +122,24 @@ class Recorder:
             ValueError: if they do not fit.
             OperatorError: if the operator raised.
         """
-        op, contexts = self.operator, [Context(task, self.tasks) for task in tasks]
-        states = [None if app is None else app.state for app in apps]
+        op, m, states = (
+            self.operator,
+            self.tasks,
+            [None if app is None else app.state for app in apps],
+        )
+        revised = [
+            AppState(task, None, Outputs(), self.timing.fresh()) if app is None else app
+            for task, app in zip(tasks, apps, strict=True)
+        ]
+        contexts = Contexts(revised, lambda app: Context(app.task, m))
         try:
             states = op.apply_changes_of(states, parts_of(found, places), contexts)
         except (StateError, pa.ArrowException, TypeError, IndexError) as error:
             raise ValueError(str(error)) from error
         except Exception as error:
             raise op.failure_in("apply_changes_of", tasks[0], error) from error
-        revised = list[AppState]()
-        for task, app, state in zip(tasks, apps, states, strict=True):
-            new = AppState(task, None, Outputs(), self.timing.fresh()) if app is None else app
-            new.state = state
-            revised.append(new)
+        for app, state in zip(revised, states, strict=True):
+            app.state = state
         return revised
 
     def revise(self, task: TaskId, app: AppState | None, blob: bytes) -> AppState:

@@ -60,7 +60,8 @@ from meander.protocol.messages import (
 )
 from meander.protocol.node.node import Node
 from meander.protocol.node.retriever import LOADS_MAX
-from meander.protocol.records import Blob, file_of, restore
+from meander.protocol.reading import Blob, restore
+from meander.protocol.records import file_of
 from meander.runtime.process.spec import Reason
 from meander.runtime.store.answering import StoreAction
 from meander.runtime.store.staged import InMemory, OnDisk

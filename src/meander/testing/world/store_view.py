@@ -11,7 +11,8 @@ from meander.model import TaskId
 from meander.operators.hashing import hash_columns, tasks_of
 from meander.protocol.master.manifest import MANIFEST_KEY, Manifest
 from meander.protocol.messages import FeederId
-from meander.protocol.records import Blob, Ref
+from meander.protocol.reading import Blob
+from meander.protocol.records import Ref
 from meander.runtime.store.durable import manifest_parts
 from meander.testing.world.disk import SimDisk
 from meander.testing.world.trials import WorldTrial
