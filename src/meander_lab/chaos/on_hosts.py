@@ -29,6 +29,7 @@ from meander_lab.hosts.hosts import Host, Hosts
 from meander_lab.servers.standalone import StandaloneCluster, across
 
 if TYPE_CHECKING:
+    from meander.spark.cluster.session import Session
     from meander.spark.deploy.deploy import SparkOperator
 
 CORES = 8
@@ -48,9 +49,10 @@ class HostsGround(SparkGround):
     """A deployment on Spark across hosts."""
 
     def __init__(
-        self, operator: SparkOperator, app: ChaosApp, hosts: Hosts, cluster: StandaloneCluster
-    ) -> None:
-        super().__init__(operator, app)
+        self, session: tuple[Session, SparkOperator], app: ChaosApp, hosts: Hosts,
+        cluster: StandaloneCluster,
+    ) -> None:  # fmt: skip
+        super().__init__(*session, app)
         self.hosts, self.cluster = hosts, cluster
 
     def find(self, address: str) -> int | None:
@@ -69,9 +71,9 @@ def hosts_ground(
     os.environ["SPARK_LOCAL_IP"] = first  # of the driver's JVM
     with (
         across(hosts, CORES) as cluster,
-        deployed(cluster.master, app, disk, nodes_max, cluster.session, first) as (_, operator),
+        deployed(cluster.master, app, disk, nodes_max, cluster.session, first) as session,
     ):
-        yield HostsGround(operator, app, hosts, cluster)
+        yield HostsGround(session, app, hosts, cluster)
 
 
 class HostsCampaign(Campaign):
@@ -130,8 +132,9 @@ class HostsCampaign(Campaign):
 
     def _kill_host(self, host: Host) -> None:
         seconds = self._chance.uniform(*DOWN_S)
-        self._losing([v for v in self._victims("node") if self._where(v) == host.address])
-        self._stands.append((time.monotonic(), time.monotonic() + self._lease_s()))
+        there = [v for v in self._victims("node") if self._where(v) == host.address]
+        self._losing(there, f"kill {host.name}")
+        self.recoveries.stands(self._lease_s())
         count = host.kill()
 
         def revive() -> None:
@@ -168,8 +171,7 @@ class HostsCampaign(Campaign):
         self._partition(seconds, mend, f"{text} for {seconds} s")
 
     def _partition(self, seconds: float, undo: Callable[[], None], text: str) -> None:
-        now = time.monotonic()
-        self._stands.append((now, now + seconds + self._lease_s()))
+        self.recoveries.stands(seconds + self._lease_s())
         self._until(seconds, undo)
         self._note("partitions", text)
 
