@@ -32,8 +32,8 @@ def nothing(_: str) -> bool:
 
 NOTICED_S = 0.01
 """How long after a process's end its peers see the connection break."""
-QUEUED_S = 10.0
-"""So long what is under way on a narrow link may hold others up."""
+QUEUED_S = 0.5
+"""What is under way for longer than this has queued."""
 
 
 class Injector:
@@ -164,9 +164,21 @@ class Injector:
     def _do_narrow(self, incident: Incident) -> bool:
         names = sorted(self.cluster.processes) or [MASTER]
         name = names[incident.target % len(names)]
-        self.causes.everybody(self._end(incident) + QUEUED_S)
+        self.causes.everybody(self._end(incident))
         self.network.speeds[name] = self.network.bandwidth_bytes_s * incident.amount / 10
-        return self._undo(incident, lambda: self.network.speeds.pop(name, None))
+
+        return self._undo(incident, lambda: self._widen(name))
+
+    def _widen(self, name: str) -> None:
+        self.network.speeds.pop(name, None)
+        self._drain()
+
+    def _drain(self, _: object = None) -> None:
+        """What has queued on a narrow link holds others up, also what is sent meanwhile."""
+        until = self.network.drained_at()
+        self.causes.everybody(until)
+        if until > self.timeline.now + QUEUED_S:
+            self.timeline.at(until, self._drain)
 
     # ------------------------------------------------------------------ processes
 
