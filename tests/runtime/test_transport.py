@@ -387,3 +387,10 @@ def writing() -> list[str]:
     """Name the threads that write, or look after those who do, of the ends of this test."""
     names = [thread.name for thread in threading.enumerate()]
     return [name for name in names if name in ("a writes", "b writes", "deaf writes")]
+
+
+def test_looking_for_accepted_connections_leaves_no_descriptor_open():
+    before = len(os.listdir("/dev/fd"))
+    for _ in range(3):
+        assert shut_accepted(1) == 0
+    assert len(os.listdir("/dev/fd")) == before
