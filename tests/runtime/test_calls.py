@@ -191,7 +191,7 @@ def test_rows_that_cannot_be_sent_end_their_feeder(
 ) -> None:
     """Whoever cuts them, the caller hears of it: what was taken is never left out in silence."""
 
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise OverflowError("too large")
 
     for linger_ms in (300.0, 60_000.0):  # cut by the lingering thread, and by the caller's

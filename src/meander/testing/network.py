@@ -177,7 +177,7 @@ class Network:
 
     def drained_at(self) -> float:
         """Say when all has arrived that is under way; it may have queued on a narrow link."""
-        return max(self.timeline.now, *self._uplink.values(), *self._downlink.values())
+        return max([self.timeline.now, *self._uplink.values(), *self._downlink.values()])
 
     def trip_s(self, source: str, to: str) -> float:
         """Draw how long a few bytes take now, beside all else that is under way."""
