@@ -141,3 +141,10 @@ def test_the_mixed_integer_program_agrees_with_ssm() -> None:
     for tau in TAUS:
         problem = instance(24, 4, 3, tau)
         assert Milp(problem).solve(20) == plan(problem).cost
+
+
+@pytest.mark.parametrize("bench", ["checkpoint", "tasks"])
+def test_a_folder_that_is_not_there_is_named_before_anything_is_measured(meander, tmp_path, bench):
+    said = meander("bench", bench, "--where", str(tmp_path / "nowhere"))
+    assert (said.code, said.out) == (2, "")
+    assert "nowhere' is not a folder that can be written to" in said.err

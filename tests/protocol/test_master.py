@@ -650,6 +650,26 @@ def test_an_answer_of_the_store_about_something_else_is_not_taken_for_the_manife
     assert town.pending(Accepted) == []
 
 
+def test_a_replaced_master_that_moves_tasks_hears_of_it_though_no_row_comes():
+    """1. all that was fed is durable  2. another driver claims  3. this one rescales: it ends."""
+    town = lossy()
+    town.settle(2.0)
+    town.store[CLAIM_KEY] = b"2"
+    town.settle(2.0)
+    assert MASTER not in town.ended, "it had nothing to write"
+    town.give(MASTER, Rescale(1))
+    town.settle(3.0)
+    assert town.ended[MASTER] == "a later generation has taken over"
+
+
+def test_after_a_rescale_the_manifest_names_the_nodes_though_no_row_comes():
+    town = lossy()
+    town.settle(2.0)
+    town.give(MASTER, Rescale(3))
+    town.settle(4.0)
+    assert len(Manifest.load(town.store[MANIFEST_KEY]).nodes) == 3
+
+
 def test_a_master_that_is_fenced_by_the_store_ends():
     """1. a later generation has claimed the store  2. the old master's next manifest is refused  3. it
     ends."""

@@ -168,7 +168,7 @@ def test_who_does_not_ask_in_time_gets_a_rival_and_the_first_to_ask_wins(
     assert [incarnation for incarnation, *_ in ground.told] == [1]
 
 
-HOSTS = [Executor(f"h{i}", f"10.0.0.{i}", 7, 8, 0) for i in (1, 2, 3)]
+HOSTS = [Executor(str(i), f"h{i}", f"10.0.0.{i}", 7, 8, 0) for i in (1, 2, 3)]
 
 
 def placed(ground: Ground, job: str) -> str:

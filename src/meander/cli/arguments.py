@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 
 from meander.errors import InputError
 from meander.planning.exact.rounds import PauseBudget, RoundLimits
@@ -48,6 +49,13 @@ def positive(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < len(text) < 20 and int(text) > 0):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
+
+
+def folder(text: str) -> str:
+    """Read the name of a folder that is there, and may be written to."""
+    if not os.path.isdir(text) or not os.access(text, os.W_OK | os.X_OK):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a folder that can be written to")
+    return text
 
 
 def rate(text: str) -> float:

@@ -78,9 +78,9 @@ def spark_ground(
 
 def count_executors(spark: Session) -> int:
     """Count the executors of their own that are there."""
-    from meander.spark.deploy.warm import executors
+    from meander.spark.cluster.executors import DRIVER, executors
 
-    return sum(1 for _ in executors(spark.sparkContext))
+    return sum(e.name != DRIVER for e in executors(spark.sparkContext))
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from meander.cli.answers import to_line
-from meander.cli.arguments import positive
+from meander.cli.arguments import folder, positive
 from meander.cli.main import INEXACT, OK, say
 
 
@@ -28,7 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoint-s", type=float, default=1.0, metavar="S", help="period (default: 1)"
     )
-    parser.add_argument("--where", metavar="DIR", help="a folder on the disk to write to")
+    parser.add_argument(
+        "--where", type=folder, metavar="DIR", help="a folder on the disk to write to"
+    )
     parser.add_argument("--no-spark", action="store_true", help="without Spark's own query")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 

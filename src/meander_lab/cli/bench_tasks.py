@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from meander.cli.answers import to_line
-from meander.cli.arguments import positive
+from meander.cli.arguments import folder, positive
 from meander.cli.main import OK, say
 
 TASKS = 64, 1024, 4096
@@ -28,7 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="keys that change between two checkpoints (default: 100,000)",
     )  # fmt: skip
     parser.add_argument("--changes", type=positive, default=24, help="checkpoints (default: 24)")
-    parser.add_argument("--where", metavar="DIR", help="a folder on the disk to write to")
+    parser.add_argument(
+        "--where", type=folder, metavar="DIR", help="a folder on the disk to write to"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 

@@ -33,7 +33,7 @@ GOALS = 3
 
 @dataclass(frozen=True)
 class Settings:
-    """How far and how hard to look. Chosen on spans before 2020 (docs/forecast.md)."""
+    """How far and how hard to look: first guesses, tried on a span before 2020 (docs/forecast.md)."""
 
     horizon: int = 48
     gamma: float = 0.98

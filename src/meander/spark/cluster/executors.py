@@ -15,9 +15,15 @@ REACH_S_MAX = 1.0
 """How long a host may take to let us know."""
 
 
+DRIVER = "driver"
+"""What Spark calls the driver where it lists executors; in a local session tasks run there."""
+
+
 class Executor(NamedTuple):
     """One executor."""
 
+    name: str
+    """Spark's id."""
     host: str
     """As Spark names it."""
     address: str
@@ -38,11 +44,11 @@ def executors(context: SparkContext) -> list[Executor]:
     found = []
     for summary in _each(inner.statusStore().executorList(True)):
         slots = int(summary.totalCores()) // cpus
-        if slots:  # the driver is listed as well
+        if slots:  # a driver that runs no tasks is listed as well
             host, _, port = str(summary.hostPort()).rpartition(":")
-            name = summary.id()
+            name = str(summary.id())
             running = int(counts.apply(name)) if counts.contains(name) else 0
-            found.append(Executor(host, address_of(host), int(port), slots, running))
+            found.append(Executor(name, host, address_of(host), int(port), slots, running))
     return found
 
 

@@ -75,7 +75,7 @@ def choose(
         spots: where processes are already.
         silent: addresses of hosts to avoid.
 
-    >>> two = [Executor("a", "10.0.0.1", 7, 4, 2), Executor("b", "10.0.0.2", 7, 4, 1)]
+    >>> two = [Executor("0", "a", "10.0.0.1", 7, 4, 2), Executor("1", "b", "10.0.0.2", 7, 4, 1)]
     >>> choose("node", "", two, [Spot("node", "10.0.0.2", False)], frozenset()).host
     'a'
     >>> choose("server", "10.0.0.2", two, [], frozenset()).host

@@ -8,15 +8,11 @@ next. So every executor is sent a task that does nothing, once, as soon as it is
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from functools import partial
 from threading import Event, Thread
-from typing import TYPE_CHECKING
 
+from meander.spark.cluster.executors import executors
 from meander.spark.deploy.jobs import JobEnd, SparkJobs, pickled
-
-if TYPE_CHECKING:
-    from pyspark import SparkContext
 
 log = logging.getLogger(__name__)
 
@@ -45,23 +41,16 @@ class ExecutorWarmer:
         nothing = pickled(int)
         while not self._over.wait(LOOK_S):
             try:
-                found = [e for e in executors(self._jobs.context) if e[0] not in self._met]
+                found = [e for e in executors(self._jobs.context) if e.name not in self._met]
             except Exception as error:  # the context is being stopped
                 log.debug("executors are not looked for any more: %s", error)
                 return
-            for name, host in found:
-                self._met.add(name)
-                place = f"executor_{host}_{name}"
-                self._jobs.start(f"warm-{name}", nothing, _warmed, where=partial(str, place))
-
-
-def executors(context: SparkContext) -> Iterator[tuple[str, str]]:
-    """Name the executors that are there, each with its host; the driver is none."""
-    found = context._jsc.sc().statusStore().executorList(True).iterator()
-    while found.hasNext():
-        executor = found.next()
-        if executor.id() != "driver":
-            yield executor.id(), executor.hostPort().rpartition(":")[0]
+            for executor in found:
+                self._met.add(executor.name)
+                place = f"executor_{executor.host}_{executor.name}"
+                self._jobs.start(
+                    f"warm-{executor.name}", nothing, _warmed, where=partial(str, place)
+                )
 
 
 def _warmed(end: JobEnd) -> None:
