@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from meander.spark.cluster.session import local
 from meander_lab.errors import NoJarsError
-from meander_lab.servers.kafka import broker, broker_jars, connector
+from meander_lab.servers.kafka import LocalBroker, broker_jars, connector
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -31,9 +31,14 @@ def jars() -> str:
 
 
 @pytest.fixture(scope="session")
-def servers(jars: str) -> Iterator[str]:
-    with broker() as address:
-        yield address
+def local_broker(jars: str) -> Iterator[LocalBroker]:
+    with LocalBroker() as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def servers(local_broker: LocalBroker) -> str:
+    return local_broker.address
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Sources of texts: batches of `ts` and `text` with offsets and due times.
+"""Sources: batches of `ts` and `text`, or of an operator's own columns, with offsets and due times.
 
 A source is a small value that can be sent anywhere and read there. `read(after, part, parts)` gives
 the pieces of one part that follow an offset; **the same offset always names the same rows**, for a
@@ -77,6 +77,9 @@ class FileReplay:
     """`s`, `ms` or `us` since 1970, for time stamps that are numbers."""
     seconds: float = math.inf
     """Stop after so much (real) time of the stream."""
+    rows: pa.Schema | None = None
+    """The columns that are read, with their types; None: `ts` and `text`. Time stamps are then needed
+    only where there is a speed."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.speedup) and self.speedup >= 0):
@@ -116,10 +119,12 @@ class FileReplay:
         """Give the pieces of one part that follow an offset."""
         offset, last_s, first_us = 0, 0.0, None
         for block in self._blocks():
-            us, known = micros(block.column(self.ts), self.ts_unit, self.path)
-            if first_us is None and known.any():
-                first_us = int(us[known][0])
-            after_s = self._after_s(us, known, first_us or 0, last_s)
+            after_s = np.zeros(block.num_rows)
+            if self.speedup:
+                us, known = micros(block.column(self.ts), self.ts_unit, self.path)
+                if first_us is None and known.any():
+                    first_us = int(us[known][0])
+                after_s = self._after_s(us, known, first_us or 0, last_s)
             last_s = float(after_s[-1])
             for lb, ub in _cuts(after_s):
                 due_s = math.ceil(after_s[ub - 1] / SLICE_S) * SLICE_S if self.speedup else None
@@ -132,20 +137,28 @@ class FileReplay:
     def _after_s(
         self, us: npt.NDArray[np.int64], known: npt.NDArray[np.bool_], first_us: int, last_s: float
     ) -> npt.NDArray[np.float64]:
-        if not self.speedup:
-            return np.zeros(len(us))
         after_s = np.where(known, (us - first_us) / (self.speedup * 1e6), 0.0)
         return np.asarray(np.maximum.accumulate(np.maximum(after_s, last_s)))
 
     def _named(self, block: pa.RecordBatch) -> pa.RecordBatch:
+        if self.rows is not None:
+            return block.select(self.rows.names)
         return pa.record_batch({"ts": block.column(self.ts), "text": block.column(self.text)})
+
+    @property
+    def _columns(self) -> dict[str, pa.DataType | None]:
+        """What is read of the file, and as which types; None: as it is there."""
+        if self.rows is None:
+            return {self.ts: None, self.text: pa.large_string()}
+        stamps = {self.ts: None} if self.speedup else {}
+        return {**stamps, **dict(zip(self.rows.names, self.rows.types, strict=True))}
 
     def _blocks(self) -> Iterator[pa.RecordBatch]:
         """Give blocks of exactly BLOCK_ROWS rows, the last one of fewer."""
         try:
             data = self._open()
             waiting, rows = list[pa.RecordBatch](), 0
-            for batch in data.to_batches(columns=[self.ts, self.text], batch_size=BLOCK_ROWS):
+            for batch in data.to_batches(columns=list(self._columns), batch_size=BLOCK_ROWS):
                 at = 0
                 while at < batch.num_rows:
                     take = min(BLOCK_ROWS - rows, batch.num_rows - at)
@@ -161,29 +174,30 @@ class FileReplay:
             raise InputError(f"{self.path} cannot be read: {told}") from error
 
     def _cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        text = batch.column(self.text)
-        if not (pa.types.is_string(text.type) or pa.types.is_large_string(text.type)):
+        found = dict[str, pa.Array]()
+        for name, wanted in self._columns.items():
+            column = batch.column(name)
             try:
-                text = text.cast(pa.string())
+                found[name] = column if wanted is None else column.cast(wanted)
             except pa.ArrowException:
+                kind = "text" if self.rows is None else wanted
                 raise InputError(
-                    f"{self.path}: column {self.text!r} is {text.type}, not text"
+                    f"{self.path}: column {name!r} is {column.type}, not {kind}"
                 ) from None
-        names = {self.ts: batch.column(self.ts), self.text: text.cast(pa.large_string())}
-        return pa.record_batch(names)
+        return pa.record_batch(found)
 
     def _open(self) -> ds.Dataset:
         if not Path(self.path).exists():
             raise InputError(f"{self.path} does not exist")
         form: str | ds.FileFormat = self.format
         if form == "csv":
-            strings = {self.ts: pa.string(), self.text: pa.string()}
+            types = {name: kind or pa.string() for name, kind in self._columns.items()}
             form = ds.CsvFileFormat(
                 parse_options=csv.ParseOptions(newlines_in_values=True),
-                convert_options=csv.ConvertOptions(column_types=strings),
+                convert_options=csv.ConvertOptions(column_types=types),
             )
         found = ds.dataset(self.path, format=form)
-        for name in (self.ts, self.text):
+        for name in self._columns:
             if name not in found.schema.names:
                 there = ", ".join(found.schema.names) or "none"
                 raise InputError(f"{self.path} has no column {name!r} (it has {there})")

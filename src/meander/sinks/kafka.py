@@ -1,0 +1,234 @@
+"""Kafka as a sink: outputs become records of a topic, exactly once for whoever reads what is committed.
+
+    begin ─► produce … ─► send_offsets_to_transaction(position) ─► commit
+
+A writer has a `transactional.id` of its own, so that a later writer of its name fences it. The
+position is committed with the records, in the same transaction, as what consumer groups keep: an offset
+of the group `meander.<writer>` whose metadata are the position. There is no other book and no other
+topic.
+
+With `at_least_once` there are no transactions: records go out as soon as outputs are there, before
+they are durable, and a flush is the commit.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+
+from meander.errors import InputError, SinkError
+from meander.sources.kafka_client import KafkaTopic
+
+if TYPE_CHECKING:
+    from confluent_kafka import Producer
+
+FORMATS = ("json", "arrow", "raw")
+ANSWER_S = 20.0
+"""How long brokers may take for a step of a transaction."""
+METADATA_CHARS_MAX = 4000
+"""Of an offset: brokers take 4096 bytes, unless told otherwise."""
+WRITER = {
+    "enable.idempotence": True,
+    "partitioner": "murmur2_random",
+    "linger.ms": 0,
+    "retry.backoff.ms": 10,
+}
+"""`retry.backoff.ms`: a transaction that follows another closely is asked to wait for its end."""
+RECORDS_ONCE = 2000
+"""Handed to librdkafka in one call."""
+
+
+@dataclass(frozen=True)
+class Kafka(KafkaTopic):
+    """Records of a topic, one for each output.
+
+    >>> Kafka("broker:9092", "counts", key="word")
+    Kafka(brokers='broker:9092', topic='counts', format='json', key='word', value='value', \
+at_least_once=False)
+    """
+
+    format: str = "json"
+    """`json`: an object each. `raw`: the bytes or text of one column. `arrow`: an Arrow stream of all
+    outputs that go out together, without a key."""
+    _: KW_ONLY
+    key: str | None = None
+    """The column that is a record's key, so that those of one key keep their order."""
+    value: str = "value"
+    """Of `raw`: the column that is written."""
+    at_least_once: bool = False
+    """Lower latency: outputs go out before they are durable, and may come again after a loss."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.format not in FORMATS:
+            raise InputError(f"format is {', '.join(FORMATS)}, not {self.format!r}")
+        if self.format == "arrow" and self.key is not None:
+            raise InputError("an Arrow stream of many outputs has no key: leave it out")
+
+    def check(self, schema: pa.Schema | None) -> None:
+        """See that the topic and the columns are there.
+
+        Raises:
+            InputError: if not.
+        """
+        needed = {self.key, self.value if self.format == "raw" else None} - {None}
+        if schema is not None and (missing := needed - set(schema.names)):
+            raise InputError(f"outputs have no column {missing.pop()!r}: they have {schema.names}")
+        self.check_topic()
+
+    def open(self, writer: str) -> KafkaWriter | PlainWriter:
+        """Make a writer."""
+        return PlainWriter(self) if self.at_least_once else KafkaWriter(self, f"meander.{writer}")
+
+    def records(self, rows: pa.Table) -> list[dict[str, Any]]:
+        """Make records of rows."""
+        if self.format == "arrow":
+            out = pa.BufferOutputStream()
+            with pa.ipc.new_stream(out, rows.schema) as stream:
+                stream.write_table(rows)
+            return [{"value": out.getvalue().to_pybytes()}]
+        if self.format == "raw":
+            values = rows.column(self.value).to_pylist()
+        else:
+            encode = msgspec.json.Encoder().encode
+            values = [encode(row) for row in rows.to_pylist()]
+        if self.key is None:
+            return [{"value": value} for value in values]
+        keys = rows.column(self.key)
+        if not (pa.types.is_string(keys.type) or pa.types.is_binary(keys.type)):
+            keys = keys.cast(pa.string())
+        pairs = zip(keys.to_pylist(), values, strict=True)
+        return [{"key": key, "value": value} for key, value in pairs]
+
+
+class PlainWriter:
+    """Writes without transactions."""
+
+    def __init__(self, sink: Kafka, own: dict[str, Any] | None = None) -> None:
+        self._sink = sink
+        self._producer: Producer = sink.client("Producer", {**WRITER, **(own or {})})
+        self._failed: list[Any] = []
+
+    def recover(self) -> str | None:
+        """Begin with what nodes still keep."""
+        return None
+
+    def write(self, rows: pa.Table) -> None:
+        """Hand records to librdkafka."""
+        records = self._sink.records(rows)
+        for at in range(0, len(records), RECORDS_ONCE):
+            self._produce(records[at : at + RECORDS_ONCE])
+
+    def _produce(self, records: list[dict[str, Any]]) -> None:
+        left: Sequence[dict[str, Any]] = records
+        while left:
+            self._try(lambda some=left: self._producer.produce_batch(  # type: ignore[misc]
+                self._sink.topic, some, on_delivery=self._delivered
+            ))  # fmt: skip
+            self._producer.poll(0)
+            left = [record for record in left if record.pop("_error", None) is not None]
+            if left:  # its queue is full
+                self._producer.poll(0.01)
+
+    def _delivered(self, error: Any, _: Any) -> None:
+        if error is not None:
+            self._failed.append(error)
+
+    def commit(self, position: str) -> None:
+        """Wait until brokers have all records."""
+        left = self._producer.flush(ANSWER_S)
+        if left or self._failed:
+            why = self._sink.told(self._failed[0]) if self._failed else "no broker answers"
+            raise ConnectionError(f"records for {self._sink.topic} were not taken: {why}")
+
+    def close(self) -> None:
+        """Leave; librdkafka ends with its object."""
+        self._producer.purge()
+        self._producer.flush(1.0)
+
+    def _try(self, step: Callable[[], Any]) -> Any:
+        """Do something that brokers may refuse.
+
+        Raises:
+            SinkError: if another writer has this one's place.
+            ConnectionError: if it may be over soon.
+        """
+        from confluent_kafka import KafkaException
+
+        try:
+            return step()
+        except BufferError:
+            return None
+        except KafkaException as error:
+            told = f"{self._sink.topic}: {self._sink.told(error)}"
+            if error.args[0].name() in ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"):
+                raise SinkError(f"another writer took the place of this one: {told}") from None
+            raise ConnectionError(told) from None
+
+
+class KafkaWriter(PlainWriter):
+    """Writes in transactions."""
+
+    def __init__(self, sink: Kafka, name: str) -> None:
+        super().__init__(sink, {"transactional.id": name})
+        self._name, self._open, self._commits = name, False, 0
+
+    def recover(self) -> str | None:
+        """Fence others of this name, and read the position that the last one committed."""
+        from confluent_kafka import TopicPartition
+
+        self._try(lambda: self._producer.init_transactions(ANSWER_S))
+        with self._sink.consumer({"group.id": self._name}) as consumer:
+            self._group = consumer.consumer_group_metadata()
+            place = [TopicPartition(self._sink.topic, 0)]
+            (found,) = self._try(lambda: consumer.committed(place, timeout=ANSWER_S))
+        if found.offset < 0:
+            return None
+        self._commits = found.offset
+        return unpacked(found.metadata)
+
+    def write(self, rows: pa.Table) -> None:
+        """Take rows into the transaction."""
+        if not self._open:
+            self._try(self._producer.begin_transaction)
+            self._open = True
+        super().write(rows)
+
+    def commit(self, position: str) -> None:
+        """Commit the records with the position."""
+        from confluent_kafka import TopicPartition
+
+        self._commits += 1
+        at = TopicPartition(self._sink.topic, 0, self._commits, packed(position))
+        self._try(lambda: self._producer.send_offsets_to_transaction([at], self._group, ANSWER_S))
+        self._try(lambda: self._producer.commit_transaction(ANSWER_S))
+        self._open = False
+
+
+def packed(position: str) -> str:
+    """Write a position as short as it must be.
+
+    >>> unpacked(packed('{"numbers": [1, 2, 3]}'))
+    '{"numbers": [1, 2, 3]}'
+
+    Raises:
+        InputError: if it is longer than brokers take.
+    """
+    text = base64.b85encode(zlib.compress(position.encode())).decode()
+    if len(text) > METADATA_CHARS_MAX:
+        raise InputError(
+            f"a position takes {len(text)} characters, and brokers keep {METADATA_CHARS_MAX}: let more "
+            "processes share the operator's tasks (op.sink(…, tasks=…)), or deploy it with fewer tasks"
+        )
+    return text
+
+
+def unpacked(text: str) -> str:
+    """Read what `packed` wrote."""
+    return zlib.decompress(base64.b85decode(text)).decode()

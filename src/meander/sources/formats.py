@@ -1,0 +1,116 @@
+"""Messages of a log as columns: many at a time, without a look at each.
+
+    json    an object a message: all are joined and parsed by Arrow at once, as the schema has them
+    arrow   an Arrow stream a message, of any number of rows
+    raw     the bytes themselves, in one column
+    avro    see `meander.sources.avro`, whose reader knows the writers' schemas
+
+A message that cannot be read spoils its batch; only then is each looked at alone, to name it or to
+leave it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import json
+
+from meander.errors import UnreadableError
+from meander.model import Ints
+
+FORMATS = ("json", "avro", "arrow", "raw")
+
+
+class Decoded(NamedTuple):
+    """Messages as rows."""
+
+    rows: pa.RecordBatch
+    message: Ints
+    """Of each row, which message it came in."""
+
+
+def decode(form: str, values: Sequence[bytes], schema: pa.Schema, column: str = "value") -> Decoded:
+    """Read messages, none of which is null.
+
+    Args:
+        form: `json`, `arrow` or `raw`.
+        values: their bytes.
+        schema: the columns that are wanted, with their types; others are left out.
+        column: of `raw`, the name of its only one.
+
+    Raises:
+        UnreadableError: naming the first that is not in this form.
+
+    >>> wanted = pa.schema({"user": pa.string(), "n": pa.int64()})
+    >>> found = decode("json", [b'{"n": 1, "user": "ann", "x": []}', b'{"user": "bob"}'], wanted)
+    >>> found.rows.to_pylist(), found.message.tolist()
+    ([{'user': 'ann', 'n': 1}, {'user': 'bob', 'n': None}], [0, 1])
+    """
+    return one_by_one(lambda some, kinds: _READERS[form](some, kinds, column), values, schema)
+
+
+def one_by_one(
+    read: Callable[[Sequence[bytes], pa.Schema], Decoded],
+    values: Sequence[bytes],
+    schema: pa.Schema,
+) -> Decoded:
+    """Read messages at once; if that fails, find out by which.
+
+    Raises:
+        UnreadableError: naming the first that `read` refuses.
+    """
+    try:
+        return read(values, schema)
+    except ConnectionError:
+        raise  # nobody's fault
+    except (pa.ArrowException, OSError) as error:
+        if len(values) == 1:
+            raise UnreadableError(0, str(error).splitlines()[0]) from None
+    for at, value in enumerate(values):
+        try:
+            one_by_one(read, [value], schema)
+        except UnreadableError as error:
+            raise UnreadableError(at, error.why) from None
+    raise AssertionError("each message can be read, and all together cannot")
+
+
+def _json(values: Sequence[bytes], schema: pa.Schema, _: str) -> Decoded:
+    data = b"\n".join(values)
+    if data.count(b"\n") != len(values) - 1:  # between its tokens, JSON has any white space
+        data = b"\n".join([value.replace(b"\n", b" ") for value in values])
+    found = json.read_json(
+        pa.BufferReader(data),
+        json.ReadOptions(use_threads=False, block_size=len(data) + 1),
+        json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+    )
+    if found.num_rows != len(values):
+        raise pa.ArrowInvalid(f"{len(values)} messages have {found.num_rows} objects")
+    return Decoded(_one(found), np.arange(len(values)))
+
+
+def _arrow(values: Sequence[bytes], schema: pa.Schema, _: str) -> Decoded:
+    tables = [pa.ipc.open_stream(value).read_all() for value in values]
+    for table in tables:
+        table.validate(full=True)
+    if missing := [name for name in schema.names for t in tables if name not in t.schema.names]:
+        raise pa.ArrowInvalid(f"there is no column {missing[0]!r}")
+    found = pa.concat_tables([table.select(schema.names).cast(schema) for table in tables])
+    counts = [table.num_rows for table in tables]
+    return Decoded(_one(found), np.repeat(np.arange(len(values)), counts))
+
+
+def _raw(values: Sequence[bytes], schema: pa.Schema, column: str) -> Decoded:
+    kind = schema.field(column).type if column in schema.names else pa.binary()
+    found = pa.array(values, pa.binary()).cast(kind)
+    return Decoded(pa.record_batch({column: found}), np.arange(len(values)))
+
+
+def _one(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+_READERS = {"json": _json, "arrow": _arrow, "raw": _raw}

@@ -1,0 +1,238 @@
+"""Kafka as a source, without micro-batches: every record is on its way to its task as it comes.
+
+    poll ─► all that is there ─► one array of bytes ─► columns (`formats`) ─► feeder
+              each record's offset goes with its row
+
+A partition of the topic is a partition of the source, so a feeder; **a record's offset is the offset
+of its row**, which the operator's tasks keep with their state. Nothing is committed to Kafka: after any
+restart a partition is read on from what the tasks durably have.
+
+Brokers that go away come back, or others take over; librdkafka sees to that, and the log says for how
+long. A record that is gone before it was read (retention) is an error, not a gap.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from meander.errors import InputError, UnreadableError
+from meander.runtime.process.source import Given, SourceRows
+from meander.runtime.store.complaint import Complaint
+from meander.sources.avro.registry import Registry
+from meander.sources.avro.schema import schema_text
+from meander.sources.formats import FORMATS, Decoded, decode
+from meander.sources.kafka_client import KafkaTopic
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Message
+
+log = logging.getLogger(__name__)
+
+IDLE_S = 0.2
+"""So long it is waited for a record before it is looked whether it shall end."""
+BATCH_RECORDS_MAX = 4096
+"""Records that are taken at once, if so many are there."""
+STARTS = ("earliest", "latest")
+BAD = ("fail", "drop")
+Reader: TypeAlias = Callable[[Sequence[bytes], pa.Schema], Decoded]
+"""Turns messages into rows."""
+QUEUED_KIB = 32 * 1024
+"""What librdkafka fetches ahead, of each partition."""
+
+
+@dataclass(frozen=True)
+class Kafka(KafkaTopic):
+    """Records of a topic.
+
+    >>> Kafka("broker:9092", "clicks", timestamp="at", settings={"sasl.password": "secret"})
+    Kafka(brokers='broker:9092', topic='clicks', format='json', key=None, timestamp='at', \
+value='value', start='earliest', bad='fail', registry=None)
+    """
+
+    format: str = "json"
+    """`json`, `avro`, `arrow` or `raw` (`formats`). Columns and types are what the operator takes."""
+    _: KW_ONLY
+    key: str | None = None
+    """The column that gets a record's key; None: it is not needed."""
+    timestamp: str | None = None
+    """The column that gets Kafka's time stamp, as the operator's event time perhaps."""
+    value: str = "value"
+    """Of `raw`: the column that gets the bytes."""
+    start: str = "earliest"
+    """Where a partition begins of which nothing is durable yet: `earliest` or `latest`."""
+    bad: str = "fail"
+    """What becomes of a record that cannot be read: `fail` ends the source and names it, `drop` leaves
+    it out and says so in the log. One without a value (a tombstone) is left out."""
+    schemas: Mapping[int, str | Path] | str | Path = field(default_factory=dict, repr=False)
+    """Of `avro`: the writers' schemas by their numbers, as JSON or the path of a file (which is read
+    here and now); or a single one, if messages are Avro and nothing else."""
+    registry: str | None = None
+    """Of `avro`: the address of the schema registry that is asked for others, once each."""
+    registry_auth: str | None = field(default=None, repr=False)
+    """`user:password` or `Bearer …`. Never shown."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, words in (("format", FORMATS), ("start", STARTS), ("bad", BAD)):
+            if getattr(self, name) not in words:
+                raise InputError(f"{name} is {', '.join(words)}, not {getattr(self, name)!r}")
+        if (self.format == "avro") != bool(self.schemas or self.registry):
+            raise InputError("format='avro' goes with schemas= or registry=, and they with it")
+        object.__setattr__(self, "schemas", self._texts())
+        self._registry()
+
+    def _texts(self) -> dict[int, str] | str:
+        """Give the schemas as JSON: where the source runs, there may be no such files."""
+        if isinstance(self.schemas, str | Path):
+            if self.registry is not None:
+                raise InputError(
+                    "a single schema is for messages that name none: leave out registry="
+                )
+            return schema_text(self.schemas)
+        for number in self.schemas:
+            if not isinstance(number, int) or not 0 <= number < 1 << 32:
+                raise InputError(f"the number of a schema is 0 to 2^32 - 1, not {number!r}")
+        return {number: schema_text(given) for number, given in self.schemas.items()}
+
+    def _registry(self) -> Registry | None:
+        if self.registry is None:
+            return None
+        trusted = self.settings.get("ssl.ca.location")
+        return Registry(self.registry, auth=self.registry_auth, authority=trusted)
+
+    def _reader(self) -> Reader:
+        """Make what turns messages into rows."""
+        if self.format != "avro":
+            return lambda values, wanted: decode(self.format, values, wanted, self.value)
+        from meander.sources.avro import kernel
+        from meander.sources.avro.reader import AvroReader
+
+        kernel.warm()
+        return AvroReader(self._texts(), self._registry()).decode
+
+    def check(self) -> None:
+        """See that the topic is there.
+
+        Raises:
+            InputError: if no broker answers, or it is not.
+        """
+        self.check_topic()
+
+    def partitions(self) -> Sequence[str]:
+        """Name the partitions of the topic.
+
+        Raises:
+            ConnectionError: if no broker answers: it may be over soon.
+        """
+        return [str(number) for number in self.numbers()]
+
+    def read(self, partition: str, after: int, schema: pa.Schema) -> Iterator[Given]:
+        """Give the records after an offset, for ever."""
+        from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, TopicPartition
+
+        first = OFFSET_BEGINNING if self.start == "earliest" else OFFSET_END
+        at = TopicPartition(self.topic, int(partition), first if after < 0 else after + 1)
+        trouble = Complaint(f"partition {partition} of {self.topic} is not read")
+        missing = Complaint(f"records in partition {partition} of {self.topic} wait")
+        own = {
+            "auto.offset.reset": "error",
+            "queued.max.messages.kbytes": QUEUED_KIB,
+            "error_cb": lambda error: trouble.say(self.told(error)),
+        }
+        reader = self._reader()
+        with self.consumer(own) as consumer:
+            consumer.assign([at])
+            while True:
+                records = self._records(consumer, partition, trouble)
+                given = None
+                while records:
+                    try:
+                        given = self._batch(records, partition, schema, reader)
+                    except ConnectionError as away:  # a schema registry: the records wait for it
+                        missing.say(str(away))
+                        yield None
+                        time.sleep(IDLE_S)
+                    else:
+                        break
+                missing.over()
+                yield given
+
+    def _records(self, consumer: Consumer, partition: str, trouble: Complaint) -> list[Message]:
+        """Take what is there; wait a moment if that is nothing.
+
+        Raises:
+            InputError: for what does not heal by itself.
+        """
+        first = consumer.poll(IDLE_S)
+        if first is None:
+            return []
+        found = [first, *consumer.consume(BATCH_RECORDS_MAX - 1, 0)]
+        wrong = [error for record in found if (error := record.error()) is not None]
+        if not wrong:
+            trouble.over()
+            return found
+        for error in wrong:
+            if error.name() == "_AUTO_OFFSET_RESET":
+                raise InputError(
+                    f"partition {partition} of {self.topic}: the next record is gone, or the topic "
+                    f"was made anew: {self.told(error)}. Let the topic keep records for longer than a "
+                    "source may be away; to go on with what there is, start under another name"
+                )
+            if error.fatal():
+                raise InputError(f"{self.topic} cannot be read: {self.told(error)}")
+            trouble.say(self.told(error))
+        return [record for record in found if record.error() is None]
+
+    def _batch(
+        self, records: list[Message], partition: str, schema: pa.Schema, reader: Reader
+    ) -> SourceRows | None:
+        """Make columns of records."""
+        values = [value for record in records if (value := record.value()) is not None]
+        if len(values) < len(records):
+            records = [record for record in records if record.value() is not None]
+        beside = {self.key, self.timestamp} - {None}
+        wanted = pa.schema([column for column in schema if column.name not in beside])
+        found = None
+        while values and found is None:
+            try:
+                found = reader(values, wanted)
+            except UnreadableError as error:
+                self._drop(records.pop(error.message), partition, error.why)
+                del values[error.message]
+        return None if found is None else self._beside(found, records, schema)
+
+    def _drop(self, record: Message, partition: str, why: str) -> None:
+        what = f"record {record.offset()} in partition {partition} of {self.topic}"
+        if self.bad == "fail":
+            raise InputError(
+                f"{what} is no {self.format}: {why}. With bad='drop' such records are left out"
+            )
+        log.warning("%s is left out: %s", what, why)
+
+    def _beside(self, found: Decoded, records: list[Message], schema: pa.Schema) -> SourceRows:
+        """Add what records have beside their value."""
+        offsets = np.array([record.offset() for record in records], np.int64)[found.message]
+        millis = np.array([record.timestamp()[1] for record in records], np.int64)[found.message]
+        rows = found.rows
+        if self.timestamp is not None:
+            kind = _kind(schema, self.timestamp, pa.timestamp("ms", "UTC"))
+            stamps = pa.array(millis).cast(pa.timestamp("ms", getattr(kind, "tz", None))).cast(kind)
+            rows = rows.append_column(self.timestamp, stamps)
+        if self.key is not None:
+            keys: Any = pa.array([record.key() for record in records], pa.binary())
+            keys = keys.take(pa.array(found.message)).cast(_kind(schema, self.key, pa.binary()))
+            rows = rows.append_column(self.key, keys)
+        return SourceRows(offsets, rows, millis / 1000 if millis.min(initial=0) >= 0 else None)
+
+
+def _kind(schema: pa.Schema, column: str, otherwise: pa.DataType) -> pa.DataType:
+    """Give the type that a column shall have."""
+    return schema.field(column).type if column in schema.names else otherwise

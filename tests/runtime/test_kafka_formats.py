@@ -1,0 +1,181 @@
+"""Messages as columns, and what Kafka's values refuse: all that needs no broker."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import meander
+from meander.errors import InputError, UnreadableError
+from meander.runtime.process.source import SourceRows
+from meander.sources.formats import decode
+
+CLICKS = pa.schema({"user": pa.string(), "n": pa.int32(), "at": pa.timestamp("us", "UTC")})
+
+
+def test_json_is_read_by_the_operator_s_columns_whatever_else_is_there() -> None:
+    values = [
+        b'{"user": "ann", "n": 1, "at": "2026-01-01T00:00:00Z", "more": {"x": [1]}}',
+        b'{\n  "n": 2,\n  "user": "bob"\n}',
+    ]
+    found = decode("json", values, CLICKS)
+    assert found.rows.schema == CLICKS
+    assert found.rows["user"].to_pylist() == ["ann", "bob"]
+    assert found.rows["at"].null_count == 1
+    assert found.message.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("bad", [b"{", b"[1]", b'{"n": "a"}', b'{"n": 1.5}', b"", b"{}{}"])
+def test_the_message_that_is_no_json_is_named(bad: bytes) -> None:
+    with pytest.raises(UnreadableError, match="message 1") as told:
+        decode("json", [b'{"n": 1}', bad, b'{"n": 3}'], CLICKS)
+    assert told.value.message == 1
+
+
+def test_an_arrow_message_has_many_rows_and_one_that_lacks_a_column_is_named() -> None:
+    def stream(table: pa.Table) -> bytes:
+        out = pa.BufferOutputStream()
+        with pa.ipc.new_stream(out, table.schema) as writer:
+            writer.write_table(table)
+        return bytes(out.getvalue().to_pybytes())
+
+    columns = pa.schema({"n": pa.int64()})
+    good, empty = pa.table({"n": [1, 2], "x": [0, 0]}), pa.table({"n": pa.array([], pa.int64())})
+    found = decode("arrow", [stream(good), stream(empty), stream(good)], columns)
+    assert found.rows["n"].to_pylist() == [1, 2, 1, 2]
+    assert found.message.tolist() == [0, 0, 2, 2]
+    with pytest.raises(UnreadableError, match="message 1: there is no column 'n'"):
+        decode("arrow", [stream(good), stream(good.select(["x"]))], columns)
+
+
+def test_raw_bytes_become_what_the_column_is() -> None:
+    words = pa.schema({"line": pa.string()})
+    assert decode("raw", [b"a", b"b"], words, "line").rows["line"].to_pylist() == ["a", "b"]
+    with pytest.raises(UnreadableError, match="message 1"):
+        decode("raw", [b"a", b"\xff"], words, "line")
+
+
+@pytest.mark.parametrize(
+    ("options", "right"),
+    [
+        ({"brokers": "broker"}, "brokers are host:port"),
+        ({"brokers": "a:1,,b:2"}, "brokers are host:port"),
+        ({"topic": "a topic"}, "no name of a topic"),
+        ({"format": "xml"}, "format is json, avro, arrow, raw, not 'xml'"),
+        ({"start": "now"}, "start is earliest, latest, not 'now'"),
+        ({"bad": "keep"}, "bad is fail, drop, not 'keep'"),
+        ({"settings": {"enable.auto.commit": True}}, "'enable.auto.commit' is Meander's own"),
+    ],
+)
+def test_what_a_source_cannot_be_is_refused_at_once(options: dict[str, object], right: str) -> None:
+    with pytest.raises(InputError, match=right):
+        meander.sources.Kafka(**{"brokers": "a:1", "topic": "t", **options})  # type: ignore[arg-type]
+
+
+def test_settings_are_carried_and_never_shown() -> None:
+    secret = {"sasl.password": "s3cr3t"}
+    for kind in (meander.sources.Kafka, meander.sinks.Kafka):
+        made = kind("[::1]:9092", "clicks", settings=secret)
+        assert "s3cr3t" not in repr(made)
+        assert pickle.loads(pickle.dumps(made)) == made
+    with pytest.raises(InputError, match="has no key"):
+        meander.sinks.Kafka("a:1", "t", "arrow", key="k")
+
+
+def test_records_of_a_sink_have_the_key_and_the_form_that_was_asked_for() -> None:
+    rows = pa.table({"k": pa.array([7, None]), "value": ["x", "y"]})
+    kafka = meander.sinks.Kafka
+    assert kafka("a:1", "t", key="k").records(rows) == [
+        {"key": "7", "value": b'{"k":7,"value":"x"}'},
+        {"key": None, "value": b'{"k":null,"value":"y"}'},
+    ]
+    assert kafka("a:1", "t", "raw").records(rows) == [{"value": "x"}, {"value": "y"}]
+    (record,) = kafka("a:1", "t", "arrow").records(rows)
+    assert pa.ipc.open_stream(record["value"]).read_all() == rows
+
+
+class FakeRecord:
+    """A message, or an error in its place."""
+
+    def __init__(self, offset: int, value: bytes | None = None, error: str | None = None) -> None:
+        self._offset, self._value = offset, value
+        self._error = None if error is None else FakeError(error)
+
+    def error(self) -> object:
+        return self._error
+
+    def offset(self) -> int:
+        return self._offset
+
+    def value(self) -> bytes | None:
+        return self._value
+
+    def timestamp(self) -> tuple[int, int]:
+        return 0, -1
+
+
+class FakeError:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def name(self) -> str:
+        return self._name
+
+    def fatal(self) -> bool:
+        return self._name == "_FATAL"
+
+    def __str__(self) -> str:
+        return f"{self._name} with s3cr3t"
+
+
+class FakeConsumer:
+    """Gives what a real broker gives when it goes away and comes back, poll by poll."""
+
+    def __init__(self, polls: list[list[FakeRecord]]) -> None:
+        self.polls, self.rest, self.closed = polls, list[FakeRecord](), False
+
+    def assign(self, places: list[Any]) -> None:
+        (self.place,) = places
+
+    def poll(self, _: float) -> FakeRecord | None:
+        now = self.polls.pop(0)
+        self.rest = now[1:]
+        return now[0] if now else None
+
+    def consume(self, _: int, timeout: float) -> list[FakeRecord]:
+        assert timeout == 0
+        return self.rest
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_brokers_that_are_away_are_waited_for_and_said_once_and_what_cannot_heal_ends_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    away = FakeRecord(0, error="_TRANSPORT")
+    consumer = FakeConsumer(
+        [
+            [], [away], [away, FakeRecord(7, b'{"n": 1}')], [FakeRecord(9, b'{"n": 2}')],
+            [FakeRecord(0, error="_AUTO_OFFSET_RESET")],
+        ]
+    )  # fmt: skip
+    kafka = meander.sources.Kafka("a:1", "t", settings={"sasl.password": "s3cr3t"})
+    monkeypatch.setattr(type(kafka), "client", lambda *_: consumer)
+    reading = kafka.read("3", 6, pa.schema({"n": pa.int64()}))
+    assert [next(reading), next(reading)] == [None, None]
+    assert (consumer.place.partition, consumer.place.offset) == (3, 7)
+    for offset in (7, 9):
+        found = next(reading)
+        assert isinstance(found, SourceRows)
+        assert (found.offset.tolist(), found.due_s) == ([offset], None)
+    with pytest.raises(InputError, match="partition 3 of t: the next record is gone"):
+        next(reading)
+    assert consumer.closed
+    told = [record.message for record in caplog.records]
+    assert len(told) == 2
+    assert told[0] == "partition 3 of t is not read: _TRANSPORT with …"
+    assert "over after" in told[1]

@@ -1,0 +1,228 @@
+"""Sinks: every output is out once, whoever is killed, and wherever tasks go meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from runtime_kit import Stream, until
+
+from meander.errors import InputError, OutputsLostError, SinkError
+from meander.operators import WordCount
+from meander.runtime.clients.follower import OutputFollower
+from meander.runtime.driver.elastic import ElasticOperator
+from meander.runtime.driver.launch import WarmLauncher
+from meander.runtime.driver.local import deploy_local
+from meander.runtime.roles.sinking import SinkPosition
+from meander.sinks import Files
+from meander.sinks.files import FileWriter
+
+
+@pytest.fixture(scope="module")
+def launcher() -> Iterator[WarmLauncher]:
+    with WarmLauncher() as shared:
+        yield shared
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+def deployed(launcher: WarmLauncher, tmp_path: Path, nodes: int = 2) -> ElasticOperator:
+    return deploy_local(
+        WordCount(emit_updates=True), 8, nodes, launcher=launcher,
+        checkpoint=tmp_path / "kept", checkpoint_s=0.05,
+    )  # fmt: skip
+
+
+def written(out: Path) -> list[tuple[str, int]]:
+    """Give all updates, file by file."""
+    found = []
+    for path in sorted(out.glob("*.parquet")):
+        table = parquet.read_table(path)
+        found += list(zip(table["word"].to_pylist(), table["count"].to_pylist(), strict=True))
+    return found
+
+
+def is_out(out: Path, counts: Counter[str]) -> bool:
+    return dict(sorted(written(out), key=lambda pair: pair[1])) == counts
+
+
+def check(out: Path, counts: Counter[str]) -> None:
+    """See that no update came twice, those of a word in order, the last one right."""
+    updates, last = written(out), dict[str, int]()
+    for word, count in updates:
+        assert count > last.get(word, 0), f"{word} went from {last.get(word)} to {count}"
+        last[word] = count
+    assert last == counts
+
+
+def kill(launcher: WarmLauncher, name: str) -> None:
+    os.kill(next(pid for (found, _), pid in launcher.pids.items() if found == name), signal.SIGKILL)
+
+
+@dataclass(frozen=True)
+class Deadly(Files):
+    """Files whose writer is killed with rows taken and the file half done, a few times."""
+
+    kills: int = 2
+
+    def open(self, writer: str) -> FileWriter:
+        return DeadlyWriter(Path(self.path), writer, self.kills)
+
+
+class DeadlyWriter(FileWriter):
+    def __init__(self, folder: Path, name: str, kills: int) -> None:
+        super().__init__(folder, name)
+        self._kills = kills
+
+    def commit(self, position: str) -> None:
+        marks = list(self._folder.glob("killed-*"))
+        if len(marks) < self._kills and self._next > len(marks):
+            (self._folder / f"killed-{len(marks)}").touch()
+            self._beside.write_bytes(b"half of it")
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().commit(position)
+
+
+def test_every_output_is_out_once_though_writers_die_between_write_and_commit(
+    launcher: WarmLauncher, tmp_path: Path, out: Path
+) -> None:
+    """Two lives of the deployment; a writer is killed twice, a node once; tasks move."""
+    stream = Stream(5, rows=100)
+    with deployed(launcher, tmp_path) as op, op.feeder() as feeder:
+        sink = op.sink("counts", Deadly(str(out)))
+        end = time.monotonic() + 60
+        while sink.restarts < 2 and time.monotonic() < end:
+            feeder.feed(stream.batch())
+            time.sleep(0.05)
+        op.rescale(3).wait(60)
+        for batch in stream.batches(10):
+            feeder.feed(batch)
+        kill(launcher, "n1")
+        feeder.flush(durable=True)
+        until(lambda: is_out(out, stream.counts))
+        check(out, stream.counts)
+        with pytest.raises(InputError, match="a sink 'counts' at work"):
+            op.sink("counts", Files(str(out)))
+    with deployed(launcher, tmp_path, 1) as op, op.feeder("more") as feeder:
+        op.sink("counts", Files(str(out)))
+        for batch in stream.batches(5):
+            feeder.feed(batch)
+        until(lambda: is_out(out, stream.counts))
+    check(out, stream.counts)
+
+
+def test_of_two_writers_of_one_name_only_one_gets_the_next_number(out: Path) -> None:
+    sink, rows = Files(str(out)), pa.table({"word": ["a"], "rows": [1]})
+    sink.check(None)
+    first, second = sink.open("counts.0"), sink.open("counts.0")
+    for writer in (first, second):
+        assert writer.recover() is None
+        writer.write(rows)
+    second.commit("1")
+    with pytest.raises(SinkError, match="took the place of"):
+        first.commit("1")
+    first.close()
+    assert [path.name for path in out.iterdir()] == ["counts.0-000000000001.parquet"]
+
+
+def test_two_processes_share_the_tasks_and_stay_two(
+    launcher: WarmLauncher, tmp_path: Path, out: Path
+) -> None:
+    stream = Stream(6, rows=200)
+    with deployed(launcher, tmp_path) as op, op.feeder() as feeder:
+        sink = op.sink("counts", Files(str(out)), tasks=2)
+        feeder.feed(stream.batch())
+        until(lambda: is_out(out, stream.counts))
+        assert {path.name[:8] for path in out.glob("*.parquet")} == {"counts.0", "counts.1"}
+        sink.cancel()
+        until(lambda: not sink.running)
+        other = op.sink("counts", Files(str(out)))
+        until(lambda: other.ended is not None)
+        assert other.ended is not None
+        assert "this sink was begun with tasks=2" in other.ended.detail
+
+
+def test_at_least_once_nothing_is_missing_when_a_node_is_lost(
+    launcher: WarmLauncher, tmp_path: Path, out: Path
+) -> None:
+    stream = Stream(7, rows=50)
+    with deploy_local(
+        WordCount(emit_updates=True), 8, 2, launcher=launcher,
+        checkpoint=tmp_path / "kept", checkpoint_s=0.5,
+    ) as op, op.feeder() as feeder:  # fmt: skip
+        op.sink("counts", Files(str(out), at_least_once=True))
+        for k, batch in enumerate(stream.batches(30)):
+            feeder.feed(batch)
+            time.sleep(0.02)
+            if k == 15:
+                kill(launcher, "n2")
+        until(lambda: is_out(out, stream.counts))
+
+
+def test_a_position_is_of_one_line_of_deployments_and_of_one_number_of_processes() -> None:
+    mine = SinkPosition("line", 2, range(4, 6))
+    assert mine.parse(mine.text([3, 0])) == [3, 0]
+    with pytest.raises(OutputsLostError, match="deployed anew"):
+        SinkPosition("other", 2, range(4, 6)).parse(mine.text([3, 0]))
+    with pytest.raises(InputError, match="begun with tasks=2"):
+        SinkPosition("line", 1, range(4, 6)).parse(mine.text([3, 0]))
+
+
+def test_what_two_nodes_tell_comes_once_and_what_is_gone_is_an_error() -> None:
+    follower = OutputFollower(None, range(8, 10), [0, 4])  # type: ignore[arg-type]
+    rows = told({"9": [5, 6, 1, 1]}, [(9, 5), (9, 6)])
+    assert follower._new(rows).num_rows == 2
+    assert follower._new(rows).num_rows == 0
+    with pytest.raises(OutputsLostError, match="outputs 1 to 2 of task 8 are gone"):
+        follower._new(told({"8": [3, 4, 1, 1]}, [(8, 3)]))
+
+
+def test_early_outputs_are_read_again_from_what_was_durable_when_their_task_was_restored() -> None:
+    follower = OutputFollower(None, range(1), [0], early=True)  # type: ignore[arg-type]
+    assert follower._new(told({"0": [1, 2, 1, 1]}, [(0, n) for n in (1, 2, 3, 4)])).num_rows == 4
+    assert follower._new(told({"0": [1, 3, 1, 1]}, [])).num_rows == 0
+    assert follower._new(told({"0": [1, 3, 1, 9]}, [(0, 5)])).num_rows == 0  # restored meanwhile
+    late = told({"0": [1, 3, 1, 1]}, [(0, 5), (0, 6)])  # of one who was its owner
+    assert follower._new(late).num_rows == 0
+    again = follower._new(told({"0": [1, 3, 1, 9]}, [(0, 4), (0, 5)]))
+    assert again["number"].to_pylist() == [4, 5]
+
+
+def told(kept: dict[str, list[int]], rows: list[tuple[int, int]]) -> pa.Table:
+    tasks, numbers = [t for t, _ in rows], [n for _, n in rows]
+    table = pa.table({
+        "word": pa.array(["w"] * len(rows), pa.string()),
+        "task": pa.array(tasks, pa.int32()),
+        "number": pa.array(numbers, pa.int64()),
+    })  # fmt: skip
+    return table.replace_schema_metadata({"kept": json.dumps(kept)})
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "kafka.md"
+
+
+def test_the_source_and_the_sink_of_the_page_run(tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    file = tmp_path / "page.py"
+    file.write_text("\n".join(blocks))
+    done = subprocess.run(
+        [sys.executable, str(file)], cwd=tmp_path, capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert isinstance(json.loads((tmp_path / "lines/counts.0/0.json").read_text())[0], str)
