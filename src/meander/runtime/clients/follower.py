@@ -1,0 +1,196 @@
+"""Follows the outputs of an operator closely: at each node a question waits for what comes next.
+
+    a thread for each node:  fresh after {task: number}? ──(waits there)──► rows ─► queue ─► take
+    now and then:            which nodes are there?
+
+A task that moves is found at its new node with all that was not released. Rows that two nodes have told
+of come once: numbers of a task have no gaps, and what is not higher than the last is left out.
+
+Early outputs, which are not durable yet, may come otherwise after a loss. Then the term of their task
+has changed; it is read again from the last number that was known to be durable.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from meander.errors import (
+    MeanderError,
+    OperatorGoneError,
+    OperatorRefusedError,
+    OutputsBrokenError,
+    OutputsLostError,
+)
+from meander.model import Ints
+from meander.runtime.clients.driver_client import DriverClient
+from meander.runtime.clients.owners import TaskOwners
+
+WAIT_S = 0.1
+"""How long a question waits at a node: a task that has just come there is asked for no later."""
+OWNERS_S = 0.25
+"""How often the driver is asked for the nodes."""
+ANSWERS_MAX = 16
+"""Answers with rows that wait for whoever takes them; then nodes are not asked for more."""
+AGAIN_S = 0.02
+"""Between two questions to a node that does not answer."""
+
+
+class OutputFollower:
+    """Reads outputs of tasks as they come. A context manager: leaving it ends its threads."""
+
+    def __init__(
+        self, desk: DriverClient, tasks: range, numbers: Sequence[int], *, early: bool = False
+    ) -> None:
+        """Begin.
+
+        Args:
+            desk: of the driver.
+            tasks: whose outputs.
+            numbers: the last of each task that is not wanted.
+            early: whether those are wanted that are not durable yet.
+        """
+        self.tasks = tasks
+        self.numbers: Ints = np.array(numbers, np.int64)
+        """The last output of each task that `take` has given."""
+        self._desk, self._early = desk, early
+        self._lock = threading.Lock()
+        """Held while somebody looks at what a node told, and until it stands in line."""
+        self._heard: Ints = self.numbers.copy()
+        """The last output of each task that is here."""
+        self._released: Ints = self.numbers.copy()
+        self._durable: Ints = self.numbers.copy()
+        self._terms = np.zeros((2, len(tasks)), np.int64)
+        self._found: queue.Queue[pa.Table | Exception] = queue.Queue(ANSWERS_MAX)
+        self._nodes: dict[str, str] = {}
+        self._asked_at = 0.0
+        self._stopping = threading.Event()
+
+    def __enter__(self) -> OutputFollower:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+
+    def take(self, timeout_s: float) -> list[pa.Table]:
+        """Give new outputs, with `task` and `number` as the last two columns; wait if there are none.
+
+        Raises:
+            OutputsLostError: if some were dropped before they were read.
+            OutputsBrokenError: if no more will come.
+            OperatorGoneError: if the driver is gone.
+        """
+        self._look()
+        found, first = list[pa.Table](), True
+        while True:
+            try:
+                told = self._found.get(timeout=timeout_s) if first else self._found.get_nowait()
+            except queue.Empty:
+                return found
+            if isinstance(told, Exception):
+                raise told
+            first = False
+            found.append(told)
+            tasks, numbers = self._places(told)
+            self.numbers[tasks] = numbers  # they ascend: the last one stays
+
+    def release(self) -> None:
+        """Let nodes forget what `take` has given; they hear it with the next question."""
+        self._released = self.numbers.copy()
+
+    # ------------------------------------------------------------------ what was told
+
+    def _new(self, told: pa.Table) -> pa.Table:
+        """Leave out what has come before, and what of it will come otherwise."""
+        kept = json.loads((told.schema.metadata or {}).get(b"kept", b"{}"))
+        again = np.zeros(len(self.tasks), np.bool_)
+        for name, (first, durable, *term) in kept.items():
+            task = int(name) - self.tasks.start
+            if tuple(term) < tuple(self._terms[:, task]):
+                again[task] = True  # of one who was its owner
+                continue
+            if self._early and tuple(term) > tuple(self._terms[:, task]):
+                again[task] = self._terms[:, task].any()
+                self._terms[:, task] = term
+            if again[task]:
+                self._heard[task] = self._durable[task]
+            elif first > self._heard[task] + 1:
+                raise OutputsLostError(
+                    f"outputs {self._heard[task] + 1} to {first - 1} of task {name} are gone before "
+                    "they were written: more was emitted than is kept (output_rows_max of deploy), or "
+                    "another reader has released them"
+                )
+            self._durable[task] = max(self._durable[task], min(durable, self._heard[task]))
+        tasks, numbers = self._places(told)
+        new = (numbers > self._heard[tasks]) & ~again[tasks]
+        self._heard[tasks[new]] = numbers[new]
+        rows = told if new.all() else told.filter(pa.array(new))
+        return rows.replace_schema_metadata(None)
+
+    def _places(self, told: pa.Table) -> tuple[Ints, Ints]:
+        """Give the task of each row, counted from the first, and its number: the last two columns."""
+        tasks, numbers = (column.to_numpy() for column in told.columns[-2:])
+        return tasks - self.tasks.start, numbers
+
+    # ------------------------------------------------------------------ nodes
+
+    def _look(self) -> None:
+        """See which nodes there are, now and then."""
+        if time.monotonic() < self._asked_at + OWNERS_S:
+            return
+        self._asked_at = time.monotonic()
+        owners = TaskOwners.parse(self._desk.ask("owners"))
+        if owners.trouble is not None:
+            raise OutputsBrokenError(owners.trouble)
+        new = [name for name, at in owners.nodes.items() if self._nodes.get(name) != at]
+        self._nodes = dict(owners.nodes)
+        for name in new:
+            threading.Thread(
+                target=self._follow, args=(name, self._nodes[name]), name=f"outputs of {name}",
+                daemon=True,
+            ).start()  # fmt: skip
+
+    def _follow(self, node: str, address: str) -> None:
+        """Ask a node again and again, as long as it is one."""
+        desk = DriverClient(address, self._desk.credentials)
+        try:
+            while not self._stopping.is_set() and self._nodes.get(node) == address:
+                try:
+                    desk.credentials = self._desk.credentials  # they are renewed
+                    told = desk.fetch(self._question())
+                except (OperatorGoneError, OperatorRefusedError):
+                    time.sleep(AGAIN_S)
+                    continue
+                with self._lock:  # until they are in line: those of a task are in their order there
+                    rows = self._new(told)
+                    if rows.num_rows:
+                        self._put(rows)
+        except MeanderError as error:
+            self._found.put(error)
+        finally:
+            desk.close()
+
+    def _put(self, rows: pa.Table) -> None:
+        """Have rows wait for whoever takes them; nobody does after the end."""
+        while not self._stopping.is_set():
+            with suppress(queue.Full):
+                self._found.put(rows, timeout=WAIT_S)
+                return
+
+    def _question(self) -> dict[str, Any]:
+        names = [str(task) for task in self.tasks]
+        with self._lock:
+            after = dict(zip(names, self._heard.tolist(), strict=True))
+        released = dict(zip(names, self._released.tolist(), strict=True))
+        return {
+            "kind": "fresh", "after": after, "release": released, "early": self._early,
+            "wait_s": WAIT_S,
+        }  # fmt: skip

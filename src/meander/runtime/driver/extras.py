@@ -1,0 +1,72 @@
+"""What a deployment loads by name, because it lies above or is an extra: its page, traces, its view."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Protocol
+
+from meander.errors import InputError
+
+
+class Page(Protocol):
+    """A page that is being served."""
+
+    @property
+    def link(self) -> str:
+        """Its first link, with the token."""
+
+    def stop(self) -> None:
+        """Serve it no longer."""
+
+
+def open_page(op: Any) -> Page | None:
+    """Open the page of a deployment, if it wants one.
+
+    Raises:
+        InputError: if what it needs is not installed, or its port is taken.
+    """
+    if not op.driver.deployment.dashboard:
+        return None
+    try:
+        opened: Page = import_module("meander.dashboard.server").open_dashboard(op)
+    except ModuleNotFoundError as error:
+        op.driver.stop()
+        raise InputError(
+            f"a dashboard needs {error.name}: pip install 'meander[dashboard]'"
+        ) from None
+    except BaseException:
+        op.driver.stop()
+        raise
+    return opened
+
+
+def trace_rescales(op: Any, provider: Any) -> None:
+    """Have the rescales of a deployment traced from now on.
+
+    Raises:
+        InputError: if what it needs is not installed.
+    """
+    try:
+        tracing = import_module("meander.dashboard.traces")
+    except ModuleNotFoundError as error:
+        raise InputError(f"traces need {error.name}: pip install 'meander[otel]'") from None
+    tracing.trace_rescales(op, provider)
+
+
+def small_view(op: Any) -> str | None:
+    """Draw a deployment as a piece of HTML; None: it has ended."""
+    if op.driver.stopping or op.driver.failure is not None:
+        return None
+    drawn: str = import_module("meander.dashboard.notebook").view(op)
+    return drawn
+
+
+def live_view(op: Any) -> None:
+    """Show a deployment in the notebook that runs this, drawn anew every second.
+
+    Raises:
+        NotImplementedError: if there is no notebook, or nothing to see any more.
+    """
+    if op.driver.stopping or op.driver.failure is not None:
+        raise NotImplementedError
+    import_module("meander.dashboard.notebook").display(op)

@@ -1,0 +1,157 @@
+"""A process that reads a source: each of its partitions on a thread, through a feeder of its own.
+
+    partitions() ──every 2 s──► those of this share ──► a thread each:
+        feeder `name/partition` ─► which offset is durable? ─► read(partition, after it) ─► feed … close
+
+Whoever feeds under a name takes the place of whoever did before. So partitions are shared anew by
+starting other processes with other shares: each goes on from what is durable, and no row counts twice.
+A feeder whose place was taken tries again after a while: if that was right, its process has ended by
+then.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from meander.errors import FeederError, InputError
+from meander.operators.base import Operator
+from meander.operators.topology import Topology
+from meander.protocol.messages import Ending
+from meander.runtime.clients.feeder import FeederClient
+from meander.runtime.process.source import SourceShare
+from meander.runtime.process.spec import ProcessSpec, Reason
+
+log = logging.getLogger(__name__)
+
+DISCOVER_S = 2.0
+"""How often it is looked for new partitions."""
+AWAY_S = 1.0
+"""Until the next look, if nobody could tell what partitions there are."""
+TAKEN_S = 5.0
+"""After which a feeder whose place was taken tries to have it back."""
+END_S_MAX = 5.0
+"""How long threads have to hear that all is over."""
+
+Deployed = Operator[Any] | Topology
+
+
+class PartitionFeeds:
+    """The partitions of one share of a source."""
+
+    def __init__(
+        self,
+        share: SourceShare,
+        spec: ProcessSpec,
+        load: Callable[[], Deployed],
+        close: Callable[[Deployed], None],
+        options: Mapping[str, Any],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            share: what is read here.
+            spec: of this process; its name without what follows a `#` is the source's.
+            load: makes the operator whose rows are fed; a feeder has one of its own.
+            close: undoes that.
+            options: of the feeders.
+        """
+        self.rows = 0
+        """Fed by those that have ended."""
+        self._share, self._spec = share, spec
+        self._load, self._close, self._options = load, close, options
+        self._threads: dict[str, threading.Thread] = {}
+        self._open: set[str] = set()
+        """Partitions that are not at their end."""
+        self._failure: BaseException | None = None
+        self._stopping = False
+        self._wake = threading.Event()
+        """Set when a partition is done, in one way or the other."""
+
+    def run(self, gone: Callable[[], bool]) -> tuple[Reason, str]:
+        """Feed until all partitions are at their end; raises why one cannot be fed."""
+        look_at = 0.0
+        try:
+            while self._failure is None:
+                if gone():
+                    return Reason.DRIVER_LOST, "whoever launched this feeder is gone"
+                if time.monotonic() >= look_at or not self._open:
+                    found = self._look(first=not look_at)
+                    if found is None:  # whoever has them is away: it comes back
+                        time.sleep(AWAY_S)
+                        continue
+                    self._begin(found)
+                    look_at = time.monotonic() + DISCOVER_S
+                if not self._open and self._failure is None:
+                    return Reason.FINISHED, f"fed {self.rows} rows"
+                self._wake.wait(DISCOVER_S)
+                self._wake.clear()
+        finally:
+            self._stopping = True
+            end = time.monotonic() + END_S_MAX
+            for thread in self._threads.values():
+                thread.join(max(0.0, end - time.monotonic()))
+        raise self._failure
+
+    def _look(self, *, first: bool) -> list[str] | None:
+        """Name the partitions of this share; None: nobody can tell yet. Later on, none is new then."""
+        try:
+            return self._share.mine()
+        except (InputError, ConnectionError) as error:
+            if first and not isinstance(error, ConnectionError):
+                raise
+            log.warning("%s: no look at its partitions: %s", self._spec.name, error)
+            return None if first else []
+
+    def _begin(self, partitions: list[str]) -> None:
+        for partition in partitions:
+            if partition not in self._threads:
+                thread = threading.Thread(
+                    target=self._run, args=(partition,), name=f"feeds {partition}", daemon=True
+                )
+                self._threads[partition] = thread
+                self._open.add(partition)
+                thread.start()
+
+    def _run(self, partition: str) -> None:
+        """Feed a partition to its end."""
+        try:
+            while not self._feed(partition):
+                log.info("%s: %s was taken over", self._spec.name, partition)
+                end = time.monotonic() + TAKEN_S
+                while time.monotonic() < end and not self._stopping:
+                    time.sleep(0.1)
+        except BaseException as error:  # the process ends by the first, whatever it is
+            self._failure = self._failure or error
+        finally:
+            self._open.discard(partition)
+            self._wake.set()
+
+    def _feed(self, partition: str) -> bool:
+        """Feed a partition; False: another process does so now."""
+        source = self._spec.name.partition("#")[0]
+        spec = replace(self._spec, name=f"{source}/{partition}" if partition else source)
+        operator = self._load()
+        feeder = FeederClient.from_spec(spec, operator, **self._options)
+        try:
+            for found in self._share.source.read(partition, feeder.wait_ready(), feeder.schema):
+                if self._stopping:
+                    return True
+                if found is None:
+                    feeder.check()
+                else:
+                    feeder.feed(found.batch, offset=found.offset, due_s=found.due_s)
+            feeder.close()
+            self.rows += feeder.rows
+        except FeederError:
+            if feeder.ending is Ending.REPLACED:
+                return False
+            raise
+        finally:
+            feeder.abandon()
+            self._close(operator)
+        return True

@@ -1,0 +1,132 @@
+"""A process that writes outputs to a sink: those of some tasks, in one transaction after the other.
+
+    recover ─► position ─► follow outputs from there ─► write … commit with the next position ─► release
+
+While a transaction commits, outputs gather; the next one has them all. Nodes forget what is committed.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from meander.errors import InputError, OutputsLostError
+from meander.runtime.clients.driver_client import DriverClient, renewed
+from meander.runtime.clients.follower import OutputFollower
+from meander.runtime.clients.output_reader import OutputReader
+from meander.runtime.process.sink import SinkWriter, TransactionalSink
+from meander.runtime.process.spec import ProcessSpec, Reason
+from meander.runtime.store.complaint import Complaint
+from meander.runtime.wire.authority import LIFE_S
+
+IDLE_S = 0.2
+"""How long it waits for outputs before it looks whether it shall end."""
+AGAIN_S = 1.0
+"""After which a sink that could not be written is tried again."""
+
+
+class SinkShare(NamedTuple):
+    """What one process writes: an even part of the operator's tasks."""
+
+    sink: TransactionalSink
+    name: str
+    number: int = 0
+    of: int = 1
+    output: str | None = None
+    """Of a topology, which."""
+
+    def tasks(self, first: int, count: int) -> range:
+        """Give the tasks of this process.
+
+        >>> [SinkShare(None, "s", number, 3).tasks(10, 8) for number in range(3)]
+        [range(10, 12), range(12, 15), range(15, 18)]
+        """
+        lb, ub = (count * (self.number + more) // self.of for more in (0, 1))
+        return range(first + lb, first + ub)
+
+
+def write_outputs(
+    share: SinkShare, spec: ProcessSpec, gone: Callable[[], bool]
+) -> tuple[Reason, str]:
+    """Write until whoever launched us is gone; raises why it cannot go on."""
+    desk = DriverClient(spec.master, spec.credentials)
+    trouble = Complaint(f"the sink {share.name} is not written")
+    while not gone():
+        writer = share.sink.open(f"{share.name}.{share.number}")
+        try:
+            _write(share, writer, desk, gone, trouble)
+        except ConnectionError as error:
+            trouble.say(str(error))
+        finally:
+            writer.close()
+        time.sleep(AGAIN_S)
+    return Reason.DRIVER_LOST, "whoever launched this sink is gone"
+
+
+def _write(
+    share: SinkShare,
+    writer: SinkWriter,
+    desk: DriverClient,
+    gone: Callable[[], bool],
+    trouble: Complaint,
+) -> None:
+    reader = OutputReader(desk, output=share.output)
+    about = reader.scripts.about
+    tasks = share.tasks(about.first, about.tasks)
+    position = SinkPosition(about.lineage, share.of, tasks)
+    committed = writer.recover()
+    if committed is not None:
+        numbers = position.parse(committed)
+    else:
+        ends = reader.all_ends()
+        numbers = [ends[task][0] - 1 for task in tasks]
+    trouble.over()
+    with OutputFollower(desk, tasks, numbers, early=share.sink.at_least_once) as follower:
+        while not gone():
+            keep_desk_fresh(desk)
+            found = follower.take(IDLE_S)
+            for rows in found:
+                writer.write(rows.select(range(rows.num_columns - 2)))
+            if found:
+                writer.commit(position.text(follower.numbers.tolist()))
+                follower.release()
+
+
+def keep_desk_fresh(desk: DriverClient) -> None:
+    """Renew the credentials that a desk shows, when half of the time that they had is over."""
+    if desk.credentials.secure and desk.credentials.left_s() < LIFE_S / 2:
+        desk.credentials = renewed(desk.address, desk.credentials)
+
+
+class SinkPosition:
+    """How far the outputs of some tasks are out, as a writer keeps it."""
+
+    def __init__(self, lineage: str, of: int, tasks: range) -> None:
+        self._lineage, self._of, self._tasks = lineage, of, tasks
+
+    def text(self, numbers: Sequence[int]) -> str:
+        """Write it."""
+        return json.dumps({"lineage": self._lineage, "of": self._of, "numbers": list(numbers)})
+
+    def parse(self, text: str) -> list[int]:
+        """Read what `text` wrote, in this life of the deployment or an earlier one.
+
+        Raises:
+            OutputsLostError: if it is of another deployment.
+            InputError: if another number of processes shares the outputs.
+        """
+        found: dict[str, Any] = json.loads(text)
+        if found["lineage"] != self._lineage:
+            raise OutputsLostError(
+                "the operator was deployed anew, not from the checkpoint it had: what this sink has "
+                "written was emitted in another life. Deploy with that checkpoint, or give the sink "
+                "another name"
+            )
+        if found["of"] != self._of or len(found["numbers"]) != len(self._tasks):
+            raise InputError(
+                f"this sink was begun with tasks={found['of']}: a writer keeps its part of the "
+                "operator's tasks. Say so again, or give the sink another name"
+            )
+        return [int(number) for number in found["numbers"]]
