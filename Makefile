@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help java demo test test-slow test-kafka check lint format lock clean
+.PHONY: help java browser prometheus shots docs demo test test-slow test-kafka check lint format lock clean
 
 help:             ## what can be made here
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+: +##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ —/'
@@ -28,6 +28,14 @@ $(VENV)/dev.stamp: locks/dev.txt $(VENV)/run.stamp
 java: $(VENV)/run.stamp   ## make sure that there is a Java for Spark
 	@sh scripts/java.sh $(BIN)/python
 
+# The browser tests need Chromium and its driver. Installed where that needs no question, else skipped.
+browser:                  ## make sure that there is a browser for the tests of the dashboard
+	@sh scripts/browser.sh
+
+# The tests of the metrics have a real Prometheus judge them, where Debian's package can be fetched.
+prometheus: | $(BIN)/python  ## make sure that there is a Prometheus for the tests of the metrics
+	@sh scripts/prometheus.sh $(VENV)/prometheus
+
 demo: java                ## a stream on Spark, rescaled while it flows: live picture, check, report
 	$(BIN)/meander demo
 
@@ -37,7 +45,7 @@ check: $(VENV)/dev.stamp  ## lint, types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: check java          ## checks and the default test tier
+test: check java browser prometheus  ## checks and the default test tier
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 test-slow: $(VENV)/dev.stamp java   ## the long tier: 10,000 instances against brute force and more
@@ -45,6 +53,12 @@ test-slow: $(VENV)/dev.stamp java   ## the long tier: 10,000 instances against b
 
 test-kafka: $(VENV)/dev.stamp java  ## end to end with a real Kafka broker, where Maven can fetch one
 	$(BIN)/python -m pytest -m kafka tests/kafka
+
+shots: $(VENV)/dev.stamp browser  ## the dashboard's pictures in the docs, made anew by its tests
+	MEANDER_SHOTS=docs/img $(BIN)/python -m pytest -q tests/dashboard/test_page.py -k "pictures or phone"
+
+docs: $(VENV)/dev.stamp   ## the docs as a site, in site/: warnings are errors
+	$(BIN)/mkdocs build --strict --quiet
 
 format: $(VENV)/dev.stamp ## rewrite the code in the project's style
 	$(BIN)/ruff check --fix .
@@ -59,4 +73,4 @@ lock: | $(BIN)/python     ## pin the dependencies again (after a change in pypro
 	rm locks/.build.in
 
 clean:                    ## remove what was made here
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

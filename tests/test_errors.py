@@ -22,6 +22,7 @@ SAMPLES: list[BaseException] = [
     errors.MeanderError("wrong"),
     errors.InputError("line 3 has no key: give one"),
     errors.ModuleMissingError("mine"),
+    errors.UnreadableError(3, "there is no column 'n'"),
     errors.InfeasibleError("the cap is too small", Fraction(3, 2)),
     errors.DeadlockError(("n1", "n2"), (3, 4)),
     errors.TooLargeError("use another method"),
@@ -56,6 +57,7 @@ SAMPLES: list[BaseException] = [
     lab_errors.BareStreamError("it has ended"),
     lab_errors.StaticNodeError("it did not come up"),
     lab_errors.NoJarsError("there is no mvn on the path"),
+    lab_errors.NoServerError("there is no go on the path"),
     lab_errors.NoHostsError("hosts are network namespaces: run it as root"),
 ]
 

@@ -20,8 +20,12 @@ ROOT = Path(__file__).parents[1]
 LAB = ROOT / "packaging" / "lab"
 BROUGHT = {
     "py4j": "pyspark", "llvmlite": "numba", "markupsafe": "jinja2", "markdown_it": "markdown-it-py",
+    "prometheus_client": "prometheus-client", "confluent_kafka": "confluent-kafka",
+    "opentelemetry": "opentelemetry-api",
 }  # fmt: skip
 """What comes with another, or under another name."""
+THERE = {"IPython"}
+"""What is only used where it is there already."""
 
 
 def wheel(project: Path, where: Path) -> ZipFile:
@@ -60,7 +64,7 @@ def imported(package: str) -> set[str]:
                 found |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
                 found.add(node.module.partition(".")[0])
-    return {BROUGHT.get(name, name) for name in found - {package} - sys.stdlib_module_names}
+    return {BROUGHT.get(name, name) for name in found - {package} - THERE - sys.stdlib_module_names}
 
 
 @pytest.mark.parametrize(("package", "project"), [("meander", ROOT), ("meander_lab", LAB)])

@@ -45,12 +45,14 @@ from meander.errors import (
     StateError,
     SumOverflowError,
     TooLargeError,
+    UnreadableError,
     UnreadError,
 )
 from meander.version import __version__
 
 if TYPE_CHECKING:
-    from meander import testing
+    from meander import sinks, sources, testing
+    from meander.autoscale import Autoscale, Season
     from meander.operators import (
         Aggregate,
         Context,
@@ -59,20 +61,25 @@ if TYPE_CHECKING:
         Operator,
         Timer,
         Timers,
+        Topology,
         WordCount,
     )
     from meander.runtime.driver.elastic import ElasticOperator
     from meander.runtime.driver.launch import WarmLauncher
     from meander.runtime.driver.local import deploy_local
+    from meander.runtime.driver.options import Dashboard
+    from meander.spark.deploy.adopt import adopt
     from meander.spark.deploy.deploy import deploy
     from meander.spark.processor.operator import processor
 
 __all__ = [
     "Aggregate",
+    "Autoscale",
     "BrokenRuleError",
     "CertificateError",
     "CheckpointError",
     "Context",
+    "Dashboard",
     "DeadlockError",
     "DeployError",
     "ElasticOperator",
@@ -102,6 +109,7 @@ __all__ = [
     "ReplayError",
     "RolledBackError",
     "RowsLostError",
+    "Season",
     "SinkError",
     "StaleMessage",
     "StateError",
@@ -109,17 +117,23 @@ __all__ = [
     "Timer",
     "Timers",
     "TooLargeError",
+    "Topology",
     "UnreadError",
+    "UnreadableError",
     "WarmLauncher",
     "WordCount",
     "__version__",
+    "adopt",
     "deploy",
     "deploy_local",
     "processor",
+    "sinks",
+    "sources",
     "testing",
 ]
 
 _PLACES = {
+    "autoscale": ("Autoscale", "Season"),
     "operators": (
         "Aggregate",
         "Context",
@@ -128,11 +142,14 @@ _PLACES = {
         "Operator",
         "Timer",
         "Timers",
+        "Topology",
         "WordCount",
     ),
     "runtime.driver.elastic": ("ElasticOperator",),
     "runtime.driver.launch": ("WarmLauncher",),
     "runtime.driver.local": ("deploy_local",),
+    "runtime.driver.options": ("Dashboard",),
+    "spark.deploy.adopt": ("adopt",),
     "spark.deploy.deploy": ("deploy",),
     "spark.processor.operator": ("processor",),
 }
@@ -141,8 +158,8 @@ _PLACES = {
 
 def __getattr__(name: str) -> Any:
     """Load what was asked for, and all below it."""
-    if name == "testing":
-        return import_module("meander.testing")
+    if name in ("sinks", "sources", "testing"):
+        return import_module(f"meander.{name}")
     for module, names in _PLACES.items():
         if name in names:
             return getattr(import_module(f"{__name__}.{module}"), name)

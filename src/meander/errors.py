@@ -2,7 +2,8 @@
 
     MeanderError
     ├── InputError              what the caller gave is wrong (exit code 2)
-    │   └── ModuleMissingError  a process cannot import what the operator is made of
+    │   ├── ModuleMissingError  a process cannot import what the operator is made of
+    │   └── UnreadableError     a message of a log is not what it should be
     ├── InfeasibleError         no assignment meets the caps; carries the smallest feasible τ (exit 3)
     ├── DeadlockError           full nodes wait for each other and no round helps (exit 3)
     ├── TooLargeError           more than an exact method can do; names the method that can
@@ -83,6 +84,19 @@ class ModuleMissingError(InputError):
             f"No module named {module!r} where nodes run: send it along (on Spark with "
             f"spark.sparkContext.addPyFile), or define the operator in the script"
         )
+
+
+class UnreadableError(InputError):
+    """A message of a log is not what it should be.
+
+    Attributes:
+        message: which one of those that were read together, from 0.
+        why: what is wrong with it.
+    """
+
+    def __init__(self, message: int, why: str) -> None:
+        self.message, self.why = message, why
+        super().__init__(f"message {message}: {why}")
 
 
 class InfeasibleError(MeanderError):
@@ -222,11 +236,12 @@ class SumOverflowError(MeanderError, OverflowError):
     """A sum of integers left 64 bits.
 
     Attributes:
+        what: whose sum it is.
         row: the row of the batch that was too much; None if no single row was.
     """
 
     def __init__(self, what: str, row: int | None = None) -> None:
-        self.row = row
+        self.what, self.row = what, row
         place = "" if row is None else f" at row {row}"
         super().__init__(f"{what} leaves 64 bits{place}: sum floats, or use a smaller unit")
 

@@ -352,6 +352,19 @@ def exact_tau(tau: Fraction | float | str) -> Fraction:
     return value
 
 
+class Group(NamedTuple):
+    """Operators that have nodes of their own, as a part of a problem."""
+
+    operators: tuple[int, ...]
+    """Their numbers."""
+    nodes: int
+    """How many nodes they shall have."""
+    members: tuple[NodeId, ...]
+    """Their nodes now."""
+    new_nodes: tuple[NodeId, ...]
+    """Ids for those that join."""
+
+
 @dataclass(frozen=True, eq=False)
 class Problem:
     """Where the tasks are, what they weigh, and how many nodes shall share them.
@@ -371,6 +384,12 @@ class Problem:
     """Most bytes of state that one node may hold after the migration; None for no limit."""
     new_nodes: tuple[NodeId, ...] = field(default=())
     """Ids for nodes that join; when too few, the smallest unused n1, n2, … are taken."""
+    leaving: frozenset[NodeId] = field(default=frozenset())
+    """Nodes of `current` that must not be there afterwards, whatever they hold."""
+    hosts: Mapping[NodeId, str] = field(default_factory=dict)
+    """On which host each node is, as far as that is known."""
+    groups: tuple[Group, ...] = field(default=())
+    """Operators with nodes of their own; none: all share all nodes."""
 
     def __init__(
         self,
@@ -380,6 +399,9 @@ class Problem:
         tau: Fraction | float | str,
         memory_cap: int | None = None,
         new_nodes: Sequence[NodeId] = (),
+        leaving: Iterable[NodeId] = (),
+        hosts: Mapping[NodeId, str] | None = None,
+        groups: Iterable[Group] = (),
     ) -> None:
         if current.tasks != workload.tasks:
             raise InputError(
@@ -391,6 +413,10 @@ class Problem:
             raise InputError(f"memory_cap must be a whole number of bytes, not {memory_cap!r}")
         if len({*new_nodes, *current.nodes}) != len(new_nodes) + len(current.nodes):
             raise InputError("new_nodes: an id is taken or stands twice")
+        if strangers := sorted(set(leaving) - set(current.nodes)):
+            raise InputError(
+                f"leaving: {', '.join(strangers)} is no node of the current assignment"
+            )
         put = object.__setattr__
         put(self, "workload", workload)
         put(self, "current", current)
@@ -398,6 +424,22 @@ class Problem:
         put(self, "tau", exact_tau(tau))
         put(self, "memory_cap", memory_cap)
         put(self, "new_nodes", tuple(new_nodes))
+        put(self, "leaving", frozenset(leaving))
+        put(self, "hosts", dict(hosts or {}))
+        put(self, "groups", tuple(groups))
+
+    @cached_property
+    def staying(self) -> tuple[NodeId, ...]:
+        """The nodes of `current` that may be there afterwards."""
+        return tuple(node for node in self.current.nodes if node not in self.leaving)
+
+    @cached_property
+    def gain_prefix(self) -> Ints:
+        """`G[x]`: the bytes of tasks `0 … x-1` that can stay where they are, for every boundary x."""
+        if not self.leaving:
+            return self.workload.size_prefix
+        stays = np.array([node not in self.leaving for node in self.current.nodes])
+        return _prefix(np.where(stays[self.current.owners()], self.workload.size, 0))
 
     @cached_property
     def cap(self) -> int:

@@ -6,27 +6,48 @@ nowhere else do the two layers touch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from meander.errors import InfeasibleError, InputError
-from meander.model import Assignment, Plan, Problem, Workload
+from meander.model import Assignment, NodeId, Plan, Problem, Workload
 from meander.planning import plan
 from meander.planning import planner as named
 from meander.planning.ahead.forecast import Forecast
+from meander.planning.ahead.learner import Learner
+from meander.planning.ahead.learner import warm as warm_ahead
+from meander.planning.ahead.look import POLICY as AHEAD
 from meander.planning.ahead.mtm import Label
 from meander.planning.ahead.policy import POLICY, plan_ahead
+from meander.planning.exact.grouped import grouped
+from meander.planning.exact.joint import joint, shared_cut
+from meander.planning.exact.match import vacated
 from meander.planning.exact.phases import makespan, order_of_moves, phases
+from meander.planning.exact.relax import relaxed
 from meander.planning.exact.rounds import PauseBudget, RoundLimits, next_round
 from meander.protocol.master.pacer import PaceLimits
 from meander.protocol.master.round import CarriedRound, PlanFunction
 
 
-def planner(policy: str = "ssm") -> PlanFunction:
-    """Make the planner of a policy; where τ cannot be met it takes the smallest that can."""
+def planner(
+    policy: str = "ssm", ends: Sequence[int] = (), *, together: bool = False
+) -> PlanFunction:
+    """Make the planner of a policy; where τ cannot be met it takes the smallest that can.
+
+    With `ends`, behind the last task of each operator, it plans several operators at once; if they are
+    `together`, with one cut for all.
+    """
 
     def find(problem: Problem) -> Plan:
+        if together:
+            return shared_cut(problem, len(ends), policy, relax=True)
+        if problem.groups:
+            return grouped(problem, ends, policy, relax=True)
+        if len(ends) > 1:
+            return joint(problem, ends, policy, relax=True)
         try:
             return plan(problem, policy, relax=True)
         except InfeasibleError:  # a memory cap: no τ helps
@@ -36,7 +57,7 @@ def planner(policy: str = "ssm") -> PlanFunction:
 
 
 class Planners:
-    """The planners of one deployment, by name; `mtm` among them if there is a forecast.
+    """The planners of one deployment, by name: `ahead` learns from it, `mtm` needs a forecast.
 
     >>> Planners(64).check("mtm")
     Traceback (most recent call last):
@@ -45,9 +66,19 @@ class Planners:
     """
 
     def __init__(
-        self, tasks: int, forecast: Forecast | None = None, hour: Callable[[], int] = lambda: 0
+        self,
+        tasks: int,
+        forecast: Forecast | None = None,
+        hour: Callable[[], int] = lambda: 0,
+        ends: Sequence[int] = (),
+        *,
+        together: bool = False,
+        slot_s: float = 3600.0,
     ) -> None:
         """Name the deployment's number of tasks, its forecast, and who tells the hour of the day.
+
+        With several operators, `ends` are behind the last task of each; if they are `together`, task
+        i of all of them is on one node. `slot_s` is what `ahead` learns by.
 
         Raises:
             InputError: if the forecast was made for another number of tasks.
@@ -57,13 +88,24 @@ class Planners:
                 f"the forecast is for {forecast.tasks} tasks, but the operator has {tasks}: "
                 "make one from a profile with that many"
             )
-        self.forecast, self._hour = forecast, hour
+        if forecast is not None and len(ends) > 1:
+            raise InputError("a forecast is of one operator: a topology is planned without")
+        self.forecast, self._hour, self._ends = forecast, hour, ends
+        self.learner = Learner(slot_s)
+        """Sees the deployment's days pass, whatever the policy: `ahead` may be asked for later."""
+        self._together = together
         self._last: Label | None = None
         """Of the last migration: the matrix goes on from there."""
 
     def check(self, policy: str) -> None:
         """Refuse a policy that this deployment does not have."""
-        if policy != POLICY:
+        if policy == AHEAD:
+            if len(self._ends) > 1:
+                raise InputError(
+                    f"policy {AHEAD!r} is of one operator: a topology is planned by ssm"
+                )
+            warm_ahead()  # here, and not when a master plans, which has leases to grant
+        elif policy != POLICY:
             named(policy)
         elif self.forecast is None:
             raise InputError(
@@ -73,15 +115,18 @@ class Planners:
 
     def plan(self, policy: str, problem: Problem, *, preview: bool = False) -> Plan:
         """Plan a migration; a preview is forgotten."""
-        if policy != POLICY or self.forecast is None:
-            return planner(policy)(problem)
-        label = self._label(problem)
-        if not preview:
-            self._last = label
         try:
-            return plan_ahead(problem, self.forecast, label, relax=True)
+            if policy == AHEAD:
+                learnt = partial(self.learner.plan, preview=preview)
+                return vacated(relaxed(learnt, problem))
+            if policy == POLICY and self.forecast is not None:
+                label = self._label(problem)
+                if not preview:
+                    self._last = label
+                return vacated(plan_ahead(problem, self.forecast, label, relax=True))
         except InfeasibleError:  # a memory cap: no τ helps
             return plan(problem, "storm")
+        return planner(policy, self._ends, together=self._together)(problem)
 
     def _label(self, problem: Problem) -> Label:
         assert self.forecast is not None
@@ -93,19 +138,30 @@ class Planners:
 
 
 def carrier(
-    current: Assignment, target: Assignment, sizes: list[int], limits: PaceLimits
+    current: Assignment,
+    target: Assignment,
+    sizes: list[int],
+    limits: PaceLimits,
+    hosts: Mapping[NodeId, str],
 ) -> CarriedRound | None:
-    """Cut the next round and order its transfers by an optimal phase schedule."""
+    """Cut the next round and order its transfers by an optimal phase schedule.
+
+    Between hosts the nodes of one share its link; on a host each has its own.
+    """
     size = np.array(sizes, dtype=np.int64)
-    found = next_round(current, target, size, np.ones_like(size), _round_limits(limits))
+    at = {node: hosts.get(node, node) for node in (*current.nodes, *target.nodes)}
+    pace = _round_limits(limits)
+    found = next_round(current, target, size, np.ones_like(size), pace, hosts=at)
     if not found.moves:
         return None
-    schedule = phases(found.moves)
+    near = tuple(m for m in found.moves if at[m.source] == at[m.target])
+    far = tuple(m for m in found.moves if at[m.source] != at[m.target])
     ranks: dict[int, int] = {}
-    for piece in order_of_moves(found, schedule):
-        ranks.setdefault(piece.task, piece.phase or 0)
-    moves = tuple((move.task, move.target) for move in found.moves)
-    return CarriedRound(moves, ranks, makespan(found.moves))
+    for moves, links in ((near, None), (far, at)):
+        for piece in order_of_moves(replace(found, moves=moves), phases(moves, links)):
+            ranks.setdefault(piece.task, piece.phase or 0)
+    owners = tuple((move.task, move.target) for move in found.moves)
+    return CarriedRound(owners, ranks, max(makespan(near), makespan(far, at)))
 
 
 def _round_limits(limits: PaceLimits) -> RoundLimits:
@@ -123,6 +179,6 @@ def warm() -> None:
     """
     now = Assignment.from_intervals([(0, 2), (2, 4)])
     found = planner()(Problem(Workload([1] * 4, [1] * 4), now, nodes=3, tau=1))
-    carrier(now, found.target, [1] * 4, PaceLimits())
+    carrier(now, found.target, [1] * 4, PaceLimits(), {})
     both = Assignment.from_owners(np.array([0, 1, 0, 1]), ["n1", "n2"])
     planner()(Problem(Workload([1] * 4, [1] * 4), both, nodes=3, tau=1))

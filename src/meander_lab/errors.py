@@ -5,7 +5,8 @@
     ├── StaticNodeError       the plain node that Meander is compared with has failed
     └── InputError            what the caller gave is wrong, or is missing here
         ├── NoHostsError      there can be no hosts on this machine
-        └── NoJarsError       a server's jars cannot be fetched
+        ├── NoJarsError       a server's jars cannot be fetched
+        └── NoServerError     a server's program cannot be had
 
 What holds of the others holds of these: they can be pickled, and say what to do.
 """
@@ -25,6 +26,10 @@ class StaticNodeError(MeanderError):
 
 class NoJarsError(InputError):
     """The jars of a server cannot be fetched here; the message says why, and what is missing."""
+
+
+class NoServerError(InputError):
+    """The program of a server cannot be had here; the message says why, and what is missing."""
 
 
 class NoHostsError(InputError):

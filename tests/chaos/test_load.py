@@ -12,7 +12,11 @@ import pytest
 
 from meander.errors import InputError
 from meander.operators import TaskStates
+from meander_lab.chaos.auctions import RATE, AuctionApp
 from meander_lab.chaos.load import ChaosSource, PatternApp, Shape, WordApp, app_of
+from meander_lab.nexmark.events import Nexmark
+from meander_lab.nexmark.local import run_query
+from meander_lab.nexmark.queries import QUERIES
 
 SHAPE = Shape(seed=3, feeders=2, batches=25, batch_s=0.0, rows=20)
 
@@ -74,6 +78,19 @@ def test_patterns_are_compared_with_brute_force() -> None:
     shown = [not flag for flag in state["reported"].to_pylist()]
     wrong = state.set_column(state.schema.get_field_index("reported"), "reported", pa.array(shown))
     assert not app.compare(wrong).exact
+
+
+@pytest.mark.parametrize("name", ["q3", "q8"])
+def test_a_plain_program_answers_nexmark_as_the_query_does(name: str) -> None:
+    """1. the answers are the query's  2. one that is lost and one that comes twice are seen."""
+    app = AuctionApp(name, Shape(1, 2, 20, 0.0, 1000))
+    found = run_query(QUERIES[name](), Nexmark(RATE), 20_000, 1_000)
+    assert app.compare(found).exact
+    assert found.num_rows > 20
+    wrong = pa.concat_tables([found.slice(1), found.slice(2, 1), found.slice(2, 1)])
+    assert app.compare(wrong)[1:] == (1, 2)
+    assert app.batch(1, 3).num_rows > 0
+    assert app.operator().tasks_in_all == 24
 
 
 def test_an_unknown_application_is_named_with_those_there_are() -> None:

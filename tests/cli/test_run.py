@@ -16,13 +16,15 @@ from cli_kit import Said
 from rich.console import Console
 
 from meander.run.loop import Scene
-from meander.run.record import of_samples, runs_of
+from meander.run.record import of_samples
+from meander.runtime.driver.look import runs_of
 from meander.runtime.driver.monitor import Samples
 from meander.show.html_report import latency_rows, migration_rows, render, verdict, write
 from meander.show.live_view import View, line
 
 Call = Callable[..., Said]
 RUN = ("run", "word-count", "--input", "generated")
+OWN = ("run", "own_operators:Spent", "--input", "generated")
 FIND = ("run", "frequent-patterns", "--input", "generated")
 
 
@@ -30,6 +32,22 @@ FIND = ("run", "frequent-patterns", "--input", "generated")
     ("words", "named"),
     [
         (("run", "sort", "--input", "generated"), "no operator 'sort'"),
+        (("run", "nowhere:Sort", "--input", "generated"), "No module named 'nowhere'"),
+        (("run", "own_operators:Sort", "--input", "generated"), "no attribute 'Sort'"),
+        (("run", "own_operators:needs", "--input", "generated"), "missing 1 required positional"),
+        (("run", "own_operators:SCHEMA", "--input", "generated"), "cannot be made: TypeError"),
+        (("run", "own_operators:not_one", "--input", "generated"), "is no operator: it is dict"),
+        (("run", "own_operators:TwoInputs", "--input", "generated"), "has several inputs"),
+        (("run", "a b:c", "--input", "generated"), "write MODULE:NAME"),
+        ((*OWN, "--verify"), "nothing to compare Spent with"),
+        ((*OWN, "--size", "2"), "--size is for frequent-patterns"),
+        (OWN, "they have ts and text, and no column 'user'"),
+        (
+            ("run", "own_operators:ByHour", "--input", "generated"),
+            "'ts' is timestamp[us, tz=UTC], not",
+        ),
+        ((*RUN, "--upgrade", "own_operators:Sort@3s"), "no attribute 'Sort'"),
+        ((*RUN, "--upgrade", "own_operators:Spent"), "MODULE:CLASS@SECONDS"),
         ((*RUN, "--rescale", "6"), "NODES@SECONDS"),
         ((*RUN, "--rescale", "0@3s"), "NODES@SECONDS"),
         ((*RUN, "--rescale", "six@3s"), "NODES@SECONDS"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import signal
 import socket
@@ -53,7 +54,8 @@ line.recv(10)
 print(time.monotonic() - began)
 """
 STAY = """
-import sys, time
+import signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
 from meander_lab.hosts.hosts import hosts
 with hosts(2) as cluster:
     sleeper = cluster[2].popen(["sleep", "600"])
@@ -74,6 +76,10 @@ class Ear:
     def heard(self) -> str:
         assert self._out is not None
         return self._out.readline().strip()
+
+    def hears(self, within_s: float) -> bool:
+        """Whether something comes within a time; what it is, `heard` tells."""
+        return bool(select.select([self._out], [], [], within_s)[0])
 
     def close(self) -> None:
         self._process.kill()
@@ -102,12 +108,19 @@ def test_hosts_reach_each_other_and_nobody_else(cluster: Hosts, ears: dict[int, 
 
 
 def test_a_cable_that_is_pulled_carries_nothing(cluster: Hosts, ears: dict[int, Ear]) -> None:
+    """A host that does not know the other's hardware address keeps what it sends until it is told."""
+    say(cluster[1], cluster[2], "known")
+    assert ears[2].heard() == "known"
     cluster[2].unplug()
     assert not cluster[2].plugged
     say(cluster[1], cluster[2], "lost")
+    assert not ears[2].hears(within_s=0.5)
     cluster[2].plug()
     assert cluster[2].plugged
-    say(cluster[1], cluster[2], "heard")
+    for _ in range(50):  # a carrier comes back in its own time
+        say(cluster[1], cluster[2], "heard")
+        if ears[2].hears(within_s=0.2):
+            break
     assert ears[2].heard() == "heard"
 
 
@@ -193,11 +206,14 @@ def test_nothing_is_left(may_have_hosts: None, number: signal.Signals) -> None:
         [sys.executable, "-c", STAY], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as program:
         assert program.stdout is not None
-        name, pid = program.stdout.readline().split()
-        assert f"{name}-h2" in there()
-        assert not any(left.startswith(name) for left in sweep()), "it lives"
-        program.send_signal(number)
-        program.wait(20)
+        try:
+            name, pid = program.stdout.readline().split()
+            assert f"{name}-h2" in there()
+            assert not any(left.startswith(name) for left in sweep()), "it lives"
+            program.send_signal(number)
+            program.wait(60)
+        finally:
+            program.kill()
         if number == signal.SIGKILL:
             assert f"{name}-h2" in there()
             sweep()

@@ -153,7 +153,7 @@ def test_sums_of_floats_are_not_combined() -> None:
     for aggregate in (Aggregate("sum", "f"), Aggregate("mean", "f"), Aggregate("mean", "i")):
         operator = KeyedAggregate(schema, ["k"], {"x": aggregate, "n": Aggregate("count")})
         assert not operator.combines
-        assert operator.schemas == (schema,)
+        assert operator.schemas == (schema, operator.adopted_schema)
     for aggregate in (Aggregate("min", "f"), Aggregate("last", "f"), Aggregate("sum", "i")):
         assert KeyedAggregate(schema, ["k"], {"x": aggregate}).combines
 

@@ -116,7 +116,18 @@ def test_hunt_for_a_violation_of_concavity_where_boundaries_are_free():
             int(kept)
             for k in range(1, load.tasks + 1)
             for bounds, _, kept, _ in [
-                solve(load.work_prefix, load.size_prefix, cap, 2**62, old, free, k, 2**23, 10**9)
+                solve(
+                    load.work_prefix,
+                    load.size_prefix,
+                    load.size_prefix,
+                    cap,
+                    2**62,
+                    old,
+                    free,
+                    k,
+                    2**23,
+                    10**9,
+                )
             ]
             if len(bounds)
         ]

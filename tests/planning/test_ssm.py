@@ -39,7 +39,7 @@ WAYS = {
 def _solve(problem: Problem, prices: np.ndarray, way: str) -> tuple[list[int], int]:
     load = problem.workload
     bounds, _, _, how = solve(
-        load.work_prefix, load.size_prefix, cap_of(problem), memory_of(problem),
+        load.work_prefix, load.size_prefix, load.size_prefix, cap_of(problem), memory_of(problem),
         run_bounds(problem.current), prices, problem.nodes, *WAYS[way],
     )  # fmt: skip
     return bounds.tolist(), how

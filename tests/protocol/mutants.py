@@ -377,6 +377,15 @@ class ForgetsTheLastChanges(Copier):
         return super().rest(slot, to)
 
 
+# 31 ----------------------------------------------------------------- plan with who shall leave
+
+
+class KeepsWhoShallLeave(Conductor):
+    def __init__(self, books, *rest):
+        super().__init__(books, *rest)
+        books.leaving = frozenset
+
+
 MUTANTS: dict[str, type[Classes]] = {
     "drop the duplicate check": with_parts(intake=TakesDuplicates),
     "serve on after the cut": with_parts(manager=ServesOn),
@@ -410,6 +419,7 @@ MUTANTS: dict[str, type[Classes]] = {
     "let go a record that the manifest names": master_with(archive=ForgetsParents),
     "restore a snapshot without its changes": with_parts(retriever=RestoresTheSnapshot),
     "leave the last changes out of the rest": with_parts(copier=ForgetsTheLastChanges),
+    "plan with nodes that shall leave": master_with(conductor=KeepsWhoShallLeave),
 }
 
 

@@ -17,6 +17,7 @@ from meander.protocol.messages import (
     Seal,
     Stage,
     StageHeld,
+    Unstage,
     Write,
 )
 from meander.protocol.node.staging import ONCE_MAX
@@ -252,6 +253,26 @@ def test_an_attempt_that_was_given_up_leaves_nothing_behind(books):
     books.run_quietly()
     assert list(books.machines["a"].slots[0].state.staged) == [("q", 0, 0, 1)]
     assert books.machines["b"].slots[2].state.staged == {}
+
+
+def test_rows_that_come_behind_the_word_that_they_are_given_up_are_not_laid_by():
+    """1. rows are on their way  2. the word that nobody wants them overtakes them  3. they come,
+    perhaps once more after a while: nothing is laid by  4. much later nobody remembers any of it."""
+    books = Books("aab", Settings(lease_s=1e6, staged_s_max=100.0))
+    books.query()
+    write(books, 0, 0, 0, (0, 1))
+    [again] = books.pending(Stage)
+    books.give("q", Abandon(0, ((0, 0, (0,)),)))
+    books.deliver(Unstage)
+    books.run_quietly()
+    books.tick(101.0, "a")
+    books.say("q", "a", again.body)
+    books.run_quietly()
+    assert books.machines["a"].slots[0].state.staged == {}
+    books.tick(101.0, "a")
+    books.tick(101.0, "a")
+    staging = books.machines["a"].staging
+    assert not staging._given_up | staging._given_up_before
 
 
 def test_rows_of_an_older_batch_go_when_a_later_one_is_written(books):

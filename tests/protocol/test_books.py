@@ -372,3 +372,20 @@ def test_an_illegal_transition_tells_node_task_state_event_and_what_led_there():
     text = str(error.value)
     for word in ("a at 1.", "on Grant", "task 0 is serving and cannot whole", "Chunks("):
         assert word in text
+
+
+@pytest.mark.parametrize("before", [None, Kept(Epoch(1, 1), 1, ("old",))])
+def test_what_a_manifest_holds_of_a_task_that_was_restored_meanwhile_never_was(before):
+    """1. a manifest is begun that has a new record  2. its node is lost: the task is restored from what
+    was durable before  3. the manifest is written  4. the next one lacks the record, so whoever
+    restores the task again goes on from what was durable before, too."""
+    ledger = Ledger(1, ["n1"])
+    ledger.durable = {} if before is None else {0: before}
+    ledger.record = held = {0: Kept(Epoch(1, 1), 2, ("new",))}
+    ledger.put_back.clear()
+    for successor, number in (("n1", 3), ("n2", 6)):
+        ledger.record = dict(ledger.record)
+        ledger.restore(0, successor, Epoch(1, number))
+        assert ledger.record.get(0) == before
+        ledger.written(held)
+        assert ledger.durable.get(0) == before

@@ -354,3 +354,22 @@ def test_a_record_that_is_damaged_in_the_store_is_not_installed(data):
     books.give("b", Loaded("key", data))
     assert books.phase("b", 0) == "awaiting"
     assert "cannot be used: task 0" in books.ended["b"]
+
+
+def test_a_table_with_another_number_of_tasks_is_refused():
+    """A feeder has a lane for each task: what is beyond them is somebody else's memory."""
+    other = MACHINES["node a, at work"][0].table
+    original, now = next(
+        (m, at) for m, at in MACHINES.values()
+        if isinstance(m, Feeder) and m.table and m.table.assignment.tasks != other.assignment.tasks
+    )  # fmt: skip
+    feeder = copy.deepcopy(original, shared(original))
+    with pytest.raises(ProtocolError, match="tasks, and there are"):
+        feeder.handle(Envelope(MASTER, 1, feeder.me, 0, feeder.epoch, Grant(-1.0, 1.0, other)), now)
+
+
+def test_a_rescale_of_groups_that_there_are_not_is_refused():
+    town = Town()
+    for wrong in (Rescale(2, groups=(("a", 1),)), Rescale(2, groups=(("", 99),))):
+        with pytest.raises(ProtocolError, match="there is no group"):
+            town.master.handle(wrong, 1e6)

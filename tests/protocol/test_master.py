@@ -128,6 +128,26 @@ def test_a_node_that_is_gone_is_fenced():
     assert [e.to_incarnation for e in town.pending(Fence)] == [old.incarnation]
 
 
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_client_of_a_query_that_says_goodbye_is_not_waited_for(leaves):
+    """1. a worker of a query ends, with a word or without  2. a node leaves: it goes at once if nobody
+    can send to it any more, else when the worker's lease is over."""
+    town = Town(2, 4)
+    town.query()
+    town.settle(1.0)
+    if leaves:
+        town.give("q", Finish())
+        town.settle(0.2)
+        assert town.ended["q"] == "closed"
+        assert peer(town, "q").status is Status.GONE
+    else:
+        town.kill("q")
+    town.give(MASTER, Rescale(1))
+    town.settle(1.0)
+    gone = [p for p in town.master.membership.peers.values() if p.id == "n2"]
+    assert all((p.status is Status.GONE) == leaves for p in gone)
+
+
 def test_processes_of_queries_that_are_gone_are_forgotten():
     """1. a worker of a query registers and is killed  2. its lease runs out, and long after that it is
     forgotten  3. whoever bears its name again has a higher incarnation  4. a late word of the dead one
@@ -217,6 +237,23 @@ def test_a_node_that_never_came_is_planned_around():
         town.launched.clear()
     assert "never came" in town.words()
     assert (town.stage(), set(town.owners())) == ("completed", {"1", "2"})
+
+
+def test_what_was_rolled_back_stays_so_though_a_node_never_came():
+    """1. one of two nodes is lost  2. three are wanted, and then not  3. the successor of the lost one
+    does not come: the one that is left has everything, rolled back and not completed."""
+    town = lossy()
+    old = town.kill("n2")
+    town.give(MASTER, PeerLost("n2", old.incarnation))
+    town.give(MASTER, Rescale(3))
+    town.give(MASTER, RollBack())
+    for _ in range(150):
+        town.tick(0.1)
+        town.run()
+        town.answer_store()
+        town.launched.clear()
+    assert "never came" in town.words()
+    assert (town.stage(), set(town.owners())) == ("rolled back", {"1"})
 
 
 def test_a_process_that_misses_the_push_gets_the_table_with_its_lease():
@@ -795,7 +832,8 @@ def test_a_record_is_not_accepted_to_a_node_that_was_replaced_meanwhile():
     town.give(MASTER, PeerLost("n1", incarnation))
     town.write()
     assert town.pending(Accepted) == []
-    assert town.master.ledger.durable[0].key == "key"
+    assert b'"key"' in town.store[MANIFEST_KEY]
+    assert town.master.ledger.durable[0].key != "key", "the next manifest will not have it"
 
 
 @pytest.mark.parametrize("command", [Abort(), Resume()])

@@ -198,6 +198,27 @@ def test_a_batch_that_commits_while_a_record_is_under_way_is_written_right_after
     assert books.words() == ["written", "committed"]
 
 
+def test_a_task_that_is_waited_for_twice_while_the_store_fails_is_written_once():
+    """1. a batch commits while a record of its task is under way  2. the store fails that  3. the query
+    asks again  4. the store is well: the next file has the task once, and the batch is durable."""
+    books = Books("abb", CHECKPOINTS)
+    books.query()
+    books.give("q", Write(0, 0, 0, ((0, ((1, None),), 1, 8),)))
+    books.run_quietly()
+    books.tick(2.0, "a")
+    books.give("q", Seal(0, ((0, 0, ((0, 1),)),)))
+    books.run_quietly()
+    books.write(done=False)
+    books.tick(2.0, "q")  # it asks again
+    books.run_quietly()
+    books.tick(2.0, "a")
+    (written,) = [action for name, action in books.stores if name == "a"]
+    assert len(written.data) == 1
+    accept(books)
+    books.run_quietly()
+    assert books.words() == ["written", "committed"]
+
+
 def test_an_answer_that_does_not_say_where_the_records_are_is_refused():
     books = Books("aab", CHECKPOINTS)
     with pytest.raises(MalformedMessage, match="where all records"):

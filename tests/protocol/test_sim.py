@@ -1,4 +1,4 @@
-"""The protocol under 500 seeds with all faults, on two sizes of cluster."""
+"""The protocol under 150 seeds with all faults, on three sizes of cluster; 500 in the long tier."""
 
 import pytest
 
@@ -13,7 +13,14 @@ BATCHES = [
 ]
 
 
-@pytest.mark.parametrize(("scope", "first"), BATCHES, ids=lambda x: getattr(x, "nodes", x))
+QUICK = {(SMALL, 0), (SMALL, 25), (SMALL, 50), (SMALL, 75), (LARGE, 350), (CROWDED, 425)}
+
+
+@pytest.mark.parametrize(
+    ("scope", "first"),
+    [b if b in QUICK else pytest.param(*b, marks=pytest.mark.slow) for b in BATCHES],
+    ids=lambda x: getattr(x, "nodes", x),
+)
 def test_nothing_is_lost_doubled_reordered_or_stuck(scope, first):
     counts, failures = run_seeds(first, BATCH, scope)
     broken = [(f.schedule.seed, f.violations[0]) for f in failures]

@@ -385,14 +385,14 @@ class Books(Wire):
 
 def even(problem):
     """Plan: the wanted nodes (those that are there first) get even intervals."""
-    names = [*problem.current.nodes, *problem.new_nodes][: problem.nodes]
+    names = [*problem.staying, *problem.new_nodes][: problem.nodes]
     tasks, count = problem.current.tasks, len(names)
     cuts = [i * tasks // count for i in range(count + 1)]
     runs = [Run(cuts[i], cuts[i + 1], names[i]) for i in range(count) if cuts[i] < cuts[i + 1]]
     return SimpleNamespace(target=Assignment.from_runs(runs, names, tasks))
 
 
-def one_by_one(current, target, sizes, limits):
+def one_by_one(current, target, sizes, limits, hosts):
     """Cut a round: at most `tasks_max` moves, in the order of the tasks."""
     moves = [
         (task, target.owner(task))

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from meander.runtime.driver.elastic import ElasticOperator
-from meander.runtime.driver.launch import LocalLauncher, WarmLauncher
+from meander.runtime.driver.launch import LocalLauncher
 
 WORDS = pa.schema({"word": pa.string()})
 VOCABULARY = np.array([f"word{i}" for i in range(3000)])
@@ -23,10 +23,6 @@ VOCABULARY = np.array([f"word{i}" for i in range(3000)])
 
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
 """127.0.0.1, and the same as an IPv6 address."""
-
-
-class SharedLauncher(WarmLauncher):
-    """One warm process for the deployments of many tests."""
 
 
 class Stream:
@@ -64,7 +60,7 @@ def counted(op: ElasticOperator) -> Counter[str]:
     return found
 
 
-def until(true: Callable[[], Any], seconds: float = 20.0) -> None:
+def until(true: Callable[[], Any], seconds: float = 60.0) -> None:
     """Wait until something holds."""
     end = time.monotonic() + seconds
     while not true():
@@ -79,8 +75,8 @@ def pid_of(op: ElasticOperator, node: str) -> int:
     return max((i, pid) for (name, i), pid in launcher.pids.items() if name == node)[1]
 
 
-def children(pid: int) -> list[int]:
-    """List the living descendants of a process."""
+def children(pid: int, *, deep: bool = True) -> list[int]:
+    """List the living descendants of a process; those of its own children only if they are wanted."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -89,7 +85,7 @@ def children(pid: int) -> list[int]:
             continue
         if int(fields[1]) == pid and fields[0] != "Z":
             child = int(path.parent.name)
-            found += [child, *children(child)]
+            found += [child, *(children(child) if deep else ())]
     return found
 
 

@@ -49,6 +49,7 @@ def test_bench_live_measures_every_mode_and_loses_no_row(capsys: Capture) -> Non
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_bench_throughput_compares_equal_work(capsys: Capture) -> None:
     found = bench(capsys, "throughput", "--quick", "--rows", 100_000, "--pairs", 2)
     assert found["exact"]
@@ -77,6 +78,7 @@ def test_bench_messages_tells_cores_latency_and_the_bare_stream(capsys: Capture)
     assert found["closed"][0]["exact"]  # type: ignore[index]
 
 
+@pytest.mark.slow
 def test_bench_skew_compares_equal_work(capsys: Capture) -> None:
     found = bench(capsys, "skew", "--quick", "--nodes", 2, "--rows", 50_000, "--pairs", 2)
     assert found["equal"] is True

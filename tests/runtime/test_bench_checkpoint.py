@@ -13,6 +13,7 @@ from meander_lab.bench.checkpoint import BenchPlan
 from meander_lab.bench.load import LiveSetting
 
 
+@pytest.mark.slow
 def test_it_measures_costs_and_recovery(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = "--state-mb 1 --nodes 2 --tasks 4 --turns 1 --seconds 0.5 --checkpoint-s 0.2"
     argv = ["bench", "checkpoint", *sizes.split(), "--no-spark", "--where", str(tmp_path), "--json"]

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
-from runtime_kit import WORDS, SharedLauncher, Stream, counted, doomed, pid_of, until
+from runtime_kit import WORDS, Stream, counted, doomed, pid_of, until
 
 from meander.errors import DeployError, FeederError, InputError
 from meander.operators import WordCount
@@ -20,20 +20,14 @@ from meander.runtime.clients import gathering
 from meander.runtime.clients.given import conform
 from meander.runtime.clients.reader import Reader
 from meander.runtime.driver.elastic import ElasticOperator
+from meander.runtime.driver.launch import WarmLauncher
 from meander.runtime.driver.local import deploy_local
-
-
-@pytest.fixture(scope="module")
-def launcher() -> Iterator[SharedLauncher]:
-    shared = SharedLauncher()
-    yield shared
-    shared.end()
 
 
 @pytest.fixture(scope="module")
 def calm() -> Iterator[ElasticOperator]:
     """A deployment for tests that change nothing in it but words."""
-    own = SharedLauncher()
+    own = WarmLauncher()
     with deploy_local(WordCount(), tasks=8, nodes=2, launcher=own) as op:
         yield op
     own.end()
@@ -73,7 +67,7 @@ def test_a_preview_is_checked_like_a_rescale(calm: ElasticOperator) -> None:
         calm.plan(2, pause_ms=-1)
 
 
-def test_no_pause_budget_moves_everything_at_once(launcher: SharedLauncher) -> None:
+def test_no_pause_budget_moves_everything_at_once(launcher: WarmLauncher) -> None:
     """And a rescale that was refused leaves nothing behind that the next one is taken for."""
     with deploy_local(WordCount(), tasks=8, nodes=1, launcher=launcher) as op:
         with pytest.raises(InputError):
@@ -84,7 +78,7 @@ def test_no_pause_budget_moves_everything_at_once(launcher: SharedLauncher) -> N
 
 
 def test_a_rescale_asks_no_node_anything(
-    launcher: SharedLauncher, monkeypatch: pytest.MonkeyPatch
+    launcher: WarmLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nodes that are overloaded answer late, and that is when more of them are wanted."""
     with deploy_local(WordCount(), tasks=8, nodes=1, launcher=launcher) as op:
@@ -97,7 +91,7 @@ def test_a_rescale_asks_no_node_anything(
 # --------------------------------------------------------------------------- metrics
 
 
-def test_totals_survive_rescales_and_are_plain_values(launcher: SharedLauncher) -> None:
+def test_totals_survive_rescales_and_are_plain_values(launcher: WarmLauncher) -> None:
     stream = Stream(11)
     with deploy_local(WordCount(), tasks=16, nodes=3, launcher=launcher) as op:
         with op.feeder("words") as feeder:
@@ -117,7 +111,7 @@ def test_totals_survive_rescales_and_are_plain_values(launcher: SharedLauncher) 
         assert "object at" not in str(metrics)
 
 
-def test_totals_survive_the_loss_of_a_node(launcher: SharedLauncher) -> None:
+def test_totals_survive_the_loss_of_a_node(launcher: WarmLauncher) -> None:
     stream = Stream(12)
     with doomed(deploy_local(WordCount(), tasks=8, nodes=2, launcher=launcher)) as op:
         feeder = op.feeder("words")
@@ -150,7 +144,7 @@ def test_a_refusal_of_another_than_the_master_does_not_end_a_feeder(calm: Elasti
 
 
 def test_an_offset_that_was_fed_raises_and_one_of_a_former_life_is_skipped(
-    launcher: SharedLauncher,
+    launcher: WarmLauncher,
 ) -> None:
     first, second, third = (pa.record_batch({"word": [word]}) for word in "abc")
     with deploy_local(WordCount(), tasks=4, nodes=1, launcher=launcher) as op:
@@ -242,7 +236,7 @@ def test_an_empty_list_has_no_rows() -> None:
     assert conform([], WORDS).num_rows == 0
 
 
-def test_rows_without_a_key_are_refused_kept_or_dropped(launcher: SharedLauncher) -> None:
+def test_rows_without_a_key_are_refused_kept_or_dropped(launcher: WarmLauncher) -> None:
     rows = [{"word": "a"}, {"word": None}]
     with deploy_local(WordCount(), tasks=4, nodes=1, launcher=launcher) as op:
         with pytest.raises(InputError, match="null_keys is one of refuse, keep, drop, not 'no'"):
@@ -288,7 +282,7 @@ def test_a_feeder_hears_at_once_that_another_took_its_place(
     second.close()
 
 
-def test_nothing_can_be_called_after_the_stop(launcher: SharedLauncher) -> None:
+def test_nothing_can_be_called_after_the_stop(launcher: WarmLauncher) -> None:
     with deploy_local(WordCount(), tasks=4, nodes=1, launcher=launcher) as op:
         feeder = op.feeder("words")
         feeder.wait_ready()

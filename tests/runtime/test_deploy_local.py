@@ -9,18 +9,20 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from runtime_kit import SharedLauncher, Stream, counted, until
+from runtime_kit import Stream, counted, until
 
 import meander
 from meander.errors import DeployError, InputError
-from meander.operators import WordCount
+from meander.operators import Context, Operator, WordCount
+from meander.runtime.driver.launch import WarmLauncher
 from meander.runtime.driver.local import deploy_local
 from meander.runtime.driver.options import OPTIONS, Deployment
 from meander.runtime.process.source import SourceBatch
@@ -28,17 +30,10 @@ from meander.runtime.process.source import SourceBatch
 PAGE = Path(__file__).parents[2] / "docs" / "write-an-operator.md"
 
 
-@pytest.fixture(scope="module")
-def launcher() -> Iterator[SharedLauncher]:
-    found = SharedLauncher()
-    yield found
-    found.end()
-
-
 # --------------------------------------------------------------------------- what it gives
 
 
-def test_it_gives_what_users_hold(launcher: SharedLauncher) -> None:
+def test_it_gives_what_users_hold(launcher: WarmLauncher) -> None:
     stream = Stream(5)
     with meander.deploy_local(WordCount(), 8, 2, launcher=launcher) as op:
         assert repr(op) == f"<WordCount on 2 nodes, 8 tasks, at {op.address}>"
@@ -58,6 +53,37 @@ def test_it_gives_what_users_hold(launcher: SharedLauncher) -> None:
         op.feeder()
 
 
+class Untyped(Operator[dict[str, int]]):
+    """Leaves the types of its columns to Arrow, which finds none where there are no words."""
+
+    schema, keys = pa.schema({"word": pa.string()}), ("word",)
+
+    def create(self, context: Context) -> dict[str, int]:
+        return {}
+
+    def process(self, state: dict[str, int], batch: pa.RecordBatch, context: Context) -> None:
+        for word in batch["word"].to_pylist():
+            state[word] = state.get(word, 0) + 1
+
+    def dump(self, state: dict[str, int]) -> list[pa.RecordBatch]:
+        return [pa.record_batch({"word": [*state], "n": [*state.values()]})]
+
+    def load(self, batches: Sequence[pa.RecordBatch], context: Context) -> dict[str, int]:
+        return {row["word"]: row["n"] for batch in batches for row in batch.to_pylist()}
+
+    def size(self, state: dict[str, int]) -> int:
+        return 32 * len(state)
+
+
+def test_a_state_can_be_read_whose_empty_tasks_have_columns_without_a_type(
+    launcher: WarmLauncher,
+) -> None:
+    with meander.deploy_local(Untyped(), 8, 2, launcher=launcher) as op:
+        with op.feeder() as feeder:
+            feeder.feed([{"word": "to"}, {"word": "be"}, {"word": "to"}])
+        assert {row["word"]: row["n"] for row in op.state().to_pylist()} == {"to": 2, "be": 1}
+
+
 def words_after(offset: int) -> Iterator[SourceBatch]:
     stream = Stream(6, rows=200)
     for number in range(10):
@@ -66,7 +92,7 @@ def words_after(offset: int) -> Iterator[SourceBatch]:
             yield SourceBatch(number, batch)
 
 
-def test_a_source_feeds_from_a_process_of_its_own(launcher: SharedLauncher) -> None:
+def test_a_source_feeds_from_a_process_of_its_own(launcher: WarmLauncher) -> None:
     wanted: Counter[str] = Counter()
     for _, batch, _ in words_after(-1):
         wanted.update(batch["word"].to_pylist())
@@ -88,7 +114,7 @@ def for_ever(offset: int) -> Iterator[SourceBatch]:
 
 
 def test_a_source_that_is_killed_is_started_again_and_one_that_is_cancelled_is_not(
-    launcher: SharedLauncher,
+    launcher: WarmLauncher,
 ) -> None:
     with deploy_local(WordCount(), 8, 1, launcher=launcher) as op:
         source = op.source("words", for_ever)

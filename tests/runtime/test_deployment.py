@@ -9,13 +9,11 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from runtime_kit import (
     LOOPBACK,
-    SharedLauncher,
     Stream,
     children,
     counted,
@@ -37,16 +35,9 @@ from meander.errors import (
 )
 from meander.operators import WordCount
 from meander.runtime.driver.elastic import ElasticOperator
-from meander.runtime.driver.launch import LocalLauncher
+from meander.runtime.driver.launch import LocalLauncher, WarmLauncher
 from meander.runtime.driver.local import deploy_local
 from meander.runtime.process.spec import Reason, live_settings
-
-
-@pytest.fixture(scope="module")
-def launcher() -> Iterator[SharedLauncher]:
-    shared = SharedLauncher()
-    yield shared
-    shared.end()
 
 
 def test_words_are_counted_exactly_while_nodes_come_and_go() -> None:
@@ -82,12 +73,12 @@ def test_words_are_counted_exactly_while_nodes_come_and_go() -> None:
         assert len(op.driver.nodes()) == 3
         with pytest.raises(InputError):
             op.rescale(33)
-    assert set(children(os.getpid())) <= before
+    until(lambda: set(children(os.getpid(), deep=False)) <= before)
     assert {e.reason for e in op.driver.exits} <= {Reason.DRAINED, Reason.STOPPED}
 
 
 def test_a_killed_node_is_restored_from_checkpoints_without_a_wrong_count(
-    tmp_path: Path, launcher: SharedLauncher
+    tmp_path: Path, launcher: WarmLauncher
 ) -> None:
     stream = Stream(2)
     with deploy_local(
@@ -126,7 +117,7 @@ def test_a_killed_node_is_restored_from_checkpoints_without_a_wrong_count(
 
 
 def test_without_checkpoints_a_killed_node_is_reported_and_its_tasks_wait(
-    launcher: SharedLauncher,
+    launcher: WarmLauncher,
 ) -> None:
     stream = Stream(3)
     with doomed(deploy_local(WordCount(), tasks=8, nodes=2, launcher=launcher)) as op:
@@ -145,7 +136,7 @@ def test_without_checkpoints_a_killed_node_is_reported_and_its_tasks_wait(
         assert "results are incomplete" in str(op.driver.lost())
 
 
-def test_a_feeder_may_take_the_name_of_one_that_has_closed(launcher: SharedLauncher) -> None:
+def test_a_feeder_may_take_the_name_of_one_that_has_closed(launcher: WarmLauncher) -> None:
     stream = Stream(8)
     with deploy_local(WordCount(), tasks=8, nodes=1, launcher=launcher) as op:
         for _ in range(3):
@@ -154,7 +145,7 @@ def test_a_feeder_may_take_the_name_of_one_that_has_closed(launcher: SharedLaunc
         assert counted(op) == stream.counts
 
 
-def test_to_stop_does_not_wait_for_a_node_that_is_starting(launcher: SharedLauncher) -> None:
+def test_to_stop_does_not_wait_for_a_node_that_is_starting(launcher: WarmLauncher) -> None:
     with deploy_local(WordCount(), tasks=8, nodes=1, launcher=launcher) as op:
         op.driver.staff._running.add(("n9", 1))  # launched, and never heard of
         began = time.monotonic()
@@ -162,7 +153,7 @@ def test_to_stop_does_not_wait_for_a_node_that_is_starting(launcher: SharedLaunc
         assert time.monotonic() - began < 300.0, "whoever was asked to stop has stopped"
 
 
-def test_outputs_come_once_and_in_order_across_moves(launcher: SharedLauncher) -> None:
+def test_outputs_come_once_and_in_order_across_moves(launcher: WarmLauncher) -> None:
     stream = Stream(5, rows=200)
     with deploy_local(WordCount(emit_updates=True), tasks=8, nodes=2, launcher=launcher) as op:
         last: Counter[str] = Counter()
@@ -184,7 +175,7 @@ def test_outputs_come_once_and_in_order_across_moves(launcher: SharedLauncher) -
 
 
 def test_rows_that_an_operator_feeds_to_itself_arrive_exactly_once(
-    launcher: SharedLauncher,
+    launcher: WarmLauncher,
 ) -> None:
     with deploy_local(Countdown(), tasks=8, nodes=2, launcher=launcher) as op:
         with op.feeder("numbers") as feeder:
@@ -202,7 +193,7 @@ def _numbers(op: ElasticOperator) -> dict[int, int]:
 
 
 def test_a_feeder_that_is_replaced_replays_and_nothing_counts_twice(
-    launcher: SharedLauncher,
+    launcher: WarmLauncher,
 ) -> None:
     stream = Stream(8, rows=300)
     batches = list(stream.batches(120))
@@ -221,7 +212,7 @@ def test_a_feeder_that_is_replaced_replays_and_nothing_counts_twice(
         assert counted(op) == stream.counts
 
 
-def test_a_migration_can_be_aborted_resumed_and_rolled_back(launcher: SharedLauncher) -> None:
+def test_a_migration_can_be_aborted_resumed_and_rolled_back(launcher: WarmLauncher) -> None:
     stream = Stream(6)
     with deploy_local(WordCount(), tasks=16, nodes=2, launcher=launcher) as op:
         with op.feeder("words") as feeder:
@@ -243,7 +234,7 @@ def test_a_migration_can_be_aborted_resumed_and_rolled_back(launcher: SharedLaun
 
 
 def test_an_operator_that_raises_is_reported_with_task_and_row_and_ends_the_deployment(
-    launcher: SharedLauncher,
+    launcher: WarmLauncher,
 ) -> None:
     with doomed(deploy_local(Explodes(), tasks=4, nodes=2, launcher=launcher)) as op:
         feeder = op.feeder("words")
@@ -291,7 +282,7 @@ def test_a_node_that_never_registers_is_explained() -> None:
         deploy_local(WordCount(), nodes=1, launcher=Nowhere(), registration_s_max=0.5)
 
 
-def test_a_superseded_migration_says_so_and_the_next_one_holds(launcher: SharedLauncher) -> None:
+def test_a_superseded_migration_says_so_and_the_next_one_holds(launcher: WarmLauncher) -> None:
     with deploy_local(WordCount(), tasks=16, nodes=2, launcher=launcher) as op:
         first, second = op.rescale(4, tasks_max=1), op.rescale(3)
         with pytest.raises(MigrationError, match="superseded"):

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyarrow import flight
-from runtime_kit import WORDS, SharedLauncher, Stream, children, counted, until
+from runtime_kit import WORDS, Stream, children, counted, until
 
 from meander.errors import InputError
 from meander.model import Epoch
@@ -25,6 +25,7 @@ from meander.protocol.master.membership import Status
 from meander.protocol.messages import Envelope
 from meander.runtime.clients.query import PEERS
 from meander.runtime.driver.elastic import ElasticOperator
+from meander.runtime.driver.launch import WarmLauncher
 from meander.runtime.driver.local import deploy_local
 from meander.runtime.wire.auth import Refusals
 from meander.runtime.wire.authority import Authority, Guard
@@ -32,13 +33,6 @@ from meander.runtime.wire.codec import encode
 from meander.runtime.wire.credentials import PASS_HEADER, Credentials
 from meander.runtime.wire.rows import Mark, Rows
 from meander.runtime.wire.transport import Identity
-
-
-@pytest.fixture(scope="module")
-def launcher() -> Iterator[SharedLauncher]:
-    shared = SharedLauncher()
-    yield shared
-    shared.end()
 
 
 class Live:
@@ -82,7 +76,7 @@ class Live:
 
 
 @pytest.fixture(scope="module")
-def live(launcher: SharedLauncher) -> Iterator[Live]:
+def live(launcher: WarmLauncher) -> Iterator[Live]:
     with deploy_local(WordCount(), tasks=8, nodes=2, launcher=launcher, tls=True) as op:
         yield Live(op)
 
@@ -321,15 +315,6 @@ def test_what_is_plain_beyond_loopback_must_be_asked_for(caplog: pytest.LogCaptu
         guard.watch()
     assert "without TLS" in caplog.text
     assert "token" in caplog.text
-    guard.close()
-
-
-def test_the_end_of_certificates_is_told_in_time(caplog: pytest.LogCaptureFixture) -> None:
-    guard = Guard("r", "127.0.0.1", tls=True, days=3.0)
-    with caplog.at_level(logging.WARNING):
-        guard.watch()
-        until(lambda: "checkpoint" in caplog.text)
-    guard.close()
 
 
 def test_refusals_tell_peers_apart_up_to_a_limit() -> None:

@@ -5,33 +5,26 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from runtime_kit import SharedLauncher, Stream, counted, until
+from runtime_kit import Stream, counted, until
 
 from meander.errors import OutputsBrokenError, OutputsLostError
 from meander.operators import Aggregate, KeyedAggregate, WordCount
 from meander.runtime.clients.driver_client import DriverClient
 from meander.runtime.clients.output_reader import OutputReader
 from meander.runtime.driver.elastic import ElasticOperator
+from meander.runtime.driver.launch import WarmLauncher
 from meander.runtime.driver.local import deploy_local
 
 TASKS = 16
 
 
-@pytest.fixture(scope="module")
-def launcher() -> Iterator[SharedLauncher]:
-    shared = SharedLauncher()
-    yield shared
-    shared.end()
-
-
-def deployed(launcher: SharedLauncher, **options: Any) -> ElasticOperator:
+def deployed(launcher: WarmLauncher, **options: Any) -> ElasticOperator:
     operator = WordCount(emit_updates=True)
     return deploy_local(operator, tasks=TASKS, nodes=2, launcher=launcher, **options)
 
@@ -59,7 +52,7 @@ def highest(rows: list[tuple[str, int]]) -> Counter[str]:
     return found
 
 
-def test_every_output_is_read_once_while_tasks_move(launcher: SharedLauncher) -> None:
+def test_every_output_is_read_once_while_tasks_move(launcher: WarmLauncher) -> None:
     """1. rows are fed while the operator grows and shrinks  2. a reader follows, and is replaced by
     another one in between  3. it has seen every update once, and a replay gives the same."""
     with deployed(launcher) as op, op.feeder("words") as feeder:
@@ -89,7 +82,7 @@ def test_every_output_is_read_once_while_tasks_move(launcher: SharedLauncher) ->
         assert read(reader_of(op, fail_on_data_loss=False), start, end) == []
 
 
-def test_more_than_is_kept_is_dropped_and_said(launcher: SharedLauncher) -> None:
+def test_more_than_is_kept_is_dropped_and_said(launcher: WarmLauncher) -> None:
     with deployed(launcher, output_rows_max=50) as op:
         reader = reader_of(op)
         start, stream = reader.earliest(), Stream()
@@ -104,7 +97,7 @@ def test_more_than_is_kept_is_dropped_and_said(launcher: SharedLauncher) -> None
         assert 0 < len(rows) < 30 * 500
 
 
-def test_offsets_of_another_life_are_told_from_ours(launcher: SharedLauncher) -> None:
+def test_offsets_of_another_life_are_told_from_ours(launcher: WarmLauncher) -> None:
     with deployed(launcher) as op, op.feeder("words") as feeder:
         feeder.feed(Stream().batch())
         feeder.flush()
@@ -120,7 +113,7 @@ def test_offsets_of_another_life_are_told_from_ours(launcher: SharedLauncher) ->
 
 
 def test_with_checkpoints_only_what_is_durable_is_shown(
-    launcher: SharedLauncher, tmp_path: Path
+    launcher: WarmLauncher, tmp_path: Path
 ) -> None:
     """1. outputs are read  2. the driver ends, and goes on from its checkpoint  3. so does the reader:
     nothing twice, nothing missing."""
@@ -147,7 +140,7 @@ def _all_durable(reader: OutputReader) -> bool:
     return all(ready == last for _, ready, last in reader.all_ends().values())
 
 
-def test_what_feeds_the_operator_and_fails_is_told_to_readers(launcher: SharedLauncher) -> None:
+def test_what_feeds_the_operator_and_fails_is_told_to_readers(launcher: WarmLauncher) -> None:
     with deployed(launcher) as op:
         reader = reader_of(op)
         start = reader.earliest()
@@ -156,7 +149,7 @@ def test_what_feeds_the_operator_and_fails_is_told_to_readers(launcher: SharedLa
             reader.latest(start)
 
 
-def test_states_say_their_moment_while_tasks_move(launcher: SharedLauncher) -> None:
+def test_states_say_their_moment_while_tasks_move(launcher: WarmLauncher) -> None:
     """Each task is there once, and its counts are of the moment that it tells."""
     with deployed(launcher) as op, op.feeder("words", gather_rows=1) as feeder:
         stream, sums = Stream(rows=100), [0]
@@ -174,7 +167,7 @@ def test_states_say_their_moment_while_tasks_move(launcher: SharedLauncher) -> N
         assert sum(table["count"].to_pylist()) == sums[-1]
 
 
-def test_a_target_behind_the_start_gives_nothing_twice(launcher: SharedLauncher) -> None:
+def test_a_target_behind_the_start_gives_nothing_twice(launcher: WarmLauncher) -> None:
     """`availableNow` fixes its target once; a task whose outputs were not durable then stands at 0."""
     with deployed(launcher) as op:
         reader = reader_of(op)
@@ -187,7 +180,7 @@ def test_a_target_behind_the_start_gives_nothing_twice(launcher: SharedLauncher)
         assert reader.upto(start, latest, target) == reader.scripts.offset([7, 5, 5, *zeros])
 
 
-def test_columns_of_a_state_keep_their_names(launcher: SharedLauncher) -> None:
+def test_columns_of_a_state_keep_their_names(launcher: WarmLauncher) -> None:
     """A state with a column `task` of its own: where it was read stands in `task_`."""
     schema = pa.schema({"task": pa.string()})
     operator = KeyedAggregate(schema, ["task"], {"node": Aggregate("count")})
@@ -203,7 +196,7 @@ def test_columns_of_a_state_keep_their_names(launcher: SharedLauncher) -> None:
 
 
 def test_a_checkpoint_that_begins_anew_in_the_same_folder_is_another_life(
-    launcher: SharedLauncher, tmp_path: Path
+    launcher: WarmLauncher, tmp_path: Path
 ) -> None:
     """1. outputs of a first life are read  2. its folder is emptied, and a second life begins there and
     emits as much  3. a reader of the first is told, and skips nothing unsaid  4. a third that goes on

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
-from runtime_kit import SharedLauncher
 
 from meander.runtime.driver.elastic import ElasticOperator
+from meander.runtime.driver.launch import WarmLauncher
 from meander.runtime.driver.local import deploy_local
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -22,19 +20,12 @@ import sessions  # noqa: E402
 import top_k  # noqa: E402
 
 
-@pytest.fixture(scope="module")
-def launcher() -> Iterator[SharedLauncher]:
-    shared = SharedLauncher()
-    yield shared
-    shared.end()
-
-
 def emitted(op: ElasticOperator, have: dict[int, int]) -> list[dict[str, Any]]:
     found = op.driver.reader().outputs(op.driver.nodes(), have)
     return [row for table in found for row in table.to_pylist()]
 
 
-def test_sessions(launcher: SharedLauncher) -> None:
+def test_sessions(launcher: WarmLauncher) -> None:
     rows = sessions.clicks(users=5, minutes=10)
     batch = pa.record_batch(list(zip(*rows, strict=True)), schema=sessions.Sessions.schema)
     with (
@@ -53,7 +44,7 @@ def test_sessions(launcher: SharedLauncher) -> None:
     assert {row["clicks"] for row in found} == {3}
 
 
-def test_top_k(launcher: SharedLauncher) -> None:
+def test_top_k(launcher: WarmLauncher) -> None:
     batches = list(top_k.sales(6, rows=300))
     with deploy_local(top_k.TopK(2), tasks=16, nodes=3, launcher=launcher) as op:
         have: dict[int, int] = {}
@@ -71,7 +62,7 @@ def test_top_k(launcher: SharedLauncher) -> None:
         assert found[shop] == [item for _, item in best]
 
 
-def test_running_join(launcher: SharedLauncher) -> None:
+def test_running_join(launcher: WarmLauncher) -> None:
     orders = 200
     sides = {
         side: running_join.halves(side, orders, n) for side, n in (("order", 7), ("payment", 5))

@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from failing_operators import Diary, Fragile, Sleeps
-from runtime_kit import SharedLauncher, doomed, until
+from runtime_kit import doomed, until
 
 from meander.errors import OperatorError, OperatorRefusedError, QueryError
 from meander.runtime.clients.driver_client import DriverClient, pack
 from meander.runtime.clients.query import QueryClient, new_attempt
 from meander.runtime.driver.elastic import ElasticOperator
+from meander.runtime.driver.launch import WarmLauncher
 from meander.runtime.driver.local import deploy_local
 from meander.runtime.process.spec import live_settings
 
 WORDS = pa.record_batch({"word": [f"word{i}" for i in range(40)]}, schema=Fragile.schema)
 WAIT_S = 30.0
 """Long enough for a busy machine, and shorter than any patience of the product's own."""
-
-
-@pytest.fixture(scope="module")
-def launcher() -> Iterator[SharedLauncher]:
-    found = SharedLauncher()
-    yield found
-    found.end()
 
 
 METHODS = {
@@ -51,7 +44,7 @@ def move_until_it_fails(op: ElasticOperator) -> None:
 @pytest.mark.parametrize("checkpoint", [False, True], ids=["plain", "checkpoint"])
 @pytest.mark.parametrize("method", METHODS)
 def test_whoever_waits_hears_what_the_operator_raised(
-    method: str, checkpoint: bool, launcher: SharedLauncher, tmp_path: Path
+    method: str, checkpoint: bool, launcher: WarmLauncher, tmp_path: Path
 ) -> None:
     directory = str(tmp_path) if checkpoint else None
     op = deploy_local(Fragile(method), tasks=4, nodes=1, launcher=launcher, checkpoint=directory)
@@ -75,7 +68,7 @@ def test_whoever_waits_hears_what_the_operator_raised(
         assert "boom" in op.status()["failure"] or "type" in method
 
 
-def test_whoever_reads_a_state_hears_that_it_cannot_be_dumped(launcher: SharedLauncher) -> None:
+def test_whoever_reads_a_state_hears_that_it_cannot_be_dumped(launcher: WarmLauncher) -> None:
     with doomed(deploy_local(Fragile("dump"), tasks=4, nodes=1, launcher=launcher)) as op:
         feeder = op.feeder("words")
         feeder.feed(WORDS)
@@ -84,7 +77,7 @@ def test_whoever_reads_a_state_hears_that_it_cannot_be_dumped(launcher: SharedLa
             op.state(WAIT_S)
 
 
-def test_a_node_whose_operator_takes_long_keeps_its_lease(launcher: SharedLauncher) -> None:
+def test_a_node_whose_operator_takes_long_keeps_its_lease(launcher: WarmLauncher) -> None:
     settings = live_settings(1, beat_s=0.2, lease_s=1.0, lease_margin=1.25)
     operator = Sleeps(4.0)
     with deploy_local(operator, tasks=1, nodes=1, launcher=launcher, settings=settings) as op:
@@ -98,7 +91,7 @@ def test_a_node_whose_operator_takes_long_keeps_its_lease(launcher: SharedLaunch
 
 @pytest.mark.parametrize("checkpoint", [False, True], ids=["plain", "checkpoint"])
 def test_a_query_hears_what_the_operator_raised(
-    checkpoint: bool, launcher: SharedLauncher, tmp_path: Path
+    checkpoint: bool, launcher: WarmLauncher, tmp_path: Path
 ) -> None:
     """Not that rows were lost and it should start again: it would run into the same for ever."""
     directory = str(tmp_path) if checkpoint else None
@@ -116,7 +109,7 @@ def test_a_query_hears_what_the_operator_raised(
                 desk.ask("owners")
 
 
-def test_an_operator_is_opened_frozen_and_closed(launcher: SharedLauncher, tmp_path: Path) -> None:
+def test_an_operator_is_opened_frozen_and_closed(launcher: WarmLauncher, tmp_path: Path) -> None:
     diary = tmp_path / "diary"
     with deploy_local(Diary(str(diary)), tasks=2, nodes=2, launcher=launcher) as op:
         feeder = op.feeder("words")

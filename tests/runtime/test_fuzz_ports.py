@@ -26,7 +26,7 @@ from typing import Any, get_args
 import pyarrow as pa
 import pytest
 from pyarrow import flight
-from runtime_kit import WORDS, SharedLauncher, Stream, counted
+from runtime_kit import WORDS, Stream, counted
 
 from meander.model import Epoch
 from meander.operators import WordCount
@@ -34,6 +34,7 @@ from meander.protocol.blocks import Chunk, Chunks
 from meander.protocol.master.membership import Status
 from meander.protocol.messages import Bye, Drop, Envelope, Fetch, Message, Part, Put
 from meander.runtime.driver.elastic import ElasticOperator
+from meander.runtime.driver.launch import WarmLauncher
 from meander.runtime.driver.local import deploy_local
 from meander.runtime.wire.codec import encode
 from meander.runtime.wire.credentials import Credentials
@@ -53,11 +54,9 @@ ODD: tuple[Any, ...] = (
 
 
 @pytest.fixture(scope="module")
-def op() -> Iterator[ElasticOperator]:
-    launcher = SharedLauncher()
+def op(launcher: WarmLauncher) -> Iterator[ElasticOperator]:
     with deploy_local(WordCount(), tasks=8, nodes=2, launcher=launcher) as running:
         yield running
-    launcher.end()
 
 
 def ports(op: ElasticOperator) -> list[str]:

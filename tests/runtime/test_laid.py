@@ -8,11 +8,14 @@ import pyarrow as pa
 import pytest
 
 from meander.operators import WordCount
+from meander.operators.topology import Topology
 from meander.protocol.messages import Staged
+from meander.protocol.settings import Settings
 from meander.protocol.state import TaskState, decode, encode
-from meander.runtime.process import adapter as adapters
 from meander.runtime.process.adapter import OperatorAdapter
 from meander.runtime.process.app_state import AppState
+from meander.runtime.process.topology_adapter import TopologyAdapter
+from meander.runtime.store import staged
 from meander.runtime.store.staged import InMemory, LaidRows, OnDisk
 from meander.runtime.wire.rows import Rows
 
@@ -86,18 +89,28 @@ def test_a_disk_that_takes_nothing_refuses_and_one_that_lies_has_lost_them(
     assert adapter.lay_by(message(0)[1]) is None
 
 
-def test_a_commit_reads_some_and_lets_the_operator_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def second_of_two(laid: LaidRows) -> TopologyAdapter:
+    """Give two operators; task 1 is of the second."""
+    return TopologyAdapter(
+        Topology({"a": WordCount(), "b": WordCount()}, tasks=1), Settings(), laid=laid
+    )
+
+
+@pytest.mark.parametrize("task", [0, 1])
+def test_a_commit_reads_some_and_lets_the_operator_have_it(
+    monkeypatch: pytest.MonkeyPatch, task: int
+) -> None:
     """What is read from disk is not gathered again in memory until the end of the commit."""
-    adapter, app = made(0), None
+    adapter = second_of_two(LaidRows(0)) if task else made(0)
     laid = [adapter.lay_by(rows) for number in range(20) for rows in message(number, tasks=1)]
-    monkeypatch.setattr(adapters, "READ_BYTES_MAX", 3 * adapter.laid.disk_bytes // 20)
-    app = adapter.empty(0)
+    monkeypatch.setattr(staged, "READ_BYTES_MAX", 3 * adapter.laid.disk_bytes // 20)
+    app = adapter.empty(task)
     waiting = []
     for number, found in enumerate(laid):
         assert found is not None
         rows = adapter.take_up(found)
         assert rows is not None
-        list(adapter.apply(0, app, "q", rows, -1))
+        list(adapter.apply(task, app, "q", rows, -1))
         waiting.append(1000 * (number + 1) - adapter.work.rows)
     assert max(waiting) <= 4000
     assert sum(adapter.show(app)["count"].to_pylist()) == 20 * 1000

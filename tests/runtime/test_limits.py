@@ -6,17 +6,17 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
 from pyarrow import flight
-from runtime_kit import WORDS, SharedLauncher, Stream, counted, pid_of, until
+from runtime_kit import WORDS, Stream, counted, pid_of, until
 from runtime_operators import Shouts
 
 from meander.operators import WordCount
 from meander.protocol.blocks import Chunk, Chunks
 from meander.protocol.messages import Envelope
+from meander.runtime.driver.launch import WarmLauncher
 from meander.runtime.driver.local import deploy_local
 from meander.runtime.process.spec import live_settings
 from meander.runtime.wire import inbox
@@ -27,19 +27,12 @@ from meander.runtime.wire.transport import Identity
 MIB = 2**20
 
 
-@pytest.fixture(scope="module")
-def launcher() -> Iterator[SharedLauncher]:
-    shared = SharedLauncher()
-    yield shared
-    shared.end()
-
-
 def resident_bytes(pid: int) -> int:
     with open(f"/proc/{pid}/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_nobody_who_reads_outputs_can_stop_the_operator(launcher: SharedLauncher) -> None:
+def test_nobody_who_reads_outputs_can_stop_the_operator(launcher: WarmLauncher) -> None:
     """1. outputs that nobody fetches  2. readers that ask for them and then read nothing."""
     stream = Stream(3, rows=2000)
     with (
@@ -68,7 +61,7 @@ def test_nobody_who_reads_outputs_can_stop_the_operator(launcher: SharedLauncher
             client.close()
 
 
-def test_a_feeder_that_sends_garbage_does_not_stop_the_others(launcher: SharedLauncher) -> None:
+def test_a_feeder_that_sends_garbage_does_not_stop_the_others(launcher: WarmLauncher) -> None:
     stream = Stream(4)
     with (
         deploy_local(WordCount(), tasks=8, nodes=2, launcher=launcher) as op,
@@ -110,7 +103,7 @@ def stands_still(fed: list[int]) -> bool:
 
 
 @pytest.mark.slow
-def test_a_node_that_stands_still_holds_a_bounded_amount(launcher: SharedLauncher) -> None:
+def test_a_node_that_stands_still_holds_a_bounded_amount(launcher: WarmLauncher) -> None:
     """1. the node is stopped  2. its feeder feeds on until it must wait  3. the node goes on."""
     words = [f"{'long' * 25}{i}" for i in range(20_000)]
     batch = pa.record_batch({"word": words}, schema=WORDS)

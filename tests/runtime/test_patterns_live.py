@@ -5,28 +5,20 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
 from itertools import combinations
 
 import pyarrow as pa
 import pytest
-from runtime_kit import SharedLauncher
 
 from meander.errors import NotQuietError
 from meander.operators import FrequentPatterns, PatternRules, generate
 from meander.runtime.driver.elastic import ElasticOperator
+from meander.runtime.driver.launch import WarmLauncher
 from meander.runtime.driver.local import deploy_local
 from meander.runtime.driver.loop_drain import look, on_its_way
 
 RULES = PatternRules(size_max=3)
 WORDS = [f"w{i}" for i in range(12)]
-
-
-@pytest.fixture(scope="module")
-def launcher() -> Iterator[SharedLauncher]:
-    shared = SharedLauncher()
-    yield shared
-    shared.end()
 
 
 class Stream:
@@ -66,7 +58,7 @@ def reported(op: ElasticOperator) -> dict[str, int]:
     return {row["pattern"]: row["count"] for row in rows if row["reported"]}
 
 
-def test_reports_are_right_after_rescales_up_and_down(launcher: SharedLauncher) -> None:
+def test_reports_are_right_after_rescales_up_and_down(launcher: WarmLauncher) -> None:
     """1. patterns cross the threshold up and down all the time, so the loop is never empty
     2. one node, then three, then two, meanwhile  3. flush, drain: exactly the maximal ones."""
     threshold, stream = 12, Stream(seed=5, length=150)
@@ -98,7 +90,7 @@ def test_reports_are_right_after_rescales_up_and_down(launcher: SharedLauncher) 
         assert op.metrics()["latency"]["count"] > 0
 
 
-def test_a_window_that_empties_leaves_nothing_behind(launcher: SharedLauncher) -> None:
+def test_a_window_that_empties_leaves_nothing_behind(launcher: WarmLauncher) -> None:
     stream = Stream(seed=6, length=100)
     with (
         deploy_local(FrequentPatterns(3), tasks=4, nodes=2, launcher=launcher) as op,
@@ -118,7 +110,7 @@ def test_a_window_that_empties_leaves_nothing_behind(launcher: SharedLauncher) -
         assert {size for _, _, size in op.metrics()["tasks"].values()} == {0}
 
 
-def test_a_loop_that_is_not_empty_is_told(launcher: SharedLauncher) -> None:
+def test_a_loop_that_is_not_empty_is_told(launcher: WarmLauncher) -> None:
     with deploy_local(FrequentPatterns(3), tasks=4, nodes=1, launcher=launcher) as op:
         op.drain(1.0)
         op.driver.tasks = 5  # one that nobody has

@@ -11,9 +11,10 @@ from meander.planning.ahead.cvi import Effort
 from meander.planning.ahead.forecast import Forecast, make_forecast
 from meander.planning.ahead.mtm import Label, mtm_from_trace
 from meander.planning.ahead.policy import mtm_plan
+from meander.protocol.master.pacer import PaceLimits
 from meander.runtime.driver.local import deploy_local
 from meander.runtime.store.forecast_file import write_forecast
-from meander.wiring import Planners
+from meander.wiring import Planners, carrier
 
 TASKS = 16
 LIGHT = Effort(candidates=40, rounds=1, chains=4, steps=10, columns=10, pairs=60)
@@ -62,11 +63,12 @@ def test_policies_that_cannot_be_are_refused_at_the_call(forecast):
         deploy_local(WordCount(), tasks=TASKS, nodes=2, policy="best")
 
 
-def test_a_deployment_is_rescaled_by_its_forecast(forecast, tmp_path):
+def test_a_deployment_is_rescaled_by_its_forecast(forecast, tmp_path, launcher):
     path = tmp_path / "week.forecast"
     write_forecast(forecast, path)
+    options = {"policy": "mtm", "forecast": path, "launcher": launcher}
     with (
-        deploy_local(WordCount(), tasks=TASKS, nodes=2, policy="mtm", forecast=path) as op,
+        deploy_local(WordCount(), tasks=TASKS, nodes=2, **options) as op,
         op.feeder("words") as feeder,
     ):
         feeder.feed(pa.record_batch({"word": ["to", "be", "or", "not"] * 10}))
@@ -77,3 +79,25 @@ def test_a_deployment_is_rescaled_by_its_forecast(forecast, tmp_path):
         feeder.flush()
         assert counted(op) == dict.fromkeys(["to", "be", "or", "not"], 10)
         assert len(op.driver.nodes()) == 3
+
+
+def test_transfers_between_two_hosts_share_their_link_and_those_on_a_host_do_not() -> None:
+    now = Assignment.from_intervals({"a": (0, 1), "b": (1, 2)})
+    then = Assignment.from_intervals({"c": (0, 1), "d": (1, 2)})
+    apart = {"a": "h1", "b": "h1", "c": "h2", "d": "h2"}
+    found = carrier(now, then, [5, 5], PaceLimits(), apart)
+    assert found is not None
+    assert found.busiest_bytes == 10
+    assert sorted(found.ranks.values()) == [0, 1]
+    for hosts in (dict.fromkeys("abcd", "h1"), {}):
+        found = carrier(now, then, [5, 5], PaceLimits(), hosts)
+        assert found is not None
+        assert found.busiest_bytes == 5
+        assert sorted(found.ranks.values()) == [0, 0]
+    limits = PaceLimits(link_bytes_max=5)
+    found = carrier(now, then, [5, 5], limits, apart)
+    assert found is not None
+    assert len(found.moves) == 1
+    found = carrier(now, then, [5, 5], limits, dict.fromkeys("abcd", "h1"))
+    assert found is not None
+    assert len(found.moves) == 2

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from runtime_kit import WORDS, SharedLauncher, Stream, counted, until
+from runtime_kit import WORDS, Stream, counted, until
 
 from meander.errors import (
     InputError,
@@ -25,25 +25,20 @@ from meander.errors import (
     RowsLostError,
 )
 from meander.operators import WordCount
+from meander.protocol.master.membership import Status
 from meander.runtime.clients.driver_client import DriverClient, pack, unpack
-from meander.runtime.clients.query import QueryClient, client_of, new_attempt
+from meander.runtime.clients.query import QueryClient, client_of, leave_all, new_attempt
 from meander.runtime.clients.query_process import PIECES_MAX
 from meander.runtime.driver.elastic import ElasticOperator
+from meander.runtime.driver.launch import WarmLauncher
 from meander.runtime.driver.local import deploy_local
 from meander.runtime.process.spec import live_settings
 
 TASKS = 32
 
 
-@pytest.fixture(scope="module")
-def launcher() -> Iterator[SharedLauncher]:
-    shared = SharedLauncher()
-    yield shared
-    shared.end()
-
-
 @pytest.fixture
-def op(launcher: SharedLauncher) -> Iterator[ElasticOperator]:
+def op(launcher: WarmLauncher) -> Iterator[ElasticOperator]:
     with deploy_local(WordCount(), tasks=TASKS, nodes=2, launcher=launcher) as op:
         yield op
 
@@ -66,7 +61,7 @@ def staged(op: ElasticOperator) -> int:
 
 
 def test_a_batch_that_does_not_fit_into_memory_is_on_disk_until_it_is_committed(
-    launcher: SharedLauncher,
+    launcher: WarmLauncher,
 ) -> None:
     """Also when its tasks move in between."""
     settings = replace(live_settings(TASKS), staged_bytes_max=2**16)
@@ -273,7 +268,11 @@ def test_a_client_is_kept_by_its_process_and_replaced_when_it_ended(op: ElasticO
     second = client_of(op.address, credentials)
     assert second is not first
     second.commit("q", 0, second.write("q", 0, 0, new_attempt(), [words("a")]))
-    second.close()
+    leave_all()
+    peers = op.driver.master.membership.peers
+    until(lambda: peers[second.name].status is Status.GONE)  # long before its lease is over
+    assert client_of(op.address, credentials) is not second
+    leave_all()
 
 
 def test_bad_addresses_tokens_and_rows_say_so(op: ElasticOperator, client: QueryClient) -> None:
@@ -290,7 +289,7 @@ def test_bad_addresses_tokens_and_rows_say_so(op: ElasticOperator, client: Query
         type(client.about).parse({**facts, "versions": {**facts["versions"], "pyarrow": "1.2.3"}})
 
 
-def test_a_client_whose_driver_ends_says_so(launcher: SharedLauncher) -> None:
+def test_a_client_whose_driver_ends_says_so(launcher: WarmLauncher) -> None:
     with deploy_local(WordCount(), tasks=TASKS, nodes=1, launcher=launcher) as op:
         address, credentials = op.address, op.driver.issue("query")
         client = client_of(address, credentials)

@@ -8,13 +8,12 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from runtime_kit import SharedLauncher, Stream, children, counted, doomed, pid_of, until
+from runtime_kit import Stream, children, counted, doomed, pid_of, until
 from runtime_operators import Countdown
 
 from meander.errors import CheckpointError, DeployError, FeederError
@@ -24,16 +23,10 @@ from meander.runtime.clients.driver_client import DriverClient, pack
 from meander.runtime.clients.query import QueryClient, new_attempt
 from meander.runtime.driver import service as reception
 from meander.runtime.driver.elastic import ElasticOperator
+from meander.runtime.driver.launch import WarmLauncher
 from meander.runtime.driver.local import deploy_local
 from meander.runtime.store.durable import FileStore
 from meander.runtime.store.resume import newest
-
-
-@pytest.fixture(scope="module")
-def launcher() -> Iterator[SharedLauncher]:
-    shared = SharedLauncher()
-    yield shared
-    shared.end()
 
 
 def kill(op: ElasticOperator, *nodes: str) -> None:
@@ -54,7 +47,7 @@ def names(manifest_of: Path) -> list[tuple[str, ...]]:
 
 
 def test_two_nodes_and_a_state_server_die_while_tasks_move(
-    tmp_path: Path, launcher: SharedLauncher
+    tmp_path: Path, launcher: WarmLauncher
 ) -> None:
     """1. rows flow, records build on each other  2. tasks move one by one, and two of three nodes and
     the state server are killed at once  3. the rest goes on; in the end every count is right."""
@@ -83,7 +76,7 @@ def test_two_nodes_and_a_state_server_die_while_tasks_move(
         assert op.driver.lost_tasks == set()
 
 
-def test_a_loop_is_exact_though_nodes_die(tmp_path: Path, launcher: SharedLauncher) -> None:
+def test_a_loop_is_exact_though_nodes_die(tmp_path: Path, launcher: WarmLauncher) -> None:
     """What a task had fed to others is sent again verbatim, and takes effect once."""
     with deploy_local(
         Countdown(), tasks=8, nodes=3, checkpoint=str(tmp_path), checkpoint_s=0.1,
@@ -106,7 +99,7 @@ def test_a_loop_is_exact_though_nodes_die(tmp_path: Path, launcher: SharedLaunch
 
 
 def test_a_micro_batch_is_durable_when_its_commit_returns(
-    tmp_path: Path, launcher: SharedLauncher
+    tmp_path: Path, launcher: WarmLauncher
 ) -> None:
     """1. the period is an hour: only commits write  2. a batch is committed  3. all nodes are killed
     4. the batch is there, and written again it counts once."""
@@ -147,7 +140,7 @@ with deploy_local(WordCount(), tasks=12, nodes=3, checkpoint={where!r}, checkpoi
 
 
 def test_a_driver_that_was_killed_is_followed_by_one_with_another_number_of_nodes(
-    tmp_path: Path, launcher: SharedLauncher
+    tmp_path: Path, launcher: WarmLauncher
 ) -> None:
     """1. a driver is killed with its stream flowing  2. its processes end  3. another goes on with the
     same checkpoint, and the feeder replays what was not durable."""
@@ -176,7 +169,7 @@ def test_a_driver_that_was_killed_is_followed_by_one_with_another_number_of_node
 
 
 def test_of_two_drivers_on_one_checkpoint_the_older_is_fenced(
-    tmp_path: Path, launcher: SharedLauncher
+    tmp_path: Path, launcher: WarmLauncher
 ) -> None:
     stream = Stream(3)
     settings = {"tasks": 4, "nodes": 1, "checkpoint": str(tmp_path), "checkpoint_s": 0.1}
@@ -222,7 +215,7 @@ class Sums(KeyedAggregate):
 
 
 def test_an_operator_goes_on_if_its_state_is_of_the_same_kind(
-    tmp_path: Path, launcher: SharedLauncher
+    tmp_path: Path, launcher: WarmLauncher
 ) -> None:
     """1. words are counted and the driver stops  2. what cannot go on is refused with what differs,
     before anything starts  3. other code with the same state goes on  4. a file is damaged: the
@@ -259,7 +252,7 @@ def test_an_operator_goes_on_if_its_state_is_of_the_same_kind(
 
 def test_a_store_that_takes_nothing_is_told_and_all_goes_on_when_it_does_again(
     tmp_path: Path,
-    launcher: SharedLauncher,
+    launcher: WarmLauncher,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -314,7 +307,7 @@ def client_asks(op: ElasticOperator, order: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_start_that_the_store_fails_says_so(
-    tmp_path: Path, launcher: SharedLauncher, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, launcher: WarmLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(self: FileStore, generation: int) -> bool:
         raise OSError("Input/output error")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import threading
@@ -17,6 +18,7 @@ from meander.errors import InputError
 from meander.sources import files as sources
 from meander.sources.files import BLOCK_ROWS, FileReplay, SocketLines
 from meander.sources.generated import Tweets
+from meander.sources.own_rows import check_rows
 from meander.sources.pacing import PacedPiece, evenly, paced
 
 HOUR = 3_600_000_000
@@ -51,6 +53,33 @@ def test_generated_tweets_are_the_same_from_any_offset_and_in_any_parts() -> Non
     assert texts(sorted(parts)) == texts(whole)
     late = list(tweets.read(after=7, part=1, parts=3))
     assert [p.offset for p in late] == [k for k in range(8, 50) if k % 3 == 1]
+
+
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.csv", "rows.jsonl"])
+def test_columns_of_an_operator_of_ones_own_are_read_by_name(tmp_path: Path, name: str) -> None:
+    """As many columns as its schema has, of its types; time stamps are read where there is a speed."""
+    schema, path = pa.schema({"user": pa.string(), "amount": pa.float64()}), tmp_path / name
+    table = pa.table({"amount": [1, 2, 3], "more": ["x", "y", "z"], "user": ["a", "b", "a"]})
+    if name.endswith("parquet"):
+        pq.write_table(table, path)
+    elif name.endswith("csv"):
+        pa.csv.write_csv(table, path)
+    else:
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in table.to_pylist()))
+    source = FileReplay(str(path), speedup=0.0, rows=schema)
+    check_rows(source, schema)
+    (piece,) = source.read()
+    assert piece.batch.schema == schema
+    assert piece.batch.to_pylist() == [
+        {"user": "a", "amount": 1.0}, {"user": "b", "amount": 2.0}, {"user": "a", "amount": 3.0},
+    ]  # fmt: skip
+    for wrong, said in (
+        (FileReplay(str(path), rows=schema), "no column 'ts'"),
+        (FileReplay(str(path), 0.0, rows=pa.schema({"much": pa.int64()})), "no column 'much'"),
+        (FileReplay(str(path), 0.0, rows=pa.schema({"user": pa.int64()})), "user|CSV column"),
+    ):
+        with pytest.raises(InputError, match=said):
+            check_rows(wrong, schema)
 
 
 def test_generated_tweets_wave_burst_and_ascend() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from runtime_kit import SharedLauncher, until
+from runtime_kit import until
 from time_operators import CLICKS, GAP_US, Reminders, Sessions, TimedCount
 
 from meander.errors import InputError, MalformedMessage, OperatorError
@@ -24,6 +24,7 @@ from meander.runtime.clients.offers import offer_of, watermark_of
 from meander.runtime.clients.query import QueryClient, new_attempt
 from meander.runtime.clock import Clock
 from meander.runtime.driver.elastic import ElasticOperator
+from meander.runtime.driver.launch import WarmLauncher
 from meander.runtime.driver.local import deploy_local
 from meander.runtime.process.adapter import OperatorAdapter
 from meander.runtime.process.app_state import AppState
@@ -331,7 +332,7 @@ def test_watermarks_travel() -> None:
     found = decode(wire.header, wire.batch, [CLICKS]).body.chunks
     told = [[(part.count, watermark) for part, watermark in c.rows.parts()] for c in found]
     assert sorted(told) == [[(1, 2 * S), (1, 3 * S)], [(1, 3 * S)]]
-    alone = watermark_of(CLICKS, 7, 2, END).groups[1]
+    alone = watermark_of(CLICKS, 7, range(2), END).groups[1]
     chunk = Chunk("f", 1, 1, 2, 7, 7, alone[1], 0)
     wire = encode(envelope(Chunks((chunk,))))
     (again,) = decode(wire.header, wire.batch, [CLICKS]).body.chunks
@@ -361,20 +362,13 @@ def test_a_time_that_is_none_is_refused() -> None:
 # ---------------------------------------------------------------------- processes
 
 
-@pytest.fixture(scope="module")
-def launcher() -> Any:
-    shared = SharedLauncher()
-    yield shared
-    shared.end()
-
-
 def emitted(op: ElasticOperator, have: dict[int, int]) -> list[dict[str, Any]]:
     found = op.driver.reader().outputs(op.driver.nodes(), have)
     return [row for table in found for row in table.to_pylist()]
 
 
 def test_sessions_end_once_while_tasks_move_and_every_task_learns_the_watermark(
-    launcher: SharedLauncher,
+    launcher: WarmLauncher,
 ) -> None:
     """1. clicks of 200 users  2. rescale while more come  3. one user's click, far ahead, ends all."""
     users = [f"user{i}" for i in range(200)]
@@ -402,7 +396,7 @@ def test_sessions_end_once_while_tasks_move_and_every_task_learns_the_watermark(
 
 
 def test_what_comes_of_rows_does_not_depend_on_how_fast_they_are_fed(
-    launcher: SharedLauncher,
+    launcher: WarmLauncher,
 ) -> None:
     """1. Ann clicks  2. Bob clicks so late that her session is over  3. a late click of hers."""
     stream = [("ann", 1.0), ("bob", 30.0), ("ann", 2.0), ("cid", 60.0)]
@@ -420,7 +414,7 @@ def test_what_comes_of_rows_does_not_depend_on_how_fast_they_are_fed(
     assert Counter(sessions) == {("ann", 1): 4, ("bob", 1): 2, ("cid", 1): 1}
 
 
-def test_timers_by_the_clock_fire_once_while_their_tasks_move(launcher: SharedLauncher) -> None:
+def test_timers_by_the_clock_fire_once_while_their_tasks_move(launcher: WarmLauncher) -> None:
     users = [f"user{i}" for i in range(300)]
     have: dict[int, int] = {}
     rows: list[dict[str, Any]] = []
@@ -445,7 +439,7 @@ def test_timers_by_the_clock_fire_once_while_their_tasks_move(launcher: SharedLa
 
 
 def test_a_micro_batch_brings_the_watermark_to_every_task_and_a_replay_changes_nothing(
-    launcher: SharedLauncher,
+    launcher: WarmLauncher,
 ) -> None:
     users = [f"user{i}" for i in range(100)]
     have: dict[int, int] = {}

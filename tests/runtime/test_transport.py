@@ -163,6 +163,26 @@ def test_garbage_on_the_port_does_no_harm(ends: tuple[End, End]) -> None:
     assert b.transport.malformed == 4
 
 
+@pytest.mark.parametrize("field", ["run", "peer", "address", "versions"])
+def test_what_a_stranger_says_cannot_forge_a_line_of_the_log(
+    ends: tuple[End, End], field: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor break whoever writes it: half a character is no UTF-8."""
+    a, b = ends
+    facts = json.loads(a.transport.identity.hello())
+    forged = "x\nERROR all is lost \ud800"
+    facts[field] = dict.fromkeys(facts["versions"], forged) if field == "versions" else forged
+    with (
+        a.transport.credentials.connect(b.address) as client,
+        caplog.at_level(logging.DEBUG),
+        pytest.raises(pa.ArrowException, match="refused"),
+    ):
+        greet(client, json.dumps(facts).encode(), a.transport.credentials.call())
+    assert "refused" in caplog.text
+    assert caplog.text.isascii()
+    assert not any(line.startswith("ERROR") for line in caplog.messages[0].splitlines())
+
+
 def test_a_peer_that_cannot_be_reached_costs_nothing_but_its_messages(
     ends: tuple[End, End],
 ) -> None:
@@ -340,14 +360,16 @@ def test_a_peer_that_does_not_read_holds_up_no_other(ends: tuple[End, End]) -> N
         a.transport.post(deaf.address, Envelope("a", 1, "deaf", 0, Epoch(1, 1), part))
         a.send(b, Bye(number))
     assert [b.next().body.offset for _ in range(64)] == list(range(64))
-    end = time.monotonic() + 10.0
+    number, end = 64, time.monotonic() + 10.0
     while a.transport.writers.started < 2 and time.monotonic() < end:
-        time.sleep(0.01)
+        a.send(b, Bye(number))  # whoever is held up is replaced when somebody else has a message
+        assert b.next().body == Bye(number)
+        number += 1
     assert a.transport.writers.started >= 2
     before = threading.active_count()
-    for number in range(64, 128):
-        a.send(b, Bye(number))
-        assert b.next().body == Bye(number)
+    for later in range(number, number + 64):
+        a.send(b, Bye(later))
+        assert b.next().body == Bye(later)
     assert threading.active_count() <= before, "one thread for those who read"
     deaf.close()
 

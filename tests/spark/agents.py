@@ -68,7 +68,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def until(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+def until(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
     """Wait until something is true."""
     limit = time.monotonic() + seconds
     while not condition():

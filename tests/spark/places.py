@@ -243,6 +243,36 @@ def stream(spark: SparkSession) -> dict[str, Any]:
     return {"exact": exact, "words": len(found)}
 
 
+def vacated(spark: SparkSession) -> dict[str, Any]:
+    """A node is vacated, the operator upgraded, and an executor decommissioned, while rows flow."""
+    made: Counter[str] = Counter()
+    for number in range(2 * BATCHES):
+        made.update(words(number))
+    with meander.deploy(spark, WordCount(), tasks=16, nodes=2) as counts:
+        task = counts.source("slow", lambda after: slowly(after, 2 * BATCHES))
+        counts.vacate(node="n1").wait(60)
+        first = sorted(counts.driver.nodes())
+        counts.upgrade(WordCount()).wait(60)
+        second = sorted(counts.driver.nodes())
+        context = spark.sparkContext
+        inner, jvm = context._jsc.sc(), context._jvm
+        seats = counts._launcher._seats
+        executor = next(s.executor for s in seats._seats.values() if s.spec.name == second[0])
+        info = jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo
+        there = seats.nodes_at(executor)
+        told = info("maintenance", jvm.scala.Option.empty())
+        inner.schedulerBackend().decommissionExecutor(executor, told, False, False)
+        gone = until(lambda: not set(there) & set(counts.driver.nodes()), 60)
+        task.wait(120)
+        lost = [facts for _, what, facts in counts.driver.events if what == "lost"]
+        began = time.monotonic()
+        rows = counts.state().collect()
+        read_s = time.monotonic() - began
+    found = {row["word"]: row["count"] for row in rows}
+    return {"first": first, "second": second, "gone": gone, "there": there, "lost": lost,
+            "exact": found == made, "read_s": read_s}  # fmt: skip
+
+
 def shipped(spark: SparkSession) -> dict[str, Any]:
     """The same where executors lack the package."""
     context = spark.sparkContext
@@ -252,8 +282,8 @@ def shipped(spark: SparkSession) -> dict[str, Any]:
     return {**said, "before": before, "home": home, "sent": ship.equip(context)}
 
 
-def slowly(after: int) -> Iterator[SourceBatch]:
-    for number in range(after + 1, BATCHES):
+def slowly(after: int, batches: int = BATCHES) -> Iterator[SourceBatch]:
+    for number in range(after + 1, batches):
         time.sleep(0.05)
         yield SourceBatch(number, pa.record_batch({"word": words(number)}))
 
@@ -269,6 +299,9 @@ def session(place: str, stack: ExitStack) -> SparkSession:
         return local("local[6,2]", extra=SMALL)
     if place == "local-cluster":
         return local("local-cluster[2,3,1024]", extra=SMALL)
+    if place == "leaving":
+        more = {"spark.decommission.enabled": "true"}
+        return local("local-cluster[3,4,1024]", extra={**SMALL, **more})
     where = stack.enter_context(cluster(workers=2, cores=4, memory="1g"))
     more = {"spark.cores.max": "6"}
     if place == "dynamic":
@@ -291,7 +324,7 @@ def main(place: str, what: str) -> None:
         spark = session(place, stack)
         did = {"agents": four_agents, "grow": grow_and_shrink, "elastic": elastic,
                "shipped": shipped, "stopped": stopped, "stream": stream, "warmed": warmed,
-               "abandon": abandon, "hang": abandon}  # fmt: skip
+               "vacated": vacated, "abandon": abandon, "hang": abandon}  # fmt: skip
         print(json.dumps(did[what](spark)), flush=True)  # noqa: T201 - it is how the test hears
         if what == "hang":
             time.sleep(600)

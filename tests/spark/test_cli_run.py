@@ -66,20 +66,52 @@ def test_a_file_is_counted_exactly_while_nodes_come_and_go(meander: Call, tmp_pa
     assert len(report["owners"][-1]["runs"]) == 1
 
 
-def test_csv_and_json_lines_are_counted_as_spark_counts_them(meander: Call, tmp_path: Path) -> None:
-    csv = 'ts,text,user\n2020-01-01T00:00:00Z,"to be,\nor ""not""",7\n,to be,8\n'
-    (tmp_path / "rows.csv").write_text(csv)
-    lines = (
-        '{"ts": "2020-01-01 00:00:00", "text": "Grüße, straße"}\n{"ts": null, "text": "to be"}\n'
-    )
-    (tmp_path / "rows.jsonl").write_text(lines)
-    for name, total in (("rows.csv", 6), ("rows.jsonl", 4)):
-        code, said, _ = meander(
-            "run", "word-count", "--input", tmp_path / name, "--nodes", 1, "--tasks", 4,
-            "--output", tmp_path / f"{name}.out", "--verify", "--json",
-        )  # fmt: skip
-        assert code == 0
-        assert json.loads(said)["verify"]["total"] == total
+CSV = 'ts,text,user\n2020-01-01T00:00:00Z,"to be,\nor ""not""",7\n,to be,8\n'
+LINES = '{"ts": "2020-01-01 00:00:00", "text": "Grüße, straße"}\n{"ts": null, "text": "to be"}\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "total"),
+    [("t.csv", CSV, 6), pytest.param("t.jsonl", LINES, 4, marks=pytest.mark.slow)],
+    ids=["csv", "json lines"],
+)
+def test_texts_are_counted_as_spark_counts_them(
+    meander: Call, tmp_path: Path, name: str, rows: str, total: int
+) -> None:
+    (tmp_path / name).write_text(rows)
+    code, said, _ = meander(
+        "run", "word-count", "--input", tmp_path / name, "--nodes", 1, "--tasks", 4,
+        "--output", tmp_path / "out", "--verify", "--json",
+    )  # fmt: skip
+    assert code == 0
+    assert json.loads(said)["verify"]["total"] == total
+
+
+def test_an_operator_of_ones_own_runs_and_goes_to_the_nodes_whole(
+    meander: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1. a module that nodes cannot import  2. a rescale while rows flow  3. every sum is right."""
+    (tmp_path / "here").mkdir()
+    own = Path(__file__).parents[1] / "cli" / "own_operators.py"
+    (tmp_path / "here" / "my_own_module.py").write_text(own.read_text())
+    monkeypatch.syspath_prepend(tmp_path / "here")
+    rows = 4000
+    ts = pa.array([i * 1000 for i in range(rows)], pa.timestamp("us"))
+    users, amounts = [f"u{i % 97}" for i in range(rows)], [i % 13 for i in range(rows)]
+    pq.write_table(pa.table({"at": ts, "user": users, "amount": amounts}), tmp_path / "r.parquet")
+    code, said, _ = meander(
+        "run", "my_own_module:Spent", "--input", tmp_path / "r.parquet", "--ts", "at", "--nodes", 1,
+        "--tasks", 8, "--rescale", "2@1s", "--speedup", 1, "--output", tmp_path / "out", "--json",
+    )  # fmt: skip
+    report = json.loads(said)
+    assert (code, report["application"], report["rows"]) == (0, "Spent", rows)
+    assert [(r["from"], r["to"]) for r in report["rescales"]] == [(1, 2)]
+    expected = Counter[str]()
+    for user, amount in zip(users, amounts, strict=True):
+        expected[user] += amount
+    state = pq.read_table(tmp_path / "out" / "state")
+    assert dict(zip(*(state[n].to_pylist() for n in ("user", "spent")), strict=True)) == expected
+    assert state.schema.names == ["user", "spent"]
 
 
 def test_ctrl_c_finishes_what_was_read(meander: Call, tmp_path: Path) -> None:

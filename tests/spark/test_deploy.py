@@ -295,7 +295,9 @@ def test_calls_that_cannot_be_are_refused_at_once(spark: SparkSession) -> None:
             with pytest.raises(InputError, match="there is a source 'words' at work: cancel it"):
                 call("words")
         source.cancel()
-        with pytest.raises(InputError, match="options gather_rows, linger_ms, null_keys, not 'nul"):
+        with pytest.raises(
+            InputError, match="options gather_rows, linger_ms, null_keys, to, not 'nul"
+        ):
             operator.source("words", endless, nulKeys="drop")
         with (
             operator.feeder("more"),

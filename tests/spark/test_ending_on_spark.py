@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 FORGETFUL = """
 import logging
 import pyarrow as pa
@@ -20,7 +22,7 @@ feeder.flush()
 op.rescale(3).wait()
 print("fed", flush=True)
 """
-END_S_MAX = 40.0
+END_S_MAX = 120.0
 """Ten seconds on a machine that has nothing else to do."""
 
 
@@ -40,3 +42,27 @@ def test_a_program_that_forgets_to_stop_ends() -> None:
     assert program.returncode == 0
     assert "lost {" not in said
     assert "Spark did not end" not in said
+
+
+TOO_EARLY = (
+    FORGETFUL
+    + """
+from meander.errors import DeployError
+spark.stop()
+try:
+    feeder.feed(pa.record_batch({"word": ["c"]}))
+    feeder.flush()
+except DeployError as error:
+    print("told:", error, flush=True)
+op.stop()
+"""
+)
+
+
+@pytest.mark.slow
+def test_a_session_that_is_stopped_first_is_named_as_the_failure() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", TOO_EARLY], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "told: the Spark session was stopped" in done.stdout

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 from pyspark.sql import SparkSession
 
 from meander.errors import InputError
+from meander.spark.cluster import executors, ship
 from meander.spark.cluster import session_check as ground
-from meander.spark.cluster import ship
 
 
 def test_too_few_slots_are_counted(spark: SparkSession) -> None:
@@ -49,6 +50,32 @@ def test_dynamic_allocation_must_be_able_to_grow_enough() -> None:
     (told,) = ground._too_few(4, 6, 4, 1, facts)
     assert "4 slots (spark.task.cpus is 2)" in told
     assert "raise spark.dynamicAllocation.maxExecutors" in told
+
+
+@pytest.mark.parametrize(("more", "asked"), [(1, []), (2, [1]), (4, [2])])
+def test_executors_are_requested_for_the_slots_that_are_missing(
+    more: int, asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two executors of two slots, three in use: one more node has its place already."""
+    there = [executors.Executor(f"{i}", "h", "h", 1, 2, used) for i, used in enumerate((2, 1))]
+    monkeypatch.setattr(executors, "executors", lambda _: there)
+    context = Mock()
+    executors.ask_for_slots(context, more)
+    assert [c.args[0] for c in context._jsc.sc().requestExecutors.call_args_list] == asked
+
+
+def test_an_executor_that_is_just_coming_is_listed_when_it_can_be_reached() -> None:
+    context = Mock()
+    inner = context._jsc.sc()
+    inner.taskScheduler().runningTasksByExecutors().contains.return_value = False
+    inner.conf().get.return_value = "1"
+    coming, there = (Mock(**{"hostPort.return_value": at}) for at in ("10.0.0.7", "10.0.0.7:4040"))
+    for name, summary in (("1", coming), ("2", there)):
+        summary.totalCores.return_value, summary.id.return_value = 2, name
+    listed = inner.statusStore().executorList(True).iterator()
+    listed.hasNext.side_effect, listed.next.side_effect = [True, True, False], [coming, there]
+    (found,) = executors.executors(context)
+    assert (found.name, found.address, found.port, found.slots) == ("2", "10.0.0.7", 4040, 2)
 
 
 def test_a_session_of_the_user_is_told_once_what_it_lacks(

@@ -123,6 +123,21 @@ def test_a_cancel_before_the_job_is_submitted_is_not_lost(jobs: SparkJobs) -> No
     assert {ending.trouble for ending in told} == {"cancelled"}
 
 
+def test_they_outlive_the_daemon_of_others(
+    spark: SparkSession, jobs: SparkJobs, board: Board
+) -> None:
+    """Spark ends it when a task of a query is interrupted while its worker is made."""
+    told: list[JobEnd] = []
+    jobs.start("a", pickled(agent, board.port, "a"), told.append)
+    board.hear(1)
+    parent = spark.sparkContext.parallelize([0], 1).map(lambda _: os.getppid())
+    os.kill(parent.first(), signal.SIGKILL)
+    assert parent.first(), "Spark starts the next"
+    board.lines["a"].sendall(b"stop")
+    assert jobs.wait("a", 20)
+    assert told == [JobEnd("a", JobOutcome.RETURNED, "a heard stop")]
+
+
 def test_an_exception_comes_back_with_its_traceback(jobs: SparkJobs) -> None:
     told: list[JobEnd] = []
     jobs.start("a", pickled(failing, 7), told.append)

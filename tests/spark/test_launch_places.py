@@ -56,6 +56,16 @@ def test_python_is_ready_on_every_executor_before_a_node_must_go_there() -> None
     assert said["back_s"] < said["again_s"]
 
 
+def test_nodes_leave_are_upgraded_and_go_before_their_executor_does() -> None:
+    said = run("leaving", "vacated")
+    assert "n1" not in said["first"]
+    assert set(said["first"]).isdisjoint(said["second"])
+    assert said["there"]
+    assert said["gone"]
+    assert said["lost"] == []
+    assert said["exact"]
+
+
 def test_dynamic_allocation_brings_executors_and_takes_them_away() -> None:
     said = run("dynamic", "grow")
     assert said["executors"] == [0, 3, 1, 0]

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from random import Random
 from typing import Any
 
 import pandas as pd
 import processors
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql.streaming.tws_tester import TwsTester
 from pyspark.sql.types import StructType
 
 import meander
@@ -24,6 +28,7 @@ from meander.runtime.wire.rows import Mark, Rows
 from meander.spark.processor.operator import ProcessorOperator, processor
 from meander.spark.processor.state import GONE_MAX, ProcessorState
 from meander.spark.processor.values import row_fitter
+from meander_lab.bench import processor_kinds
 
 SCHEMA = "k string, at timestamp, n long"
 OUT = "k string, what string, n long"
@@ -140,6 +145,7 @@ def test_values_of_every_kind_survive_a_move() -> None:
         ("d double", ("1",), "'1' is no number"),
         ("a array<int>", ({},), "is no list"),
         ("n int", 5, "5 is no tuple"),
+        ("s string, t string", "ab", "'ab' is no tuple"),
     ],
 )
 def test_a_value_that_does_not_fit_is_refused_when_it_is_written(
@@ -147,6 +153,39 @@ def test_a_value_that_does_not_fit_is_refused_when_it_is_written(
 ) -> None:
     with pytest.raises((TypeError, ValueError), match=what):
         row_fitter(StructType.fromDDL(kind))(value)
+
+
+def test_a_text_is_a_row_of_its_own_where_spark_takes_it_so() -> None:
+    assert row_fitter(StructType.fromDDL("s string"))("a") == ("a",)
+
+
+def test_frames_are_as_large_and_numbers_as_narrow_as_spark_s_settings_say(
+    spark: SparkSession,
+) -> None:
+    class Frames(Base):
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+            sizes = [len(frame) for frame in rows]
+            yield pd.DataFrame({"k": [key[0]], "what": [repr(sizes)], "n": [7]})
+
+    given, out = {"keys": ["k"], "schema": SCHEMA}, "k string, what string, n decimal(10, 2)"
+    settings = {
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "2",
+        "spark.sql.execution.pythonUDF.pandas.intToDecimalCoercionEnabled": "true",
+    }
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        small = processor(Frames(), out, **given)
+        spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", "1b")
+        smallest = processor(Frames(), out, **given)
+    finally:
+        for name in (*settings, "spark.sql.execution.arrow.maxBytesPerBatch"):
+            spark.conf.unset(name)
+    rows = [("a", 1, 1)] * 5
+    assert Place(small).give(*rows) == [("a", "[2, 2, 1]", Decimal(7))]
+    assert Place(smallest).give(*rows) == [("a", "[1, 1, 1, 1, 1]", Decimal(7))]
+    with pytest.raises(OperatorError, match="Failed to convert the value of 'n'"):
+        Place(processor(Frames(), out, **given)).give(*rows)
 
 
 def test_numpy_and_pandas_scalars_fit() -> None:
@@ -330,6 +369,13 @@ class Alarm(Base):
         self.handle.registerTimer(at)
 
 
+class Clocked(Alarm):
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        now = timerValues.getCurrentProcessingTimeInMs()
+        self.handle.registerTimer(now + 50)
+        return iter([self.say(key, "now", now)])
+
+
 def test_timers_are_set_until_they_have_fired_and_fire_once_as_in_spark() -> None:
     place = Place(made(Alarm(), time_mode="EventTime", event_time="at", delay_s=1.0))
     assert place.give(("a", 1, 20_000), ("a", 1, 30_000), ("a", 1, 99_000), word=21) == [
@@ -344,14 +390,25 @@ def test_timers_are_set_until_they_have_fired_and_fire_once_as_in_spark() -> Non
     assert place.adapter.operator.late_rows == 1
 
 
-def test_timers_by_the_clock_and_their_values() -> None:
-    class Clock(Alarm):
-        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
-            now = timerValues.getCurrentProcessingTimeInMs()
-            self.handle.registerTimer(now + 50)
-            return iter([self.say(key, "now", now)])
+def test_timers_may_wait_for_the_next_batch_and_rows_are_late_by_the_one_before() -> None:
+    place = Place(made(Alarm(), time_mode="EventTime", event_time="at", timers="batch"))
+    assert place.give(("a", 1, 20_000), word=30) == []
+    assert place.wait(10_000) == []
+    assert place.give(("b", 25, 35_000), word=40) == [("a", "('Row', [20000])", 20_000)]
+    assert place.adapter.operator.late_rows == 0  # by what was known two batches ago
+    assert place.give(word=41) == [("b", "('Row', [35000])", 35_000)]  # without rows for this task
+    assert place.give(("c", 40, 1), word=41) == []
+    assert place.adapter.operator.late_rows == 1
+    place = Place(made(Clocked(), time_mode="ProcessingTime", timers="batch"))
+    place.give(("a", 1, 1))
+    assert place.wait(1000) == []
+    assert place.give(("b", 1, 1))[1:] == [("a", "('Row', [1000050])", 1_000_050)]
+    with pytest.raises(InputError, match="timers fire 'soon' or at a 'batch', not 'never'"):
+        made(Alarm(), time_mode="EventTime", event_time="at", timers="never")
 
-    place = Place(made(Clock(), time_mode="ProcessingTime"))
+
+def test_timers_by_the_clock_and_their_values() -> None:
+    place = Place(made(Clocked(), time_mode="ProcessingTime"))
     assert place.give(("a", 1, 1)) == [("a", "now", 1_000_000)]
     assert place.wait(49) == []
     assert place.wait(1) == [("a", "('Row', [1000050])", 1_000_050)]
@@ -442,3 +499,285 @@ def test_a_processor_in_the_wrong_form_is_told_so() -> None:
         with pytest.raises(OperatorError, match=what):
             Place(made(wrong, form=form)).give(("a", 1, 1))
     assert meander.processor is processor
+
+
+# ---------------------------------------------------------------------- other versions
+
+
+class Narrow(Base):
+    def init(self, handle: Any) -> None:
+        self.v = handle.getValueState("v", "n int")
+        self.m = handle.getMapState("m", "k string", "n int")
+        self.l = handle.getListState("l", "n int")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        self.v.update((1,))
+        self.m.updateValue(("x",), (2,))
+        self.l.put([(3,), (4,)])
+        return iter(())
+
+
+class Wide(Base):
+    def init(self, handle: Any) -> None:
+        self.v = handle.getValueState("v", "by string, n long")
+        self.m = handle.getMapState("m", "k string", "n long, by string")
+        self.l = handle.getListState("l", "n double, at timestamp")
+        self.w = handle.getValueState("w", "n int")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        seen = self.v.get(), list(self.m.iterator()), list(self.l.get()), self.w.get()
+        yield self.say(key, repr(seen))
+
+
+def test_fields_come_and_go_and_become_wider() -> None:
+    old = Place(made(Narrow()))
+    old.give(("a", 1, 5), ("b", 1, 5))
+    dumped = old.adapter.operator.dump(old.app.state)
+    context = old.adapter.timing.context(old.app)
+    new = made(Wide())
+    new.open()
+    state = new.load(dumped, context)
+    new.process(state, pa.record_batch([["a"], [None], [1]], schema=new.schema), context)
+    shown = "((None, 1), [(('x',), (2, None))], [(3.0, None), (4.0, None)], None)"
+    assert context.emitted[0]["what"].to_pylist() == [shown]
+    with pytest.raises(StateError, match="raise state_version and write migrate"):
+        made(Narrow()).load(new.dump(state), context)  # a double does not become a whole number
+
+
+def doubled(batch: pa.RecordBatch, version: int) -> pa.RecordBatch:
+    assert version == 1
+    values = [{"by": "me", "n": 2 * row["n"]} for row in batch.column("v").to_pylist()]
+    kind = pa.struct({"by": pa.string(), "n": pa.int64()})
+    return batch.set_column(batch.schema.get_field_index("v"), "v", pa.array(values, kind))
+
+
+def test_migrate_makes_of_an_older_version_what_nothing_else_can() -> None:
+    old = Place(processor(Narrow(), OUT, keys=["k"], schema=SCHEMA, form="row"))
+    old.give(("a", 1, 5))
+    blob = old.adapter.dump(old.app)
+
+    options: dict[str, Any] = {"keys": ["k"], "schema": SCHEMA, "form": "row"}
+    operator = processor(Wide(), OUT, name="Narrow", state_version=2, migrate=doubled, **options)
+    new = Place(operator)
+    app = new.adapter.load(0, blob)
+    assert app.state.entries[("a",)][0][0] == ("me", 2)
+    with pytest.raises(ValueError, match="state of operator Narrow, not of Wide"):
+        Place(processor(Wide(), OUT, **options)).adapter.load(0, blob)
+
+
+def test_a_variable_that_init_deletes_is_not_there() -> None:
+    class Temporary(Base):
+        def init(self, handle: Any) -> None:
+            self.gone = (
+                handle.getValueState("gone", "n int"),
+                handle.getMapState("m", "n int", "n int"),
+            )
+            self.kept = handle.getValueState("kept", "n int")
+            handle.deleteIfExists("gone")
+            handle.deleteIfExists("m")
+
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+            with pytest.raises(PySparkRuntimeError, match="Error checking value state exists"):
+                self.gone[0].exists()
+            with pytest.raises(PySparkRuntimeError, match="Error updating map state value"):
+                self.gone[1].updateValue((1,), (2,))
+            self.kept.update((1,))
+            return iter(())
+
+    place = Place(made(Temporary()))
+    place.give(("a", 1, 5))
+    assert place.app.state.layout.schema.names == ["k", "kept"]
+
+
+def test_a_struct_within_a_struct_may_be_a_dict() -> None:
+    fit = row_fitter(StructType.fromDDL("n int, at struct<x: int, y: string>"))
+    assert fit((1, {"y": "b", "x": 2})) == (1, (2, "b"))
+
+
+# ---------------------------------------------------------------------- rows that make it raise
+
+
+class Picky(Base):
+    def init(self, handle: Any) -> None:
+        self.handle = handle
+        self.n = handle.getValueState("n", "n long")
+        self.all = handle.getListState("all", "n long")
+        self.m = handle.getMapState("m", "n long", "n long")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        for row in rows:
+            self.n.update(((self.n.get() or (0,))[0] + 1,))
+            self.all.appendValue((row.n,))
+            self.m.updateValue((row.n,), (1,))
+            self.handle.registerTimer(row.n)
+            yield self.say(key, "took", row.n)
+            if row.n > 90:
+                raise ValueError("too much")
+        if row.n == 50:
+            yield Row(k=key[0], what="n is no number", n="x")
+
+    def handleExpiredTimer(
+        self, key: Any, timerValues: Any, expiredTimerInfo: Any
+    ) -> Iterator[Any]:
+        self.n.clear()
+        yield self.say(key, "late")
+        raise RuntimeError("timers, too")
+
+
+class Whole(Place):
+    """Tells all columns of what came out."""
+
+    def out(self) -> list[Any]:
+        found = self.app.outputs.after(self.number)
+        super().out()
+        return [row for _, batch in found for row in batch.to_pylist()]
+
+
+def test_rows_that_make_it_raise_are_set_aside_and_leave_no_trace() -> None:
+    place = Whole(made(Picky(), time_mode="ProcessingTime", on_error="collect"))
+    first = place.give(("a", 1, 2_000_001), ("a", 1, 2_000_002), ("b", 1, 2_000_003))
+    assert [row["error"] for row in first] == ["ValueError: too much"] * 3  # all are above 90
+    assert place.app.state.entries == {}
+    assert place.app.time is not None
+    assert not len(place.app.time.timers)
+    rows = [json.loads(row["error_row"]) for row in first]
+    assert [(row["k"], row["n"]) for row in rows] == [
+        ("a", 2_000_001),
+        ("a", 2_000_002),
+        ("b", 2_000_003),
+    ]
+
+    second = place.give(("a", 1, 7), ("b", 1, 50), ("c", 1, 8), ("c", 1, 95))
+    took = [(row["k"], row["what"], row["n"]) for row in second if row["error"] is None]
+    assert took == [("a", "took", 7)]
+    wrong = [row["error"].split(":")[0] for row in second if row["error"] is not None]
+    assert len(wrong) == 3  # b's row does not fit the output
+    assert wrong[1:] == ["ValueError"] * 2
+    assert set(place.app.state.entries) == {("a",)}
+
+
+def test_what_is_said_of_errors_is_checked() -> None:
+    with pytest.raises(InputError, match="on_error is one of raise, collect"):
+        made(Picky(), on_error="ignore")
+    with pytest.raises(InputError, match="the output has a column 'error'"):
+        processor(Picky(), "error string", keys=["k"], schema=SCHEMA, on_error="collect")
+
+
+# ---------------------------------------------------------------------- PySpark's own tester
+
+
+@pytest.mark.parametrize("name", ["running count", "list state", "map state"])
+def test_the_tester_that_comes_with_pyspark_agrees(name: str) -> None:
+    kind, random = processor_kinds.KINDS[name], Random(7)
+    given = {"keys": ["user"], "schema": processor_kinds.ROWS, "form": "row"}
+    place = Place(processor(kind.make(), processor_kinds.OUT, **given))
+    tester, make = TwsTester(kind.make()), Row("user", "at", "item", "price")
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    for _ in range(20):
+        rows = [
+            make(f"u{random.randrange(4)}", at, f"i{random.randrange(3)}", random.random())
+            for _ in range(random.randrange(1, 12))
+        ]
+        columns = list(zip(*rows, strict=True))
+        batch = pa.record_batch(columns, schema=place.adapter.operator.schema)
+        list(place.adapter.apply_batch(0, place.app, "q", [Rows(batch, 0, len(rows))]))
+        place.app = place.adapter.load(0, place.adapter.dump(place.app))
+        new = [b for _, b in place.app.outputs.after(place.number)]
+        place.number = place.app.outputs.last
+        ours = [(r["user"], r["n"]) for b in new for r in b.to_pylist()]
+        users = dict.fromkeys(row.user for row in rows)
+        theirs = [
+            tuple(out)
+            for user in users
+            for out in tester.test(user, [r for r in rows if r.user == user])
+        ]
+        assert ours == theirs
+
+
+# ---------------------------------------------------------------------- state from elsewhere
+
+
+class Briefly(Base):
+    """A value that lasts, a list and a map that do not, and a timer."""
+
+    def init(self, handle: Any) -> None:
+        self.handle = handle
+        self.v = handle.getValueState("v", "n long, by string")
+        self.l = handle.getListState("l", "n long", 1000)
+        self.m = handle.getMapState("m", "n long", "n long", 1000)
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        seen = self.v.get(), list(self.l.get()), sorted(self.m.iterator())
+        yield self.say(key, repr((*seen, list(self.handle.listTimers()))))
+
+    def handleExpiredTimer(
+        self, key: Any, timerValues: Any, expiredTimerInfo: Any
+    ) -> Iterator[Any]:
+        yield self.say(key, "fired")
+
+
+def begun(place: Place, rows: list[dict[str, Any]]) -> None:
+    """Have a task begin with rows of a state, as the first micro-batch brings them."""
+    operator = place.adapter.operator
+    kind = pa.map_(pa.struct({"n": pa.int64()}), pa.struct({"n": pa.int64()}))
+    table = pa.Table.from_pylist([{name: row[name] for name in row if name != "m"} for row in rows])
+    table = table.append_column("m", pa.array([row.get("m") for row in rows], kind))
+    batch = operator.adoptable(table.combine_chunks().to_batches()[0])
+    list(place.adapter.apply_batch(0, place.app, "write/x", [Rows(batch, 0, batch.num_rows)]))
+
+
+def test_a_key_begins_with_variables_and_timers_from_elsewhere() -> None:
+    place = Place(made(Briefly(), time_mode="ProcessingTime"))
+    now = place.now_ms
+    begun(
+        place,
+        [
+            {
+                "k": "a",
+                "n": 5,
+                "by": "x",
+                "l": [{"n": 1}, {"n": 2}],
+                "@timers": [now + 500],
+                "m": None,
+                "m@expires": None,
+            },
+            {"k": "b", "n": None, "by": None, "m": [({"n": 1}, {"n": 2})], "m@expires": [now + 10]},
+        ],
+    )
+    assert place.out() == []  # nothing is emitted, and it moves as any state does
+    a, b = place.give(("a", 1, 0), ("b", 1, 0))
+    assert a[1] == f"((5, 'x'), [(1,), (2,)], [], [{now + 500}])"
+    assert b[1] == "(None, [], [((1,), (2,))], [])"
+    assert place.wait(600) == [("a", "fired", 0)]
+    (b,) = place.give(("b", 1, 0))
+    assert b[1] == "(None, [], [], [])"  # it had 10 ms, and a's list has a second
+    assert place.give(("a", 1, 0))[0][1].startswith("((5, 'x'), [(1,), (2,)]")
+
+
+def test_what_is_exported_can_be_begun_with() -> None:
+    place = Place(made(Briefly(), time_mode="ProcessingTime"))
+    rows = [
+        {"k": "a", "v": {"n": 5, "by": "x"}, "l": [{"n": 1}], "@timers": [place.now_ms + 500]},
+        {"k": "only a timer", "v": None, "l": None, "@timers": [place.now_ms + 900]},
+    ]
+    begun(place, rows)
+    whole = place.adapter.show(place.app, whole=True)
+    other = Place(made(Briefly(), time_mode="ProcessingTime"))
+    for batch in whole.to_batches():
+        begun(other, batch.to_pylist())
+    assert other.adapter.show(other.app, whole=True).equals(whole)
+    assert sorted(key for key, _, _ in other.wait(1000)) == ["a", "only a timer"]
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"n": 5}, "no key column 'k'"),
+        ({"k": "a", "w": 5}, "has a column 'w': there are k, v, l"),
+        ({"k": "a", "v": 5}, "'v' is no struct"),
+    ],
+)
+def test_a_state_that_is_none_of_it_is_refused(row: dict[str, Any], says: str) -> None:
+    operator = made(Briefly(), time_mode="ProcessingTime")
+    with pytest.raises(InputError, match=says):
+        operator.adoptable(pa.RecordBatch.from_pylist([row]))

@@ -214,7 +214,7 @@ def test_values_lists_maps_and_event_timers(
     made: StatefulProcessor = (
         processors.EverythingInRows() if form == "row" else processors.EverythingInPandas()
     )
-    tables = batches(seed=1)
+    tables = batches(seed=1, count=3)
 
     def query(rows: DataFrame) -> DataFrame:
         keyed = rows.withWatermark("at", "5 seconds").groupBy("user")

@@ -137,7 +137,9 @@ def test_texts_without_words_give_a_profile_of_zeros(
     assert found.facts["summary"]["keys"] == 0
 
 
-@pytest.mark.parametrize(("window_s", "slot_s"), [(90, 600), (1500, 600), (600, 600)])
+@pytest.mark.parametrize(
+    ("window_s", "slot_s"), [(90, 600), (1500, 600), pytest.param(600, 600, marks=pytest.mark.slow)]
+)
 def test_patterns_equal_a_replay_of_every_event(
     spark: SparkSession, rows_file: Callable[..., str], tmp_path: Path, window_s: int, slot_s: int
 ) -> None:

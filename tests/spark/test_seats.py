@@ -14,6 +14,7 @@ from meander.runtime.clock import REAL, Clock
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 from meander.runtime.wire.credentials import Credentials
 from meander.spark.cluster.executors import Executor
+from meander.spark.deploy import seat
 from meander.spark.deploy import seats as book
 from meander.spark.deploy.jobs import JobEnd, JobOutcome, cancelled
 from meander.spark.deploy.seats import Seats
@@ -324,3 +325,19 @@ def test_where_nodes_come_first_room_is_made_for_a_new_job_of_a_lost_one(ground:
     ground.left("n1-1")
     ground.ahead_s = 120.0
     assert ground.seats.claim_slot(1.0, 20.0) == "n1"
+
+
+def test_a_worker_that_becomes_a_seat_closes_its_clients_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is busy for long, and killed with the node: who waits for its clients would wait a lease."""
+    steps: list[str] = []
+
+    def forked(_: str) -> seat.Last:
+        steps.append("fork")
+        return seat.Last(True, seat.LEFT, "")
+
+    monkeypatch.setattr(seat, "leave_all", lambda: steps.append("leave"))
+    monkeypatch.setattr(seat, "_forked", forked)
+    assert seat.hold("seat-1", N1) is None
+    assert steps == ["leave", "fork"]

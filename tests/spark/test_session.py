@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -16,7 +13,6 @@ from meander.errors import InputError
 from meander.runtime.process.memory import KEEP
 from meander.spark.cluster import java
 from meander.spark.cluster.session import classic, explained, local, settings
-from meander.spark.datasource.warming import share_daemon
 
 
 def test_a_running_session_is_used(spark: SparkSession) -> None:
@@ -38,19 +34,6 @@ def test_workers_have_a_settled_heap_and_keep_their_memory(spark: SparkSession) 
     frozen, delay = spark.sparkContext.parallelize([0], 1).map(look).first()
     assert frozen > 0
     assert delay == os.environ.get("MIMALLOC_PURGE_DELAY", KEEP["MIMALLOC_PURGE_DELAY"])
-
-
-def test_nodes_and_readers_of_states_are_forked_by_one_daemon(spark: SparkSession) -> None:
-    """A second one would import everything again: seconds, when a state is first read."""
-    share_daemon(spark)
-
-    def parent(batches: Iterator[Any]) -> Iterator[Any]:
-        for batch in batches:
-            yield pa.record_batch({"pid": [os.getppid()] * batch.num_rows})
-
-    job = spark.sparkContext.parallelize([0], 1).map(lambda _: os.getppid()).collect()
-    sql = spark.range(1).mapInArrow(parent, "pid long").collect()
-    assert [row["pid"] for row in sql] == job
 
 
 def test_spark_connect_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

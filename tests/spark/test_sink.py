@@ -19,12 +19,19 @@ from processes import descendants, pid_of
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.types import StringType, StructType
 from word_counts import counted
 
 import meander
+from meander.errors import MeanderError
 from meander.operators import WordCount
 from meander.runtime.driver import service as reception
+from meander.runtime.driver.launch import WarmLauncher
 from meander.runtime.wire.version import versions
+from meander.spark.datasource import sink
+from meander.spark.datasource.format import MeanderSource
+from meander.spark.datasource.sink import StreamWriter
 from meander.spark.deploy.deploy import SparkOperator
 
 TASKS = 32
@@ -222,36 +229,51 @@ def test_a_backfill_counts_whole_and_a_named_one_counts_once(
 
 
 def test_what_is_wrong_is_said_in_the_querys_exception(
-    operator: SparkOperator, texts: Texts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    operator: SparkOperator, texts: Texts, tmp_path: Path
 ) -> None:
-    """A column that lacks, a null key, a wrong token, another operator, another version of a library
-    at the operator's side: nothing is counted."""
+    """A column that lacks, seen before the first row; a null key, seen in an executor: none counts."""
     texts.add(1)
     words = texts.words()
-
-    def refused(df: DataFrame, pattern: str, **options: Any) -> None:
-        with pytest.raises(Exception, match=pattern):
-            finish(df, operator, tmp_path / f"checkpoint{time.time_ns()}", **options)
-
-    refused(words.withColumnRenamed("word", "term"), "no key column 'word', which WordCount needs")
     holes = words.withColumn("word", F.when(F.col("word") != "w1", F.col("word")))
-    refused(holes, r"rows of this partition have no value in key column 'word'")
-    refused(words, "refused the token", token="wrong")
-    refused(words, "no operator answers", operator="127.0.0.1:1", token="t")
-    refused(words, "this session knows no operator at", operator="127.0.0.1:1")
-    refused(words, "nullKeys is one of", nullKeys="perhaps")
-    refused(words, r"no option 'nulkeys' \(did you mean nullKeys\?\)", nulKeys="drop")
-    refused(words, "a streaming write has no option 'batch'.*: it has operator, token", BATCH=7)
-    refused(words, "a column of strings, not 'text': the rows have word", words="text")
-    refused(words, "cut is one of spaces, letters", words="word", cut="lines")
-    refused(words, "the option cut says how", cut="letters")
-    with monkeypatch.context() as other:
-        other.setattr(reception, "versions", lambda: {**versions(), "pyarrow": "1.2.3"})
-        refused(words, r"runs other versions than this process \(pyarrow 1\.2\.3 there")
+    for df, said in (
+        (words.withColumnRenamed("word", "term"), "no key column 'word', which WordCount needs"),
+        (holes, r"rows of this partition have no value in key column 'word'"),
+    ):
+        with pytest.raises(Exception, match=said):
+            finish(df, operator, tmp_path / f"checkpoint{time.time_ns()}")
     assert counted(operator) == Counter()
     finish(holes, operator, tmp_path / "dropped", nullKeys="drop")
     expected = Counter({word: n for word, n in texts.counts.items() if word != "w1"})
     assert counted(operator) == expected
+
+
+def test_what_cannot_be_is_refused_before_the_first_row(
+    monkeypatch: pytest.MonkeyPatch, launcher: WarmLauncher
+) -> None:
+    """A wrong token, another operator, options that are none, another version of a library at the
+    operator's side: as the planner's Python process sees it, which makes the writer."""
+    monkeypatch.setattr(sink, "settle_worker", lambda: None)  # here lives more than one writer
+    rows = StructType().add("word", StringType())
+    with meander.deploy_local(WordCount(), TASKS, 1, launcher=launcher) as op:
+
+        def refused(said: str, **options: Any) -> None:
+            given = {"operator": op.address, "token": op.credentials, **options}
+            wanted = CaseInsensitiveDict({n: str(v) for n, v in given.items() if v is not None})
+            with pytest.raises(MeanderError, match=said):
+                StreamWriter(MeanderSource(wanted), rows, False)
+
+        with monkeypatch.context() as there:  # first: later it is known what is deployed
+            there.setattr(reception, "versions", lambda: {**versions(), "pyarrow": "1.2.3"})
+            refused(r"runs other versions than this process \(pyarrow 1\.2\.3 there")
+        refused("refused the token", token="wrong")
+        refused("no operator answers", operator="127.0.0.1:1", token="t")
+        refused("this session knows no operator at", operator="127.0.0.1:1", token=None)
+        refused("nullKeys is one of", nullKeys="perhaps")
+        refused(r"no option 'nulkeys' \(did you mean nullKeys\?\)", nulKeys="drop")
+        refused("a streaming write has no option 'batch'.*: it has operator, token", BATCH=7)
+        refused("a column of strings, not 'text': the rows have word", words="text")
+        refused("cut is one of spaces, letters", words="word", cut="lines")
+        refused("the option cut says how", cut="letters")
 
 
 def test_texts_are_cut_into_words_in_the_sink(

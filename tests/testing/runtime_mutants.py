@@ -41,7 +41,7 @@ def mutant(name, module, *edits, trial="", faults=""):
         trial: the operator that it takes.
         faults: those that it takes.
     """
-    place = module if module.startswith(("spark", "protocol")) else f"runtime.{module}"
+    place = module if module.startswith(("spark", "protocol", "operators")) else f"runtime.{module}"
     pairs = zip(edits[::2], edits[1::2], strict=True)
     bug = Bug(name, tuple(Edit(f"meander.{place}", *pair) for pair in pairs))
     return Broken(name, bug, trial, tuple(faults.split()))
@@ -55,6 +55,12 @@ MUTANTS = [
         "if not (may or _needs_no_lease(action)):",
         "if False:",
         faults="pause",
+    ),
+    mutant(
+        "refuse the state of an older version of the operator",
+        "operators.tasks",
+        "elif self.operator.migrates_from(version):",
+        "elif False:",
     ),
     mutant(
         "write a record without the rows that were noted",
@@ -88,8 +94,8 @@ MUTANTS = [
     mutant(
         "cut what is fed one row too early",
         "process.feeding",
-        "(np.diff(feeding) != 0) | (np.diff(targets) != 0)) + 1",
-        "(np.diff(feeding) != 0) | (np.diff(targets) != 0))",
+        "(np.diff(sending) != 0) | (np.diff(targets) != 0)) + 1",
+        "(np.diff(sending) != 0) | (np.diff(targets) != 0))",
         trial="patterns",
     ),
     # ------------------------------------------------------------------ outputs
@@ -197,8 +203,8 @@ MUTANTS = [
     mutant(
         "never fire by the clock",
         "process.timing",
-        "fired = self.fire(app, context, by_clock=True)",
-        "fired = self.fire(app, context)",
+        "fired = 0 if waits else self.fire(app, context, by_clock=True)",
+        "fired = 0 if waits else self.fire(app, context)",
         trial="reminders",
     ),
     mutant(
@@ -236,8 +242,8 @@ MUTANTS = [
     mutant(
         "skip one offset of a replay",
         "clients.gathering",
-        "if number <= self._durable:",
-        "if number <= self._durable + 1:",
+        "if last <= self._durable:",
+        "if last <= self._durable + 1:",
         faults="feeder",
     ),
     mutant(
@@ -262,8 +268,8 @@ MUTANTS = [
     mutant(
         "cut the rows of two source batches under one offset",
         "clients.offers",
-        "sources = tuple((offset, due) for offset, due, _ in gathered)",
-        "sources = tuple((gathered[-1][0], due) for offset, due, _ in gathered)",
+        "sources.append((offset, cast(int, due)))",
+        "sources.append((cast(int, gathered[-1][0]), cast(int, due)))",
         faults="feeder crash slow",
     ),
     mutant(
@@ -402,15 +408,15 @@ MUTANTS = [
     mutant(
         "claim without looking",
         "store.durable",
-        "            granted = (yield Read(self.files, own)) == mine  # again: the answer was lost\n",
-        "            granted = True\n",
+        "elif not created and (yield Read(self.files, own)) != mine:",
+        "elif False:",
         faults="master store",
     ),
     mutant(
         "claim beside others without looking who did",
         "store.durable",
-        "rivals = [n for n, path in claims if n >= generation and path != own]",
-        "rivals = []",
+        "if own != self._own and any(n >= generation and path != own for n, path in claims):",
+        "if False:",
         faults="master store",
     ),
     mutant(
@@ -585,6 +591,49 @@ MUTANTS = [
         "                if not any(content is not None for content in left):\n",
         "                if False:\n",
         trial="processor",
+    ),
+    # ------------------------------------------------------------------ several operators
+    mutant(
+        "send what an edge carries to tasks of the first operator",
+        "process.feeding",
+        "to, part = target.first + int(targets[lb])",
+        "to, part = int(targets[lb])",
+        trial="relays",
+    ),
+    mutant(
+        "let a task that is fed by tasks go on before all of them were heard",
+        "process.watermarks",
+        "            if tasks < self._upstream:\n                return False\n",
+        "",
+        trial="cascades",
+    ),
+    mutant(
+        "leave tasks that are silent out of the watermark of those they feed",
+        "process.watermarks",
+        "heard[f] >= since or _is_task(f)]",
+        "us > 0 and not _is_task(f)] or [us for f, us in self.watermarks.items()][:1]",
+        trial="cascades",
+    ),
+    mutant(
+        "tell a watermark to nobody who gets no rows",
+        "process.telling",
+        "        return (\n            app.time.watermark_us > told.everybody_us",
+        "        return False and (\n            app.time.watermark_us > told.everybody_us",
+        trial="cascades",
+    ),
+    mutant(
+        "have a loop wait for itself",
+        "protocol.flow",
+        "            if self.component(task) != mine\n",
+        "",
+        trial="relays",
+    ),
+    mutant(
+        "take an operator's outputs for another's that come out elsewhere",
+        "process.topology_adapter",
+        "part.name in (topology.outputs or ())",
+        "part.name not in (topology.outputs or ())",
+        trial="relays",
     ),
 ]
 """Each is caught within `SEEDS_MAX` schedules."""

@@ -9,7 +9,6 @@ from bugs import BUGS
 
 from meander_lab.mutants.hunt import CAUGHT
 
-QUICK = ("8 one",)
 HUNT = """
 from bugs import BUGS
 from meander_lab.mutants.hunt import HuntScope, hunt
@@ -19,16 +18,13 @@ print(catch.status, catch.text)
 """In a process of its own: a hunt forks, and other tests have left threads in this one."""
 
 
-def marks(bug):
-    return () if bug.name.startswith(QUICK) else (pytest.mark.slow,)
-
-
 def test_every_bug_fits_the_source():
     for bug in BUGS:
         assert bug.codes()
 
 
-@pytest.mark.parametrize("bug", [pytest.param(bug, marks=marks(bug), id=bug.name) for bug in BUGS])
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", [pytest.param(bug, id=bug.name) for bug in BUGS])
 def test_the_simulator_finds(bug):
     command = [sys.executable, "-c", HUNT.format(BUGS.index(bug))]
     here = Path(__file__).parent

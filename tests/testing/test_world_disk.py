@@ -31,7 +31,16 @@ def local(view: DiskView) -> Files:
     return LocalFiles(ROOT, disk=view, me=view.name)
 
 
-FLAVOURS = pytest.mark.parametrize("flavour", [local, bucket])
+def blind(view: DiskView) -> Files:
+    return bucket(view, conditional=False)
+
+
+def mixed(view: DiskView) -> Files:
+    """Some know of conditional writes, and some do not."""
+    return bucket(view, conditional=view.disk.coin())
+
+
+FLAVOURS = pytest.mark.parametrize("flavour", [local, bucket, blind])
 Flavour = Callable[[DiskView], Files]
 
 
@@ -478,7 +487,7 @@ class Drivers:
             self.wrong.add("a manifest that counts was lost")
 
 
-@FLAVOURS
+@pytest.mark.parametrize("flavour", [local, bucket, blind, mixed])
 def test_drivers_that_replace_one_another_lose_nothing(flavour: Flavour) -> None:
     runs = [Drivers(seed, flavour) for seed in range(60)]
     assert [run.wrong | set(map(repr, run.broken)) for run in runs] == [set()] * 60
@@ -491,7 +500,7 @@ class CountsAtOnce(FileStore):
     """Does not look for a later claim after a manifest is written."""
 
     def _publish(self, action: Store) -> Any:
-        looks = iter([False])
+        looks = iter([] if self._sure else [False])
         replaced = self._replaced
 
         def once(of: int) -> Any:

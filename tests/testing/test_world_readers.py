@@ -38,7 +38,10 @@ class Place:
         self.installs = SimpleNamespace(settled=lambda _: True)
         process: Any = SimpleNamespace(call=self.call, machine=SimpleNamespace(me="n"))
         common: Any = SimpleNamespace(process=process)
-        adapter: Any = SimpleNamespace(show=lambda app: pa.table({"n": [app.outputs.last]}))
+        adapter: Any = SimpleNamespace(
+            show=lambda app, *, whole: pa.table({"n": [app.outputs.last]})
+        )
+        self.operator = adapter
         gauge: Any = SimpleNamespace()
         parts = NodeAssembly(common, common, adapter, gauge, gauge)
         common.me = "n"
@@ -125,7 +128,7 @@ class World:
     def about(self) -> DeploymentInfo:
         return DeploymentInfo(
             "made up", "run", self.lineage, 1, TASKS, ("n",), SCHEMA, None, SCHEMA, None,
-            None, Settings(), True, "", versions(),
+            None, None, Settings(), True, "", versions(),
         )  # fmt: skip
 
     # ------------------------------------------------------------------ what is seen

@@ -14,10 +14,12 @@ from meander.spark.processor import state as processor_state
 from meander.spark.processor.trial import ProcessorTrial, only_brief
 from meander.testing.world.trials import (
     METHODS,
+    CascadeTrial,
     EmitTrial,
     Mischief,
     PatternTrial,
     Prank,
+    RelayTrial,
     ReminderTrial,
     TrialSize,
     WindowTrial,
@@ -31,6 +33,8 @@ from meander.testing.world.trials.windows import Windows
 
 TASKS = 8
 KINDS = [WordTrial, EmitTrial, PatternTrial, WindowTrial, ReminderTrial, ProcessorTrial]
+TOPOLOGIES = [RelayTrial, CascadeTrial]
+"""Of several operators: they are tried in the full world alone."""
 
 
 def tried(trial, seed, make=None, steps=200):
@@ -73,7 +77,7 @@ def test_windows_end_and_rows_are_late():
 
 def test_every_trial_is_drawn_and_smaller_ones_can_be():
     found = [draw(Random(seed), TASKS, TrialSize(1, 2, 3, 0, 0)) for seed in range(60)]
-    assert {type(trial) for trial in found} == set(KINDS)
+    assert {type(trial) for trial in found} == {*KINDS, *TOPOLOGIES}
     assert all(len(trial.feeders) == 1 and not trial.batches for trial in found)
     assert all(len(trial.feeders["feeder0"]) == 2 for trial in found)
 

@@ -5,13 +5,20 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
+from meander.cli.doors import add_dashboard, add_log, dashboard_of
 from meander.cli.main import OK
 from meander.model import Phase, Round
+
+if TYPE_CHECKING:
+    from meander.runtime.driver.options import Dashboard
 
 BANDWIDTH = 100e6
 PAUSE_MS = 50
@@ -21,6 +28,7 @@ PHASES_SHOWN = 8
 STREAM_S, TWEETS_S = 26.0, 2000.0
 RESCALES = ((7.0, 6), (16.0, 3))
 """(second of the stream, nodes)."""
+VACATE_AT_S = 21.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plan", action="store_true", help="show how a rescale is planned instead; needs no Spark"
     )
+    add_dashboard(parser)
+    add_log(parser)
     parser.add_argument(
         "--output", type=Path, metavar="DIR", help="for state and report (default: a new directory)"
     )
@@ -35,11 +45,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run a stream and rescale it, or explain a plan."""
-    return explain() if args.plan else stream(args.output)
+    return (
+        explain() if args.plan else stream(args.output, dashboard=dashboard_of(args), log=args.log)
+    )
 
 
-def stream(output: Path | None) -> int:
-    """Count generated tweets on Spark, from 4 nodes to 6 and back to 3 while they flow."""
+def stream(
+    output: Path | None,
+    doors: Mapping[str, Any] | None = None,
+    vacate: str = "",
+    dashboard: Dashboard | bool = False,
+    log: str = "text",
+) -> int:
+    """Count generated tweets on Spark, from 4 nodes to 6 and back to 3 while they flow.
+
+    Args:
+        output: for state and report; None: a new directory.
+        doors: `host` and the like of the deployment.
+        vacate: a host that is left at last.
+        dashboard: a page to watch it.
+        log: `json`: lines of JSON instead of the picture.
+    """
     from meander.cli.run import live
     from meander.run.flow import Step
     from meander.run.loop import RunOptions
@@ -50,13 +76,17 @@ def stream(output: Path | None) -> int:
     wish = RunOptions(
         Tweets(STREAM_S, TWEETS_S), where, nodes=4, tasks=64,
         rescales=tuple(Step(*r) for r in RESCALES), pause_ms=100.0, verify=True,
+        doors=doors or {},
+        dashboard=dashboard,
     )  # fmt: skip
+    if vacate:
+        wish = replace(wish, rescales=(*wish.rescales, Step(VACATE_AT_S, 0, vacate=vacate)))
     print(
         f"Word count of {wish.source.describe()}, on nodes that live in Spark tasks: 4 nodes, then "
-        "6, then 3, while tuples flow.\n",
+        f"6, then 3{f', and then nobody stays on {vacate}' if vacate else ''}, while tuples flow.\n",
         flush=True,
     )
-    return live(wish, "word count, live")
+    return live(wish, "word count, live", log=log)
 
 
 def explain() -> int:

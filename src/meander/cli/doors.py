@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from meander.errors import InputError
+
+if TYPE_CHECKING:
+    from meander.runtime.driver.options import Dashboard
 
 
 def add_doors(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +27,35 @@ def add_doors(parser: argparse.ArgumentParser) -> None:
         help="no encryption beyond this machine: whoever can read the network reads everything, "
         "the token too, and can then send rows, read states and stop nodes",
     )  # fmt: skip
+
+
+def add_dashboard(parser: argparse.ArgumentParser) -> None:
+    """Add `--dashboard`."""
+    parser.add_argument(
+        "--dashboard", nargs="?", type=int, const=0, metavar="PORT",
+        help="a page to watch it, on this machine only; its address is printed "
+        "(needs meander[dashboard])",
+    )  # fmt: skip
+
+
+def add_log(parser: argparse.ArgumentParser) -> None:
+    """Add `--log`."""
+    parser.add_argument(
+        "--log", choices=("text", "json"), default="text",
+        help="json: a line of JSON on standard error for everything that happens, with run, epoch "
+        "and migration, instead of the picture",
+    )  # fmt: skip
+
+
+def dashboard_of(args: argparse.Namespace) -> Dashboard | bool:
+    """Give what `deploy` takes.
+
+    Raises:
+        InputError: for what is no port.
+    """
+    from meander.runtime.driver.options import Dashboard
+
+    return False if args.dashboard is None else Dashboard(port=args.dashboard)
 
 
 def doors_of(args: argparse.Namespace) -> dict[str, Any]:

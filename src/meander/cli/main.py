@@ -53,6 +53,13 @@ COMMANDS: Final = (
     CliCommand("generate", "made-up streams of any size", "meander.cli.generate"),
     CliCommand("sim", "the migration protocol under faults, by seeds", "meander.cli.sim"),
     CliCommand("run", "an operator on a stream, rescaled while it flows", "meander.cli.run"),
+    CliCommand("ls", "what runs on this machine", "meander.cli.ls"),
+    CliCommand("status", "where a deployment stands", "meander.cli.status"),
+    CliCommand("rescale", "another number of nodes for what runs", "meander.cli.rescale"),
+    CliCommand("vacate", "have nodes or a host of what runs leave", "meander.cli.vacate"),
+    CliCommand("stop", "end a deployment that runs", "meander.cli.stop"),
+    CliCommand("doctor", "what is wrong with this machine, and what to do", "meander.cli.doctor"),
+    CliCommand("completion", "complete commands in your shell", "meander.cli.completion"),
     CliCommand("checkpoint", "look into a checkpoint: ls, verify, show", "meander.cli.checkpoint"),
     CliCommand("demo", "a stream on Spark, rescaled while it flows", "meander.cli.demo"),
 )
@@ -67,7 +74,9 @@ def commands() -> tuple[CliCommand, ...]:
     """List the commands that there are."""
     if find_spec(LAB) is None:
         return COMMANDS
-    return (*COMMANDS, *import_module(f"{LAB}.cli").COMMANDS)
+    lab = import_module(f"{LAB}.cli")
+    instead = {row.name: row for row in lab.INSTEAD}
+    return (*(instead.get(row.name, row) for row in COMMANDS), *lab.COMMANDS)
 
 
 class Parser(argparse.ArgumentParser):

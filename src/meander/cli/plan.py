@@ -1,4 +1,7 @@
-"""`meander plan`: decide which tasks move, for one problem or for JSON lines of them."""
+"""`meander plan`: decide which tasks move, for one problem or for JSON lines of them.
+
+With `--nodes`: what a rescale of a deployment that runs would do.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from meander.cli import answers, reading
-from meander.cli.arguments import add_limits, add_problem, limits_of
+from meander.cli.arguments import add_limits, limits_of
 from meander.cli.main import INFEASIBLE, OK, WRONG, complain
+from meander.cli.outside import ask
+from meander.cli.rescale import add_wish, preview, wish_of
 from meander.errors import DeadlockError, InfeasibleError, InputError, TooLargeError
 from meander.model import Plan, Problem
 from meander.planning import POLICIES, plan
@@ -25,11 +30,16 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `meander plan`."""
-    add_problem(parser)
     parser.add_argument(
-        "--policy", choices=POLICIES, default="ssm", metavar="NAME",
-        help=f"one of {', '.join(POLICIES)} (default: ssm)",
+        "file", nargs="?", metavar="FILE", help="a problem as JSON; - is standard input. With "
+        "--nodes: the address of a deployment, as `meander ls` has it",
     )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="answer in JSON, one line per problem")
+    parser.add_argument(
+        "--policy", choices=POLICIES, metavar="NAME",
+        help=f"one of {', '.join(POLICIES)} (default: ssm, or the deployment's own)",
+    )  # fmt: skip
+    add_wish(parser.add_argument_group("a deployment that runs", "what a rescale of it would do"))
     group = parser.add_argument_group("policy mtm", "plan with the future in mind")
     group.add_argument("--forecast", metavar="FILE", help="by meander forecast; implies the policy")
     group.add_argument("--label", help="of this migration, as 12:up or 12:06-09 (default: by n)")
@@ -47,13 +57,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         'A problem: {"work": [1, 1, 2], "size": [5, 5, 9], "current": {"n1": [0, 3]}, "nodes": 2, '
         '"tau": 0.4}. Intervals are [lb, ub), tasks count from 0. With --json, "target" holds one '
         "[lb, ub] per node, or a list of them where a node holds several runs. "
-        "Exit code 2: wrong input; 3: no solution."
+        "Exit code 2: wrong input; 3: no solution. For a deployment that runs: meander plan [ADDRESS] "
+        "--nodes N."
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Answer every problem of the input."""
+    """Answer every problem of the input, or ask a deployment."""
     limits = limits_of(args)
+    if args.nodes is not None:
+        return ask_deployment(args)
+    if args.file is None or args.pause_ms is not None or args.within_s is not None:
+        raise InputError("give the file of a problem, or --nodes N for a deployment that runs")
+    args.policy = args.policy or "ssm"
     if args.pareto and args.policy != "ssm":
         raise InputError("--pareto is the front of ssm: it goes with no other --policy")
     entries: Iterable[reading.ProblemEntry] = reading.read(args.file)
@@ -78,6 +94,13 @@ def run(args: argparse.Namespace) -> int:
     if wrong:
         return WRONG
     return code if count == 1 else OK
+
+
+def ask_deployment(args: argparse.Namespace) -> int:
+    """Tell what a rescale of a deployment that runs would do."""
+    told = ask(args.file, "plan", wish_of(args))
+    print(answers.to_line(told) if args.json else preview(told))
+    return OK
 
 
 def _exactly_one(entries: Iterable[reading.ProblemEntry]) -> list[reading.ProblemEntry]:

@@ -39,8 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--tasks", type=positive, metavar="M", help="tasks of the operator (8; protocol: 64)")
     add("--faults", default="all", metavar="KINDS", help="all, none, or crash,loss,… (all)")
     add("--seconds", type=float, metavar="S", help="virtual seconds of faults (2; protocol: 8)")
-    add("--trial", metavar="NAME", help="words, patterns, windows, reminders, emits or processor,"
-        " in the full world (drawn)")  # fmt: skip
+    add("--trial", metavar="NAME", help="words, patterns, windows, reminders, emits, processor,"
+        " relays or cascades, in the full world (drawn)")  # fmt: skip
     add("--jobs", type=positive, metavar="N", help="processes (one per core)")
     add("--json", action="store_true", help="answer in JSON")
     add("--out", type=Path, default=Path(), metavar="DIR", help="where failing schedules go (.)")

@@ -21,23 +21,27 @@ Rules for those who write one
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
 
-from meander.errors import InputError, MeanderError, OperatorError
+from meander.errors import InputError, MeanderError, OperatorError, StateError
 from meander.model import Ints, TaskId
 from meander.operators.hashing import Hashes, hash_columns
+from meander.operators.inputs import Input, as_joint
 from meander.operators.timers import NO_EVENT_TIMERS, NO_TIMERS, Timer, Timers
 
 S = TypeVar("S")
 
 COMBINED_ROWS: Final = "#rows"
 """The column of combined rows that tells how many rows each stands for."""
+STATE_ROWS: Final = "#state"
+"""The column, of nulls, that tells rows of a state from any others."""
 
 
 class Combined(NamedTuple):
@@ -56,24 +60,35 @@ class Context:
     """Where a call happens, and where its outputs go."""
 
     task: TaskId
+    """Among the operator's own, from 0."""
     tasks: int
-    """m, the number of all tasks."""
+    """m, the number of the operator's tasks."""
     emitted: list[pa.RecordBatch] = field(default_factory=list)
-    """Batches for whoever reads the outputs, in order."""
+    """Batches for whoever reads the output, and for operators that it feeds, in order."""
+    sent: list[tuple[str, pa.RecordBatch]] = field(default_factory=list)
+    """Batches for outputs that have a name, in order."""
+    aside: list[pa.RecordBatch] = field(default_factory=list)
+    """Batches of rows that could not be taken (`letters`): for readers of the output, and for
+    operators that an edge from `errors` leads to; not for those that the output feeds."""
     fed: list[pa.RecordBatch] = field(default_factory=list)
     """Batches that go back into the operator's own input, each row to its key's task."""
     now_us: int = 0
     """The time of this call, in microseconds since 1970; only for operators with timers."""
     watermark_us: int = 0
     """No row that is older is expected any more; 0 as long as nothing is known."""
+    late_us: int | None = None
+    """Where timers wait (`timers_wait`): rows no later than this are late; else None."""
     timers: Timers = NO_TIMERS
     """Of this task, by the clock."""
     event_timers: Timers = NO_EVENT_TIMERS
     """Of this task, in event time: they fire when the watermark passes them."""
 
-    def emit(self, batch: pa.RecordBatch) -> None:
-        """Send rows to the outputs."""
-        self.emitted.append(batch)
+    def emit(self, batch: pa.RecordBatch, to: str = "") -> None:
+        """Send rows to the output, or to another that an edge of the topology names."""
+        if to:
+            self.sent.append((to, batch))
+        else:
+            self.emitted.append(batch)
 
     def feed(self, batch: pa.RecordBatch) -> None:
         """Send rows back into this operator (a loop)."""
@@ -113,6 +128,9 @@ class Operator(ABC, Generic[S]):
     """The Arrow schema of the rows that come in; rows may have more columns."""
     keys: tuple[str, ...]
     """The columns that decide a row's task."""
+    inputs: Mapping[str, Input] = MappingProxyType({})
+    """The inputs by name, if there are several; `schema` is then their `joint_schema`, and `of_input`
+    brings rows to it. Empty: there is one, without a name, whose rows are of `schema`."""
     event_time: str | None = None
     """The column of timestamps that tells when a row happened. It makes the watermark: the least, over
     all feeders, of the latest time that a feeder has sent, less `delay_s`."""
@@ -123,6 +141,11 @@ class Operator(ABC, Generic[S]):
     feeders_min: int = 1
     """The watermark starts when so many feeders have been heard: with several sources, none of them
     makes the others late by being first."""
+    timers_wait: bool = False
+    """Whether timers wait for the next rows of their task, and fire behind those, by the watermark and
+    the clock that they were given; else as soon as they are due."""
+    collects: bool = False
+    """Whether rows that it cannot take are set aside, rather than end everything."""
     late_rows: int = 0
     """Count here what you leave out because it came behind the watermark: it is in the metrics."""
     trace_chunks_max: int = 0
@@ -131,7 +154,7 @@ class Operator(ABC, Generic[S]):
     """Whether `apply_changes` takes any rows of `dump` and `changes`, in their order, the first on a
     state that was just created. Then a state is copied ahead of a move in small pieces."""
     state_version: int = 1
-    """Raise it when `load` no longer understands what an older `dump` wrote."""
+    """Raise it when `load` no longer understands what an older `dump` wrote, and write `migrate`."""
     output_schema: pa.Schema | None = None
     """The Arrow schema of what it emits; without it outputs cannot be read as a DataFrame."""
     state_schema: pa.Schema | None = None
@@ -139,6 +162,9 @@ class Operator(ABC, Generic[S]):
     combined_schema: pa.Schema | None = None
     """The Arrow schema of what `combine` gives: the keys as `schema` has them, what else it takes, and
     `#rows` (int64), how many rows each row stands for. None: rows are not combined."""
+    adopted_schema: pa.Schema | None = None
+    """The Arrow schema of rows of a state that `adopt` takes: the keys as `schema` has them, and what
+    else it takes (`state_rows` adds the mark). None: it takes none."""
 
     @property
     def name(self) -> str:
@@ -167,7 +193,20 @@ class Operator(ABC, Generic[S]):
     def schemas(self) -> tuple[pa.Schema, ...]:
         """The schemas of rows that may be sent to its tasks."""
         combined = self.combined_schema if self.combines else None
-        return (self.schema,) if combined is None else (self.schema, combined)
+        found = (self.schema, combined, self.adopted_schema)
+        return tuple(schema for schema in found if schema is not None)
+
+    def of_input(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Bring rows of a named input to `schema`, so that they can be fed.
+
+        Raises:
+            InputError: if there is no such input, or the batch lacks a column of it.
+        """
+        return as_joint(self.inputs, self.schema, name, batch)
+
+    def collecting(self) -> Operator[Any] | None:
+        """Give one like this that sets rows aside itself; None: others do that (`collecting`)."""
+        return None
 
     def open(self) -> None:
         """Prepare scratch in this process; called once before anything else."""
@@ -194,6 +233,25 @@ class Operator(ABC, Generic[S]):
     def process_combined(self, state: S, batch: pa.RecordBatch, context: Context) -> None:
         """Take in rows that `combine` gave, of one task, as `process` takes rows."""
         raise NotImplementedError
+
+    def adoptable(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Bring rows of a state, as people have them, to `adopted_schema`.
+
+        Raises:
+            InputError: naming the column that is missing, or that nobody knows.
+        """
+        raise InputError(f"{self.name} takes no initial state: it has no adopted_schema")
+
+    def adopt(self, state: S, batch: pa.RecordBatch, context: Context) -> None:
+        """Take rows of a state from elsewhere into the state of a task; nothing is emitted.
+
+        It is a change like any other: `changes` after it has what was taken over.
+        """
+        raise NotImplementedError
+
+    def exported(self, state: S, context: Context) -> list[pa.RecordBatch]:
+        """Write a state as rows that `adoptable` understands: all that it needs elsewhere."""
+        return self.dump(state)
 
     def on_timer(self, state: S, timer: Timer, context: Context) -> None:
         """Hear that a timer is due. It is no longer set; all that `process` may do is allowed."""
@@ -225,6 +283,27 @@ class Operator(ABC, Generic[S]):
     @abstractmethod
     def load(self, batches: Sequence[pa.RecordBatch], context: Context) -> S:
         """Make the state that `dump` wrote; raise StateError for anything else."""
+
+    def migrate(self, batches: Sequence[pa.RecordBatch], version: int) -> list[pa.RecordBatch]:
+        """Make of what an older version of this operator wrote what this one would have written.
+
+        Its states and their changes come in pieces, each in a call of its own: what becomes of a row
+        depends on that row alone.
+        """
+        raise StateError(self.misfit(version))
+
+    def migrate_back(self, batches: Sequence[pa.RecordBatch], version: int) -> list[pa.RecordBatch]:
+        """Make of what this operator wrote what the older version would have; for `roll_back`."""
+        raise StateError(f"{self.name} has no migrate_back to state version {version}")
+
+    def misfit(self, version: int) -> str:
+        """Say that a state is of another version."""
+        return f"{self.name} writes state version {self.state_version}; this is version {version}"
+
+    def migrates_from(self, version: int) -> bool:
+        """Whether states of another version can be read."""
+        own = type(self).migrate is not Operator.migrate and version < self.state_version
+        return own or "migrate" in vars(self)  # a way back (`runtime.driver.versions`)
 
     @abstractmethod
     def size(self, state: S) -> int:
@@ -353,6 +432,20 @@ class Operator(ABC, Generic[S]):
         known = isinstance(error, MeanderError)
         why = str(error) if known else f"{type(error).__name__}: {error}"
         return OperatorError(self.name, task, (0, 0), f"{method}: {why}")
+
+
+def state_rows(fields: Iterable[pa.Field]) -> pa.Schema:
+    """Make an `adopted_schema` of columns: the mark is added.
+
+    >>> state_rows([pa.field("word", pa.string()), pa.field("rows", pa.int64())]).names
+    ['word', 'rows', '#state']
+    """
+    return pa.schema([*fields, pa.field(STATE_ROWS, pa.null())])
+
+
+def is_state(batch: pa.RecordBatch) -> bool:
+    """Whether these are rows of a state."""
+    return STATE_ROWS in batch.schema.names
 
 
 def check_operator(operator: Operator[Any]) -> None:

@@ -21,7 +21,7 @@ or before: it may have raised at a sum that later rows would have brought back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -113,10 +113,31 @@ def take_combined(
     layout = tables[0].layout
     if layout.combined_schema is None or not batch.schema.equals(layout.combined_schema):
         raise InputError(f"these are no combined rows: they have {batch.schema.names}")
-    found = dict(
-        zip(layout.combined_cells, batch.columns[-len(layout.combined_cells) :], strict=True)
-    )
-    numbers = {cell: _numbers(cell, column) for cell, column in found.items()}
+    found = batch.columns[-len(layout.combined_cells) :]
+    cells = dict(zip(layout.combined_cells, found, strict=True))
+    try:
+        return take_cells(tables, bounds, batch, cells, hashes)
+    except SumOverflowError as error:
+        row = error.row or 0
+        rows = int(batch.column(COMBINED_ROWS)[row].as_py())
+        raise SumOverflowError(f"{error.what}, combined of {rows} rows,", row) from None
+
+
+def take_cells(
+    tables: Sequence[KeyedTable],
+    bounds: Ints,
+    batch: pa.RecordBatch,
+    cells: Mapping[Cell, pa.Array],
+    hashes: Hashes | None = None,
+) -> Where:
+    """Fold cells that were folded elsewhere, by the keys of a batch, grouped by table.
+
+    Raises:
+        InputError: for a cell that cannot be; no table has changed.
+        SumOverflowError, TooLargeError: the tables hold a part of the batch.
+    """
+    layout = tables[0].layout
+    numbers = {cell: _numbers(cell, column) for cell, column in cells.items()}
     metas, bounds, where = located(tables, bounds, batch, hashes)
     for i, cell in enumerate(layout.cells):
         if cell.role == "order":
@@ -134,8 +155,7 @@ def take_combined(
             code = CODES.get(cell.role, fold.SUM)
             bad = fold.fold_ints(metas, bounds, where, i, code, values, *validity)
             if bad >= 0:
-                rows = int(batch.column(COMBINED_ROWS)[bad].as_py())
-                raise SumOverflowError(f"{cell.name}, combined of {rows} rows,", bad)
+                raise SumOverflowError(cell.name, bad)
         del owner  # it has kept the bits alive
     return where
 

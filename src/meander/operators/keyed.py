@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from meander.errors import SumOverflowError
 from meander.model import Ints
-from meander.operators import combining
+from meander.operators import adopting, combining
 from meander.operators import state as dumps
 from meander.operators.aggregates import Aggregate
 from meander.operators.base import Combined, Context, Operator
@@ -63,6 +63,7 @@ class KeyedAggregate(Operator[KeyedTable]):
         self.state_schema = self.layout.result_schema
         self.output_schema = self.layout.result_schema if emit_updates else None
         self.combined_schema = self.layout.combined_schema
+        self.adopted_schema = adopting.adopted_schema(self.layout)
 
     def create(self, context: Context) -> KeyedTable:
         """Begin with an empty table."""
@@ -123,6 +124,14 @@ class KeyedAggregate(Operator[KeyedTable]):
             for i, (table, context) in enumerate(zip(states, contexts, strict=True)):
                 touched = np.unique(where[bounds[i] : bounds[i + 1]])
                 context.emit(table.result(touched))
+
+    def adoptable(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Make cells of results, where cells are not given."""
+        return adopting.adoptable(self.layout, rows)
+
+    def adopt(self, state: KeyedTable, batch: pa.RecordBatch, context: Context) -> None:
+        """Fold cells from elsewhere into the table; those of one key add up."""
+        adopting.adopt(state, batch)
 
     def dump(self, state: KeyedTable) -> list[pa.RecordBatch]:
         """Write keys and cells; a frozen table is not copied."""

@@ -98,6 +98,15 @@ class Layout:
         """Take what each cell folds; None for a cell that needs no column of its own."""
         return [self._input(batch, cell) for cell in self.cells]
 
+    def cells_of(self, aggregate: Aggregate) -> tuple[Cell, ...]:
+        """List the cells of one of the aggregates, its main one first."""
+        column = aggregate.column
+        return cells_of(aggregate, None if column is None else self._type(column))
+
+    def identity(self, cell: Cell) -> int:
+        """Give the word that a new cell begins with."""
+        return int(self.identities[self.cells.index(cell)])
+
     def results(self, words: Ints) -> list[pa.Array]:
         """Make the columns of the aggregates from the words of all cells, `int64[cells, rows]`."""
         return [self._result(aggregate, words) for aggregate in self.aggregates.values()]
@@ -172,8 +181,7 @@ class Layout:
         return values_from(mine, counts > 0, cell.floating, self._result_type(aggregate))
 
     def _main(self, aggregate: Aggregate) -> Cell:
-        kind = None if aggregate.column is None else self._type(aggregate.column)
-        return cells_of(aggregate, kind)[0]
+        return self.cells_of(aggregate)[0]
 
 
 def _same_family(kind: pa.DataType, wanted: pa.DataType) -> bool:

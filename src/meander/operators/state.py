@@ -20,6 +20,7 @@ from meander.operators import keys as codec
 from meander.operators.aggregates import Cell
 from meander.operators.columns import plain
 from meander.operators.hashing import Hashes, hash_columns, tasks_of
+from meander.operators.kernels import absorb as absorbing
 from meander.operators.kernels import table as kernel
 from meander.operators.layout import Layout
 from meander.operators.table import (
@@ -155,6 +156,57 @@ def merge(table: KeyedTable, batch: pa.RecordBatch) -> None:
     where = _entries(table, batch, hashes)
     merged = _merged(table.layout, table.values[:, where], words(table.layout, batch))
     table.values[:, where] = merged
+
+
+def absorb(table: KeyedTable, other: KeyedTable) -> None:
+    """Fold the aggregates of a table that is alive into another of the same layout.
+
+    Raises:
+        SumOverflowError: as `merge`.
+    """
+    cells = table.layout.cells
+    codes = np.array([_ABSORB.get(cell.role, absorbing.SUM) for cell in cells], dtype=np.int64)
+    floating = np.array([cell.floating for cell in cells])
+    counts, orders = np.full((2, len(cells)), -1, dtype=np.int64)
+    for i, cell in enumerate(cells):
+        if cell.role in ("last", "order"):
+            counts[i] = cells.index(cell._replace(role="count", floating=False))
+            if cell.by is not None:
+                orders[i] = cells.index(cell._replace(role="order", floating=False))
+    used = int(table.meta[kernel.USED] + other.meta[kernel.USED])
+    table.reserve(len(table) + len(other), used)
+    bad = absorbing.absorb(
+        table.address, other.address, codes, floating, counts, orders, table.layout.identities
+    )
+    if bad >= 0:
+        raise SumOverflowError(f"{cells[bad].name}, merged,")
+
+
+_ABSORB = {
+    "min": absorbing.MIN,
+    "max": absorbing.MAX,
+    "last": absorbing.LAST,
+    "order": absorbing.ORDER,
+}
+"""How two cells become one, if they are not added."""
+
+
+def only(table: KeyedTable, rows: Ints) -> KeyedTable:
+    """Make a table of some entries of another, in the same version and as old as they are."""
+    kept = KeyedTable(table.layout)
+    kept.reserve(len(rows), 0)
+    kept.meta[kernel.VERSION] = table.meta[kernel.VERSION]
+    for batch in table.rows(rows):
+        find(kept, batch)
+    kept.values[:, : len(rows)] = table.values[:, rows]
+    kept.stamps[: len(rows)] = table.stamps[rows]
+    return kept
+
+
+def find(table: KeyedTable, batch: pa.RecordBatch) -> Where:
+    """Find the entries of keys that a table has; the batch has their columns."""
+    hashes = hash_columns([batch.column(key) for key in table.layout.keys])
+    return _entries(table, batch, hashes)
 
 
 def _checked_for(table: KeyedTable, batch: pa.RecordBatch) -> Hashes:

@@ -42,6 +42,7 @@ from meander.model import Ints
 from meander.operators import keys as codec
 from meander.operators.aggregates import CODES
 from meander.operators.columns import Bytes, bytes_of, check_offsets, is_bytes
+from meander.operators.floors import remember
 from meander.operators.hashing import Hashes, hash_bytes, hash_columns
 from meander.operators.kernels import fold
 from meander.operators.kernels import table as kernel
@@ -53,8 +54,6 @@ ENTRIES_MAX = 2**30
 """Entry numbers have 31 bits and slots twice the room; beyond this use more tasks."""
 VERSIONS_MAX = 2**31 - 1
 """A stamp has 31 bits: sixty-eight years of one checkpoint a second."""
-SEALED_MAX = 64
-"""Versions whose number of entries is remembered; `delta` of an older one gives all keys again."""
 BATCH_ROWS_MAX = 65_536
 """Rows in one record batch of a dump: large enough to be fast, small enough to interleave."""
 
@@ -146,15 +145,18 @@ class KeyedTable:
     def dump(self, rows_max: int = BATCH_ROWS_MAX) -> list[pa.RecordBatch]:
         """Give all entries as record batches of the state schema; they never change later."""
         cells = self.values[:, : len(self)]
-        whole = self._batch(self._keys(), cells if self.frozen else cells.copy())
+        whole = self._batch(self.encoded(), cells if self.frozen else cells.copy())
         facts = {ENTRIES: b"%d" % len(self), KEY_BYTES: b"%d" % self.meta[kernel.USED]}
         return _slices(whole.replace_schema_metadata(facts), rows_max)
 
     def changes(self, since: int, rows_max: int = BATCH_ROWS_MAX) -> list[pa.RecordBatch]:
         """Give the entries touched after version `since`, as `dump` gives all."""
-        rows = np.flatnonzero(self.stamps[: len(self)] > since)
-        keys = self._keys().take(pa.array(rows))
-        return _slices(self._batch(keys, self.values[:, rows]), rows_max)
+        return self.rows(np.flatnonzero(self.stamps[: len(self)] > since), rows_max)
+
+    def rows(self, entries: Ints, rows_max: int = BATCH_ROWS_MAX) -> list[pa.RecordBatch]:
+        """Give some entries, as `dump` gives all."""
+        keys = self.encoded().take(pa.array(entries))
+        return _slices(self._batch(keys, self.values[:, entries]), rows_max)
 
     def delta(self, since: int, rows_max: int = BATCH_ROWS_MAX) -> list[pa.RecordBatch]:
         """Give what happened after a sealed version, for a copy that is just at that version.
@@ -170,14 +172,14 @@ class KeyedTable:
             columns = [pa.array(rows.astype(np.int32)), *cells]
             found += _slices(pa.record_batch(columns, schema=self.layout.entry_schema), rows_max)
         if known < len(self):
-            keys = self._keys().slice(known)
+            keys = self.encoded().slice(known)
             new = self._batch(keys, self.values[:, known : len(self)].copy())
             found += _slices(new, rows_max)
         return found
 
     def result(self, rows: Where | None = None) -> pa.RecordBatch:
         """Give keys and aggregates as a record batch, of all entries or of the given ones."""
-        keys, cells = self._keys(), self.values[:, : len(self)]
+        keys, cells = self.encoded(), self.values[:, : len(self)]
         if rows is not None:
             keys, cells = keys.take(pa.array(rows)), cells[:, rows]
         columns = codec.decode(keys, self.layout.key_types)
@@ -211,7 +213,7 @@ class KeyedTable:
         """Tell the kernels where the arrays are."""
         kernel.point(self.meta, self.slots, self.arena, self.offsets, self.stamps, self.values)
 
-    def _keys(self) -> pa.Array:
+    def encoded(self) -> pa.Array:
         """See the encoded keys of all entries as an Arrow array, without a copy."""
         count, null = len(self), int(self.meta[kernel.NULL])
         bits = None
@@ -258,10 +260,7 @@ def seal_tables(tables: Sequence[KeyedTable]) -> list[int]:
     if max(versions, default=0) >= VERSIONS_MAX:
         raise TooLargeError(f"a table has at most {VERSIONS_MAX} versions: dump and load it")
     for table, version, count in zip(tables, versions, counts.tolist(), strict=True):
-        known = table.counts
-        known[version] = count
-        if len(known) > SEALED_MAX:
-            del known[next(iter(known))]
+        remember(table.counts, version, count)
     return versions
 
 

@@ -8,6 +8,7 @@ operator, or of another version of it, is refused.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Generic
 
 from meander.errors import InputError, OperatorError, StateError
@@ -38,9 +39,10 @@ class TaskStates(Generic[S]):
     {'word': ['a'], 'count': [2]}
     """
 
-    def __init__(self, operator: Operator[S], tasks: int) -> None:
+    def __init__(self, operator: Operator[S], tasks: int, first: TaskId = 0) -> None:
+        """Hold none yet of an operator's tasks; they are numbered from `first` on."""
         check_operator(operator)
-        self.operator, self.tasks = operator, tasks
+        self.operator, self.tasks, self.first = operator, tasks, first
         self._states: dict[TaskId, S] = {}
 
     def __getitem__(self, task: TaskId) -> S:
@@ -103,7 +105,7 @@ class TaskStates(Generic[S]):
         Raises:
             StateError: if the changes are broken, another operator's or another version's.
         """
-        self.check_marks(batches)
+        batches = self._call(task, self.admitted, batches)
         update, context = self.operator.apply_changes, self._context(task)
         self._states[task] = self._call(task, update, self[task], batches, context)
 
@@ -121,7 +123,7 @@ class TaskStates(Generic[S]):
         Raises:
             StateError: if it is broken, another operator's or another version's.
         """
-        self.check_marks(batches)
+        batches = self._call(task, self.admitted, batches)
         self._put(task, self._call(task, self.operator.load, batches, self._context(task)))
 
     def take(self, task: TaskId, state: S) -> None:
@@ -147,7 +149,7 @@ class TaskStates(Generic[S]):
         self.operator.freeze(self[task])
 
     def _context(self, task: TaskId) -> Context:
-        return Context(task, self.tasks)
+        return Context(task - self.first, self.tasks)
 
     def _put(self, task: TaskId, state: S) -> None:
         if task in self._states:
@@ -163,21 +165,28 @@ class TaskStates(Generic[S]):
         except Exception as error:
             raise self.operator.failure_in(function.__name__, task, error) from error
 
-    def check_marks(self, batches: Sequence[pa.RecordBatch]) -> None:
-        """Refuse what another operator has dumped, or another version of this one.
+    def admitted(self, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """Take what was written of a state; what an older version wrote is brought up to date.
 
         Raises:
-            StateError: saying whose it is.
+            StateError: if it is another operator's, or a version's that this one cannot read.
         """
-        for batch in batches:
-            self._check_marks(batch.schema.metadata or {})
+        found = list[Any]()
+        for version, group in groupby(batches, self.version_of):
+            if version == self.operator.state_version:
+                found += group
+            elif self.operator.migrates_from(version):
+                found += self.operator.migrate(list(group), version)
+            else:
+                raise StateError(self.operator.misfit(version))
+        return found
 
-    def _check_marks(self, metadata: dict[bytes, bytes]) -> None:
+    def version_of(self, batch: pa.RecordBatch) -> int:
+        """Tell which version of this operator has written a batch."""
+        metadata = batch.schema.metadata or {}
         name, version = metadata.get(NAME, b"?"), metadata.get(VERSION, b"?")
         if name != self.operator.name.encode():
             raise StateError(f"state of operator {name.decode()}, not of {self.operator.name}")
-        if version != b"%d" % self.operator.state_version:
-            raise StateError(
-                f"{self.operator.name} writes state version {self.operator.state_version}; "
-                f"this is version {version.decode()}"
-            )
+        if not version.isdigit():
+            raise StateError(f"a state without a version, not one of {self.operator.name}")
+        return int(version)

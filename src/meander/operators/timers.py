@@ -95,6 +95,17 @@ class Timers:
             heapify(self._heap)
         return True
 
+    def copy(self) -> Timers:
+        """Give others that are set as these are now."""
+        found = Timers()
+        found.become(self)
+        return found
+
+    def become(self, other: Timers) -> None:
+        """Be set as others are, and forget what was."""
+        self._by_key = {key: set(times) for key, times in other._by_key.items()}
+        self._heap, self._order, self._count = list(other._heap), other._order, other._count
+
     def of(self, key: Key) -> list[int]:
         """List the times that are set for a key, soonest first."""
         return sorted(self._by_key.get(key, ()))
@@ -162,6 +173,9 @@ class NoTimers(Timers):
     def set(self, key: Key, at_us: int) -> None:
         """Say what is missing."""
         raise InputError(self._why)
+
+    def become(self, other: Timers) -> None:
+        """Stay as it is: there are none."""
 
 
 NO_TIMERS = NoTimers("the operator has no timers: write `on_timer` in its class")

@@ -21,6 +21,7 @@ from typing import Final, Protocol
 
 from meander.errors import InputError
 from meander.model import Plan, Problem
+from meander.planning.exact.match import vacated
 from meander.planning.exact.relax import relaxed
 
 
@@ -72,4 +73,4 @@ def plan(problem: Problem, policy: str = "ssm", *, relax: bool = False) -> Plan:
         InfeasibleError: if no assignment meets the caps (and `relax` is off or cannot help).
     """
     solve = planner(policy)
-    return relaxed(solve, problem) if relax else solve(problem)
+    return vacated(relaxed(solve, problem) if relax else solve(problem))

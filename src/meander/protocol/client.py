@@ -184,9 +184,14 @@ class Client(Machine):
         if type(body.table) is not Table:
             return "that is no table"
         fault: str | None = body.table.fault
-        if fault is None and body.table.epoch.generation != self.epoch.generation:
+        if fault is not None:
+            return fault
+        if body.table.epoch.generation != self.epoch.generation:
             return f"the table is of generation {body.table.epoch.generation}"
-        return fault
+        known, tasks = self.turn.table, body.table.assignment.tasks
+        if known is not None and known.assignment.tasks != tasks:
+            return f"the table has {tasks} tasks, and there are {known.assignment.tasks}"
+        return None
 
     def _on_grant(self, env: Envelope, body: Grant) -> None:
         turn = self.turn

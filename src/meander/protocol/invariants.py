@@ -7,17 +7,19 @@ Truths between machines (one owner per task, nothing lost) are the business of `
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 
+from meander.protocol.blocks import Block
 from meander.protocol.edges.feeder import Feeder
 from meander.protocol.edges.offered import Offered
 from meander.protocol.edges.server import StateServer
 from meander.protocol.machine import Machine
 from meander.protocol.master.master import Master
-from meander.protocol.master.membership import Status
+from meander.protocol.master.membership import Peer, Status
 from meander.protocol.node.node import Node
 from meander.protocol.node.slot import Slot, TaskPhase
 from meander.protocol.outbox import Outbox
@@ -42,9 +44,11 @@ def check(machine: Machine) -> None:
         check_offered(machine.outbox, machine)
 
 
-def _demand(holds: bool, machine: Machine, text: str) -> None:
+def _demand(holds: bool, machine: Machine, text: str | Callable[[], str]) -> None:
+    """Raise if something does not hold; a text that takes long to make is made only then."""
     if not holds:
-        raise AssertionError("\n  ".join([f"{machine.me}: {text}", *machine.story()]))
+        told = text if isinstance(text, str) else text()
+        raise AssertionError("\n  ".join([f"{machine.me}: {told}", *machine.story()]))
 
 
 # --------------------------------------------------------------------------- outboxes
@@ -54,15 +58,15 @@ def check_offered(outbox: Offered, machine: Machine) -> None:
     """Check the books of a feeder."""
     counts = outbox.durable, outbox.applied, outbox.sent, outbox.last
     ascending = all((low <= high).all() for low, high in pairwise(counts))
-    _demand(ascending, machine, f"lanes of {outbox.feeder} count {counts}")
+    _demand(ascending, machine, lambda: f"lanes of {outbox.feeder} count {counts}")
     next_, offsets = outbox.durable + 1, np.full(len(outbox.last), -1)
     for block in outbox.blocks:
         waits = block.numbers > outbox.durable[block.tasks]
         tasks, numbers, firsts, lasts, _ = block.columns[:, waits]
         whole = (numbers == next_[tasks]).all()
-        _demand(whole, machine, f"{outbox.feeder} keeps {block.chunks()}, not all of them")
+        _demand(whole, machine, partial(_kept, outbox, block, "not all of them"))
         sorted_ = (firsts <= lasts).all() and (offsets[tasks] <= firsts).all()
-        _demand(sorted_, machine, f"offsets of {outbox.feeder} do not ascend: {block.chunks()}")
+        _demand(sorted_, machine, partial(_kept, outbox, block, "their offsets do not ascend"))
         next_[tasks], offsets[tasks] = numbers + 1, lasts
     kept = (next_ == outbox.last + 1).all()
     _demand(kept, machine, f"{outbox.feeder} has let go of what is not durable")
@@ -70,6 +74,10 @@ def check_offered(outbox: Offered, machine: Machine) -> None:
     _demand(open_, machine, f"{outbox.feeder} keeps what is durable")
     held = sum(block.bytes for block in outbox.blocks)
     _demand(held == outbox.bytes, machine, f"{outbox.feeder} keeps {held} bytes")
+
+
+def _kept(outbox: Offered, block: Block, what: str) -> str:
+    return f"{outbox.feeder} keeps {block.chunks()}: {what}"
 
 
 def check_outbox(outbox: Outbox, machine: Machine) -> None:
@@ -221,9 +229,19 @@ def check_master(master: Master) -> None:
         _demand(known, master, f"{peer.id} acknowledged {peer.acked}, which never was")
         leaves = not peer.dismissing or peer.status in (Status.LEAVING, Status.GONE)
         _demand(leaves, master, f"{peer.id} is being dismissed and is {peer.status.value}")
+    migration = master.conductor.migration
+    if migration is not None and migration.active:
+        unwanted = {p.id for p in members.of_kind("node") if _unwanted(p, master.books.version)}
+        good = unwanted.isdisjoint(migration.target.nodes)
+        _demand(good, master, f"of {sorted(unwanted)} some are wanted, and shall leave")
     table = master.table
     assert table is not None
     _demand(table.fault is None, master, f"it has published a table with a fault: {table.fault}")
     told = [table.owner(task) for task in range(ledger.tasks)]
     _demand(told == ledger.owner, master, "the owners are others than it has published")
     _demand(not master.books.changed, master, "changes are left unpublished")
+
+
+def _unwanted(peer: Peer, version: int) -> bool:
+    """Whether somebody wants a node gone."""
+    return peer.outgoing or peer.version != version

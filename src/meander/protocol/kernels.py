@@ -107,34 +107,63 @@ def number(columns: np.ndarray, last: np.ndarray) -> int:
 
 @njit(cache=True, nogil=True)
 def due(
-    columns: np.ndarray,
+    chunks: np.ndarray,
     sent: np.ndarray,
     applied: np.ndarray,
     since: np.ndarray,
     window: int,
     now: float,
-    may: np.ndarray,
+    places: np.ndarray,
 ) -> int:
-    """Count as sent what of a block is within its lanes' windows; say which in `may`, and how many."""
+    """Count chunks as sent that are within their lanes' windows; say which in `places`, and how many.
+
+    There are no more of them than there are `places`.
+    """
     found = 0
-    for i in range(columns.shape[1]):
-        task, number = columns[0, i], columns[1, i]
-        may[i] = sent[task] < number <= applied[task] + window
-        if may[i]:
+    for i in range(chunks.shape[1]):
+        if found == len(places):
+            break
+        task, number = chunks[0, i], chunks[1, i]
+        if sent[task] < number <= applied[task] + window:
             if sent[task] == applied[task]:
                 since[task] = now
             sent[task] = number
+            places[found] = i
             found += 1
     return found
 
 
 @njit(cache=True, nogil=True)
-def any_due(last: np.ndarray, sent: np.ndarray, applied: np.ndarray, window: int) -> bool:
-    """Tell whether some lane may send something."""
+def room(last: np.ndarray, sent: np.ndarray, applied: np.ndarray, window: int) -> int:
+    """Count the chunks that lanes may send."""
+    found = 0
     for task in range(len(last)):
-        if sent[task] < last[task] and sent[task] < applied[task] + window:
-            return True
-    return False
+        found += max(0, min(last[task], applied[task] + window) - sent[task])
+    return found
+
+
+@njit(cache=True, nogil=True)
+def open_blocks(chunks: np.ndarray, durable: np.ndarray, open_: np.ndarray) -> int:
+    """Say of which blocks something is not durable, and how many these are."""
+    found = 0
+    for i in range(chunks.shape[1]):
+        if durable[chunks[0, i]] < chunks[1, i] and not open_[chunks[2, i]]:
+            open_[chunks[2, i]] = True
+            found += 1
+    return found
+
+
+@njit(cache=True, nogil=True)
+def keep_open(chunks: np.ndarray, open_: np.ndarray) -> int:
+    """Move chunks of blocks that stay to the front, numbered anew; tell how many they are."""
+    numbers, kept = np.cumsum(open_) - 1, 0
+    for i in range(chunks.shape[1]):
+        block = chunks[2, i]
+        if open_[block]:
+            chunks[0, kept], chunks[1, kept] = chunks[0, i], chunks[1, i]
+            chunks[2, kept], chunks[3, kept] = numbers[block], chunks[3, i]
+            kept += 1
+    return kept
 
 
 @njit(cache=True, nogil=True)
@@ -315,8 +344,11 @@ def warm() -> None:
     total(lane, lane)
     most(lane, lane)
     number(chunks, lane)
-    due(chunks, lane, lane, since, 1, 0.0, flags)
-    any_due(lane, lane, lane, 1)
+    kept = np.zeros((4, 2), np.int64)[:, :1]
+    due(kept, lane, lane, since, 1, 0.0, lane)
+    room(lane, lane, lane, 1)
+    open_blocks(kept, lane, flags)
+    keep_open(kept, flags)
     acknowledge(acks, 0, lane, lane, lane, lane, since, lane, terms, 0.0)
     restore(0, 1, 0, 0, lane, lane, lane, lane, terms)
     overdue(lane, lane, lane, since, lane, 0.0, 1.0, 1.0, lane)

@@ -124,7 +124,10 @@ class Machine:
     def _check_envelope(self, env: Envelope, *, known: bool) -> None:
         if not known:
             raise self._malformed(f"{self.me} takes no {type(env.body).__name__}")
-        if not _IS_HEAD(env[:5]) or min(env.incarnation, env.to_incarnation, *env.epoch) < 0:
+        if not _IS_HEAD(env[:5]):
+            raise self._malformed(f"envelope from {env.sender!r} is not well formed")
+        generation, number = env.epoch
+        if env.incarnation < 0 or env.to_incarnation < 0 or generation < 0 or number < 0:
             raise self._malformed(f"envelope from {env.sender!r} is not well formed")
         turn = self.turn
         if env.epoch.generation != turn.epoch.generation and turn.epoch.generation:

@@ -348,6 +348,8 @@ class Beat(NamedTuple):
     """What the durable store could not do for me when I last asked; empty: all is well."""
     counts: Many[tuple[Name, float]] = ()
     """What I have counted so far, for people; the master looks at none of it."""
+    ends_s: float = -1.0
+    """In how many seconds I am taken away, as I was told; negative: nobody has told me."""
 
 
 class Grant(NamedTuple):
@@ -551,7 +553,13 @@ class Abandon(NamedTuple):
 
 
 class Finish(NamedTuple):
-    """The source is at its end: close when everything is durable."""
+    """A feeder's source is at its end: close when everything is durable. A query's client: leave."""
+
+
+class Notice(NamedTuple):
+    """To a node: it is taken away soon. It tells the master, and goes on until it is dismissed."""
+
+    within_s: float
 
 
 class Rescale(NamedTuple):
@@ -562,6 +570,16 @@ class Rescale(NamedTuple):
     tasks_max: int | None = None
     bytes_max: int | None = None
     within_s: float | None = None
+    share_max: float | None = None
+    """How much of all work one node may have by the plan; None: as the deployment's τ says."""
+    leaving: tuple[NodeId, ...] = ()
+    """Nodes that shall not be among them."""
+    version: int | None = None
+    """Which version of the operator they shall all run, those of others leave; None: as now."""
+    one_way: bool = False
+    """Nodes of earlier versions cannot read what later ones write: there is no way back."""
+    groups: tuple[tuple[str, int], ...] = ()
+    """So many nodes for some groups of operators, the others keep theirs; then `nodes` is not asked."""
 
 
 class Abort(NamedTuple):
@@ -587,6 +605,7 @@ Event: TypeAlias = (
     | Seal
     | Abandon
     | Finish
+    | Notice
     | Rescale
     | Abort
     | Resume
@@ -659,6 +678,8 @@ class Launch(NamedTuple):
 
     node: NodeId
     incarnation: int
+    version: int = 1
+    """Of the operator."""
 
 
 class Ending(Enum):
@@ -699,6 +720,8 @@ class News(StrEnum):
     LOST = "lost"
     STOOD_IN = "stood in"
     """Others have taken the tasks of a lost node, until its successor comes."""
+    NOTICED = "noticed"
+    """A node was told that it is taken away soon."""
     NEVER_CAME = "never came"
     """A node was launched and did not register."""
     OPERATOR_FAILED = "operator failed"

@@ -15,6 +15,7 @@ from meander.operators import FrequentPatterns, PatternRules, WordCount
 from meander.operators.base import Operator
 from meander.runtime.process.source import SourceBatch
 from meander.sources.files import TextSource
+from meander.sources.own_rows import RowSource, check_rows
 from meander.sources.patterns import PatternSource, window_of, with_top_words
 from meander.sources.words import SourcePart, WordSource
 
@@ -30,18 +31,27 @@ TOP = 10
 DRAIN_S_MAX = 120.0
 """How long the loop may take when the sources are done."""
 
+WHERE = ("task", "node", "as_of")
+"""What reading adds to a state."""
+
 Feed = Callable[[int], Iterable[SourceBatch]]
 
 
 class Application(Protocol):
     """What `meander run` can run."""
 
-    name: ClassVar[str]
-    """As it is written in reports."""
+    @property
+    def name(self) -> str:
+        """As it is written in reports."""
+
     noun: ClassVar[str]
     """What its rows are."""
     emits: ClassVar[bool]
     """Whether there are outputs to fetch."""
+
+    @property
+    def rows(self) -> pa.Schema | None:
+        """The columns that it reads of the input; None: texts."""
 
     def prepare(self, source: TextSource) -> Application:
         """Check the input and read what must be known of it, before anything is started."""
@@ -66,6 +76,7 @@ class CountWords:
     name: ClassVar[str] = "word count"
     noun: ClassVar[str] = "words"
     emits: ClassVar[bool] = False
+    rows: ClassVar[None] = None
 
     def prepare(self, source: TextSource) -> CountWords:
         """Check the input."""
@@ -106,6 +117,7 @@ class FindPatterns:
     name: ClassVar[str] = "frequent patterns"
     noun: ClassVar[str] = "patterns"
     emits: ClassVar[bool] = True
+    rows: ClassVar[None] = None
 
     def prepare(self, source: TextSource) -> FindPatterns:
         """Check that the input can be read twice, and find its most frequent words."""
@@ -150,6 +162,53 @@ class FindPatterns:
         window = window_of(source, self.rules, drains=self.drains)
         texts = [] if self.drains else window.content()
         return compare(spark, str(output / "state"), texts, self.rules, self.threshold)
+
+
+@dataclass(frozen=True)
+class RunOperator:
+    """An operator of one's own: rows of its schema come in, its state is what is written."""
+
+    own: Operator[Any]
+    noun: ClassVar[str] = "rows"
+    emits: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        """Its class."""
+        return self.own.name
+
+    @property
+    def rows(self) -> pa.Schema:
+        """What it reads."""
+        return self.own.schema
+
+    def prepare(self, source: TextSource) -> RunOperator:
+        """Check that the input has the operator's columns."""
+        check_rows(source, self.rows)
+        return self
+
+    def operator(self) -> Operator[Any]:
+        """Give what nodes run."""
+        return self.own
+
+    def feed(self, source: TextSource, part: SourcePart) -> Feed:
+        """Read the operator's columns."""
+        return RowSource(source, part, self.rows)
+
+    def write(self, counts: ElasticOperator, output: Path) -> dict[str, Any]:
+        """Write the state, with the columns that the operator dumps."""
+        table = counts.state_table()
+        table = table.select([name for name in table.schema.names if name not in WHERE])
+        write_parquet(table, output / "state")
+        return {"distinct": table.num_rows}
+
+    def compare(self, spark: Session, source: TextSource, output: Path) -> CountVerdict:
+        """Refuse: only its author knows what should come out.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError(f"there is nothing to compare {self.name} with: run it without --verify")
 
 
 def write_parquet(table: pa.Table, where: Path) -> None:

@@ -18,12 +18,16 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from meander.model import TaskId
+from meander.operators.base import Operator
 from meander.runtime.clients.feeder import FeederClient
 from meander.runtime.driver.elastic import ElasticOperator
+from meander.runtime.driver.handle import RescaleHandle
 from meander.runtime.driver.monitor import Monitor, Samples
 from meander.runtime.process.metrics import MigrationReport
 from meander.sources.pacing import PacedPiece, paced
 
+VACATE_S = 120.0
+"""How long nodes may take to leave, where nobody has said."""
 NAP_S_MAX = 0.05
 """A script notices within this time that the stream is in trouble."""
 
@@ -106,19 +110,24 @@ class Site:
 
 @dataclass(frozen=True)
 class Step:
-    """Another number of nodes, at a moment of the stream."""
+    """Another number of nodes, at a moment of the stream; or other nodes, or another operator."""
 
     at_s: float
     nodes: int
+    """How many there shall be; for an upgrade or a vacate as many as there are."""
     policy: str | None = None
     pause_ms: float | None = None
     tasks_max: int | None = None
     bytes_max: int | None = None
     within_s: float | None = None
+    operator: Operator[Any] | None = None
+    """An upgrade: what all nodes shall run."""
+    vacate: str = ""
+    """The node that shall leave, or the host."""
 
 
 class FlowRescale:
-    """One rescale: begun when this is made, over when `end` has returned."""
+    """One rescale, upgrade or vacate: begun when this is made, over when `end` has returned."""
 
     def __init__(self, op: ElasticOperator, step: Step) -> None:
         self.step, self._driver = step, op.driver
@@ -130,7 +139,17 @@ class FlowRescale:
         self.began_s = time.time()
         """Since 1970, as `ended_s`."""
         self.ended_s = self.began_s
-        self.handle = op.rescale(
+        self.handle = self._begin(op, step)
+
+    def _begin(self, op: ElasticOperator, step: Step) -> RescaleHandle:
+        if step.operator is not None:
+            return op.upgrade(step.operator, pause_ms=step.pause_ms, within_s=step.within_s)
+        if step.vacate:
+            within_s = step.within_s or VACATE_S
+            if step.vacate in op.driver.nodes():
+                return op.vacate(node=step.vacate, within_s=within_s, pause_ms=step.pause_ms)
+            return op.vacate(host=step.vacate, within_s=within_s, pause_ms=step.pause_ms)
+        return op.rescale(
             step.nodes, pause_ms=step.pause_ms, policy=step.policy, tasks_max=step.tasks_max,
             bytes_max=step.bytes_max, within_s=step.within_s,
         )  # fmt: skip

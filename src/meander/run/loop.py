@@ -15,16 +15,19 @@ from meander.errors import LostStateError
 from meander.protocol.messages import News
 from meander.run.apps import Application, CountWords
 from meander.run.flow import FlowRescale, Step
-from meander.run.record import of_samples, runs_of
+from meander.run.record import of_samples
+from meander.runtime.driver.look import runs_of
 from meander.runtime.driver.monitor import Monitor
 from meander.runtime.process.metrics import MigrationReport
 from meander.sources.files import TextSource
 from meander.sources.words import SourceService
 
 if TYPE_CHECKING:
+    from meander.autoscale import Autoscale
     from meander.planning.ahead.forecast import Forecast
     from meander.runtime.driver.elastic import ElasticOperator
-    from meander.runtime.driver.source_task import SourceTask
+    from meander.runtime.driver.options import Dashboard
+    from meander.runtime.driver.source_task import SourceTasks
 
 TICK_S = 0.25
 SETTLE_S = 1.5
@@ -61,11 +64,17 @@ class RunOptions:
     """For the policy `mtm`."""
     within_s: float | None = None
     """How long a rescale may take."""
+    autoscale: Autoscale | None = None
+    """Whether and how it rescales itself."""
+    dashboard: Dashboard | bool = False
+    """A page to watch it."""
 
     @property
     def nodes_max(self) -> int:
-        """The most nodes at any time."""
-        return max(self.nodes, *(r.nodes for r in self.rescales), 1)
+        """The most nodes at any time: in an upgrade the old ones and the new ones."""
+        auto = 1 if self.autoscale is None else self.autoscale.nodes[1]
+        most = max(self.nodes, *(r.nodes for r in self.rescales), auto)
+        return 2 * most if any(r.operator is not None for r in self.rescales) else most
 
     def step(self, wanted: Step) -> Step:
         """Make a rescale of the script as this run does it."""
@@ -97,7 +106,12 @@ class RunStage:
 
     @property
     def said(self) -> str:
-        """From how many nodes to how many."""
+        """What it does: from how many nodes to how many, as a rule."""
+        step = self.rescaling.step
+        if step.operator is not None:
+            return f"upgrade to {type(step.operator).__name__}"
+        if step.vacate:
+            return f"vacate {step.vacate}"
         return f"{self.nodes_before} → {self.rescaling.step.nodes} nodes"
 
     @property
@@ -133,7 +147,7 @@ class StreamRun:
         self.emitted = 0
         self._fetch_s = self.start_s
         self._todo = sorted(wish.rescales, key=lambda r: r.at_s)
-        self.sources: list[SourceTask] = start_sources(
+        self.sources: list[SourceTasks] = start_sources(
             counts, lambda part: wish.app.feed(wish.source, part), wish.feeders, self.start_s
         )
 
@@ -157,7 +171,8 @@ class StreamRun:
             source.wait(0.1)
         self.skipped = list(self._todo)
         for late in self.skipped:
-            self._say(f"the input ended before {late.at_s:g} s: no rescale to {late.nodes} nodes")
+            what = f"no rescale to {late.nodes} nodes" if late.nodes else "no upgrade"
+            self._say(f"the input ended before {late.at_s:g} s: {what}")
 
     def fetch(self) -> None:
         """Take what the operator has emitted: it is part of the state until somebody does."""
@@ -202,7 +217,10 @@ class StreamRun:
         now = time.time() - self.start_s
         if not self._todo or now < self._todo[0].at_s or self._moves() or not self._flows():
             return
-        stage = RunStage(FlowRescale(self.counts, self.wish.step(self._todo.pop(0))))
+        step = self.wish.step(self._todo.pop(0))
+        if step.operator is not None or step.vacate:
+            step = replace(step, nodes=len(self.counts.driver.nodes()))
+        stage = RunStage(FlowRescale(self.counts, step))
         self.stages.append(stage)
         if conflict := stage.rescaling.preview.conflict:
             self._say(conflict)
@@ -253,6 +271,7 @@ class StreamRun:
                 for o in self.monitor.owners
             ],
             "lost": self.lost, "chunks_forgotten": self.monitor.forgotten,
+            "decisions": [decision.to_json() for decision in self.counts.decisions()],
             "skipped": [[late.nodes, late.at_s] for late in self.skipped],
             "verify": None,
         }  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,21 +15,6 @@ BESIDE_S = 10.0
 """How much before and after a rescale is summed up."""
 WARM_S = 1.0
 """The first second of a stream is not compared with."""
-
-
-def runs_of(owners: Sequence[str]) -> list[list[Any]]:
-    """Give `[node, lb, ub]` for every run of neighbouring tasks.
-
-    >>> runs_of(["a", "a", "b"])
-    [['a', 0, 2], ['b', 2, 3]]
-    """
-    found: list[list[Any]] = []
-    for task, node in enumerate(owners):
-        if found and found[-1][0] == node:
-            found[-1][2] = task + 1
-        else:
-            found.append([node, task, task + 1])
-    return found
 
 
 def of_samples(samples: Samples, start_s: float, rescales: list[dict[str, Any]]) -> dict[str, Any]:

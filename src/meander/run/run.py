@@ -26,17 +26,21 @@ from meander.protocol.messages import News
 from meander.run.apps import write_parquet
 from meander.run.loop import RunOptions, Say, Show, StreamRun
 from meander.run.output import prepare
+from meander.runtime.driver.autoscaling import NEWS
 from meander.runtime.driver.monitor import TRACE_CHUNKS_MAX, Monitor
 
 if TYPE_CHECKING:
+    from meander.runtime.driver.log_lines import JsonLines
     from meander.spark.cluster.session import Session
 
 FIRST_S = 20.0
 """Kernels that are still not loaded so long after Spark are being compiled."""
 
 
-def carry_out(wish: RunOptions, show: Show, say: Say) -> dict[str, Any]:
-    """Run the stream, and give the report (see `record`).
+def carry_out(
+    wish: RunOptions, show: Show, say: Say, lines: JsonLines | None = None
+) -> dict[str, Any]:
+    """Run the stream, and give the report (see `record`); `lines` are told whose lines they write.
 
     Raises:
         InputError: for what cannot be run.
@@ -56,7 +60,7 @@ def carry_out(wish: RunOptions, show: Show, say: Say) -> dict[str, Any]:
             warming.join(FIRST_S)
             if warming.is_alive():
                 say("compiling kernels: this first run takes a minute …")
-        report = _stream(spark, wish, show, say)
+        report = _stream(spark, wish, show, say, lines)
         if wish.verify and not report["interrupted"]:
             say("computing the same with a Spark batch job …")
             found = wish.app.compare(spark, wish.source, wish.output)
@@ -74,11 +78,14 @@ def _warm(policy: str) -> None:
     planner("ssm" if policy == "mtm" else policy)(instance(64, 4, 6, "0.2"))
 
 
-def _stream(spark: Session, wish: RunOptions, show: Show, say: Say) -> dict[str, Any]:
+def _stream(
+    spark: Session, wish: RunOptions, show: Show, say: Say, lines: JsonLines | None
+) -> dict[str, Any]:
     import meander
 
     operator = wish.app.operator()
-    operator.trace_chunks_max = TRACE_CHUNKS_MAX
+    for version in (operator, *(r.operator for r in wish.rescales if r.operator is not None)):
+        version.trace_chunks_max = TRACE_CHUNKS_MAX
     say(f"starting {wish.nodes} nodes as Spark tasks …")
     began, flowing = time.monotonic(), list[StreamRun]()
 
@@ -95,14 +102,18 @@ def _stream(spark: Session, wish: RunOptions, show: Show, say: Say) -> dict[str,
             policy=wish.policy,
             forecast=wish.forecast,
             checkpoint=wish.checkpoint,
+            autoscale=wish.autoscale,
+            dashboard=wish.dashboard,
             **wish.doors,
             tell=lambda what, facts: _speak(what, facts, say if flowing else mute),
         ) as counts,
         Monitor(counts.driver) as monitor,
     ):
+        if lines is not None:
+            lines.driver = counts.driver
         say(f"{wish.nodes} nodes serve after {time.monotonic() - began:.1f} s")
         for rescale in wish.rescales[:1]:  # loads what plans rounds
-            counts.plan(rescale.nodes, pause_ms=wish.pause_ms, policy=wish.policy)
+            counts.plan(rescale.nodes or wish.nodes, pause_ms=wish.pause_ms, policy=wish.policy)
         run = StreamRun(wish, counts, monitor, show, say)
         flowing.append(run)
         with _interrupts(run):
@@ -122,6 +133,9 @@ def _speak(what: str, facts: Mapping[str, Any], say: Say) -> None:
         say(f"node {facts['node']} is lost, with {facts['tasks']} tasks")
     elif what is News.NEVER_CAME:
         say(f"node {facts['node']} never came: another one is started")
+    elif what == NEWS:
+        nodes = f"{facts['nodes_before']} → {facts['nodes_after']} nodes"
+        say(f"{facts['action']}: {nodes}, {'; '.join(facts['reasons'])}")
 
 
 @contextmanager

@@ -122,6 +122,11 @@ def summary(report: Report) -> str:
         f"{report['texts']:,} texts, {report['rows']:,} {noun} in {report['seconds']:.1f} s; "
         f"{report['distinct']:,} different {noun}"
     )
+    if noun == "rows":
+        said = (
+            f"{report['rows']:,} rows in {report['seconds']:.1f} s; the state has "
+            f"{report['distinct']:,} rows"
+        )
     if noun == "patterns":
         said = (
             f"{report['texts']:,} texts, {report['rows']:,} changes of pattern counts in "

@@ -19,9 +19,9 @@ from meander.testing.outcome import Outcome
 from meander.testing.playing import minimise, play
 
 PATHS: Final = (
-    "schedules", "rescales", "faults", "chunks", "reroutes", "waits", "second_moves", "aborts",
-    "resumes", "replays", "loop_chunks", "staged_batches", "copied_ahead", "copies_resent",
-    "spilled", "stand_ins",
+    "schedules", "rescales", "vacates", "upgrades", "faults", "chunks", "reroutes", "waits",
+    "second_moves", "aborts", "resumes", "replays", "loop_chunks", "staged_batches",
+    "copied_ahead", "copies_resent", "spilled", "stand_ins",
 )  # fmt: skip
 MUST_HAPPEN: Final = {
     "protocol": (*PATHS, "copies_slowed", "spill_damaged", *FAULTS),

@@ -56,7 +56,7 @@ WORLD_FAULTS = (
 ALL_FAULTS = FAULTS + WORLD_FAULTS
 WORLDS = {"full": ALL_FAULTS, "protocol": FAULTS}
 """What may go wrong in each world: whole processes, or the protocol's machines alone."""
-TRIALS = ("words", "patterns", "windows", "reminders", "emits", "processor")
+TRIALS = ("words", "patterns", "windows", "reminders", "emits", "processor", "relays", "cascades")
 """Operators of the full world, by the names that `--trial` takes."""
 
 LOSES_MEMORY = frozenset(
@@ -66,7 +66,7 @@ LOSES_MEMORY = frozenset(
 """Faults after which something must be restored: without checkpoints they would lose state.
 A pause or a cut is one of them: who is silent for longer than its lease is replaced."""
 
-COMMANDS = ("rescale", "abort", "resume", "roll back")
+COMMANDS = ("rescale", "abort", "resume", "roll back", "vacate", "upgrade")
 
 
 class Incident(NamedTuple):
@@ -77,7 +77,8 @@ class Incident(NamedTuple):
     kind: str
     """One of `ALL_FAULTS` or `COMMANDS`."""
     target: int = 0
-    """Which process of its kind, modulo how many there are; for `rescale` the number of nodes."""
+    """Which process of its kind, modulo how many there are; for `rescale` the number of nodes, for
+    `vacate` which of them."""
     other: int = 0
     """The other end of a link; for `rescale` how rounds are limited."""
     seconds: float = 0.0
@@ -182,6 +183,7 @@ def generate(
     """Draw a schedule: some rescales, now and then an abort, and a handful of faults."""
     random = Random(seed * 7919 + 13)
     incidents = list(_commands(random, nodes, tasks, seconds, rescales_max))
+    incidents += _days(Random(f"days {seed}"), seconds)
     kinds = sorted(faults)
     if "store" in kinds:
         kinds += ["store"] * (OFTEN - 1)
@@ -217,6 +219,17 @@ def _commands(
         at += random.choice((random.uniform(0.02, 0.4), random.uniform(0.5, 3.0)))
         if at > seconds:
             return
+
+
+def _days(random: Random, seconds: float) -> Iterable[Incident]:
+    """Draw what happens to a service as days go by: nodes are taken away, the operator is replaced."""
+    for kind, share in (("vacate", 0.3), ("upgrade", 0.2)):
+        if random.random() < share:
+            at, other = round(random.uniform(0.5, seconds), 3), random.randrange(1000)
+            left = round(random.uniform(0.1, 1.5), 3)
+            yield Incident(at, kind, random.randrange(1000), other, left)
+            if random.random() < 0.3:
+                yield Incident(round(at + random.uniform(0.02, 1.0), 3), "roll back")
 
 
 def _time(random: Random, commands: tuple[float, ...], seconds: float) -> float:

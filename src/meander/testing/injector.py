@@ -9,14 +9,25 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from meander.model import NodeId
 from meander.protocol.edges.feeder import Feeder
 from meander.protocol.edges.query import Query
 from meander.protocol.edges.server import StateServer
 from meander.protocol.machine import Machine
 from meander.protocol.master.manifest import MANIFEST_KEY
 from meander.protocol.master.master import Master
-from meander.protocol.messages import MASTER, Abort, Event, PeerLost, Rescale, Resume, RollBack
+from meander.protocol.messages import (
+    MASTER,
+    Abort,
+    Event,
+    Notice,
+    PeerLost,
+    Rescale,
+    Resume,
+    RollBack,
+)
 from meander.protocol.node.node import Node
+from meander.runtime.driver import books
 from meander.testing.cellar import Cellar
 from meander.testing.faults import Incident
 from meander.testing.process import SimProcess
@@ -89,6 +100,33 @@ class Injector:
         )[incident.other % 5]
         nodes = min(max(1, incident.target), self.cluster.tasks)
         return self._order(Rescale(nodes, **limits))
+
+    def _nodes(self) -> list[NodeId]:
+        """Name the nodes of the master, in order."""
+        return sorted(self.cluster.master.membership.nodes())
+
+    def _do_vacate(self, incident: Incident) -> bool:
+        """A node shall leave, and as many as there were be left, or one less; or it was told so."""
+        nodes = self._nodes()
+        if not nodes:
+            return False
+        gone, less = nodes[incident.target % len(nodes)], incident.other % 2
+        process = self.cluster.processes.get(gone)
+        if incident.other % 3 == 0 and process is not None and process.alive:
+            self.cluster.give(process, Notice(incident.seconds))
+        most = self.cluster.master.ledger.tasks
+        return self._order(Rescale(min(most, max(1, len(nodes) - less)), leaving=(gone,)))
+
+    def _do_upgrade(self, incident: Incident) -> bool:
+        """All nodes are replaced by others; half of the time there is no way back."""
+        master = self.cluster.master
+        if not master.started or books.upgrading(master):
+            return False
+        limits: dict[str, Any] = {"pause_ms": 60.0} if incident.target % 2 else {}
+        nodes = min(master.ledger.tasks, books.wanted(master))
+        version = master.books.version + 1
+        one_way = incident.other % 2 == 0
+        return self._order(Rescale(nodes, version=version, one_way=one_way, **limits))
 
     def _do_abort(self, _: Incident) -> bool:
         return self._order(Abort())

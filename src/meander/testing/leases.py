@@ -45,9 +45,9 @@ class Leases:
         if envelope.epoch.generation != machine.epoch.generation:
             return
         body = envelope.body
-        grant = body.grant if isinstance(body, Welcome) else body
-        assert isinstance(grant, Grant)
-        if isinstance(body, Welcome):
+        grant = body.grant if type(body) is Welcome else body
+        assert type(grant) is Grant
+        if type(body) is Welcome:
             if body.instance != getattr(machine, "instance", ""):
                 return
             self._incarnations.setdefault(process, body.incarnation)

@@ -173,7 +173,8 @@ class Network:
 
     def free_at(self, source: str) -> float:
         """Say when all has left that a process has sent so far."""
-        return max(self.timeline.now, self._uplink.get(source, 0.0))
+        now, free_at = self.timeline.now, self._uplink.get(source, 0.0)
+        return free_at if free_at > now else now
 
     def drained_at(self) -> float:
         """Say when all has arrived that is under way; it may have queued on a narrow link."""
@@ -212,10 +213,10 @@ class Network:
         if self.speeds:
             wire_up = size / self.speeds.get(source, self.bandwidth_bytes_s)
             wire_down = size / self.speeds.get(to, self.bandwidth_bytes_s)
-        leaves = max(self.timeline.now, self._uplink.get(source, 0.0)) + wire_up
+        leaves = self.free_at(source) + wire_up
         self._uplink[source] = leaves
-        arrives = max(leaves, self._downlink.get(to, 0.0) + wire_down)
-        self._downlink[to] = arrives
+        arrives = self._downlink.get(to, 0.0) + wire_down
+        arrives = self._downlink[to] = arrives if arrives > leaves else leaves
         arrives += self.delay_s + self.random.random() * self.jitter_s
         pair = source, to
         if self.lag:
@@ -225,6 +226,6 @@ class Network:
         if self.reorder and self.random.random() < self.reorder:
             return arrives + self.random.random() * 100 * self.jitter_s
         way = source, to, stream
-        arrives = max(arrives, self._last.get(way, 0.0))
-        self._last[way] = arrives
+        before = self._last.get(way, 0.0)
+        arrives = self._last[way] = arrives if arrives > before else before
         return arrives

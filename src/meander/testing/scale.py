@@ -99,21 +99,12 @@ def measure(nodes: int, tasks: int, target: int) -> Growth:
     (5, True)
     """
     begun = time.perf_counter()
-    feed = [(row * tasks // ROWS, row) for row in range(ROWS)]
-    cluster = Cluster(
-        Schedule(0, nodes, tasks, 1.0, ()),
-        Settings(bandwidth_bytes_s=LINK_BYTES_S),
-        trial=OperatorTrial(Stone, tasks, {"feeder0": feed}),
-        servers=max(1, nodes // NODES_PER_SERVER),
-    )
-    cluster.network.bandwidth_bytes_s = LINK_BYTES_S
+    cluster = started(nodes, tasks)
     master = cluster.master
-    master.targets.tau = TAU
-    _run(cluster, START_S_MAX, lambda: master.started and not master.ledger.chain)
     cluster.network.traffic.clear()
     from_s, largest = cluster.timeline.now, _largest_table(cluster)
     cluster.give(cluster.processes[MASTER], Rescale(target))
-    _run(cluster, RESCALE_S_MAX, lambda: _ended(cluster))
+    run_until(cluster, RESCALE_S_MAX, lambda: _ended(cluster))
     migration = master.conductor.migration
     assert migration is not None
     assert master.table is not None
@@ -126,7 +117,28 @@ def measure(nodes: int, tasks: int, target: int) -> Growth:
     )  # fmt: skip
 
 
-def _run(cluster: Cluster, patience_s: float, done: Callable[[], bool]) -> None:
+def started(nodes: int, tasks: int) -> Cluster:
+    """Start a cluster, with states at rest."""
+    feed = [(row * tasks // ROWS, row) for row in range(ROWS)]
+    cluster = Cluster(
+        Schedule(0, nodes, tasks, 1.0, ()),
+        Settings(bandwidth_bytes_s=LINK_BYTES_S),
+        trial=OperatorTrial(Stone, tasks, {"feeder0": feed}),
+        servers=max(1, nodes // NODES_PER_SERVER),
+    )
+    cluster.network.bandwidth_bytes_s = LINK_BYTES_S
+    master = cluster.master
+    master.targets.tau = TAU
+    run_until(cluster, START_S_MAX, lambda: master.started and not master.ledger.chain)
+    return cluster
+
+
+def run_until(cluster: Cluster, patience_s: float, done: Callable[[], bool]) -> None:
+    """Let virtual time pass until something is so.
+
+    Raises:
+        TimeoutError: if that takes longer.
+    """
     until = cluster.timeline.now + patience_s
     cluster.timeline.run(until, done)
     if not done():

@@ -74,7 +74,8 @@ def _judge(cluster: Cluster) -> None:
 def _count(cluster: Cluster, counts: Counter[str]) -> None:
     """Count what all processes did, also those that ended."""
     counts["schedules"] = 1
-    counts["rescales"] = counts.pop("rescale", 0)
+    for command in ("rescale", "vacate", "upgrade"):
+        counts[f"{command}s"] = counts.pop(command, 0)
     counts["faults"] = sum(counts[kind] for kind in FAULTS)
     for command in ("abort", "resume", "roll_back"):  # the conductors say how many took effect
         counts.pop(command, None)

@@ -31,7 +31,8 @@ class Timeline:
     def after(self, delay: float, what: Callable[[Any], object], arg: Any = None) -> None:
         """Call `what(arg)` after a delay."""
         self._count += 1
-        heappush(self._heap, (self.now + max(delay, 0.0), self._count, what, arg))
+        at = self.now + delay if delay > 0.0 else self.now
+        heappush(self._heap, (at, self._count, what, arg))
 
     def clear(self) -> None:
         """Forget all that was to come, and with it whoever was to be called."""

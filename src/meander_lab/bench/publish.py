@@ -139,7 +139,7 @@ class Stubs:
         """Listen, and dial the master once for each."""
         self.credentials = Credentials(token)
         self.door = Door(self.credentials, run, "stubs")
-        self.server = Server(self, "0.0.0.0", self.credentials)  # type: ignore[arg-type]
+        self.server = Server(self, "0.0.0.0:0")  # type: ignore[arg-type]
         self.door.open(self.server.port)
         self._client = self.credentials.connect(master)
         self._streams: dict[str, tuple[int, Any, Any, threading.Lock]] = {}

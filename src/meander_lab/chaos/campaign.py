@@ -42,6 +42,7 @@ KILLED = {
 }  # fmt: skip
 
 Say = Callable[[str], None]
+Deeds = dict[Callable[[], None], int]
 
 
 class ChaosOptions(NamedTuple):
@@ -63,8 +64,10 @@ class ChaosGround(Protocol):
 
     senders: str
     """The kind of peers that send rows: `feeder`, or `query` for the workers of a sink."""
-    restarts: int
-    """How often a feeder or a query was started again."""
+
+    @property
+    def restarts(self) -> int:
+        """How often a feeder or a query was started again."""
 
     @property
     def op(self) -> ElasticOperator:
@@ -130,7 +133,7 @@ class Campaign:
                 self._harm()
                 self._drain()
             self.say("comparing with a plain count …")
-            difference = self.app.compare(self.op.state_table(60.0))
+            difference = self._difference()
         except MeanderError as error:
             trouble = f"{type(error).__name__}: {error}".partition("\n")[0]
             for line in self._story():
@@ -139,13 +142,21 @@ class Campaign:
             self._relent()
         return self._report(difference, trouble, time.monotonic() - began)
 
-    def _harm(self) -> None:
-        deeds = {
+    def _difference(self) -> Difference:
+        """Compare what came of it with a plain count."""
+        return self.app.compare(self.app.read(self.op))
+
+    def _deeds(self) -> Deeds:
+        """Tell what may be done, and how often in proportion."""
+        return {
             self._rescale: 30, self._kill_node: 20, self._kill_two: 6, self._kill_server: 8,
             self._kill_sender: 10, self._kill_executor: 6 if self.wish.executors else 0,
             self._stop: 14, self._cut: 10, self._fill: 6,
             self._kill_seat: 6 if self.wish.seats else 0,
         }  # fmt: skip
+
+    def _harm(self) -> None:
+        deeds = self._deeds()
         kills = sum(n for deed, n in deeds.items() if deed.__name__.startswith("_kill"))
         pace = self._pace(kills / sum(deeds.values()))
         end = time.monotonic() + self.wish.seconds

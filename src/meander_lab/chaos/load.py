@@ -20,6 +20,8 @@ import pyarrow as pa
 from meander.errors import InputError
 from meander.operators import FrequentPatterns, PatternRules, WordCount, generate
 from meander.operators.base import Operator
+from meander.operators.topology import Topology
+from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.process.source import SourceBatch
 
 VOCABULARY = 3000
@@ -28,6 +30,8 @@ PATTERN_WORDS = 12
 WINDOW_BATCHES = 10
 """How many batches later the texts of a batch leave the window."""
 THRESHOLD = 12
+READ_S_MAX = 60.0
+"""How long the state may take to be read."""
 
 
 class Shape(NamedTuple):
@@ -64,18 +68,36 @@ class ChaosApp(Protocol):
     def shape(self) -> Shape:
         """How much there is of its stream."""
 
-    def operator(self) -> Operator[Any]:
+    def operator(self) -> Operator[Any] | Topology:
         """Make the operator."""
 
     def batch(self, feeder: int, number: int) -> pa.RecordBatch:
         """Make a batch of a feeder."""
 
-    def compare(self, state: pa.Table) -> Difference:
-        """Compare the state that was read with the plain count."""
+    def to(self, feeder: int) -> str | None:
+        """Name the input that a feeder sends to; None: the only one."""
+
+    def read(self, op: ElasticOperator) -> pa.Table:
+        """Read what came of it, when all was fed and has gone all the way."""
+
+    def compare(self, found: pa.Table) -> Difference:
+        """Compare what was read with the plain count."""
+
+
+class StateApp:
+    """An application of one operator, whose state is what came of it."""
+
+    def to(self, feeder: int) -> str | None:
+        """There is one input."""
+        return None
+
+    def read(self, op: ElasticOperator) -> pa.Table:
+        """Read the state."""
+        return op.state_table(READ_S_MAX)
 
 
 @dataclass(frozen=True)
-class WordApp:
+class WordApp(StateApp):
     """Word count."""
 
     shape: Shape
@@ -92,20 +114,25 @@ class WordApp:
         random = np.random.default_rng((self.shape.seed, feeder, number))
         return [f"word{i}" for i in (random.zipf(1.3, self.shape.rows) % VOCABULARY).tolist()]
 
+    def expected(self) -> Counter[str]:
+        """Count all words, without a deployment."""
+        shape, found = self.shape, Counter[str]()
+        for feeder in range(shape.feeders):
+            for number in range(shape.batches):
+                found.update(self._words(feeder, number))
+        return found
+
     def compare(self, state: pa.Table) -> Difference:
         """Compare word by word."""
-        expected: Counter[str] = Counter()
-        for feeder in range(self.shape.feeders):
-            for number in range(self.shape.batches):
-                expected.update(self._words(feeder, number))
+        expected = self.expected()
         found: Counter[str] = Counter()
         for word, count in _pairs(state, "word", "count"):
             found[word] += count
-        return _difference(expected, found, sum(expected.values()))
+        return difference(expected, found, sum(expected.values()))
 
 
 @dataclass(frozen=True)
-class PatternApp:
+class PatternApp(StateApp):
     """Frequent patterns: texts come and leave, patterns tell their sub-patterns in a loop."""
 
     shape: Shape
@@ -150,7 +177,7 @@ class PatternApp:
             for feeder in range(self.shape.feeders)
             for number in range(self.shape.batches)
         )
-        counts = _difference(expected, +found, rows)
+        counts = difference(expected, +found, rows)
         wrong = len(reported ^ _maximal(expected))
         return counts._replace(lost=counts.lost + wrong)
 
@@ -165,10 +192,10 @@ def _pairs(state: pa.Table, key: str, value: str) -> Iterator[tuple[Any, Any]]:
     return zip(state[key].to_pylist(), state[value].to_pylist(), strict=True)
 
 
-def _difference(expected: Counter[str], found: Counter[str], rows: int) -> Difference:
+def difference(expected: Counter[Any], found: Counter[Any], rows: int) -> Difference:
     """Count what is missing and what is too much.
 
-    >>> _difference(Counter(a=3, b=1), Counter(a=2, c=5), 4)
+    >>> difference(Counter(a=3, b=1), Counter(a=2, c=5), 4)
     Difference(rows=4, lost=2, duplicated=5)
     """
     return Difference(rows, (expected - found).total(), (found - expected).total())
@@ -178,6 +205,8 @@ APPS: dict[str, Callable[[Shape], ChaosApp]] = {
     "word-count": WordApp,
     "frequent-patterns": PatternApp,
 }
+NEXMARK = ("nexmark-q3", "nexmark-q8")
+"""Those of `auctions`."""
 
 
 def app_of(name: str, shape: Shape) -> ChaosApp:
@@ -186,8 +215,13 @@ def app_of(name: str, shape: Shape) -> ChaosApp:
     Raises:
         InputError: naming those that there are.
     """
+    if name in NEXMARK:
+        from meander_lab.chaos.auctions import AuctionApp
+
+        return AuctionApp(name.removeprefix("nexmark-"), shape)
     if name not in APPS:
-        raise InputError(f"there is no application {name!r}: it can be {', '.join(APPS)}")
+        known = ", ".join((*APPS, *NEXMARK))
+        raise InputError(f"there is no application {name!r}: it can be {known}")
     return APPS[name](shape)
 
 

@@ -62,8 +62,9 @@ class LocalGround:
 
     def _start(self, name: str) -> None:
         self._launched[name] = self._launched.get(name, 0) + 1
-        source = ChaosSource(self.app, int(name[1:]), self._start_s)
-        payload = pickle.dumps((source, {}))
+        number = int(name[1:])
+        source = ChaosSource(self.app, number, self._start_s)
+        payload = pickle.dumps((source, {"to": self.app.to(number)}))
         spec = self.op.driver.spec("feeder", name, self._launched[name], source=payload)
         self.op.driver.staff.start(spec)
 

@@ -15,7 +15,7 @@ from meander_lab.chaos.local import CHECKPOINT_S, START_S, TASKS
 from meander_lab.servers.standalone import RETRIES, cluster
 
 if TYPE_CHECKING:
-    from meander.runtime.driver.source_task import SourceTask
+    from meander.runtime.driver.source_task import SourceTasks
     from meander.spark.cluster.session import Session
     from meander.spark.deploy.deploy import SparkOperator
 
@@ -33,7 +33,7 @@ class SparkGround:
     def __init__(self, spark: Session, operator: SparkOperator, app: ChaosApp) -> None:
         self.op, self.app, self.restarts = operator, app, 0
         self._spark = spark
-        self._feeders: dict[int, SourceTask] = {}
+        self._feeders: dict[int, SourceTasks] = {}
         self._start_s = 0.0
 
     def start_feeders(self) -> None:
@@ -64,7 +64,7 @@ class SparkGround:
 
     def _start(self, number: int) -> None:
         source = ChaosSource(self.app, number, self._start_s)
-        self._feeders[number] = self.op.source(f"f{number}", source)
+        self._feeders[number] = self.op.source(f"f{number}", source, to=self.app.to(number))
 
 
 @contextmanager

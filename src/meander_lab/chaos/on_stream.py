@@ -94,7 +94,8 @@ class StreamGround:
         self.restarts += 1
         if self.restarts > RESTARTS_MAX:
             raise MeanderError(f"the query has failed {RESTARTS_MAX} times")
-        columns = ", ".join(f"{f.name} {_sql(f.type)}" for f in self.op.driver.operator.schema)
+        schema = self.op.driver.deployment.topology.input().operator.schema
+        columns = ", ".join(f"{f.name} {_sql(f.type)}" for f in schema)
         rows = self._spark.readStream.schema(columns).parquet(str(self._folder / "in"))
         if self.restarts % 2 == 0:
             rows = rows.repartition(WIDE * slots_now(self._spark.sparkContext))

@@ -22,6 +22,7 @@ import pyarrow.compute
 from meander.errors import MeanderError, ProtocolError
 from meander.model import TaskId
 from meander.operators.base import Operator
+from meander.operators.topology import Topology
 from meander.protocol.messages import Abort, Event, Rescale, Resume, RollBack
 from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.launch import LocalLauncher
@@ -120,7 +121,7 @@ class TwinApp:
     """The rows of a trial, for feeders in processes of their own."""
 
     shape: Shape
-    kind: Operator[Any]
+    kind: Operator[Any] | Topology
     feeds: tuple[tuple[pa.RecordBatch, ...], ...]
 
     @classmethod
@@ -130,7 +131,7 @@ class TwinApp:
         shape = Shape(0, len(feeds), len(feeds[0]), seconds / len(feeds[0]), 0)
         return cls(shape, trial.operator(), feeds)
 
-    def operator(self) -> Operator[Any]:
+    def operator(self) -> Operator[Any] | Topology:
         """Give the operator."""
         return self.kind
 
@@ -138,8 +139,16 @@ class TwinApp:
         """Give a batch of a feeder."""
         return self.feeds[feeder][number]
 
-    def compare(self, state: pa.Table) -> Difference:
+    def to(self, feeder: int) -> str | None:
+        """There is one input."""
+        return None
+
+    def read(self, op: ElasticOperator) -> pa.Table:
         """Leave that to the trial."""
+        raise NotImplementedError
+
+    def compare(self, found: pa.Table) -> Difference:
+        """Leave that, too."""
         raise NotImplementedError
 
 
@@ -197,7 +206,7 @@ class RealTwin:
                 self._read()
 
     def _read(self) -> None:
-        if self.op.driver.operator.output_schema is not None:
+        if self.op.driver.deployment.topology.output().operator.output_schema is not None:
             self._shown.append(self.op.outputs())
 
     def _relent(self) -> None:

@@ -17,3 +17,7 @@ COMMANDS: Final = (
     CliCommand("mutants", "break the product on purpose; who notices?", "meander_lab.cli.mutants"),
     CliCommand("soak", "rescale for a long time; what has grown?", "meander_lab.cli.soak"),
 )
+INSTEAD: Final = (
+    CliCommand("demo", "a stream on Spark, rescaled while it flows", "meander_lab.cli.demo"),
+)
+"""Commands of the tool itself that have more to offer here."""

@@ -23,15 +23,20 @@ if TYPE_CHECKING:
     from meander_lab.chaos.load import ChaosApp
 
 BATCH_S = 0.05
-ROWS = {"word-count": 500, "frequent-patterns": 15}
-"""In a batch: words, or texts."""
+ROWS = {"word-count": 500, "frequent-patterns": 15, "nexmark-q3": 1000, "nexmark-q8": 1000}
+"""In a batch: words, texts, or events of all kinds."""
+KAFKA_ROWS = 50
 DISK_MB = 1024
 HOSTS_MAX = 9
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("--app", default="word-count", help="word-count or frequent-patterns")
+    parser.add_argument(
+        "--app",
+        default="word-count",
+        help="word-count, frequent-patterns, nexmark-q3 or nexmark-q8",
+    )
     parser.add_argument("--seconds", type=float, default=120.0, help="of chaos (default: 120)")
     parser.add_argument("--seed", type=int, default=7, help="what is done, in which order")
     parser.add_argument("--nodes", type=positive, default=5, help="at most (default: 5)")
@@ -45,6 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sink", action="store_true",
         help="on Spark: rows come through a Structured Streaming query (word-count)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--kafka", action="store_true",
+        help="words come from a topic and every update goes to another, each once; the broker, the "
+        "sources and the writers are killed, too (word-count, without Spark)",
     )  # fmt: skip
     parser.add_argument(
         "--hosts", type=int, metavar="N",
@@ -68,6 +78,10 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--seconds must be from 1 to 86400, not {args.seconds}")
     if args.sink and args.app != "word-count":
         raise InputError("--sink feeds word-count: a window needs its rows in order")
+    if args.kafka and (args.sink or args.master or args.hosts or args.app != "word-count"):
+        raise InputError("--kafka is word-count without Spark: no --master, --sink, --hosts, --app")
+    if args.app.startswith("nexmark") and (args.master or args.hosts):
+        raise InputError(f"{args.app} runs without Spark: executors have nothing that measures")
     if args.kills_per_minute is not None and not 1 <= args.kills_per_minute <= 1000:
         raise InputError(f"--kills-per-minute is from 1 to 1000, not {args.kills_per_minute}")
     if args.hosts is not None:
@@ -77,10 +91,9 @@ def run(args: argparse.Namespace) -> int:
             raise InputError("--hosts has a cluster of its own: without --master and --sink")
         if here() is None:
             return run_inside(["chaos", *args.argv], args.hosts)
-    rows = ROWS.get(args.app, 1)
-    app = app_of(
-        args.app, Shape(args.seed, args.feeders, int(args.seconds / BATCH_S), BATCH_S, rows)
-    )
+    rows = KAFKA_ROWS if args.kafka else ROWS.get(args.app, 1)
+    shape = Shape(args.seed, args.feeders, int(args.seconds / BATCH_S), BATCH_S, rows)
+    app = app_of(args.app, shape)
     began = time.monotonic()
 
     def say(text: str) -> None:
@@ -120,6 +133,13 @@ def _campaign(
 
         with hosts_ground(hosts, app, store, args.nodes) as across:
             yield HostsCampaign(across, app, store, wish, say)
+        return
+    if args.kafka:
+        from meander_lab.chaos.on_kafka import KafkaApp, KafkaCampaign, kafka_ground
+
+        words = KafkaApp(app.shape)
+        with kafka_ground(words, store, min(3, args.nodes)) as between:
+            yield KafkaCampaign(between, words, store, wish, say)
         return
     with _ground(args, app, store) as ground:
         yield Campaign(ground, app, store, wish, say)

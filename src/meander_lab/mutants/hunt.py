@@ -7,6 +7,7 @@ but what is kept (`SHARED`), and a finder in front of the import system gives th
 
 from __future__ import annotations
 
+import gc
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -127,7 +128,12 @@ def _alarm(_: int, __: object) -> None:
 
 
 def _hunt(mutant: Mutant | Bug, scope: HuntScope, answer: Connection) -> None:
-    """In a process of its own: hunt one mutant and tell."""
+    """In a process of its own: hunt one mutant and tell.
+
+    What the process before the fork had no use for any more is let be: a Flight server that the
+    collector frees here waits for threads that only its own process has, for ever.
+    """
+    gc.freeze()
     signal.signal(signal.SIGVTALRM, _alarm)
     fell, tried = "", 0
     catch: Catch | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Iterator, Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
@@ -15,25 +16,31 @@ from meander.errors import InputError
 from meander_lab.mutants.kinds import MutationSite, exchange, sites
 
 PROTOCOL: Final = (
-    "node.arrivals", "node.book", "node.checkpointer", "node.copier", "node.handover",
-    "node.installs", "node.intake", "node.manager", "node.node", "node.rerouter", "node.retriever",
-    "node.slot", "node.staging", "master.archive", "master.books", "master.conductor",
-    "master.copies_ahead", "master.ledger", "master.master", "master.membership",
-    "master.migration", "master.rehoming", "edges.feeder", "edges.query", "edges.server", "client",
-    "machine", "outbox", "records", "state", "table", "turn",
+    "node.arrivals", "node.book", "node.checkpointer", "node.copier", "node.copy_window",
+    "node.express", "node.fetching", "node.handover", "node.installs", "node.intake",
+    "node.manager", "node.node", "node.rerouter", "node.retriever", "node.shares", "node.slot",
+    "node.staging", "master.archive", "master.books", "master.conductor", "master.copies_ahead",
+    "master.ledger", "master.manifest", "master.master", "master.membership", "master.migration",
+    "master.rehoming", "master.round", "master.targets", "edges.feeder", "edges.offered",
+    "edges.query", "edges.server", "backoff", "blocks", "client", "flow", "machine", "outbox",
+    "reading", "records", "spans", "state", "table", "timed", "turn",
 )  # fmt: skip
 """What is broken in the protocol's world if nothing is named, under `meander.protocol`."""
 RUNTIME: Final = (
-    "process.adapter", "process.addresses", "process.copying", "process.dumping",
-    "process.feeding", "process.grouping", "process.hands", "process.keeping", "process.outputs",
-    "process.process", "process.recording", "process.streams", "process.timing", "process.turns",
-    "process.watermarks", "wire.codec", "wire.inbox", "wire.outgoing", "wire.presence",
-    "wire.rows", "store.answering", "store.durable", "store.filesystem", "store.spill",
-    "store.staged", "store.steps", "clients.committing", "clients.feeder_process",
-    "clients.gathering", "clients.offers", "clients.output_scripts", "clients.pieces",
-    "clients.query_book", "clients.query_process", "clients.state_scripts", "roles.answers",
-    "roles.assembly", "roles.output_answers", "roles.oversight", "driver.books", "driver.core",
-    "driver.ending", "driver.rescales", "driver.service", "driver.supervisor",
+    "process.adapter", "process.addresses", "process.app_state", "process.copying",
+    "process.dumping", "process.feeding", "process.grouping", "process.hands", "process.keeping",
+    "process.loop_counts", "process.outputs", "process.process", "process.recording",
+    "process.streams", "process.telling", "process.timing", "process.topology_adapter",
+    "process.turns", "process.user_code", "process.watermarks", "process.work", "wire.codec",
+    "wire.columns", "wire.inbox", "wire.outgoing", "wire.presence", "wire.rows",
+    "store.answering", "store.durable", "store.filesystem", "store.spill", "store.staged",
+    "store.steps", "clients.combining", "clients.committing", "clients.feeder_process",
+    "clients.gathering", "clients.given", "clients.offers", "clients.output_scripts",
+    "clients.owners", "clients.pieces", "clients.query_book", "clients.query_process",
+    "clients.state_scripts", "roles.answers", "roles.assembly", "roles.output_answers",
+    "roles.oversight", "driver.books", "driver.core", "driver.ending", "driver.preview",
+    "driver.replacing", "driver.rescales", "driver.service", "driver.supervisor",
+    "driver.versions",
 )  # fmt: skip
 """The same in the full world, under `meander.runtime`."""
 MODULES: Final = {
@@ -77,13 +84,14 @@ def source_of(module: str) -> Path:
     return Path(spec.origin)
 
 
-def mutants_of(module: str) -> list[Mutant]:
+@cache
+def mutants_of(module: str) -> tuple[Mutant, ...]:
     """List every mutant of a module."""
     tree = ast.parse(source_of(module).read_text(encoding="utf-8"))
-    return [
+    return tuple(
         Mutant(module, site.line, site.kind, *_texts(tree, site), number)
         for number, site in enumerate(sites(tree))
-    ]
+    )
 
 
 def _place(tree: ast.Module, site: MutationSite) -> tuple[Any, str, int]:

@@ -15,12 +15,13 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -41,6 +42,8 @@ taken, in this order, where the connector of the installed Spark is not to be ha
 FETCH_S_MAX = 240.0
 """Some 45 MB over a slow link."""
 STOP_S_MAX = 10.0
+FIRST_S_MAX = 30.0
+"""How long a broker that has just begun may take to make a topic."""
 LOG_LINES = 5
 
 POM = """\
@@ -91,40 +94,98 @@ CLUSTER_ID = "bWVhbmRlci1vbi1sb29wYg"
 # ---------------------------------------------------------------------- the broker
 
 
+class LocalBroker:
+    """A broker on loopback. A context manager: leaving it ends it, and removes what it has kept.
+
+    One process is broker and controller (KRaft); topics are made when they are first used.
+    """
+
+    def __init__(self) -> None:
+        """Prepare a place for it.
+
+        Raises:
+            NoJarsError: if there is no way to fetch it.
+        """
+        jars, java = broker_jars(), str(java_home() / "bin" / "java")
+        self._run = [java, "-Xmx384m", "-cp", f"{jars}/*"]
+        self._folder = Path(tempfile.mkdtemp(prefix="meander-kafka-"))
+        self._settings, self._log = self._folder / "server.properties", self._folder / "log"
+        self._port = controller = free_port()
+        while controller == self._port:
+            controller = free_port()
+        self._settings.write_text(
+            SETTINGS.format(
+                folder=self._folder, host=LOOPBACK, port=self._port, controller=controller
+            )
+        )
+        self.address = f"{LOOPBACK}:{self._port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> LocalBroker:
+        settings = str(self._settings)
+        form = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", settings]
+        with self._log.open("wb") as out:
+            subprocess.run([*self._run, *form], stdout=out, stderr=out, check=False)
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            _end(self._process)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def start(self) -> None:
+        """Start it, with all that it had before, and wait until it listens.
+
+        Raises:
+            InputError: with the end of its log, if it does not.
+        """
+        with self._log.open("ab") as out:
+            self._process = subprocess.Popen(
+                ["sh", "-c", GUARDED, "sh", *self._run, "kafka.Kafka", str(self._settings)],
+                stdin=subprocess.PIPE, stdout=out, stderr=out, start_new_session=True,
+            )  # fmt: skip
+        wait_for_port(self._process, self._port, self._log, "Kafka")
+
+    def kill(self) -> None:
+        """Kill it as it stands, and wait until its port is free; `start` brings it back."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGKILL)
+        _end(self._process)
+        with suppress(ConnectionError):
+            while True:
+                socket.create_connection((LOOPBACK, self._port), timeout=1).close()
+                time.sleep(0.05)
+
+
 @contextmanager
 def broker() -> Iterator[str]:
     """Run a broker on loopback while the block lasts; gives its `host:port`.
-
-    One process is broker and controller (KRaft); topics are made when they are first used.
 
     Raises:
         NoJarsError: if there is no way to fetch it.
         InputError: with the end of its log, if it does not start.
     """
-    jars, java = broker_jars(), str(java_home() / "bin" / "java")
-    folder, port, controller = Path(tempfile.mkdtemp(prefix="meander-kafka-")), 0, 0
-    while port == controller:
-        port, controller = free_port(), free_port()
-    settings, log = folder / "server.properties", folder / "log"
-    settings.write_text(
-        SETTINGS.format(folder=folder, host=LOOPBACK, port=port, controller=controller)
-    )
-    run = [java, "-Xmx384m", "-cp", f"{jars}/*"]
-    form = [*run, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(settings)]
-    try:
-        with log.open("wb") as out:
-            subprocess.run(form, stdout=out, stderr=out, check=False)
-            with subprocess.Popen(
-                ["sh", "-c", GUARDED, "sh", *run, "kafka.Kafka", str(settings)],
-                stdin=subprocess.PIPE, stdout=out, stderr=out, start_new_session=True,
-            ) as process:  # fmt: skip
-                try:
-                    wait_for_port(process, port, log, "Kafka")
-                    yield f"{LOOPBACK}:{port}"
-                finally:
-                    _end(process)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with LocalBroker() as made:
+        yield made.address
+
+
+def create_topic(servers: str, topic: str, partitions: int) -> None:
+    """Make a topic, or give one that is there more partitions; wait until it is known."""
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewPartitions, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": servers})
+    there = topic in admin.list_topics(timeout=FIRST_S_MAX).topics
+    if there:
+        made = admin.create_partitions([NewPartitions(topic, partitions)])
+    else:
+        made = admin.create_topics([NewTopic(topic, partitions, 1)])
+    made[topic].result(FIRST_S_MAX)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -134,6 +195,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait(STOP_S_MAX)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 # ---------------------------------------------------------------------- the jars

@@ -46,7 +46,7 @@ class Made:
         self.released: dict[str, Any] = {}
 
     def scripts(self, lineage: str = "one", **options: Any) -> OutputScripts:
-        about: Any = SimpleNamespace(lineage=lineage, tasks=len(self.owner))
+        about: Any = SimpleNamespace(lineage=lineage, tasks=len(self.owner), first=0)
         clock = Clock(lambda: self.now, lambda: 0)
         return OutputScripts(DRIVER, about, clock=clock, **options)
 
@@ -231,7 +231,7 @@ def test_every_state_is_read_once_though_tasks_move() -> None:
 def test_the_columns_of_a_state_are_those_of_any_node_that_has_one() -> None:
     made = Made()
     made.refusing["a"] = OperatorGoneError("a:1")
-    found = run(first_schema(owners, 2), made)
+    found = run(first_schema(owners, 2, range(3)), made)
     assert found is not None
     assert found.names == ["count"]
 

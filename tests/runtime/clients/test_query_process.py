@@ -21,7 +21,12 @@ from meander.protocol.messages import News, Tell
 from meander.protocol.settings import Settings
 from meander.protocol.table import Table
 from meander.runtime.clients.driver_client import DeploymentInfo, Part
-from meander.runtime.clients.query_process import PIECES_MAX, READY_S, SILENT_S, QueryProcess
+from meander.runtime.clients.query_process import (
+    PIECES_MAX,
+    READY_S,
+    SILENT_S,
+    QueryProcess,
+)
 from meander.runtime.clock import Clock
 from meander.runtime.process.script import Ask, Call, Command, Script, Until, run
 
@@ -37,7 +42,7 @@ class World:
         self.now = 0.0
         clock = Clock(lambda: self.now, lambda: int(self.now * 1e6))
         about = DeploymentInfo(
-            "Words", "run", "run", 1, TASKS, ("word",), WORDS, None, None, None, None, Settings(),
+            "Words", "run", "run", 1, TASKS, ("word",), WORDS, None, None, None, None, None, Settings(),
             False, "", {},
         )  # fmt: skip
         self.queries = QueryProcess(about, "master:1", "query/1", clock=clock)
@@ -135,7 +140,7 @@ def test_what_was_written_of_a_partition_that_fails_is_abandoned(world: World) -
     write, abandon = world.given
     assert abandon.attempts == ((write.partition, 7, tuple(t for t, *_ in write.groups)),)
     assert world.queries.book.open("q", 3, 7) == 0
-    assert world.now == 5.0
+    assert world.now == 5.0, "nobody waits for what is on its way: nodes drop it"
     assert world.waits == [READY_S, SILENT_S, READY_S], "to write, to say why not, to abandon"
 
 

@@ -16,6 +16,7 @@ from meander.protocol.messages import Bye, Envelope, Stage, Staged
 from meander.runtime.clients.combining import LOSSES_MAX, CombineLimits, KeyedRows, RowCombiner
 from meander.runtime.clients.offers import offer_of
 from meander.runtime.clients.pieces import groups_of
+from meander.runtime.driver.launch import WarmLauncher
 from meander.runtime.process.adapter import OperatorAdapter
 from meander.runtime.process.app_state import AppState
 from meander.runtime.wire.codec import decode, encode
@@ -133,9 +134,9 @@ def test_a_message_is_cut_where_it_has_rows_of_both_kinds() -> None:
 
 
 @pytest.mark.parametrize("share", [0.5, 1.0])
-def test_a_key_that_is_half_of_a_stream_is_counted(share: float) -> None:
+def test_a_key_that_is_half_of_a_stream_is_counted(share: float, launcher: WarmLauncher) -> None:
     random, wanted = Random(1), Counter[str]()
-    with meander.deploy_local(WordCount(), nodes=2, tasks=16) as op:
+    with meander.deploy_local(WordCount(), nodes=2, tasks=16, launcher=launcher) as op:
         with op.feeder("f") as feeder:
             for _ in range(10):
                 texts = [

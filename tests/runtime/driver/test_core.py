@@ -11,7 +11,18 @@ from meander.errors import DeployError, MigrationError, OperatorFailedError
 from meander.model import Assignment, Epoch, Problem, Workload
 from meander.operators import WordCount
 from meander.protocol.master.pacer import Pacer
-from meander.protocol.messages import MASTER, Abort, Bye, Envelope, Hello, News
+from meander.protocol.messages import (
+    MASTER,
+    Abort,
+    Bye,
+    Envelope,
+    Hello,
+    Load,
+    Loaded,
+    News,
+    Store,
+    Stored,
+)
 from meander.protocol.settings import Settings
 from meander.runtime.clock import Clock
 from meander.runtime.driver import books, ending
@@ -57,18 +68,36 @@ class Nowhere:
         return True
 
 
+class Shelf(Nowhere):
+    """A store that does what it is asked; once it is `fenced`, nothing is written any more."""
+
+    def __init__(self) -> None:
+        self.fenced = False
+        self.asked: list[Store | Load] = []
+
+    def give(self, action: Any) -> None:
+        if isinstance(action, Store | Load):
+            self.asked.append(action)
+
+
 class Town:
     """A driver whose time, launches and mail are lists."""
 
-    def __init__(self, nodes: int = 2) -> None:
+    def __init__(self, nodes: int = 2, shelf: Shelf | None = None) -> None:
+        every_s = 0.0 if shelf is None else 1.0
         self.now, self.failures = 100.0, list[Exception]()
         self.launched: list[ProcessSpec] = []
         self.office = Office()
         self.core = DriverCore(
-            Deployment(WordCount(), tasks=8, nodes=nodes, settings=Settings(lease_s=60.0)),
+            Deployment(
+                WordCount(),
+                tasks=8,
+                nodes=nodes,
+                settings=Settings(lease_s=60.0, checkpoint_s=every_s),
+            ),
             run="r1",
             generation=1,
-            store=Nowhere(),
+            store=shelf or Nowhere(),
             issue=lambda kind, name: Credentials("token"),
             launch=self.launched.append,
             failed=self.failures.append,
@@ -81,6 +110,17 @@ class Town:
     def turn(self, later_s: float = STAFF_S) -> None:
         self.now += later_s
         self.core.process.turn()
+
+    def answer(self, shelf: Shelf) -> None:
+        """The store does all that it was asked for, and what that leads to."""
+        while shelf.asked:
+            action = shelf.asked.pop(0)
+            if isinstance(action, Load):
+                self.core.process.give(Loaded(action.key, None))
+            else:
+                done = not shelf.fenced
+                self.core.process.give(Stored(action.key, done=done, fenced=shelf.fenced))
+            self.turn()
 
     def names(self) -> list[tuple[str, str, int]]:
         return [(s.kind, s.name, s.incarnation % 1000) for s in self.launched]
@@ -138,6 +178,28 @@ def test_a_node_that_ends_is_replaced_and_what_it_counted_stays() -> None:
     assert town.core.totals.total()["rows"] == 7
     assert town.core.failure is None
     assert [ended.name for ended in town.core.staff.exits] == ["n1"]
+
+
+@pytest.mark.parametrize(
+    ("fenced", "why"), [(False, "n1: task 3: gone"), (True, "a later driver has taken over")]
+)
+def test_a_broken_checkpoint_is_believed_when_the_store_says_whose_it_is(
+    fenced: bool, why: str
+) -> None:
+    """1. a driver serves  2. perhaps a later one has taken over, and let a record go  3. a node says
+    that the record is missing: that is the failure only if the next manifest can be written."""
+    shelf = Shelf()
+    town = Town(shelf=shelf)
+    town.answer(shelf)
+    for spec in town.launched[:2]:
+        town.register(spec)
+    town.answer(shelf)
+    shelf.fenced = fenced
+    town.end(town.launched[0], Reason.CHECKPOINT_FAILED, "task 3: gone")
+    assert town.core.failure is None
+    town.turn()
+    town.answer(shelf)
+    assert why in str(town.core.failure)
 
 
 def test_processes_that_never_register_end_it_and_everybody_who_waits_is_told_once() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from meander.errors import DeployError
 from meander.protocol.settings import Settings
-from meander.runtime.driver.source_task import RESTARTS_MAX, SourceTask
+from meander.runtime.driver.source_task import LIVED_S, RESTARTS_MAX, SourceTask
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 from meander.runtime.wire.credentials import Credentials
 
@@ -49,6 +49,18 @@ def test_a_lost_process_is_replaced_so_many_times() -> None:
     place.end(Reason.KILLED)
     with pytest.raises(DeployError, match="the source words ended: why"):
         place.task.wait(0.0)
+
+
+def test_one_that_got_on_before_it_was_lost_is_replaced_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place, clock = Place(), 1000.0
+    monkeypatch.setattr("meander.runtime.driver.source_task.time.monotonic", lambda: clock)
+    for lost in range(4 * RESTARTS_MAX):
+        clock += 2 * LIVED_S if lost % 3 == 0 else 0.1
+        place.end(Reason.KILLED)
+    assert place.task.running
+    assert place.task.restarts == 4 * RESTARTS_MAX
 
 
 def test_one_that_ended_by_itself_or_was_cancelled_is_not() -> None:

@@ -42,7 +42,7 @@ def node(gated: bool, known: bool = True, **slots: tuple[TaskPhase, Outputs]) ->
 def asked(machine: Any, what: str, fields: Any) -> Any:
     """Have a machine answer."""
     process: Any = object()
-    answer = getattr(OutputAnswers(process), what)
+    answer = getattr(OutputAnswers(process, lambda: 0), what)
     return run(answer(fields), lambda step: step.function(machine))
 
 
@@ -105,5 +105,5 @@ def test_a_loop_is_counted_by_what_tasks_put_in_and_took_out_of_it() -> None:
         0: SimpleNamespace(phase=TaskPhase.SERVING, state=state),
         1: SimpleNamespace(phase=away(), state=state),
     }
-    machine: Any = SimpleNamespace(slots=slots)
+    machine: Any = SimpleNamespace(slots=slots, operator=None)
     assert counts(machine) == {0: (9, 8)}

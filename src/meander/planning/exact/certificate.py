@@ -4,7 +4,7 @@ What is checked, from the target assignment and the problem alone:
 
   1. the runs cover every task once, in order, and neighbours have different owners;
   2. there are exactly n′ members, each once, and every owner is a member;
-  3. nobody leaves unless nodes must, and no more nodes join than are missing;
+  3. who must leave does, nobody else unless nodes must, and no more join than are missing;
   4. the moves are exactly the tasks that change their owner, with source, target and size;
   5. the cost is the sum of the moves;
   6. the bound is no more than the cost, and equal to it if the plan claims to be optimal;
@@ -72,7 +72,9 @@ def _check_members(plan: Plan) -> None:
         _fail(plan, f"{len(members)} members, but {problem.nodes} nodes are wanted")
     if strangers := {run.node for run in plan.target.runs} - set(members):
         _fail(plan, f"{sorted(strangers)} own tasks, but are no members")
-    must_leave = max(0, len(problem.current.nodes) - problem.nodes)
+    if stayed := problem.leaving & set(members):
+        _fail(plan, f"{sorted(stayed)} must leave, and are members")
+    must_leave = len(problem.leaving) + max(0, len(problem.staying) - problem.nodes)
     if len(plan.leaving) != must_leave:
         _fail(plan, f"{len(plan.leaving)} nodes leave, but {must_leave} must")
     expected = problem.joining(len(plan.joining))

@@ -10,7 +10,8 @@ Ties: of the matchings that keep the most bytes, one that leaves the most tasks 
 
 Names: a matched interval keeps its node. The others, from left to right, go to the free nodes in
 the order of the current assignment, then to joining nodes. When nodes have to leave, the last
-free nodes in that order do. Nodes left over are members without an interval.
+free nodes in that order do. Nodes left over are members without an interval. Where hosts are known,
+a free interval rather goes to a free node on the host that has most of it.
 
 A node that holds several runs (between two rounds, or under hashing) breaks the staircase; then
 the matching is SciPy's `linear_sum_assignment` on the bytes that interval and node share. It
@@ -27,7 +28,7 @@ from itertools import pairwise
 import numpy as np
 
 from meander.errors import InputError
-from meander.model import Assignment, Ints, NodeId, Problem, Run, Workload
+from meander.model import Assignment, Ints, NodeId, Plan, Problem, Run, Workload
 from meander.planning.kernels import match as kernel
 
 
@@ -76,9 +77,7 @@ def assign(problem: Problem, bounds: Sequence[int] | Ints) -> Assignment:
         raise InputError(f"{len(new) - 1} intervals for {problem.nodes} nodes: use fewer")
     if problem.current.contiguous:
         old = run_bounds(problem.current)
-        return name_nodes(
-            problem, new, kernel.match(problem.workload.size_prefix, old, new).tolist()
-        )
+        return name_nodes(problem, new, kernel.match(problem.gain_prefix, old, new).tolist())
     return _name(problem, new, _match_runs(problem, new))
 
 
@@ -88,21 +87,69 @@ def name_nodes(problem: Problem, new: Ints, matched: list[int]) -> Assignment:
     For a current assignment with one run per node.
     """
     runs = problem.current.runs
-    return _name(problem, new, [runs[i][2] if i >= 0 else None for i in matched])
+    owners = [runs[i][2] if i >= 0 else None for i in matched]
+    return _name(problem, new, [None if node in problem.leaving else node for node in owners])
 
 
 def _name(problem: Problem, new: Ints, owners: list[NodeId | None]) -> Assignment:
     """Fill the free intervals by the rule of this file and build the assignment, unchecked."""
     current, taken = problem.current, set(owners)
-    free = [node for node in current.nodes if node not in taken]
-    matched = len(current.nodes) - len(free)
-    if problem.nodes > len(current.nodes):
-        free.extend(problem.joining(problem.nodes - len(current.nodes)))
-    spare = iter(free[: problem.nodes - matched])
+    free = [node for node in problem.staying if node not in taken]
+    matched = len(problem.staying) - len(free)
+    if problem.nodes > len(problem.staying):
+        free.extend(problem.joining(problem.nodes - len(problem.staying)))
+    del free[problem.nodes - matched :]
+    spare = iter(_near(problem, new, owners, free) if problem.hosts else free)
     names = [next(spare) if owner is None else owner for owner in owners]
     cuts = new.tolist()
     runs = tuple(map(Run, cuts, cuts[1:], names))
     return Assignment(current.tasks, runs, (*names, *spare), current.epoch.next())
+
+
+def vacated(plan: Plan) -> Plan:
+    """Give the places of nodes that must leave to others; for policies that do not know of them.
+
+    First to nodes that the plan would dismiss, then to nodes that join.
+    """
+    problem, target = plan.problem, plan.target
+    gone = [node for node in target.nodes if node in problem.leaving]
+    if not gone:
+        return plan
+    spare = [node for node in problem.staying if node not in target.nodes][: len(gone)]
+    known = sum(node not in problem.current.nodes for node in target.nodes)
+    fresh = problem.joining(known + len(gone) - len(spare))[known:]
+    heirs = dict(zip(gone, (*spare, *fresh), strict=True))
+    runs = tuple(run._replace(node=heirs.get(run.node, run.node)) for run in target.runs)
+    nodes = tuple(heirs.get(node, node) for node in target.nodes)
+    found = Assignment(target.tasks, runs, nodes, target.epoch)
+    return Plan(problem, found, plan.policy, note=plan.note)
+
+
+def _near(
+    problem: Problem, new: Ints, owners: list[NodeId | None], free: list[NodeId]
+) -> list[NodeId]:
+    """Order free nodes so that intervals without an owner stay on their host, as far as they can."""
+    from scipy.optimize import linear_sum_assignment
+
+    hosts, current = problem.hosts, problem.current
+    lonely = [i for i, owner in enumerate(owners) if owner is None]
+    names = sorted({hosts[node] for node in free if node in hosts})
+    if not lonely or not names:
+        return free
+    number = {name: i for i, name in enumerate(names)}
+    elsewhere = len(names)
+    homes = [number.get(hosts.get(run.node, ""), elsewhere) for run in current.runs]
+    shared = kernel.overlaps(
+        problem.workload.size_prefix, run_bounds(current), np.array(homes, dtype=np.int64), new,
+        len(names) + 1,
+    )  # fmt: skip
+    columns = [number.get(hosts.get(node, ""), elsewhere) for node in free]
+    near = shared[lonely][:, columns]
+    near[:, [column == elsewhere for column in columns]] = 0
+    rows, chosen = linear_sum_assignment(near, maximize=True)
+    first = {int(row): free[int(column)] for row, column in zip(rows, chosen, strict=True)}
+    taken = set(first.values())
+    return [first[row] for row in range(len(lonely))] + [n for n in free if n not in taken]
 
 
 def _match_runs(problem: Problem, new: Ints) -> list[NodeId | None]:
@@ -112,9 +159,7 @@ def _match_runs(problem: Problem, new: Ints) -> list[NodeId | None]:
     current = problem.current
     index = {node: i for i, node in enumerate(current.nodes)}
     owners = np.array([index[run.node] for run in current.runs], dtype=np.int64)
-    shared = kernel.overlaps(
-        problem.workload.size_prefix, run_bounds(current), owners, new, len(index)
-    )
+    shared = kernel.overlaps(problem.gain_prefix, run_bounds(current), owners, new, len(index))
     found: list[NodeId | None] = [None] * (len(new) - 1)
     for row, column in zip(*linear_sum_assignment(shared, maximize=True), strict=True):
         if shared[row, column] > 0:

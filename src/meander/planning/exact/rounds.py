@@ -150,7 +150,8 @@ def next_round(
         loads: work of every task.
         limits: what this round may do.
         memory_cap: most bytes on one node.
-        hosts: the host of each node where nodes share links; moves within a host use no link.
+        hosts: the host of each node where nodes share links; moves within a host use those of their
+            nodes alone.
 
     Raises:
         DeadlockError: if full nodes wait for each other and no round within the limits helps.
@@ -210,12 +211,11 @@ class _Course:
         size, work = self.sizes[waiting], self.loads[waiting]
         source, target = self.now[waiting], self.then[waiting]
         up, down = self.links[source], self.links[target]
-        local = up == down
-        up[local] = -1
-        down[local] = -1
+        local, hosts = up == down, int(self.links.max()) + 1
+        up, down = np.where(local, hosts + source, up), np.where(local, hosts + target, down)
         order = _by_priority(source, work, self.load)
         chosen, used = np.zeros(len(waiting), dtype=np.bool_), np.zeros(2, dtype=np.int64)
-        sent, received = np.zeros((2, len(self.nodes)), dtype=np.int64)
+        sent, received = np.zeros((2, hosts + len(self.nodes)), dtype=np.int64)
         ceiling = max(int(self.load.max()), self.busiest_then)
         first = (order, size, work, source, target, up, down)
         state = (chosen, used, self.caps - self.held, self.load.copy(), ceiling, sent, received)

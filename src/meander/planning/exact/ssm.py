@@ -23,6 +23,10 @@ is then settled by `match`.
 Deviations from the paper: at most n′ non-empty intervals (an idle node is legal), so that its
 Lemma 4.4 holds; the printed Figure 7 is not used at all; see the errata.
 
+Nodes that must leave. Of a node in `problem.leaving` nothing can stay, so its bytes count for the
+memory cap and not for the gain. Whatever interval the best plan would have left with it goes to
+another node at no cost: the plan is as exact as without.
+
 A current assignment in which a node holds several runs is outside the theory. Each run then
 counts as an old interval of its own, nodes are matched by all their bytes, and the plan says
 that it may not be optimal.
@@ -45,6 +49,7 @@ import numpy as np
 
 from meander.errors import InputError
 from meander.model import TOTAL_MAX, Assignment, Ints, Plan, Problem, Workload
+from meander.planning.exact.even import evened, uneven
 from meander.planning.exact.feasible import NO_CAP, cap_of, memory_of, refuse, windows
 from meander.planning.exact.match import assign, name_nodes, run_bounds
 from meander.planning.kernels.layers import CELLS_MAX
@@ -56,7 +61,7 @@ _FREE = np.empty(0, dtype=np.int64)
 
 
 def ssm(problem: Problem, prices: Sequence[int] | Ints | None = None) -> Plan:
-    """Find the plan that moves the fewest bytes.
+    """Find the plan that moves the fewest bytes; where hosts are known, they stay even (`even`).
 
     Args:
         problem: what is to be planned.
@@ -68,11 +73,18 @@ def ssm(problem: Problem, prices: Sequence[int] | Ints | None = None) -> Plan:
         InfeasibleError: if no assignment meets the caps.
         InputError: if there is not one price per boundary.
     """
+    if uneven(found := _least(problem, prices)):
+        return evened(found, lambda others: _least(others, prices))
+    return found
+
+
+def _least(problem: Problem, prices: Sequence[int] | Ints | None) -> Plan:
+    """Find the plan that moves the fewest bytes, wherever nodes are."""
     load, current = problem.workload, problem.current
     tolls = _FREE if prices is None else _checked_prices(load, prices)
     bounds, matched, kept, _ = solve(
-        load.work_prefix, load.size_prefix, cap_of(problem), memory_of(problem),
-        run_bounds(current), tolls, problem.nodes, CELLS_MAX, LAYERS_MAX,
+        load.work_prefix, load.size_prefix, problem.gain_prefix, cap_of(problem),
+        memory_of(problem), run_bounds(current), tolls, problem.nodes, CELLS_MAX, LAYERS_MAX,
     )  # fmt: skip
     if len(bounds) == 0:
         refuse(problem)
@@ -111,8 +123,8 @@ def ssm_partition(
     """
     memory = NO_CAP if memory_cap is None else min(memory_cap, NO_CAP)
     bounds: Ints = solve(
-        workload.work_prefix, workload.size_prefix, min(cap, NO_CAP), memory, old,
-        _FREE if prices is None else prices, nodes, CELLS_MAX, LAYERS_MAX,
+        workload.work_prefix, workload.size_prefix, workload.size_prefix, min(cap, NO_CAP), memory,
+        old, _FREE if prices is None else prices, nodes, CELLS_MAX, LAYERS_MAX,
     )[0]  # fmt: skip
     return bounds if len(bounds) else None
 
@@ -127,7 +139,7 @@ def _plan_for_runs(problem: Problem, bounds: Ints) -> Plan:
     """Match the nodes by all their bytes, and say how far the plan may be from the best."""
     target = assign(problem, bounds)
     load, current = problem.workload, problem.current
-    best = most_held(windows(problem), load.size_prefix, current.owners(), len(current.nodes))
+    best = most_held(windows(problem), problem.gain_prefix, current.owners(), len(current.nodes))
     most = sum(sorted(best.tolist(), reverse=True)[: problem.nodes])
     bound = load.total_size - most
     found = Plan(problem, target, POLICY, bound=bound)

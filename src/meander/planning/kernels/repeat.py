@@ -17,7 +17,7 @@ def repeat_ssm(
     """Solve so many times: boundaries, matching and all. Gives the bytes kept, added up."""
     total = 0
     for _ in range(count):
-        total += solve(W, S, cap, memory, old, price, nodes, cells_max, layers_max)[2]
+        total += solve(W, S, S, cap, memory, old, price, nodes, cells_max, layers_max)[2]
     return total
 
 

@@ -31,19 +31,17 @@ def sweep(
             continue
         if heed_load and load[b] + work[i] > ceiling:
             continue
-        remote = uplink[i] >= 0
-        if bytes_ > bytes_max or (remote and bytes_ > link_max):
+        if bytes_ > bytes_max or bytes_ > link_max:
             if used[0] > 0:
                 continue
             chosen[i] = True
             return True
         if used[1] + bytes_ > bytes_max:
             continue
-        if remote:
-            if sent[uplink[i]] + bytes_ > link_max or received[downlink[i]] + bytes_ > link_max:
-                continue
-            sent[uplink[i]] += bytes_
-            received[downlink[i]] += bytes_
+        if sent[uplink[i]] + bytes_ > link_max or received[downlink[i]] + bytes_ > link_max:
+            continue
+        sent[uplink[i]] += bytes_
+        received[downlink[i]] += bytes_
         chosen[i] = True
         used[0] += 1
         used[1] += bytes_

@@ -42,16 +42,17 @@ def partition(
 
 @njit(cache=True)
 def solve(
-    W: Ints, S: Ints, cap: int, memory: int, old: Ints, price: Ints, nodes: int,
+    W: Ints, S: Ints, G: Ints, cap: int, memory: int, old: Ints, price: Ints, nodes: int,
     cells_max: int, layers_max: int,
 ) -> tuple[Ints, Ints, int, int]:  # fmt: skip
     """Boundaries, the old interval of each new one (-1: none), bytes kept, and how it was found.
 
-    The boundaries are empty if the problem is infeasible.
+    S counts all bytes, for the memory cap; G those that can be kept. The boundaries are empty if the
+    problem is infeasible.
     """
     if cover_size(W, S, cap, memory, nodes) > nodes:
         return np.empty(0, np.int64), np.empty(0, np.int64), 0, -1
     win = windows(W, S, cap, memory)
-    sizes = S.copy()  # a workload's prefix sums are read-only: one type less to compile for
+    sizes = G.copy()  # a workload's prefix sums are read-only: one type less to compile for
     bounds, how = partition(sizes, win, old, price, nodes, cells_max, layers_max)
     return bounds, match(sizes, old, bounds), kept(sizes, old, bounds), how

@@ -7,6 +7,7 @@ again what may already have been applied: tasks skip rows by their source offset
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import ClassVar
 
@@ -45,6 +46,8 @@ class Feeder(Client):
         self.offset = -1
         """The last source offset offered."""
         self.finishing = False
+        self.counted: Callable[[], Mapping[str, float]] = dict
+        """Gives what beats tell for people and the autoscaler."""
         self._bye_at = 0.0
         self._looked_at = -inf
         """When it was last looked whether chunks must be sent again."""
@@ -87,12 +90,9 @@ class Feeder(Client):
         return None
 
     def _on_offer(self, event: Offer) -> None:
-        block = self.outbox.offer(event)
+        self.outbox.offer(event)
         self.offset = event.last
-        if self.leased and len(block):
-            found = self.outbox.due_of(block, self.settings.window_chunks, self.turn.now)
-            if found is not None:
-                self._dispatch(found)
+        self._flush()
 
     def _on_finish(self, _: Finish) -> None:
         self.finishing = True
@@ -146,7 +146,14 @@ class Feeder(Client):
 
     def _beat_body(self) -> Beat:
         safe = self.outbox.safe_offset(self.offset)
-        return Beat(self.turn.now, offset=safe, missing=self.behind)
+        counts = (*self.counted().items(), *self._kept())
+        return Beat(self.turn.now, offset=safe, missing=self.behind, counts=counts)
+
+    def _kept(self) -> tuple[tuple[str, float], ...]:
+        """Tell what waits here to be durable, and how much of the room that takes: 1 is full."""
+        chunks, size, most = self.outbox.retained, self.outbox.bytes, self.settings
+        full = max(chunks / most.retained_chunks_max, size / most.retained_bytes_max)
+        return ("chunks", chunks), ("bytes", size), ("full", full)
 
     def _leave_if_done(self) -> None:
         if self.done and self.turn.now >= self._bye_at:

@@ -13,6 +13,7 @@ Chunks are kept in the blocks that they were offered in. A block goes when all o
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 
@@ -33,6 +34,9 @@ class Offered:
         """What is not durable, in the order it was offered."""
         self.bytes = 0
         """Of these blocks."""
+        self._chunks: Ints = np.zeros((4, 256), np.int64)
+        """Of all of them, so that one look is enough: task, number, block, place in the block."""
+        self._count = 0
         self.last: Ints = np.zeros(tasks, np.int64)
         """By task: the number of its last chunk."""
         self.sent, self.applied, self.durable = self.last.copy(), self.last.copy(), self.last.copy()
@@ -69,28 +73,38 @@ class Offered:
         size = kernels.number(columns, self.last)
         block = Block(self.feeder, self.incarnation, columns, offer.rows)
         if len(block):
+            self._note(columns)
             self.blocks.append(block)
             self.bytes += size
         return block
 
-    # ------------------------------------------------------------------ sending
+    def _note(self, columns: Ints) -> None:
+        """Put the chunks of the next block behind the others."""
+        begin, end = self._count, self._count + columns.shape[1]
+        while end > self._chunks.shape[1]:
+            self._chunks = np.concatenate([self._chunks, np.zeros_like(self._chunks)], axis=1)
+        self._chunks[:2, begin:end] = columns[:2]
+        self._chunks[2, begin:end] = len(self.blocks)
+        self._chunks[3, begin:end] = np.arange(end - begin)
+        self._count = end
 
-    def due_of(self, block: Block, window: int, now: float) -> Block | None:
-        """Give what may be sent of a block now, and count it as sent."""
-        may = np.empty(len(block), np.bool_)
-        lanes = self.sent, self.applied, self.since
-        found = kernels.due(block.columns, *lanes, window, now, may)
-        if found == len(block):
-            return block
-        return block.pick(np.flatnonzero(may)) if found else None
+    # ------------------------------------------------------------------ sending
 
     def due(self, window: int, now: float) -> Iterator[Block]:
         """Give all that may be sent now, and count it as sent."""
-        if kernels.any_due(self.last, self.sent, self.applied, window):
-            for block in self.blocks:
-                found = self.due_of(block, window, now)
-                if found is not None:
-                    yield found
+        room = kernels.room(self.last, self.sent, self.applied, window)
+        if not room:
+            return
+        chunks, places = self._chunks[:, : self._count], np.empty(room, np.int64)
+        lanes = self.sent, self.applied, self.since
+        found = kernels.due(chunks, *lanes, window, now, places)
+        blocks, which = chunks[2:, places[:found]]
+        ends = [found]
+        if blocks[0] != blocks[-1]:
+            ends = [*(np.flatnonzero(np.diff(blocks)) + 1).tolist(), found]
+        for begin, end in pairwise([0, *ends]):
+            block = self.blocks[blocks[begin]]
+            yield block if end - begin == len(block) else block.pick(which[begin:end])
 
     def late(self, now: float, retry_s: float) -> list[Block]:
         """Turn lanes that heard nothing for too long back to their last acknowledgement.
@@ -130,19 +144,16 @@ class Offered:
 
     def _free(self) -> None:
         """Let go of blocks that are durable."""
-        kept = [block for block in self.blocks if self._first_open(block) >= 0]
-        if len(kept) < len(self.blocks):
-            self.blocks = kept
-            self.bytes = sum(block.bytes for block in kept)
-
-    def _first_open(self, block: Block) -> int:
-        """Give the lowest offset of what is not durable; -1: all is."""
-        return int(kernels.first_open(block.columns, self.durable))
+        chunks, open_ = self._chunks[:, : self._count], np.zeros(len(self.blocks), np.bool_)
+        if kernels.open_blocks(chunks, self.durable, open_) == len(self.blocks):
+            return
+        self._count = int(kernels.keep_open(chunks, open_))
+        self.bytes -= sum(self.blocks[at].bytes for at in np.flatnonzero(~open_))
+        self.blocks = [self.blocks[at] for at in np.flatnonzero(open_)]
 
     def safe_offset(self, last: int) -> int:
         """Give the largest source offset up to which everything is durable; `last` was offered."""
-        for block in self.blocks:  # offsets ascend from block to block
-            first = self._first_open(block)
-            if first >= 0:
-                return first - 1
-        return last
+        if not self.blocks:
+            return last
+        # Offsets ascend from block to block, and of each that is here something is not durable.
+        return int(kernels.first_open(self.blocks[0].columns, self.durable)) - 1

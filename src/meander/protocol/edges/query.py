@@ -19,11 +19,15 @@ from typing import Any, ClassVar
 from meander.model import TASKS_MAX, NodeId, TaskId
 from meander.protocol.client import Client
 from meander.protocol.messages import (
+    MASTER,
     Abandon,
+    Bye,
     Commit,
     CommitTask,
     Committed,
+    Ending,
     Envelope,
+    Finish,
     News,
     PeerId,
     Seal,
@@ -61,7 +65,7 @@ class Query(Client):
 
     kind = "query"
     accepts: ClassVar[tuple[type, ...]] = (
-        *Client.accepts, Write, Seal, Abandon, StageHeld, Committed,
+        *Client.accepts, Write, Seal, Abandon, Finish, StageHeld, Committed,
     )  # fmt: skip
 
     def __init__(
@@ -79,6 +83,11 @@ class Query(Client):
 
     def _joined(self, body: Welcome) -> None:
         self.turn.incarnation = body.incarnation
+
+    def _on_finish(self, _: Finish) -> None:
+        """Say goodbye, so that no node that leaves has to wait until our lease is over."""
+        self.turn.send(MASTER, Bye())
+        self.turn.exit(Ending.STOPPED, "closed")
 
     # ------------------------------------------------------------------ writing
 

@@ -63,11 +63,15 @@ class Archive:
         """What the manifest says of the operator."""
         self.lineage = lineage
         """That of the checkpoint; until the manifest is read, and if there is none, our own."""
+        self.learnt: Mapping[str, Any] = {}
+        """What the manifest keeps for drivers to come; the master makes no use of it."""
         self.troubles: dict[PeerId, str] = {}
         """What the store could not do when it was last asked, by who asked: nodes, or the master."""
         self._again = Backoff(books.turn.settings.retry_s)
         self.claimed = False
         """Whether the store has granted this generation: then the manifest is being read."""
+        self.saved_at: float | None = None
+        """When the last manifest was written; None: none was."""
         self.unsaved = False
         self._writing = False
         """Whether the store has been asked for something that it has not answered: the claim, what the
@@ -133,6 +137,7 @@ class Archive:
                     f"tasks={manifest.tasks}"
                 )
             found, self.lineage = manifest.records, manifest.lineage or self.lineage
+            self.learnt = manifest.learnt
             self.books.offsets.clear()
             self.books.offsets.update(manifest.offsets)
         ledger.record, ledger.durable = dict(found), found
@@ -230,6 +235,7 @@ class Archive:
         self._write_at = now + self.turn.settings.checkpoint_s
         self._written, self._accepting = self._accepting, []
         self._writing_records = dict(books.ledger.record)
+        books.ledger.put_back.clear()
         manifest = Manifest(
             generation,
             books.ledger.tasks,
@@ -238,9 +244,20 @@ class Archive:
             dict(books.offsets),
             self.about,
             self.lineage,
+            self.learnt,
         )
         data, append = self._log.next(manifest)
         self._do(Store(MANIFEST_KEY, data, fence=generation, append=append))
+
+    def describe(self, about: Mapping[str, Any]) -> None:
+        """Have the next manifest say something else of the operator; it is written whole."""
+        self.about, self.unsaved = dict(about), True
+        self._log.forget()
+
+    def learn(self, learnt: Mapping[str, Any]) -> None:
+        """Have the next manifest keep this for drivers to come; it is written whole."""
+        self.learnt, self.unsaved = learnt, True
+        self._log.forget()
 
     def due_at(self) -> float:
         """Tell when the manifest is to be written; infinity: there is no need, or it is under way."""
@@ -249,9 +266,14 @@ class Archive:
         return self._again.until if self._accepting else max(self._write_at, self._again.until)
 
     @property
+    def written(self) -> bool:
+        """Whether the manifest says all there is to say."""
+        return not (self.unsaved or self._writing)
+
+    @property
     def saved(self) -> bool:
         """Whether the manifest says all there is to say, or cannot be written now."""
-        return bool(self.troubles) or not (self.unsaved or self._writing)
+        return bool(self.troubles) or self.written
 
     def hurry(self) -> None:
         """Write what is unsaved at the next tick, however little it is."""
@@ -316,9 +338,11 @@ class Archive:
         return f"{what}. {ADVICE}"
 
     def _accept_written(self) -> None:
-        books, held = self.books, self._writing_records
-        books.ledger.durable = held
-        self._named.append(held)
+        books = self.books
+        self._named.append(self._writing_records)
+        books.ledger.written(self._writing_records)
+        held = books.ledger.durable
+        self.saved_at = self.turn.now
         by_node: dict[tuple[PeerId, int], list[tuple[Spans, Epoch, int]]] = {}
         for node, incarnation, item in self._written:
             has = {

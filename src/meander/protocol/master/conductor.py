@@ -16,12 +16,14 @@ from meander.model import Assignment, NodeId, TaskId
 from meander.protocol.master.archive import Archive
 from meander.protocol.master.books import Books
 from meander.protocol.master.copies_ahead import Ahead
+from meander.protocol.master.groups import Wanted
 from meander.protocol.master.membership import Change, Peer, Status
 from meander.protocol.master.migration import (
     ENDED,
     Migration,
     MigrationStage,
     MigrationStep,
+    Origin,
 )
 from meander.protocol.master.pacer import PaceLimits, Pacer, RoundReport
 from meander.protocol.master.rehoming import Rehoming
@@ -61,15 +63,22 @@ class Conductor:
 
     def rescale(self, event: Rescale) -> None:
         """Head for another number of nodes, from wherever things stand."""
-        old = self.migration
-        origin = self.books.current()
+        old, books = self.migration, self.books
+        origin = self._here()
         if old is not None and old.stage not in ENDED:  # also one that was aborted
-            origin = old.origin if old.active else origin
+            replacing = any(p.outgoing or p.version != books.version for p in self._nodes())
+            origin = old.origin if old.active or replacing else origin
             self.turn.tell(News.SUPERSEDED, **old.report(self.turn.now))
+        origin = origin._replace(one_way=origin.one_way or event.one_way)
+        if event.version is not None:
+            books.version = event.version
+        for peer in self._nodes():
+            peer.outgoing = peer.outgoing or peer.id in event.leaving
         budget = None if event.pause_ms is None else event.pause_ms / 1000
         until = None if event.within_s is None else self.turn.now + event.within_s
         self.pacer.start(budget, PaceLimits(event.tasks_max, event.bytes_max), until)
-        self._head_for(self.targets.plan(event.nodes), origin)
+        wanted = self.targets.wanted(event.nodes, event.groups)
+        self._head_for(self.targets.plan(wanted, share_max=event.share_max), origin)
 
     def abort(self) -> None:
         """Stop; tasks under way return to whoever surely holds their state."""
@@ -91,12 +100,19 @@ class Conductor:
         self._retarget(migration, migration.target)
 
     def roll_back(self) -> None:
-        """Head back to where the migration began."""
+        """Head back to where the migration began, with the operator that there was."""
         migration = self._needed(MigrationStep.ROLL_BACK)
+        if migration.origin.one_way:
+            raise ProtocolError(
+                "the old version of the operator cannot read the state of the new one"
+            )
+        self.books.version = migration.origin.version
+        for peer in self._nodes():
+            peer.outgoing = False
         migration.go(MigrationStep.ROLL_BACK)
         self.counts["roll_backs"] += 1
         migration.rolling_back = True
-        self._retarget(migration, migration.origin)
+        self._retarget(migration, migration.origin.owners)
 
     def _needed(self, step: MigrationStep) -> Migration:
         """Give the migration that a command is for, or refuse the command."""
@@ -106,22 +122,31 @@ class Conductor:
         return self.migration
 
     def _retarget(self, migration: Migration, target: Assignment) -> None:
-        """Head for a target again; one that names nodes which are gone is planned anew."""
-        members = self.books.membership
-        gone = [n for n in target.nodes if not self.books.member(n)]
-        if gone or any(members.peers[n].dismissing for n in target.nodes):
-            target = self.targets.plan(len(target.nodes))
+        """Head for a target again; one that names nodes which are gone, or go, is planned anew."""
+        leaving = self.books.leaving()
+        if any(n in leaving or not self.books.member(n) for n in target.nodes):
+            target = self.targets.plan(self.books.groups.counted(target.nodes))
         migration.target, migration.round_tasks, migration.ahead = target, set(), None
         migration.started_at = self.turn.now
         self._staff(target)
 
     # ------------------------------------------------------------------ heading for a target
 
-    def _head_for(self, target: Assignment, origin: Assignment) -> None:
+    def _here(self) -> Origin:
+        """Give what there is now as the origin of a migration."""
+        return Origin(self.books.current(), self.books.version)
+
+    def _head_for(self, target: Assignment, origin: Origin) -> None:
         self.migrations += 1
         self.migration = Migration(self.migrations, origin, target, self.turn.now)
         self._staff(target)
         self.turn.tell(News.RESCALING, migration=self.migrations, nodes=len(target.nodes))
+
+    def _carry_on(self, before: Migration, target: Assignment) -> None:
+        """Go on with a migration towards another target: one that was rolled back stays so."""
+        self._head_for(target, before.origin)
+        assert self.migration is not None
+        self.migration.rolling_back = before.rolling_back
 
     def _staff(self, target: Assignment) -> None:
         """Launch who joins; note who leaves and who stays after all."""
@@ -130,7 +155,8 @@ class Conductor:
         for node in target.nodes:
             if not self.books.member(node):
                 peer = books.membership.add(node, "node", self.turn.now)
-                self.turn.do(Launch(node, peer.incarnation))
+                peer.version, peer.outgoing = books.version, False
+                self.turn.do(Launch(node, peer.incarnation, peer.version))
                 books.changed = True
         for peer in list(books.membership.of_kind("node")):
             if peer.id in wanted:
@@ -234,7 +260,8 @@ class Conductor:
         pacer, current, now = self.pacer, self.books.current(), self.turn.now
         weights = pacer.weights(self.books.ledger.size)
         target = self.books.ledger.restored_first(migration.target)
-        next_ = cut(self.carrier, pacer, current, target, weights, now)
+        hosts = self.books.membership.hosts()
+        next_ = cut(self.carrier, pacer, current, target, weights, now, hosts)
         if next_ is None:
             return None
         copy_s = pacer.copy_s(now, next_.found.busiest_bytes, next_.left_bytes)
@@ -269,7 +296,7 @@ class Conductor:
             return
         migration.round_at = self.turn.now
         late = self.turn.now - migration.started_at > self.turn.settings.migration_s_max
-        if late and not migration.rolling_back:
+        if late and not migration.rolling_back and not migration.origin.one_way:
             self.roll_back()
         else:
             self._turn_back(migration.round_tasks)
@@ -340,7 +367,7 @@ class Conductor:
         if not leaving:
             books.membership.add(peer.id, "node", self.turn.now)
             peer.lost_at = lost_at
-            self.turn.do(Launch(peer.id, peer.incarnation))
+            self.turn.do(Launch(peer.id, peer.incarnation, peer.version))
         self._rehome(peer.id, incarnation)
 
     def stand_in(self, peer: Peer) -> None:
@@ -350,7 +377,12 @@ class Conductor:
         """
         books, migration = self.books, self.migration
         tasks = books.ledger.tasks_of(peer.id)
-        heirs = [p.id for p in self._nodes() if p.status is Status.UP]
+        others = [
+            p.id for p in self._nodes()
+            if p.status is Status.UP and (p.version >= peer.version or p.version == books.version)
+        ]  # fmt: skip
+        group = books.groups.of(peer.id)
+        heirs = [node for node in others if books.groups.of(node) == group] or others
         if not heirs and tasks:
             return  # they wait until somebody is there
         peer.lost_at = inf
@@ -359,15 +391,15 @@ class Conductor:
         self.counts["stand_ins"] += 1
         self.turn.tell(News.STOOD_IN, node=peer.id, tasks=len(tasks), nodes=len(heirs))
         if migration is None or not migration.active:
-            self._head_for(self._as_it_was(), books.current())
+            self._head_for(self._as_it_was(), self._here())
         elif migration.stage is MigrationStage.DRAINING:
-            self._head_for(migration.target, migration.origin)
+            self._carry_on(migration, migration.target)
         self.rehoming.spread(tasks, heirs)
 
     def _as_it_was(self) -> Assignment:
         """Give the owners as they are, as a target: nobody in it is about to end."""
-        if any(peer.dismissing for peer in self._nodes()):
-            return self.targets.plan(len(self._wanted()))
+        if self.books.leaving():
+            return self.targets.plan(self._counted())
         return self.books.current()
 
     def never_came(self, peer: Peer) -> None:
@@ -377,20 +409,24 @@ class Conductor:
         if not others:  # nobody could take its tasks: try again
             peer.go(Change.LOST)
             books.membership.add(peer.id, "node", self.turn.now)
-            self.turn.do(Launch(peer.id, peer.incarnation))
+            self.turn.do(Launch(peer.id, peer.incarnation, peer.version))
             self._rehome(peer.id, incarnation)
             return
         self.turn.tell(News.NEVER_CAME, node=peer.id, after_s=self.turn.now - peer.since)
         migration = self.migration
-        target = self.targets.plan(max(1, len(self._wanted()) - 1), without=peer.id)
+        wanted, group = self._counted(), books.groups.of(peer.id)
+        wanted[group] = max(1, wanted[group] - 1)
+        target = self.targets.plan(wanted, without=peer.id)
         peer.go(Change.LOST)
-        origin = migration.origin if migration is not None and migration.active else target
-        self._head_for(target, origin)
+        if migration is not None and migration.active:
+            self._carry_on(migration, target)
+        else:
+            self._head_for(target, self._here())
         self._rehome(peer.id, incarnation)
 
-    def _wanted(self) -> list[NodeId]:
-        """List the nodes that shall be there."""
-        return [p.id for p in self._nodes() if p.status is not Status.LEAVING]
+    def _counted(self) -> Wanted:
+        """Count the nodes of each group that shall be there."""
+        return self.books.groups.counted(self.books.wanted())
 
     def _rehome(self, node: NodeId, incarnation: int) -> None:
         """Find the tasks of a lost incarnation another source and owner."""

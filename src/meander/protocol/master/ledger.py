@@ -7,7 +7,7 @@ whose node ever installed it, and the oldest link surely did.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from typing import NamedTuple
 
@@ -50,6 +50,9 @@ class Ledger:
         self.durable: dict[TaskId, Kept] = {}
         """Those of `record` that a written manifest holds: only they outlive the driver, so only
         they may be restored, and called durable by whoever does."""
+        self.put_back: set[TaskId] = set()
+        """Tasks that were restored since the manifest was begun that is being written: whatever it
+        holds of them never was, and the next one will not have it."""
         self.size = [0] * tasks
         self.work = [0] * tasks
 
@@ -69,6 +72,7 @@ class Ledger:
     def restore(self, task: TaskId, to: NodeId, epoch: Epoch) -> None:
         """Give a task to a node that takes its state from the durable store."""
         kept = self.durable.get(task)
+        self.put_back.add(task)
         if kept is None:
             self.chain[task] = (TenureLink(STORE, 0, Epoch(0, 0)),)
             self.record.pop(task, None)
@@ -77,6 +81,14 @@ class Ledger:
             self.restoring[task] = kept.chain
             self.record[task] = kept  # whatever came after it never was
         self.owner[task], self.tenure[task], self.term[task] = to, epoch, epoch
+
+    def written(self, held: Mapping[TaskId, Kept]) -> None:
+        """Note what a manifest holds that was written; tasks that were restored meanwhile stay put."""
+        before, self.durable = self.durable, dict(held)
+        for task in self.put_back:
+            self.durable.pop(task, None)
+            if task in before:
+                self.durable[task] = before[task]
 
     def rechain(
         self, task: TaskId, to: NodeId, epoch: Epoch, alive: Callable[[TenureLink], bool]

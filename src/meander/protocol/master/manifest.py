@@ -53,6 +53,8 @@ class Manifest(NamedTuple):
     lineage: str = ""
     """Of all deployments that go on from this checkpoint, from its beginning; another checkpoint, even
     in the same place, has another. Empty: written before there were lineages."""
+    learnt: Mapping[str, Any] = {}
+    """What drivers have learnt of the load, for those after them; nothing depends on it."""
 
     def dump(self) -> bytes:
         """Write all of it."""
@@ -64,6 +66,7 @@ class Manifest(NamedTuple):
             "nodes": self.nodes,
             "operator": self.about,
             "offsets": self.offsets,
+            "learnt": self.learnt,
         }
         return _document(facts, _lines(self.records, sorted(self.records), {}))
 
@@ -108,7 +111,7 @@ class Manifest(NamedTuple):
             raise ValueError("a record of a task that there is not")
         return cls(
             int(whole["generation"]), tasks, nodes, records, offsets, whole["operator"],
-            str(whole.get("lineage", "")),
+            str(whole.get("lineage", "")), dict(whole.get("learnt", {})),
         )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from meander.protocol.machine import Machine
 from meander.protocol.master.archive import Archive
 from meander.protocol.master.books import Books
 from meander.protocol.master.conductor import Conductor
+from meander.protocol.master.groups import Groups
 from meander.protocol.master.ledger import Ledger
 from meander.protocol.master.manifest import MANIFEST_KEY
 from meander.protocol.master.membership import Change, Membership, Peer, Status
@@ -96,13 +97,15 @@ class Master(Machine):
         generation: int = 1,
         about: Mapping[str, Any] | None = None,
         lineage: str = "",
+        groups: Groups | None = None,
     ) -> None:
+        """Begin; `groups` tell the operators apart, where there are several."""
         super().__init__(MASTER, 1, settings)
         self.turn.epoch = Epoch(generation, 0)
-        owners = [nodes[task * len(nodes) // tasks] for task in range(tasks)]
-        self.ledger = self.parts.ledger(tasks, owners)
+        groups = groups or Groups((tasks,))
+        self.ledger = self.parts.ledger(tasks, groups.dealt_out(nodes))
         self.membership = self.parts.membership(generation)
-        self.books = Books(self.turn, self.ledger, self.membership, nodes)
+        self.books = Books(self.turn, self.ledger, self.membership, nodes, groups)
         self.archive = self.parts.archive(self.books, about or {}, lineage)
         self.targets = Targets(self.books, planner, tau)
         self.conductor = self.parts.conductor(self.books, self.archive, self.targets, carrier)
@@ -194,7 +197,7 @@ class Master(Machine):
         self.books.started = True
         for node in self.books.first_nodes:
             peer = self.membership.add(node, "node", self.turn.now)
-            self.turn.do(Launch(node, peer.incarnation))
+            self.turn.do(Launch(node, peer.incarnation, self.books.version))
         for task in range(self.ledger.tasks):
             self.ledger.restore(task, self.ledger.owner[task], self.books.upcoming)
         self.books.changed = True
@@ -242,10 +245,15 @@ class Master(Machine):
             elif peer.kind == "node":
                 self.conductor.lost(peer)
             else:
-                peer.go(Change.LOST)  # if it comes again, then as another
-                peer.past.add(peer.instance)
+                self._gone(peer)
                 if peer.kind == "server":
                     self.books.changed = True
+
+    @staticmethod
+    def _gone(peer: Peer) -> None:
+        """Count on it no more; if it comes again, then as another."""
+        peer.go(Change.LOST)
+        peer.past.add(peer.instance)
 
     def _silent_at(self, peer: Peer) -> float:
         """Tell until when a process may be silent."""
@@ -346,6 +354,9 @@ class Master(Machine):
             self.books.offsets[peer.id] = body.offset
             self.archive.unsaved = True
         self.archive.note(peer.id, body.trouble)
+        if peer.kind == "node" and body.ends_s >= 0 and not peer.noticed:
+            peer.noticed = True
+            self.turn.tell(News.NOTICED, node=peer.id, within_s=body.ends_s)
         lacks = env.epoch < self.epoch or body.missing
         table = self.table if lacks else None
         grant = Grant(body.sent, self.settings.lease_s, table, self.archive.told())
@@ -363,12 +374,14 @@ class Master(Machine):
             return
         if peer.kind == "feeder":
             if peer.status is not Status.GONE:
-                peer.go(Change.LOST)
-                peer.past.add(peer.instance)
+                self._gone(peer)
                 self.closed[peer.id] = peer.incarnation, self.turn.now + self.settings.closed_s
                 self.books.offsets[peer.id] = max(body.offset, self.books.offsets.get(peer.id, -1))
                 self.archive.unsaved = self.books.changed = True
             self.turn.send(peer.id, Dismiss(), peer.incarnation)
+        elif peer.kind == "query":
+            if peer.status is not Status.GONE:
+                self._gone(peer)
         elif peer.kind == "node" and body.failure:
             trace = "\n".join(body.trace)
             self.turn.tell(News.OPERATOR_FAILED, node=peer.id, why=body.failure, trace=trace)
@@ -417,8 +430,14 @@ class Master(Machine):
     def _check_rescale(self, event: Rescale) -> str | None:
         if not 1 <= event.nodes <= self.ledger.tasks:
             return f"nodes must be from 1 to the number of tasks ({self.ledger.tasks})"
-        if any(limit is not None and limit <= 0 for limit in event[1:]):
+        if any(limit is not None and limit <= 0 for limit in event[1:5]):
             return "a pause budget, a time and the limits of a round are greater than 0"
+        groups = self.books.groups
+        for group, nodes in event.groups:
+            if group not in groups.operators or not 1 <= nodes <= groups.tasks_of(group):
+                return f"there is no group {group!r} that could have {nodes} nodes"
+        if not event.groups and event.nodes < len(groups.operators):
+            return f"{len(groups.operators)} groups need a node each"
         return None if self.started else "the master has not started"
 
     def _on_abort(self, _: Abort) -> None:

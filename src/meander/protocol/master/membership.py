@@ -58,7 +58,7 @@ class Peer:
 
     __slots__ = (
         "acked", "address", "dismissing", "former", "id", "incarnation", "instance", "kind",
-        "lease_until", "lost_at", "past", "server", "since", "status",
+        "lease_until", "lost_at", "noticed", "outgoing", "past", "server", "since", "status", "version",
     )  # fmt: skip
 
     def __init__(self, peer: PeerId, kind: str, incarnation: int, now: float) -> None:
@@ -81,6 +81,12 @@ class Peer:
         """On the master's clock, with the margin: until then it may act on what it knows."""
         self.acked: Epoch = ZERO_EPOCH
         self.dismissing = False
+        self.outgoing = False
+        """Whether somebody wants it gone, whoever bears its name."""
+        self.noticed = False
+        """Whether it was told that it is taken away."""
+        self.version = 1
+        """Of the operator that it runs, if it is a node."""
 
     def go(self, change: Change) -> None:
         """Change the status as the table says.
@@ -115,7 +121,7 @@ class Membership:
         old.past.add(old.instance)
         old.incarnation += 1
         old.instance, old.status, old.since, old.acked = "", Status.STARTING, now, ZERO_EPOCH
-        old.lease_until, old.lost_at, old.dismissing = now, inf, False
+        old.lease_until, old.lost_at, old.dismissing, old.noticed = now, inf, False, False
         old.former, old.address = old.address, ""
         return old
 

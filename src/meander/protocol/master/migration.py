@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from meander.errors import BrokenRuleError, ProtocolError
 from meander.model import Assignment, TaskId
@@ -61,10 +61,19 @@ STAGES: Final[Mapping[tuple[MigrationStage, MigrationStep], MigrationStage]] = {
 ENDED: Final = frozenset({MigrationStage.COMPLETED, MigrationStage.ROLLED_BACK})
 
 
+class Origin(NamedTuple):
+    """Where a migration began, and whether there is a way back."""
+
+    owners: Assignment
+    version: int
+    """Of the operator."""
+    one_way: bool = False
+
+
 class Migration:
     """The migration that is under way, or the last one."""
 
-    def __init__(self, number: int, origin: Assignment, target: Assignment, now: float) -> None:
+    def __init__(self, number: int, origin: Origin, target: Assignment, now: float) -> None:
         self.number = number
         self.origin = origin
         self.target = target

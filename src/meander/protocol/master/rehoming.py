@@ -73,7 +73,8 @@ class Rehoming:
             aimed = target.owner(task)
             if self.books.member(aimed):
                 return aimed
-        return next(p.id for p in self.books.membership.of_kind("node"))
+        members, leaving = self.books.membership.nodes(), self.books.leaving()
+        return next((node for node in members if node not in leaving), members[0])
 
 
 def _linked(chain: tuple[TenureLink, ...], node: NodeId, incarnation: int) -> bool:

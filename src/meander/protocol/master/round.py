@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-from meander.model import Assignment, Plan, Problem, TaskId
+from meander.model import Assignment, NodeId, Plan, Problem, TaskId
 from meander.protocol.master.pacer import PaceLimits, Pacer
 
 
@@ -30,9 +30,14 @@ class Carrier(Protocol):
     """Cuts the next round from what is left to move. Pure."""
 
     def __call__(
-        self, current: Assignment, target: Assignment, sizes: list[int], limits: PaceLimits
+        self,
+        current: Assignment,
+        target: Assignment,
+        sizes: list[int],
+        limits: PaceLimits,
+        hosts: Mapping[NodeId, str],
     ) -> CarriedRound | None:
-        """Give the next round; None when nothing is left."""
+        """Give the next round; None when nothing is left. Nodes of one host share its link."""
 
 
 class CutRound(NamedTuple):
@@ -50,11 +55,12 @@ def cut(
     target: Assignment,
     weights: list[int],
     now: float,
+    hosts: Mapping[NodeId, str],
 ) -> CutRound | None:
     """Cut the next round as large as the pacer allows; None: nothing is left."""
     left = 0
     if pacer.until is not None:
-        whole = carrier(current, target, weights, PaceLimits())
+        whole = carrier(current, target, weights, PaceLimits(), hosts)
         left = 0 if whole is None else whole.busiest_bytes
-    found = carrier(current, target, weights, pacer.limits(now, left))
+    found = carrier(current, target, weights, pacer.limits(now, left), hosts)
     return None if found is None else CutRound(found, left)

@@ -1,12 +1,25 @@
-"""Where to head for: the planner is asked, from where things stand, and who is gone is replaced."""
+"""Where to head for: the planner is asked, from where things stand, without those who shall leave."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from fractions import Fraction
 
-from meander.model import Assignment, NodeId, Problem, Workload
+from meander.model import Assignment, Group, NodeId, Problem, Workload
 from meander.protocol.master.books import Books
+from meander.protocol.master.groups import Wanted
 from meander.protocol.master.round import PlanFunction
+
+
+def tau_of(share_max: float, nodes: int) -> Fraction:
+    """Give the τ at which no node of so many has more than a share of the work.
+
+    >>> tau_of(0.3, nodes=4)
+    Fraction(1, 5)
+    """
+    share = Fraction(share_max).limit_denominator(10_000)
+    return max(Fraction(0), share * nodes - 1)
 
 
 class Targets:
@@ -17,38 +30,53 @@ class Targets:
         self._fresh = 0
         """Numbers the nodes that join."""
 
-    def plan(self, nodes: int, without: NodeId | None = None) -> Assignment:
-        """Ask the planner, from where things stand."""
-        ledger, current = self.books.ledger, self.books.current()
-        sizes = list(ledger.size)
-        if without is not None:  # its tasks are restored from the store, wherever they go
-            for task in ledger.tasks_of(without):
-                sizes[task] = 0
-        workload = Workload([w + 1 for w in ledger.work], sizes)
-        fresh = [self._name(i) for i in range(1, nodes + 1)]
-        target = self.planner(Problem(workload, current, nodes, self.tau, new_nodes=fresh)).target
-        self._fresh += sum(1 for node in target.nodes if node in fresh)
-        dismissing = {p.id for p in self.books.membership.of_kind("node") if p.dismissing}
-        for gone in sorted({*dismissing, *([without] if without else [])} & set(target.nodes)):
-            target = self._swap(target, gone, current)
-        return target
+    def wanted(self, nodes: int, groups: Iterable[tuple[str, int]] = ()) -> Wanted:
+        """Tell how many nodes each group shall have, if there shall be so many.
 
-    def _name(self, i: int) -> NodeId:
-        return f"x{self.books.turn.epoch.generation}-{self._fresh + i}"
+        Those that are named have what is said, and the others what they have. If none is named, nodes
+        are shared out by work, unless there are as many already.
+        """
+        books = self.books
+        here, told = books.groups.counted(books.wanted()), dict(groups)
+        if told or nodes == sum(here.values()):
+            return here | told
+        return books.groups.shared(nodes, [w + 1 for w in books.ledger.work])
 
-    def _swap(self, target: Assignment, gone: NodeId, current: Assignment) -> Assignment:
-        """Give the place of a node that is gone to one that the plan would dismiss, or to a new one."""
-        peers = self.books.membership.peers
-        spare = [
-            n
-            for n in current.nodes
-            if n not in target.nodes and n != gone and not peers[n].dismissing
+    def problem(self, wanted: Wanted, leaving: frozenset[NodeId]) -> Problem:
+        """Say what is to be planned: so many nodes, from where things stand, without some."""
+        books, ledger = self.books, self.books.ledger
+        workload = Workload([w + 1 for w in ledger.work], list(ledger.size))
+        current, split = books.current(), books.groups
+        generation = books.turn.epoch.generation
+        groups = [
+            Group(
+                split.operators[group],
+                nodes,
+                tuple(node for node in current.nodes if split.of(node) == group),
+                tuple(
+                    split.name(group, f"x{generation}-{self._fresh + i}")
+                    for i in range(1, nodes + 1)
+                ),
+            )
+            for group, nodes in wanted.items()
         ]
-        if spare:
-            heir = spare[0]
-        else:
-            self._fresh += 1
-            heir = self._name(0)
-        runs = tuple(r._replace(node=heir) if r.node == gone else r for r in target.runs)
-        nodes = tuple(heir if n == gone else n for n in target.nodes)
-        return Assignment(target.tasks, runs, nodes, target.epoch)
+        fresh = [node for group in groups for node in group.new_nodes]
+        return Problem(
+            workload, current, sum(wanted.values()), self.tau, None, fresh, leaving,
+            books.membership.hosts(), groups if split.several else (),
+        )  # fmt: skip
+
+    def plan(
+        self, wanted: Wanted, without: NodeId | None = None, share_max: float | None = None
+    ) -> Assignment:
+        """Ask the planner; the tasks of `without` are restored from the store, wherever they go.
+
+        With `share_max` no node shall have more of the work, whatever τ is otherwise.
+        """
+        leaving = self.books.leaving() | ({without} if without is not None else frozenset())
+        problem = self.problem(wanted, leaving)
+        if share_max is not None:
+            problem = replace(problem, tau=tau_of(share_max, problem.nodes))
+        target = self.planner(problem).target
+        self._fresh += sum(1 for node in target.nodes if node in problem.new_nodes)
+        return target

@@ -25,8 +25,8 @@ class Book:
         """Who is to be told how far which tasks are."""
         self.loops: set[TaskId] = set()
         """Tasks whose outbox may have something to send."""
-        self.urgent: list[Slot] = []
-        """Tasks that somebody waits for until they are durable."""
+        self.urgent: dict[TaskId, Slot] = {}
+        """Tasks that somebody waits for until they are durable, each once."""
 
     def touched(self, slot: Slot, state: TaskState) -> None:
         """Note that a task's state has changed."""
@@ -48,9 +48,8 @@ class Book:
 
     def want(self, slot: Slot) -> None:
         """Somebody waits until what was just applied is durable."""
-        if not slot.urgent:
-            slot.urgent = True
-            self.urgent.append(slot)
+        slot.urgent = True
+        self.urgent[slot.task] = slot
 
     def owned(self) -> list[TaskId]:
         """List the tasks this node owns, served or awaited."""

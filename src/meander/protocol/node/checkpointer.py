@@ -27,6 +27,7 @@ from typing import Any, TypeAlias
 from meander.model import Epoch, TaskId
 from meander.protocol import records
 from meander.protocol.backoff import Backoff
+from meander.protocol.flow import ONE, Flow
 from meander.protocol.messages import (
     MASTER,
     Accepted,
@@ -72,8 +73,10 @@ class Checkpointer:
         operator: OperatorPort,
         durable: Callable[[Slot], None],
         watch: Stopwatch,
+        flow: Flow = ONE,
     ) -> None:
         self.turn, self.book, self.operator, self.watch = turn, book, operator, watch
+        self.flow = flow
         self.durable = durable
         """To be called when what a task has taken is durable."""
         self._write_at = 0.0
@@ -178,14 +181,14 @@ class Checkpointer:
         """Write what somebody waits for, at the end of an event; not if the store has just failed."""
         if not self.book.urgent or not self.turn.leased or not self._again.due(self.turn.now):
             return
-        waiting, some, before = list[Slot](), list[Slot](), self._encoded
+        waiting, some, before = dict[TaskId, Slot](), list[Slot](), self._encoded
         self.watch.begin()
         self._cuts = max(self._cuts, -(-len(self.book.urgent) // COMPACTED_SHARE))
-        for slot in self.book.urgent:
+        for task, slot in self.book.urgent.items():
             if slot.state is None or not slot.dirty or not slot.urgent:
                 slot.urgent = False
             elif slot.record is not None:
-                waiting.append(slot)  # one at a time: the next follows when this one is accepted
+                waiting[task] = slot  # one at a time: the next follows when this one is accepted
             else:
                 some.append(slot)
         self._encode(some)
@@ -195,12 +198,25 @@ class Checkpointer:
 
     def _encode(self, slots: Sequence[Slot]) -> None:
         """Take what the records of some tasks shall hold: changes in one of them all, if they may."""
-        joining, alike = as_joining(self.operator), dict[int, list[Slot]]()
+        joining = as_joining(self.operator)
         if joining is None:
             for slot in slots:
                 self._encode_alone(slot)
             return
-        may = records.may_join(states_of(slots), joining)
+        for some in self._kin(slots):
+            self._encode_kin(some, joining)
+
+    def _kin(self, slots: Sequence[Slot]) -> Iterable[Sequence[Slot]]:
+        """Part tasks by their operator: a record is of one."""
+        if not self.flow.ends:
+            return [slots]
+        found: dict[int, list[Slot]] = {}
+        for slot in slots:
+            found.setdefault(self.flow.operator(slot.task), []).append(slot)
+        return found.values()
+
+    def _encode_kin(self, slots: Sequence[Slot], joining: Joining) -> None:
+        may, alike = records.may_join(states_of(slots), joining), dict[int, list[Slot]]()
         for slot, joins in zip(slots, may, strict=True):
             if joins:
                 alike.setdefault(id(slot.base), []).append(slot)

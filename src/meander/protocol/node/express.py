@@ -8,12 +8,13 @@ early, late, a replay, or its task is not served, the intake takes them one by o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 from typing import Any, Protocol
 
 import numpy as np
 
-from meander.model import Ints
+from meander.model import Ints, TaskId
 from meander.protocol import kernels
 from meander.protocol.blocks import Acks, Block, BlockRows
 from meander.protocol.messages import FeederId
@@ -71,6 +72,8 @@ class Express:
         self._operator: BlockOperator | None = (
             found if getattr(operator, "takes_blocks", False) else None
         )
+        self._takes: Callable[[TaskId], bool] | None = getattr(operator, "takes_block_of", None)
+        """Tells for which tasks it takes blocks, where several operators are behind it."""
         self._open = False
         self._tasks = 0
         self._ready = np.zeros(0, np.bool_)
@@ -89,6 +92,8 @@ class Express:
         """Apply a block, of an operator with so many tasks; False: it must be taken chunk by chunk."""
         operator = self._operator
         if operator is None or block.feeder.startswith("loop/"):
+            return False
+        if self._takes is not None and not self._takes(int(block.tasks[0])):
             return False
         if not self._open:
             self._look(tasks)

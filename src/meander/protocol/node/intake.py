@@ -16,6 +16,7 @@ import numpy as np
 
 from meander.model import Epoch, NodeId, TaskId
 from meander.protocol.blocks import Ack, Acks, Chunk, Chunks
+from meander.protocol.flow import ONE, Flow
 from meander.protocol.messages import FeederId, loop_task
 from meander.protocol.node.book import Book
 from meander.protocol.node.express import Express
@@ -41,8 +42,9 @@ class Intake:
         installs: Installs,
         rerouter: Rerouter,
         wanted: Callable[[Slot], None],
+        flow: Flow = ONE,
     ) -> None:
-        self.turn, self.book, self.operator = turn, book, operator
+        self.turn, self.book, self.operator, self.flow = turn, book, operator, flow
         self.installs, self.rerouter = installs, rerouter
         self.settings = turn.settings
         self.wanted = wanted
@@ -175,8 +177,9 @@ class Intake:
                 self._drain(slot, feeder)
 
     def _throttled(self, state: TaskState, feeder: FeederId) -> bool:
-        """Whether the loop must drain before this external feeder goes on."""
-        return state.outbox.retained >= self.settings.loop_chunks_max and loop_task(feeder) is None
+        """Whether what the task has sent must drain before this feeder goes on."""
+        outbox, limit = state.outbox, self.settings.loop_chunks_max
+        return outbox.retained >= limit and self.flow.holds_up(outbox, feeder, limit)
 
     def _apply(self, slot: Slot, state: TaskState, chunk: Chunk, position: Position | None) -> None:
         after = -1 if position is None else position.offset

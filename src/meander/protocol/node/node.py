@@ -21,6 +21,7 @@ from typing import ClassVar
 from meander.model import NodeId, TaskId
 from meander.protocol.blocks import Acks, Chunk, Chunks
 from meander.protocol.client import Client
+from meander.protocol.flow import ONE, Flow
 from meander.protocol.messages import (
     MASTER,
     REFUSED,
@@ -36,6 +37,7 @@ from meander.protocol.messages import (
     Envelope,
     Event,
     Loaded,
+    Notice,
     Part,
     Prepare,
     PutDone,
@@ -86,7 +88,7 @@ class Node(Client):
     parts: ClassVar[NodeParts] = NodeParts()
     accepts: ClassVar[tuple[type, ...]] = (
         *Client.accepts, Chunks, Acks, Stage, Unstage, Commit, PutDone, Part, Accepted, Stored,
-        Loaded, Dismiss, Prepare, Copy, Copied, Rest,
+        Loaded, Dismiss, Prepare, Copy, Copied, Rest, Notice,
     )  # fmt: skip
 
     def __init__(
@@ -101,6 +103,7 @@ class Node(Client):
         gauge: Gauge | None = None,
         watch: Stopwatch | None = None,
         wait: RowWait | None = None,
+        flow: Flow = ONE,
     ) -> None:
         instance = f"{me}/{generation}/{incarnation}"
         super().__init__(me, incarnation, settings, generation, instance, server)
@@ -121,12 +124,16 @@ class Node(Client):
             *shared, installs=self.installs, handover=self.handover, arrivals=self.arrivals,
             serve=self._serve,
         )  # fmt: skip
-        self.intake = make.intake(*shared, self.installs, self.rerouter, self.retriever.wanted)
-        self.checkpointer = Checkpointer(*shared, self.staging.durable, watch or Stopwatch())
+        self.intake = make.intake(
+            *shared, self.installs, self.rerouter, self.retriever.wanted, flow
+        )
+        self.checkpointer = Checkpointer(*shared, self.staging.durable, watch or Stopwatch(), flow)
         self.manager = make.manager(
             *shared, installs=self.installs, handover=self.handover, copier=self.copier,
             rerouter=self.rerouter, retriever=self.retriever, durable=self.staging.durable,
         )  # fmt: skip
+        self._ends_at: float | None = None
+        """When this node is taken away, as it was told."""
         self._looping = False
         """Whether a task may have sent something through its loop that is not durable."""
 
@@ -274,7 +281,14 @@ class Node(Client):
     def _beat_body(self) -> Beat:
         loads = self._gauge.read(self.turn.now, self.slots.values())
         told = loads.tasks, loads.work, loads.sizes
-        return Beat(self.turn.now, *told, missing=self.behind, counts=loads.counts)
+        ends_s = -1.0 if self._ends_at is None else max(0.0, self._ends_at - self.turn.now)
+        return Beat(self.turn.now, *told, missing=self.behind, counts=loads.counts, ends_s=ends_s)
+
+    def _on_notice(self, event: Notice) -> None:
+        """Tell the master at once that this node is taken away."""
+        if self._ends_at is None:
+            self._ends_at = self.turn.now + event.within_s
+            self._beat()
 
     def _check_stage(self, body: Stage) -> str | None:
         return self.staging.check_stage(body)

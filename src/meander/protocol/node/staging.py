@@ -80,6 +80,10 @@ class Staging:
         """(task, attempt) that were there at the last sweep."""
         self._active: set[str] = set()
         """Queries that have staged something since."""
+        self._given_up: set[tuple[StageKey, int]] = set()
+        """(attempt, task) that were given up since: rows that come behind that word are not wanted."""
+        self._given_up_before: set[tuple[StageKey, int]] = set()
+        """The same, before it."""
 
     # ------------------------------------------------------------------ checks
 
@@ -152,6 +156,8 @@ class Staging:
         assert state is not None
         self._active.add(item.query)
         last, key = state.batches.get(item.query, -1), item[:4]
+        if (key, item.task) in self._given_up or (key, item.task) in self._given_up_before:
+            return
         if item.batch < last:
             self._outdated[reply_to].append((*key, item.task, last))
             return
@@ -235,11 +241,14 @@ class Staging:
     # ------------------------------------------------------------------ rows that nobody wants
 
     def unstage(self, body: Unstage) -> None:
-        """Forget attempts that were given up."""
-        for *key, task in body.items:
+        """Forget attempts that were given up, also if their rows come later: they take another stream,
+        and may be sent twice."""  # noqa: D205, D209
+        for query, batch, partition, attempt, task in body.items:
+            key = query, batch, partition, attempt
+            self._given_up.add((key, task))
             slot = self.book.slots.get(task)
             if slot is not None and slot.state is not None and slot.phase is TaskPhase.SERVING:
-                self._drop(slot, [tuple(key)])
+                self._drop(slot, [key])
 
     def tick(self) -> None:
         """From time to time, drop what the last sweep saw of queries that did nothing since."""
@@ -256,6 +265,7 @@ class Staging:
                 self._drop(slot, old)
                 seen.update(here)
         self._seen, self._active = seen, set()
+        self._given_up, self._given_up_before = set(), self._given_up
 
     def _drop(self, slot: Slot, keys: list[Any]) -> None:
         assert slot.state is not None

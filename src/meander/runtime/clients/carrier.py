@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from meander.errors import OperatorGoneError, OperatorRefusedError
-from meander.runtime.clients.driver_client import desk_of
+from meander.runtime.clients.driver_client import DriverClient, desk_of
 from meander.runtime.process.script import (
     LOOK_S,
     LOOK_S_MAX,
@@ -94,14 +94,23 @@ class StepRunner:
 
 
 def by_desk(
-    credentials: Credentials | str, changed: threading.Condition | None = None
+    credentials: Credentials | str | Callable[[], Credentials],
+    changed: threading.Condition | None = None,
 ) -> StepRunner:
-    """Ask over connections that are kept; errors are those of `DriverClient`."""
+    """Ask over connections that are kept; errors are those of `DriverClient`.
+
+    Args:
+        credentials: what connections show, or what gives it where it is renewed.
+        changed: notified when it is worth to look again; None: nobody says when.
+    """
+
+    def desk(address: str) -> DriverClient:
+        return desk_of(address, credentials() if callable(credentials) else credentials)
 
     def ask(step: Ask) -> Any:
-        return desk_of(step.address, credentials).ask(step.what, step.fields, step.timeout_s)
+        return desk(step.address).ask(step.what, step.fields, step.timeout_s)
 
     def fetch(step: FetchRows) -> Any:
-        return desk_of(step.address, credentials).fetch(step.fields, step.timeout_s)
+        return desk(step.address).fetch(step.fields, step.timeout_s)
 
     return StepRunner(ask, fetch, changed)

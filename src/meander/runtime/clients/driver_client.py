@@ -27,7 +27,7 @@ from pyarrow import flight
 from meander.errors import InputError, OperatorGoneError, OperatorRefusedError
 from meander.model import TaskId
 from meander.protocol.settings import Settings
-from meander.runtime.wire.credentials import Credentials
+from meander.runtime.wire.credentials import RENEW, Credentials
 from meander.runtime.wire.version import REQUEST_BYTES_MAX, versions
 
 ASK_S = 20.0
@@ -58,6 +58,8 @@ class DeploymentInfo:
     """Of what it emits; None: it does not say."""
     state_schema: pa.Schema | None
     """Of what `show` gives; None: it is known when there is a state."""
+    adopted_schema: pa.Schema | None
+    """Of rows of a state that it takes; None: it takes none."""
     aggregates: Mapping[str, tuple[str, str | None, str | None]] | None
     """What an operator that aggregates by key makes (function, column, by): so whoever writes rows can
     combine them, without the operator. None: nobody else knows how to combine its rows."""
@@ -66,10 +68,12 @@ class DeploymentInfo:
     """Whether there are checkpoints."""
     zookeeper: str
     versions: Mapping[str, str]
+    first: int = 0
+    """The number of the operator's first task."""
 
     def json(self) -> dict[str, Any]:
         """Write it for the wire."""
-        schemas = ("schema", "output_schema", "state_schema")
+        schemas = ("schema", "output_schema", "state_schema", "adopted_schema")
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
         packed = {name: pack_schema(plain[name]) for name in schemas}
         return {**plain, **packed, "settings": asdict(self.settings)}
@@ -193,7 +197,7 @@ class DriverClient:
             )
         self.address, self.credentials = address, Credentials.of(credentials)
         self._client: flight.FlightClient | None = None
-        self._about: DeploymentInfo | None = None
+        self._about: dict[str, DeploymentInfo] = {}
         self._lock = threading.Lock()
 
     def ask(
@@ -218,16 +222,20 @@ class DriverClient:
         table.validate(full=True)
         return table
 
-    def about(self) -> DeploymentInfo:
-        """Tell what is deployed there; asked for once per connection."""
-        if self._about is None:
-            self._about = DeploymentInfo.parse(self.ask("about"))
-        return self._about
+    def about(self, **which: str | None) -> DeploymentInfo:
+        """Tell what is deployed there; asked for once per connection.
+
+        Of a topology, `input`, `output` or `operator` names which operator; None: the only one.
+        """
+        key = json.dumps(which)
+        if key not in self._about:
+            self._about[key] = DeploymentInfo.parse(self.ask("about", which))
+        return self._about[key]
 
     def close(self) -> None:
         """Hang up."""
         with self._lock:
-            client, self._client, self._about = self._client, None, None
+            client, self._client, self._about = self._client, None, {}
         if client is not None:
             client.close()
 
@@ -271,7 +279,23 @@ _DESKS: dict[tuple[int, str, str], DriverClient] = {}
 
 def desk_of(address: str, credentials: Credentials | str) -> DriverClient:
     """Give the client of an address, the same one in every call of this process."""
-    key = os.getpid(), address, Credentials.of(credentials).token
+    newest = Credentials.of(credentials)
+    key = os.getpid(), address, newest.token
     if key not in _DESKS:
-        _DESKS[key] = DriverClient(address, credentials)
+        _DESKS[key] = DriverClient(address, newest)
+    _DESKS[key].credentials = newest  # for the next time it dials
     return _DESKS[key]
+
+
+def renewed(master: str, credentials: Credentials) -> Credentials:
+    """Ask the driver for new credentials, with those that are still good.
+
+    Raises:
+        OperatorGoneError: if nobody answers.
+        OperatorRefusedError: if the answer is a refusal.
+    """
+    desk = DriverClient(master, credentials)
+    try:
+        return Credentials(**desk.ask(RENEW))
+    finally:
+        desk.close()

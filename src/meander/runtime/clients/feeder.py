@@ -16,9 +16,17 @@ import threading
 import time
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from meander.model import Ints
 from meander.operators.base import Operator
+from meander.operators.topology import Topology
+from meander.protocol.messages import Ending
 from meander.protocol.settings import Settings
 from meander.runtime.clients.carrier import by_desk
+from meander.runtime.clients.driver_client import renewed
 from meander.runtime.clients.feeder_process import READY_S, FeederProcess
 from meander.runtime.clients.gathering import GATHER_ROWS, LINGER_MS
 from meander.runtime.clients.given import NULL_KEYS
@@ -28,9 +36,10 @@ from meander.runtime.process.spec import ProcessSpec
 from meander.runtime.process.warm import warm_up
 from meander.runtime.wire.credentials import LOOPBACK, Credentials
 from meander.runtime.wire.publisher import board
+from meander.runtime.wire.renewal import keep_fresh
 from meander.runtime.wire.transport import Transport
 
-OPTIONS = ("gather_rows", "linger_ms", "null_keys")
+OPTIONS = ("gather_rows", "linger_ms", "null_keys", "to")
 """Of a feeder, as its maker may give them."""
 
 
@@ -53,6 +62,8 @@ class FeederClient:
         linger_ms: float = LINGER_MS,
         null_keys: str = NULL_KEYS[0],
         zookeeper: str = "",
+        first: int = 0,
+        entry: str = "",
     ) -> None:
         """Register with the master at `master`; `wait_ready` waits until that is done.
 
@@ -62,7 +73,7 @@ class FeederClient:
             run: the deployment.
             master: where its master listens.
             credentials: what every connection presents.
-            tasks: m.
+            tasks: how many it has.
             settings: of the protocol.
             generation: of the deployment.
             host: the address to listen on.
@@ -71,6 +82,8 @@ class FeederClient:
             null_keys: what becomes of rows without a key: `refuse` (an error), `keep` (null is a key
                 of its own, as in GROUP BY) or `drop`, as the option `nullKeys` of the Spark sink.
             zookeeper: where tables are put up; empty: they are pushed.
+            first: the number of the operator's first task.
+            entry: by which of its inputs the rows come, if these have names.
 
         Raises:
             InputError: for an unknown `null_keys`.
@@ -79,29 +92,39 @@ class FeederClient:
         self._feeder = FeederProcess(
             name, f"{name}/{os.getpid()}/{time.time_ns()}", operator, master=master,
             tasks=tasks, settings=settings, generation=generation, gather_rows=gather_rows,
-            linger_ms=linger_ms, null_keys=null_keys,
+            linger_ms=linger_ms, null_keys=null_keys, first=first, entry=entry,
         )  # fmt: skip
         self.name, self.machine, self.process = name, self._feeder.machine, self._feeder.process
         self._changed = self._feeder.changed
         self.shell = Shell(self.process)
         self._feeder.nudge = self.shell.nudge
         credentials = Credentials.of(credentials)
-        self._carry_out = by_desk(credentials, self._changed)
+        self._carry_out = by_desk(lambda: self.transport.credentials, self._changed)
         self.transport = Transport(
             self.shell.bring, run=run, peer=name, credentials=credentials, host=host,
             full=self.process.full, board=board(zookeeper, run, credentials.token),
         )  # fmt: skip
         self.shell.start(self.transport)
+        keep_fresh(self.transport, lambda: renewed(master, self.transport.credentials))
         self._lingerer = threading.Thread(target=self._linger, name=f"{name} linger", daemon=True)
         self._lingerer.start()
 
     @classmethod
-    def from_spec(cls, spec: ProcessSpec, operator: Operator[Any], **options: Any) -> FeederClient:
-        """Make it in a launched process."""
+    def from_spec(
+        cls,
+        spec: ProcessSpec,
+        operator: Operator[Any] | Topology,
+        *,
+        to: str | None = None,
+        **options: Any,
+    ) -> FeederClient:
+        """Make it in a launched process; `to` names the input of a topology."""
+        part = Topology.of(operator, spec.tasks).input(to)
         return cls(
-            spec.name, operator, run=spec.run, master=spec.master, credentials=spec.credentials,
-            tasks=spec.tasks, settings=spec.settings, generation=spec.generation,
-            zookeeper=spec.zookeeper, **options,
+            spec.name, part.operator, run=spec.run, master=spec.master,
+            credentials=spec.credentials, tasks=part.tasks, settings=spec.settings,
+            generation=spec.generation, zookeeper=spec.zookeeper, first=part.first,
+            entry=part.input, **options,
         )  # fmt: skip
 
     def __enter__(self) -> FeederClient:
@@ -119,6 +142,24 @@ class FeederClient:
     def rows(self) -> int:
         """Fed so far."""
         return self._feeder.gathering.rows
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the rows that it takes."""
+        return self._feeder.gathering.wanted
+
+    @property
+    def ending(self) -> Ending | None:
+        """How its place at the master ended; None: it has it still."""
+        return self._feeder.process.ending
+
+    def check(self) -> None:
+        """Raise why no more can be fed, if so.
+
+        Raises:
+            FeederError: if it has ended.
+        """
+        self._feeder.check()
 
     @property
     def failure(self) -> Exception | None:
@@ -139,7 +180,13 @@ class FeederClient:
         """Wait until the master knows this feeder; give the last offset that needs no replay."""
         return run(self._feeder.ready(timeout_s), self._carry_out)
 
-    def feed(self, batch: Any, *, offset: int | None = None, due_s: float | None = None) -> None:
+    def feed(
+        self,
+        batch: Any,
+        *,
+        offset: int | Ints | None = None,
+        due_s: float | npt.NDArray[np.float64] | None = None,
+    ) -> None:
         """Take rows; wait while there is no room.
 
         Args:
@@ -147,8 +194,9 @@ class FeederClient:
                 of pandas or Polars, or a list of dicts. Other columns are left out.
             offset: of this batch in its source, ascending; None: the next number. Up to what
                 `wait_ready` gave, all is durable already from a former life of this feeder, and
-                is skipped; to feed one again that was fed in this life is an error.
-            due_s: when its rows were due, in seconds since 1970; None: now.
+                is skipped; to feed one again that was fed in this life is an error. An array has
+                one for each row; then it does not matter how rows are cut into batches.
+            due_s: when its rows were due, in seconds since 1970, or each row; None: now.
 
         Raises:
             FeederError: if the feeder has ended.

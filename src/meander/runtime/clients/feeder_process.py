@@ -14,14 +14,20 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from math import inf
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from meander.errors import FeederError
+from meander.model import Ints
 from meander.operators.base import Operator
 from meander.protocol.edges.feeder import Feeder
 from meander.protocol.messages import Ending, Finish
 from meander.protocol.settings import Settings
-from meander.runtime.clients.gathering import Item, RowGathering
+from meander.runtime.clients.gathering import RowGathering
+from meander.runtime.clients.offers import Item
 from meander.runtime.clock import REAL, Clock
 from meander.runtime.process.process import TICK_S, Process
 from meander.runtime.process.script import (
@@ -71,12 +77,13 @@ class FeederProcess:
             instance: unlike that of any other feeder ever.
             operator: whose rows are fed.
             master: where the master listens.
-            tasks: m.
+            tasks: how many it has.
             settings: of the protocol.
             generation: of the deployment.
             clock: what it goes by.
             tick_s: how often the machine looks at the clock.
-            options: `gather_rows`, `linger_ms`, `null_keys`, `combine`, as `RowGathering` has them.
+            options: `gather_rows`, `linger_ms`, `null_keys`, `combine`, `first`, `entry`, as
+                `RowGathering` has them.
 
         Raises:
             InputError: for an unknown `null_keys`.
@@ -98,19 +105,47 @@ class FeederProcess:
         self._cutting = threading.Lock()
         """Held from taking the gathered batches until their offer is queued: offers keep order."""
         self._complaint = Complaint(f"{name} is held up", clock)
+        self._paced = False
+        """Whether its caller says when rows are due."""
+        self._held_s, self._held_since = 0.0, inf
+        """For how long there was no room, and since when that is so; infinity: there is."""
+        self.machine.counted = self._counted
 
     # ------------------------------------------------------------------ rows
 
-    def feed(self, batch: Any, offset: int | None, due_s: float | None = None) -> Script[None]:
+    def feed(
+        self,
+        batch: Any,
+        offset: int | Ints | None,
+        due_s: float | npt.NDArray[np.float64] | None = None,
+    ) -> Script[None]:
         """Take rows; wait while there is no room. Arguments and errors as for `FeederClient`."""
         self.check()
         gathering = self.gathering
         if not gathering.begun:
             yield from self.ready(READY_S)
         item = gathering.check(batch, offset, due_s)
+        self._paced = due_s is not None
         while item is not None and not self._try_add(item):
+            self._held_since = min(self._held_since, self.process.clock.monotonic())
             self.complain()
             yield self._until(lambda: gathering.room, ROOM_S, told=True)
+        self._held_s, self._held_since = self._held(), inf
+
+    def _held(self) -> float:
+        """Tell for how long there was no room for rows, so far."""
+        return self._held_s + max(0.0, self.process.clock.monotonic() - self._held_since)
+
+    def _counted(self) -> dict[str, float]:
+        """Tell how much was given, what waits, and whether it is held back: with beats."""
+        gathering = self.gathering
+        return {
+            "given": gathering.rows,
+            "waiting": gathering.waiting(self.machine),
+            "due_s": gathering.due_us / 1e6,
+            "held_s": self._held(),
+            "paced": float(self._paced),
+        }
 
     def _try_add(self, item: Item) -> bool:
         """Take rows that were checked, if there is room; tell whether there was."""

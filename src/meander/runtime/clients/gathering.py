@@ -16,19 +16,23 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from math import inf
-from typing import Any, TypeAlias
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from meander.errors import InputError
+from meander.model import Ints
 from meander.operators.base import Operator
+from meander.operators.topology import OperatorTasks
 from meander.protocol.blocks import Offer
 from meander.protocol.edges.feeder import Feeder
 from meander.protocol.messages import Event
 from meander.protocol.settings import Settings
 from meander.runtime.clients.combining import COMBINE, CombineLimits, RowCombiner
-from meander.runtime.clients.given import NULL_KEYS, check_null_keys, conform, keyed
-from meander.runtime.clients.offers import offer_of, watermark_of
+from meander.runtime.clients.given import NULL_KEYS, check_null_keys, conform, keyed, valid_keys
+from meander.runtime.clients.offers import Item, offer_of, rows_of, watermark_of
 from meander.runtime.clock import REAL, Clock
 from meander.runtime.process.watermarks import WatermarkEmitter
 
@@ -38,6 +42,8 @@ GATHER_MORE = 4
 """Up to so many times that while the nodes are behind: fewer, larger messages cost them less."""
 GATHER_BYTES = 8 * 2**20
 """But no more than that."""
+OFFSET_BYTES = 256
+"""What an offset of a row's own counts for: each is named in the message to every node."""
 BATCH_BYTES_MAX = 2**30
 """Fed in one call: an array of texts ends at 2 GiB, and gathered rows may share it."""
 BEHIND_OFFERS = 10
@@ -47,8 +53,10 @@ LINGER_MS = 5.0
 OFFERS_MAX = 4
 """Sorted and not yet taken by the machine."""
 
-Item: TypeAlias = tuple[int, int, pa.RecordBatch]
-"""A batch that is fed: its offset, when it was due in microseconds since 1970, its rows."""
+
+def last_of(number: int | Ints) -> int:
+    """Give a number, or the last of those of rows."""
+    return int(number[-1]) if isinstance(number, np.ndarray) else number
 
 
 class RowGathering:
@@ -65,12 +73,14 @@ class RowGathering:
         linger_ms: float = LINGER_MS,
         null_keys: str = NULL_KEYS[0],
         combine: CombineLimits = COMBINE,
+        first: int = 0,
+        entry: str = "",
     ) -> None:
         """Prepare; `begin` comes before the first rows.
 
         Args:
             operator: whose rows are fed.
-            tasks: m.
+            tasks: how many it has.
             settings: of the protocol.
             clock: what it goes by.
             gather_rows: sent at once, where so many come in time.
@@ -78,6 +88,8 @@ class RowGathering:
             null_keys: what becomes of rows without a key: `refuse` (an error), `keep` (null is a key
                 of its own, as in GROUP BY) or `drop`.
             combine: when rows of the same key are combined.
+            first: the number of the operator's first task.
+            entry: by which of its inputs the rows come, if these have names.
 
         Raises:
             InputError: for an unknown `null_keys`.
@@ -85,6 +97,9 @@ class RowGathering:
         check_null_keys(null_keys)
         self.combiner = RowCombiner(operator, combine)
         self.schema, self.keys, self.tasks = operator.schema, operator.keys, tasks
+        self._to = OperatorTasks(operator.name, operator, first, tasks, entry)
+        self.wanted: pa.Schema = self._to.wanted
+        """The columns that rows must have when they come."""
         self.rows = 0
         """Taken so far."""
         self.paused = False
@@ -97,6 +112,10 @@ class RowGathering:
         self._open_rows, self._open_bytes, self._open_since = 0, 0, 0.0
         self._cut_s = -inf
         """When it was last cut."""
+        self.due_us = 0
+        """When the last rows that were taken were due, in microseconds since 1970."""
+        self._cut_rows = self._sent_rows = 0
+        """Rows that were cut, and what became of them: combined ones are fewer."""
         self._offset: int | None = None
         """The last one taken; None: it has not begun."""
         self._durable = -1
@@ -119,33 +138,66 @@ class RowGathering:
         """Hear which offset is the last that needs no replay."""
         self._offset = self._durable = self._cut_offset = durable
 
-    def check(self, batch: Any, offset: int | None, due_s: float | None = None) -> Item | None:
+    def check(
+        self,
+        batch: Any,
+        offset: int | Ints | None,
+        due_s: float | npt.NDArray[np.float64] | None = None,
+    ) -> Item | None:
         """Bring rows to the operator's schema; None: they are durable already from a former life.
 
         Args:
             batch: the rows, of any kind that `conform` knows.
-            offset: of this batch in its source, ascending; None: the next number.
-            due_s: when they were due, in seconds since 1970; None: now.
+            offset: of this batch in its source, ascending, or of each row; None: the next number.
+            due_s: when they were due, in seconds since 1970, or each row; None: now.
 
         Raises:
             InputError: if they do not fit, lack a key, are too many, or were fed before.
         """
         assert self._offset is not None
         number = self._offset + 1 if offset is None else offset
-        if number <= self._durable:
+        if isinstance(number, np.ndarray) and not len(number):
             return None
-        if number <= self._offset:
+        first, last = (number[0], number[-1]) if isinstance(number, np.ndarray) else (number,) * 2
+        if last <= self._durable:
+            return None
+        if first <= self._offset and self._offset > self._durable:
             raise InputError(
-                f"offset {number} was fed before: the last one was {self._offset}, and they ascend"
+                f"offset {first} was fed before: the last one was {self._offset}, and they ascend"
             )
-        rows = keyed(conform(batch, self.schema), self.keys, self._null_keys)
-        if rows.nbytes > BATCH_BYTES_MAX:
+        rows = conform(batch, self.wanted)
+        if self._to.input:
+            rows = self._to.rows(rows)
+        valid = keyed(rows, self.keys, self._null_keys)
+        if valid.nbytes > BATCH_BYTES_MAX:
             raise InputError(
-                f"at most {BATCH_BYTES_MAX:,} bytes can be fed at once, not {rows.nbytes:,}: feed them "
-                "in parts, each with an offset of its own"
+                f"at most {BATCH_BYTES_MAX:,} bytes can be fed at once, not {valid.nbytes:,}: feed "
+                "them in parts, each with an offset of its own"
             )
-        due_us = self._clock.wall_us() if due_s is None else int(due_s * 1e6)
-        return number, due_us, rows
+        due = self._clock.wall_us() if due_s is None else np.multiply(due_s, 1e6).astype(np.int64)
+        due_us = due if isinstance(due, np.ndarray) and due.ndim else int(due)
+        if not isinstance(number, np.ndarray):
+            return number, due_us, valid
+        return self._rows_of(number, due_us, rows, valid)
+
+    def _rows_of(
+        self, offsets: Ints, due_us: int | Ints, rows: pa.RecordBatch, valid: pa.RecordBatch
+    ) -> Item:
+        """Leave out rows that are durable already, and those that `valid` lacks, with their offsets.
+
+        Raises:
+            InputError: if there is not one offset for each row, or they do not ascend.
+        """
+        if len(offsets) != rows.num_rows or (np.diff(offsets) < 0).any():
+            raise InputError(
+                "offsets of rows are one for each, and none is lower than the one before"
+            )
+        if valid.num_rows < rows.num_rows:
+            kept = np.asarray(valid_keys(rows, self.keys))
+            offsets = offsets[kept]
+            due_us = due_us[kept] if isinstance(due_us, np.ndarray) else due_us
+        at = int(np.searchsorted(offsets, self._durable, "right"))
+        return offsets[at:], due_us[at:] if isinstance(due_us, np.ndarray) else due_us, valid[at:]
 
     @property
     def room(self) -> bool:
@@ -154,14 +206,18 @@ class RowGathering:
 
     def add(self, item: Item) -> bool:
         """Take rows that were checked; tell whether nothing was gathered before them."""
-        self._offset, _, rows = item
+        offset, due_us, rows = item
         if not rows.num_rows:
+            self._offset = self._offset if isinstance(offset, np.ndarray) else offset
             return False
+        self._offset, self.due_us = last_of(offset), last_of(due_us)
         if not self._open:
             self._open_since = self._clock.monotonic()
         self._open.append(item)
         self._open_rows += rows.num_rows
         self._open_bytes += rows.nbytes
+        if isinstance(offset, np.ndarray):
+            self._open_bytes += OFFSET_BYTES * len(offset)
         self.rows += rows.num_rows
         return len(self._open) == 1
 
@@ -197,12 +253,17 @@ class RowGathering:
         if gathered:
             self._adapt()
             how = self._herald, self.combiner
-            offers.append(offer_of(gathered, self.keys, self.tasks, *how, behind=self._behind))
+            first, behind = self._to.first, self._behind
+            offer = offer_of(gathered, self.keys, self.tasks, *how, behind=behind, first=first)
+            offers.append(offer)
             self._cut_offset = offers[-1].last
+            self._cut_rows += sum(rows.num_rows for _, _, rows in gathered)
+            self._sent_rows += rows_of(offers[-1].rows)
         now = self._clock.monotonic()
         watermark = self._herald.watermark(now, exactly=say) if self._herald else None
         if watermark is not None:
-            offers.append(watermark_of(self.schema, self._cut_offset, self.tasks, watermark))
+            tasks = range(self._to.first, self._to.end)
+            offers.append(watermark_of(self.schema, self._cut_offset, tasks, watermark))
         return offers
 
     def _adapt(self) -> None:
@@ -233,6 +294,13 @@ class RowGathering:
             self._offers.popleft()
             changed = changed or len(self._offers) == OFFERS_MAX - 1  # there was no room before
         return changed
+
+    def waiting(self, machine: Feeder) -> float:
+        """Tell how many rows were taken and are not applied, as they were before any were combined."""
+        applied, rows = machine.outbox.applied, sum(rows_of(offer.rows) for offer in self._offers)
+        for block in machine.outbox.blocks:
+            rows += rows_of(block.rows, block.numbers > applied[block.tasks])
+        return self._open_rows + rows * self._cut_rows / max(1, self._sent_rows)
 
     def settled(self, machine: Feeder, *, durable: bool) -> bool:
         """Tell whether all that was cut is applied, or durable."""

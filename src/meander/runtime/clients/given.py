@@ -37,17 +37,33 @@ def conform(rows: Any, schema: pa.Schema) -> pa.RecordBatch:
     return pa.record_batch(columns, schema=schema)
 
 
+def rows_of(rows: Any) -> pa.Table:
+    """Make a table of whatever was given, with the columns that it has.
+
+    >>> rows_of([{"word": "to", "count": 2}]).column_names
+    ['word', 'count']
+
+    Raises:
+        InputError: saying what can be given.
+    """
+    try:
+        if isinstance(rows, list) and all(isinstance(row, Mapping) for row in rows):
+            return pa.Table.from_pylist(rows)
+        if isinstance(rows, pa.RecordBatch):
+            return pa.Table.from_batches([rows])
+        if hasattr(rows, "__arrow_c_stream__"):  # pandas, Polars and others have it
+            return pa.table(rows)
+    except (pa.ArrowException, TypeError) as error:
+        raise InputError(f"the rows do not fit into Arrow: {_line(error)}") from None
+    raise _unknown(type(rows).__name__)
+
+
 def _batch(rows: Any, schema: pa.Schema) -> pa.RecordBatch:
     """Make one record batch of whatever was given."""
     if isinstance(rows, list):
         rows = _of_dicts(rows, schema)
     elif not isinstance(rows, pa.RecordBatch | pa.Table):
-        if not hasattr(rows, "__arrow_c_stream__"):  # pandas, Polars and others have it
-            raise _unknown(type(rows).__name__)
-        try:
-            rows = pa.table(rows)
-        except (pa.ArrowException, TypeError) as error:
-            raise InputError(f"the rows do not fit into Arrow: {_line(error)}") from None
+        rows = rows_of(rows)
     if isinstance(rows, pa.RecordBatch):
         return rows
     parts = rows.combine_chunks().to_batches()

@@ -25,10 +25,12 @@ T = TypeVar("T")
 class OutputReader:
     """Reads an operator's outputs, from anywhere; errors as the scripts have them."""
 
-    def __init__(self, desk: DriverClient, *, fail_on_data_loss: bool = True) -> None:
-        self.scripts = OutputScripts(
-            desk.address, desk.about(), fail_on_data_loss=fail_on_data_loss
-        )
+    def __init__(
+        self, desk: DriverClient, *, fail_on_data_loss: bool = True, output: str | None = None
+    ) -> None:
+        """Read what comes out at an output; None: the only one."""
+        about = desk.about(output=output)
+        self.scripts = OutputScripts(desk.address, about, fail_on_data_loss=fail_on_data_loss)
         self._carry_out = by_desk(desk.credentials)
 
     def _run(self, script: Script[T]) -> T:

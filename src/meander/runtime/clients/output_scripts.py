@@ -12,7 +12,7 @@ Everything that asks or waits is a script (`process.script`); `OutputReader` run
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from meander.errors import (
@@ -23,6 +23,7 @@ from meander.errors import (
     UnreadError,
 )
 from meander.model import NodeId, TaskId
+from meander.protocol.backoff import Backoff
 from meander.runtime.clients.driver_client import ASK_S, FETCH_S, DeploymentInfo
 from meander.runtime.clients.owners import owners_of
 from meander.runtime.clock import REAL, Clock
@@ -38,7 +39,36 @@ TASKS_ONCE = 64
 """Tasks that are asked for in one request: it bounds what a node puts together."""
 PATIENCE_S = 60.0
 """How long a task may be on the move before the reader gives up."""
-AGAIN_S = 0.05
+AGAIN_S, AGAIN_S_MAX = 0.05, 0.4
+"""After so long tasks on the move are asked for again, then less often."""
+
+
+class Patience:
+    """How long somebody waits for tasks on the move, and how often it asks for them."""
+
+    def __init__(self, what: str, clock: Clock, timeout_s: float) -> None:
+        """Begin to wait.
+
+        Args:
+            what: is read of them.
+            clock: what it goes by.
+            timeout_s: how long a task may be on the move.
+        """
+        self._what, self._clock = what, clock
+        self._end = clock.monotonic() + timeout_s
+        self._again = Backoff(AGAIN_S, AGAIN_S_MAX)
+
+    def wait(self, missing: Collection[TaskId]) -> Script[None]:
+        """Wait a little, if there are tasks that have to be asked for again.
+
+        Raises:
+            UnreadError: naming them, if that lasts too long.
+        """
+        now = self._clock.monotonic()
+        if missing and now > self._end:
+            raise UnreadError(self._what, tuple(sorted(missing)))
+        if missing:
+            yield Sleep(self._again.failed(now) - now)
 
 
 class OutputSpan(NamedTuple):
@@ -70,6 +100,7 @@ class OutputScripts:
         """
         self.driver, self.about = driver, about
         self.fail_on_data_loss, self.clock = fail_on_data_loss, clock
+        self.tasks = range(about.first, about.first + about.tasks)
 
     # ------------------------------------------------------------------ offsets
 
@@ -91,7 +122,7 @@ class OutputScripts:
         for node, told in zip(owners.nodes, (yield Together(steps)), strict=True):
             # Whoever does not answer has just left, or fails: its tasks are elsewhere soon.
             for task, (first, ready, last) in (told or {}).items():
-                if owners.names[int(task)] == node:
+                if int(task) in self.tasks and owners.names[int(task)] == node:
                     found[int(task)] = first, ready, last
         return found
 
@@ -101,24 +132,16 @@ class OutputScripts:
         Raises:
             UnreadError: naming those that were so for too long.
         """
-        end, found = self.clock.monotonic() + timeout_s, Ends()
-        while len(found) < self.about.tasks:
+        found, patience = Ends(), Patience("outputs", self.clock, timeout_s)
+        while len(found) < len(self.tasks):
             found |= yield from self.ends()
-            missing = sorted(set(range(self.about.tasks)) - set(found))
-            if missing:
-                yield from self._again(missing, end)
+            yield from patience.wait(set(self.tasks) - set(found))
         return found
-
-    def _again(self, missing: Sequence[TaskId], end: float) -> Script[None]:
-        """Wait a little before tasks on the move are asked for again, unless that lasts too long."""
-        if self.clock.monotonic() > end:
-            raise UnreadError("outputs", tuple(missing))
-        yield Sleep(AGAIN_S)
 
     def earliest(self) -> Script[Offset]:
         """Give the offset before everything that is kept."""
         ends = yield from self.all_ends()
-        return self.offset([ends[task][0] - 1 for task in range(self.about.tasks)])
+        return self.offset([ends[task][0] - 1 for task in self.tasks])
 
     def latest(self, start: Offset | None = None) -> Script[Offset]:
         """Give the offset of all that may be read; tasks on the move stay where the start has them.
@@ -126,16 +149,15 @@ class OutputScripts:
         Raises:
             OutputsLostError: if the operator began anew and the start is of its past life.
         """
-        tasks = range(self.about.tasks)
         if start is None:
             ends = yield from self.all_ends()
-            return self.offset([ends[task][1] for task in tasks])
-        before = self._numbers(start)
+            return self.offset([ends[task][1] for task in self.tasks])
+        before = dict(zip(self.tasks, self._numbers(start), strict=True))
         ends = yield from self.ends()
         for task, (_, _, last) in ends.items():
             if last < before[task]:
                 self._began_anew(f"task {task} has emitted {last} batches, not {before[task]}")
-        return self.offset([_newest(before[task], ends.get(task)) for task in tasks])
+        return self.offset([_newest(before[task], ends.get(task)) for task in self.tasks])
 
     def upto(self, start: Offset, latest: Offset, target: Offset) -> Offset:
         """Give the latest offset, but not beyond a target that was fixed before.
@@ -155,10 +177,10 @@ class OutputScripts:
         """
         numbers = [int(n) for n in offset["numbers"]]
         ours = offset.get("lineage") == self.about.lineage or not any(numbers)
-        if ours and len(numbers) == self.about.tasks:
+        if ours and len(numbers) == len(self.tasks):
             return numbers
         self._began_anew("the operator was deployed anew, not from the checkpoint it had")
-        return [0] * self.about.tasks
+        return [0] * len(self.tasks)
 
     def _began_anew(self, why: str) -> None:
         if self.fail_on_data_loss:
@@ -172,7 +194,7 @@ class OutputScripts:
         """Cut what lies between two offsets into parts, one for each node that has some of it."""
         before, after = self._numbers(start), self._numbers(end)
         wanted = {}
-        for task, (low, high) in enumerate(zip(before, after, strict=True)):
+        for task, low, high in zip(self.tasks, before, after, strict=True):
             if high != low:  # lower: the operator began anew, and all that it has is new
                 wanted[task] = OutputSpan(task, low if high > low else 0, high)
         owners = yield from owners_of(self.driver)
@@ -191,7 +213,7 @@ class OutputScripts:
             UnreadError: naming tasks that were on the move for too long.
         """
         missing = {span.task: span for span in spans}
-        end = self.clock.monotonic() + timeout_s
+        patience = Patience("outputs", self.clock, timeout_s)
         while missing:
             owners = yield from owners_of(self.driver)
             for node, tasks in owners.by_node(list(missing)).items():
@@ -199,8 +221,7 @@ class OutputScripts:
                     some = {t: missing[t] for t in tasks[at : at + TASKS_ONCE]}
                     for task in (yield from self._fetch(owners.nodes[node], some)):
                         del missing[task]
-            if missing:
-                yield from self._again(sorted(missing), end)
+            yield from patience.wait(missing)
 
     def _fetch(self, address: str, spans: Mapping[TaskId, OutputSpan]) -> Script[list[TaskId]]:
         """Find what a node has of some stretches; give the tasks that are done."""
@@ -230,10 +251,10 @@ class OutputScripts:
 
     def release(self, offset: Offset) -> Script[None]:
         """Let go of what has been read; what does not hear it now hears it next time."""
-        numbers = self._numbers(offset)
+        numbers = dict(zip(self.tasks, self._numbers(offset), strict=True))
         owners = yield from owners_of(self.driver)
         steps = list[Ask]()
-        for node, tasks in owners.by_node(range(len(numbers))).items():
+        for node, tasks in owners.by_node(self.tasks).items():
             upto = {str(task): numbers[task] for task in tasks if numbers[task]}
             steps.append(Ask(owners.nodes[node], "release", {"upto": upto}, ASK_S))
         yield Together(steps)

@@ -10,12 +10,13 @@ import pyarrow as pa
 from meander.model import Ints, TaskId
 from meander.operators.aggregates import Aggregate
 from meander.operators.base import COMBINED_ROWS
-from meander.operators.hashing import hash_columns, tasks_of
+from meander.operators.hashing import Hashes, hash_columns, tasks_of
 from meander.operators.keyed import KeyedAggregate
 from meander.operators.split import group_rows
 from meander.runtime.clients.combining import CombineLimits, KeyedRows, RowCombiner
 from meander.runtime.clients.driver_client import DeploymentInfo
 from meander.runtime.clients.given import conform
+from meander.runtime.clients.query_process import StateRows
 from meander.runtime.process.watermarks import latest_us
 from meander.runtime.wire.rows import Mark, Rows
 
@@ -66,8 +67,11 @@ def groups_of(
     tasks: int,
     event_time: str | None = None,
     combiner: RowCombiner | None = None,
+    first: TaskId = 0,
 ) -> tuple[tuple[TaskId, Rows, int, int], ...]:
     """Sort rows by task: (task, rows, count, bytes), as slices of one batch.
+
+    Tasks are numbered from `first` on.
 
     The count is that of the rows as they were given: whether they are combined when they are written
     again is another matter, and a batch that is written again is known by its counts.
@@ -83,6 +87,24 @@ def groups_of(
     hashes = hash_columns([batch.column(key) for key in keys])
     if combiner is not None:
         batch, _, hashes = combiner.combine(KeyedRows(batch, [batch.num_rows], hashes))
+    return _by_task(batch, hashes, tasks, watermark, first)
+
+
+def states_of(
+    batch: pa.RecordBatch,
+    keys: tuple[str, ...],
+    tasks: int,
+    state: StateRows,
+    first: TaskId = 0,
+) -> tuple[tuple[TaskId, Rows, int, int], ...]:
+    """Sort rows of a state by task, as `groups_of` sorts rows."""
+    hashes = hash_columns([batch.column(key) for key in keys])
+    return _by_task(batch, hashes, tasks, state.watermark_us, first)
+
+
+def _by_task(
+    batch: pa.RecordBatch, hashes: Hashes, tasks: int, watermark: int | None, first: TaskId
+) -> tuple[tuple[TaskId, Rows, int, int], ...]:
     order, bounds = group_rows(tasks_of(hashes, tasks), tasks)
     rows = batch.take(pa.array(order))
     tallies = _tallies(rows, bounds)
@@ -94,7 +116,7 @@ def groups_of(
     ):
         lb, count = int(bounds[task]), int(bounds[task + 1] - bounds[task])
         size = 64 + int(per_row * count)
-        groups.append((task, Rows(rows, lb, count, marks), tallies[task], size))
+        groups.append((first + task, Rows(rows, lb, count, marks), tallies[task], size))
     return tuple(groups)
 
 

@@ -24,12 +24,19 @@ from typing import TYPE_CHECKING
 
 from meander.errors import OperatorGoneError
 from meander.runtime.clients.carrier import by_desk
-from meander.runtime.clients.driver_client import DeploymentInfo, Part, desk_of
-from meander.runtime.clients.query_process import READY_S, WRITE_S, QueryProcess, nothing
+from meander.runtime.clients.driver_client import DeploymentInfo, Part, desk_of, renewed
+from meander.runtime.clients.query_process import (
+    READY_S,
+    WRITE_S,
+    QueryProcess,
+    StateRows,
+    nothing,
+)
 from meander.runtime.process.script import Script, run
 from meander.runtime.process.shell import Shell
 from meander.runtime.wire.credentials import Credentials
 from meander.runtime.wire.publisher import board
+from meander.runtime.wire.renewal import keep_fresh
 from meander.runtime.wire.transport import Transport
 
 if TYPE_CHECKING:
@@ -71,7 +78,7 @@ class QueryClient:
         self.queries = QueryProcess(about, master, self.name)
         self.machine, self.process = self.queries.machine, self.queries.process
         self.shell = Shell(self.process)
-        self._carry_out = by_desk(credentials, self.queries.changed)
+        self._carry_out = by_desk(lambda: self.transport.credentials, self.queries.changed)
         self.transport = Transport(
             self.shell.bring, run=about.run, peer=self.name, credentials=credentials,
             host=host or local_address(master), full=self.process.full,
@@ -79,6 +86,7 @@ class QueryClient:
         )  # fmt: skip
         self.transport.actions["stop"] = self._stop
         self.shell.start(self.transport)
+        keep_fresh(self.transport, lambda: renewed(master, self.transport.credentials))
 
     def __enter__(self) -> QueryClient:
         return self
@@ -97,6 +105,7 @@ class QueryClient:
 
     def close(self) -> None:
         """Leave."""
+        self.queries.leave()
         self.shell.stop("closed")
         self.transport.close()
 
@@ -110,6 +119,7 @@ class QueryClient:
         *,
         timeout_s: float = WRITE_S,
         meanwhile: Callable[[], Script[None]] = nothing,
+        state: StateRows | None = None,
     ) -> tuple[Part, ...]:
         """Lay the rows of a partition by, at the nodes of their tasks; nothing is applied.
 
@@ -121,6 +131,7 @@ class QueryClient:
             batches: record batches with the operator's columns.
             timeout_s: how long to wait for an answer to a piece.
             meanwhile: a script, carried out once a second while it waits; what it raises ends the wait.
+            state: the batches are rows of a state; None: they are rows like any other.
 
         Returns:
             What `commit` must be told of this partition.
@@ -129,7 +140,8 @@ class QueryClient:
             InputError: if the rows do not fit the operator.
             QueryError: if nodes do not answer.
         """
-        script = self.queries.write(query, batch, partition, attempt, batches, timeout_s, meanwhile)
+        where = query, batch, partition, attempt
+        script = self.queries.write(*where, batches, timeout_s, meanwhile, state)
         return run(script, self._carry_out)
 
     def abandon(self, query: str, batch: int, parts: Sequence[Part]) -> None:
@@ -163,27 +175,37 @@ def local_address(master: str) -> str:
         return str(connection.getsockname()[0])
 
 
-_CLIENTS: dict[tuple[int, str, str], QueryClient] = {}
+_CLIENTS: dict[tuple[int, str, str, str | None], QueryClient] = {}
 """By process, address and token. A child of a fork makes its own: gRPC does not survive one."""
 _MAKING = threading.Lock()
 
 
-def client_of(address: str, credentials: Credentials | str) -> QueryClient:
+def client_of(address: str, credentials: Credentials | str, into: str | None = None) -> QueryClient:
     """Give this process's client of the operator at an address; a dead one is replaced.
+
+    Of a topology, `into` names the input; None: the only one.
 
     Raises:
         OperatorGoneError: if nobody answers there.
         OperatorRefusedError: for a wrong token or other versions.
     """
-    key = os.getpid(), address, Credentials.of(credentials).token
+    key = os.getpid(), address, Credentials.of(credentials).token, into
     with _MAKING:
         found = _CLIENTS.get(key)
         if found is None or not found.alive:
             for dead in [other for other, client in _CLIENTS.items() if not client.alive]:
                 _CLIENTS.pop(dead).close()
-            about = desk_of(address, credentials).about()
+            about = desk_of(address, credentials).about(input=into)
             try:
                 found = _CLIENTS[key] = QueryClient(about, address, credentials)
             except OSError:
                 raise OperatorGoneError(address) from None
         return found
+
+
+def leave_all() -> None:
+    """Close this process's clients: it will be busy with something else, and may be killed for it."""
+    with _MAKING:
+        mine = [_CLIENTS.pop(key) for key in list(_CLIENTS) if key[0] == os.getpid()]
+    for client in mine:
+        threading.Thread(target=client.close, daemon=True).start()

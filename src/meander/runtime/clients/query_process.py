@@ -10,11 +10,11 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from meander.errors import OperatorGoneError, OperatorRefusedError, QueryError, RolledBackError
 from meander.protocol.edges.query import Query
-from meander.protocol.messages import Abandon, Seal, Tell, Write
+from meander.protocol.messages import Abandon, Finish, Seal, Tell, Write
 from meander.runtime.clients.driver_client import ASK_S, DeploymentInfo, Part
 from meander.runtime.clients.query_book import QueryBook
 from meander.runtime.clock import REAL, Clock
@@ -42,6 +42,13 @@ SILENT_S = 1.0
 """The same where a wait has been too long already, and an error is put in words."""
 WRITE_S = 120.0
 """How long an answer may take before the writer gives up."""
+
+
+class StateRows(NamedTuple):
+    """Says that what is written are rows of a state."""
+
+    watermark_us: int | None = None
+    """The event time up to which that state has seen everything; None: it does not say."""
 
 
 def nothing() -> Script[None]:
@@ -92,6 +99,11 @@ class QueryProcess:
         with self.changed:
             self.changed.notify_all()
 
+    def leave(self) -> None:
+        """Say goodbye, and end."""
+        self.process.give(Finish())
+        self.process.stop("closed")
+
     def ready(self, timeout_s: float = READY_S) -> Script[None]:
         """Wait until the master has registered this process.
 
@@ -113,6 +125,7 @@ class QueryProcess:
         batches: Iterable[pa.RecordBatch],
         timeout_s: float = WRITE_S,
         meanwhile: Callable[[], Script[None]] = nothing,
+        state: StateRows | None = None,
     ) -> Script[tuple[Part, ...]]:
         """Lay the rows of a partition by, at the nodes of their tasks; nothing is applied.
 
@@ -123,6 +136,7 @@ class QueryProcess:
             combiner_of,
             groups_of,
             pieces,
+            states_of,
         )
 
         yield from self.ready()
@@ -131,11 +145,17 @@ class QueryProcess:
         if self.combiner is None:
             self.combiner = combiner_of(about, self.combine or COMBINE)
         combiner = self.combiner
+        schema = about.schema if state is None else about.adopted_schema
+        if schema is None:
+            raise QueryError(f"{about.operator} takes no rows of a state")
         try:
-            cut = pieces(batches, about.schema, self.piece_rows, PIECE_BYTES)
-            for number, rows in enumerate(cut):
+            for number, rows in enumerate(pieces(batches, schema, self.piece_rows, PIECE_BYTES)):
                 piece = partition * PIECES_MAX + number
-                groups = groups_of(rows, about.keys, about.tasks, about.event_time, combiner)
+                if state is None:
+                    how = about.event_time, combiner, about.first
+                    groups = groups_of(rows, about.keys, about.tasks, *how)
+                else:
+                    groups = states_of(rows, about.keys, about.tasks, state, about.first)
                 parts.append((piece, attempt, tuple((t, count) for t, _, count, _ in groups)))
                 yield from self._laid(query, batch, attempt, PIECES_OPEN - 1, timeout_s, meanwhile)
                 yield from self._give(Write(batch, piece, attempt, groups, query))

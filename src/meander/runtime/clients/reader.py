@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -28,6 +28,16 @@ METRICS_S_MAX = 5.0
 
 NOTHING = pa.table({"task": pa.array([], pa.int32()), "node": pa.array([], pa.string())})
 """What is given where no task has a state: nothing is known of its columns."""
+
+
+def together(tables: Sequence[pa.Table]) -> pa.Table:
+    """Put the rows of states together. Where one has no rows, its columns may have no type; and while
+    an operator is upgraded, one may have a column that another lacks: it is null there.
+
+    >>> together([pa.table({"n": pa.array([], pa.null())}), pa.table({"n": [1]})]).to_pylist()
+    [{'n': 1}]
+    """  # noqa: D205
+    return pa.concat_tables(tables, promote_options="default")
 
 
 class Reader:
@@ -85,8 +95,9 @@ class Reader:
         self,
         owners: Callable[[], tuple[list[NodeId], dict[NodeId, str]]],
         timeout_s: float,
+        tasks: Sequence[TaskId] | None = None,
     ) -> pa.Table:
-        """Read all tasks' state; ask again for those that were on the move.
+        """Read the state of tasks (None: of all); ask again for those that were on the move.
 
         Raises:
             UnreadError: naming tasks that could not be read in time.
@@ -96,15 +107,17 @@ class Reader:
             yield from ()
             return TaskOwners(*owners(), trouble=None)
 
-        script = read_states(known, None, timeout_s, tasks_once=TASKS_ONCE)
+        script = read_states(known, tasks, timeout_s, tasks_once=TASKS_ONCE)
         columns = len(NOTHING.schema.names)  # no more: no task there has a state
         tables = iterate(script, self._carry_out)
         parts = [table for table in tables if len(table.schema.names) > columns]
-        return pa.concat_tables(parts) if parts else NOTHING
+        return together(parts) if parts else NOTHING
 
-    def outputs(self, nodes: Mapping[NodeId, str], have: dict[TaskId, int]) -> list[pa.Table]:
+    def outputs(
+        self, nodes: Mapping[NodeId, str], have: dict[TaskId, int], tasks: range | None = None
+    ) -> list[pa.Table]:
         """Fetch outputs that are new, as `new_outputs` does."""
-        return self.run(new_outputs(nodes, have))
+        return self.run(new_outputs(nodes, have, tasks))
 
     def metrics(self, nodes: Mapping[NodeId, str]) -> list[dict[str, Any]]:
         """Ask nodes for what they have measured, all at once; whoever does not answer is left out."""
@@ -116,15 +129,22 @@ class Reader:
             return [told for told in pool.map(ask, nodes.values()) if told is not None]
 
 
-def new_outputs(nodes: Mapping[NodeId, str], have: dict[TaskId, int]) -> Script[list[pa.Table]]:
-    """Fetch outputs that are new; `have` (the last number of each task) is brought up to date.
+def new_outputs(
+    nodes: Mapping[NodeId, str], have: dict[TaskId, int], tasks: range | None = None
+) -> Script[list[pa.Table]]:
+    """Fetch outputs of tasks (None: of all) that are new; `have` is brought up to date.
+
+    That has the last number of each task.
 
     Every batch comes once, in order within its task, also across moves and recoveries, as long
     as the caller keeps `have`. Nodes forget what the caller had before, and nothing of this call: it
     may fail yet.
     """
     found, now = [], dict(have)
-    fields = {"kind": "outputs", "release": {str(t): n for t, n in have.items()}}
+    release = {str(t): n for t, n in have.items() if tasks is None or t in tasks}
+    fields: dict[str, Any] = {"kind": "outputs", "release": release}
+    if tasks is not None:
+        fields["between"] = [tasks.start, tasks.stop]
     steps = [FetchRows(address, fields, FETCH_S) for address in nodes.values()]
     for table in (yield Together(steps)):
         if table is None or table.num_rows == 0:

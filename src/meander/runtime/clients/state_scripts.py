@@ -6,13 +6,13 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from meander.errors import OperatorGoneError, OperatorRefusedError, UnreadError
+from meander.errors import OperatorGoneError, OperatorRefusedError
 from meander.model import TaskId
 from meander.runtime.clients.driver_client import FETCH_S
-from meander.runtime.clients.output_scripts import AGAIN_S
+from meander.runtime.clients.output_scripts import Patience
 from meander.runtime.clients.owners import TaskOwners
 from meander.runtime.clock import REAL, Clock
-from meander.runtime.process.script import FetchRows, Found, Script, Sleep, Together
+from meander.runtime.process.script import FetchRows, Found, Script, Together
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,6 +27,7 @@ def read_states(
     timeout_s: float,
     *,
     tasks_once: int,
+    whole: bool = False,
     clock: Clock = REAL,
 ) -> Script[None]:
     """Find tables with the states of tasks, each task's once; ask again for those on the move.
@@ -36,12 +37,14 @@ def read_states(
         tasks: whose states; None: all tasks'.
         timeout_s: how long a task may be on the move.
         tasks_once: asked for in one request: it bounds what a node puts together.
+        whole: all that it takes to begin with the states elsewhere, not what is shown to people.
         clock: what the time-out goes by.
 
     Raises:
         UnreadError: naming tasks that could not be read in time.
     """
-    end, missing = clock.monotonic() + timeout_s, None if tasks is None else set(tasks)
+    patience = Patience("the state", clock, timeout_s)
+    missing = None if tasks is None else set(tasks)
     while missing is None or missing:
         told = yield from owners()
         missing = set(range(len(told.names))) if missing is None else missing
@@ -51,16 +54,14 @@ def read_states(
             for at in range(0, len(there), tasks_once)
         ]
         for at in range(0, len(parts), PARTS_ONCE):
-            missing -= yield from _fetch(parts[at : at + PARTS_ONCE])
-        if missing and clock.monotonic() > end:
-            raise UnreadError("the state", tuple(sorted(missing)))
-        if missing:
-            yield Sleep(AGAIN_S)
+            missing -= yield from _fetch(parts[at : at + PARTS_ONCE], whole)
+        yield from patience.wait(missing)
 
 
-def _fetch(parts: Sequence[tuple[str, list[TaskId]]]) -> Script[set[TaskId]]:
+def _fetch(parts: Sequence[tuple[str, list[TaskId]]], whole: bool) -> Script[set[TaskId]]:
     """Find what nodes have of some tasks each, asked at once; give those that they serve."""
-    steps = [FetchRows(to, {"kind": "state", "tasks": tasks}, FETCH_S) for to, tasks in parts]
+    how = {"kind": "state", "whole": whole}
+    steps = [FetchRows(to, {**how, "tasks": tasks}, FETCH_S) for to, tasks in parts]
     served = set[TaskId]()
     for (_, tasks), table in zip(parts, (yield Together(steps)), strict=True):
         if table is not None:
@@ -70,15 +71,18 @@ def _fetch(parts: Sequence[tuple[str, list[TaskId]]]) -> Script[set[TaskId]]:
     return served
 
 
-def first_schema(owners: Callable[[], Script[TaskOwners]], place: int) -> Script[pa.Schema | None]:
-    """Look for a task that has a state, and give its columns; None if there is none yet.
+def first_schema(
+    owners: Callable[[], Script[TaskOwners]], place: int, tasks: Sequence[TaskId]
+) -> Script[pa.Schema | None]:
+    """Look for one of some tasks that has a state, and give its columns; None if none has yet.
 
     The last `place` columns say where and when it was read.
     """
     told = yield from owners()
     for address in told.nodes.values():
         try:
-            table: pa.Table = yield FetchRows(address, {"kind": "state", "columns": True}, FETCH_S)
+            fields = {"kind": "state", "columns": True, "tasks": list(tasks)}
+            table: pa.Table = yield FetchRows(address, fields, FETCH_S)
         except (OperatorGoneError, OperatorRefusedError):
             continue
         if len(table.schema.names) > place:

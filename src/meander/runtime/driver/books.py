@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from meander.model import NodeId
 from meander.protocol.master.master import Master
 from meander.protocol.master.membership import Status
+from meander.protocol.master.migration import ENDED
 
 ASK_S: Final = 10.0
 """How long the master's thread may take for a question."""
@@ -39,6 +41,34 @@ def owners(master: Master) -> list[NodeId]:
 def places(master: Master) -> tuple[list[NodeId], dict[NodeId, str]]:
     """Name the owner of every task, and where the nodes are."""
     return owners(master), nodes(master)
+
+
+def placed(master: Master, host: str) -> list[NodeId]:
+    """Name the nodes on a host."""
+    return [node for node, where in master.membership.hosts().items() if where == host]
+
+
+def wanted(master: Master) -> int:
+    """Tell how many nodes there shall be."""
+    migration = master.conductor.migration
+    if migration is not None and migration.active:
+        return len(migration.target.nodes)
+    return len(master.membership.nodes())
+
+
+def upgrading(master: Master) -> bool:
+    """Whether nodes of two versions of the operator are there, or are about to be."""
+    migration, version = master.conductor.migration, master.books.version
+    unfinished = migration is not None and migration.stage not in ENDED
+    replaced = unfinished and migration is not None and migration.origin.version != version
+    return replaced or any(p.version != version for p in master.membership.of_kind("node"))
+
+
+def without(master: Master, gone: Iterable[NodeId], room: int | None) -> int:
+    """Tell how many nodes there can be without some: as many as before, if there is room for them."""
+    leaving = master.books.leaving() | frozenset(gone)
+    staying = sum(node not in leaving for node in master.membership.nodes())
+    return wanted(master) if room is None else min(wanted(master), staying + room)
 
 
 def stoppable(master: Master) -> dict[str, str]:

@@ -13,15 +13,18 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from meander.errors import DeployError
 from meander.model import NodeId, TaskId
+from meander.operators.base import Operator
+from meander.operators.topology import Topology
 from meander.protocol.master.master import Master
 from meander.protocol.messages import Abort, Resume, RollBack
 from meander.runtime.clients.feeder import FeederClient
 from meander.runtime.clients.reader import Reader
-from meander.runtime.driver import books, ending
+from meander.runtime.driver import books, ending, runs
 from meander.runtime.driver.books import ASK_S
 from meander.runtime.driver.core import STOPPED, DriverCore, next_generation
 from meander.runtime.driver.desk import open_desk
@@ -35,6 +38,7 @@ from meander.runtime.store.durable import FileStore, NoStore, StoreWorker
 from meander.runtime.wire.authority import Guard
 from meander.runtime.wire.credentials import Credentials
 from meander.runtime.wire.publisher import board
+from meander.runtime.wire.renewal import keep_fresh
 from meander.runtime.wire.transport import Transport
 from meander.wiring import warm
 
@@ -56,7 +60,7 @@ class Driver:
         self.deployment, self.launcher, self.host = deployment, launcher, deployment.host
         self.run = run or secrets.token_hex(6)
         self.guard = Guard(self.run, self.host, tls=deployment.tls, insecure=deployment.insecure)
-        self.credentials = self.guard.issue("master", "master")
+        self._first = self.guard.issue("master", "master")
         operator = deployment.operator
         pickled = launcher.pickle(operator, f"the operator {operator.name}")
         store = FileStore(deployment.folder) if deployment.folder else None
@@ -65,13 +69,14 @@ class Driver:
             run=self.run,
             generation=next_generation(store, operator, deployment.tasks),
             store=StoreWorker(store or NoStore()),
-            issue=self.guard.issue,
+            issue=partial(self.guard.issue, lasting=True),
             launch=launcher.launch,
             pickled=pickled,
+            room=launcher.room,
             directory="" if store is None else store.files.uri,  # nodes may run in other folders
             failed=self._failed,
         )
-        self.operator, self.tasks, self.settings = core.operator, core.tasks, core.settings
+        self.tasks, self.settings = core.tasks, core.settings
         self.generation, self.zookeeper = core.generation, deployment.zookeeper or ""
         self.master, self.process, self.shell = core.master, core.process, Shell(core.process)
         self.staff, self.totals, self.rescales = core.staff, core.totals, core.rescales
@@ -84,9 +89,19 @@ class Driver:
     # ------------------------------------------------------------------ start and stop
 
     @property
+    def operator(self) -> Operator[Any] | Topology:
+        """What it runs."""
+        return self.core.operator
+
+    @property
     def address(self) -> str:
         """Where the master listens."""
         return self.core.address
+
+    @property
+    def credentials(self) -> Credentials:
+        """What the master shows now."""
+        return self._first if self.transport is None else self.transport.credentials
 
     def start(self) -> None:
         """Start the master, the first nodes and their state servers; wait until all serve.
@@ -110,6 +125,8 @@ class Driver:
             full=self.process.full,
             board=tables,
         )
+        self.transport.issuer = self.guard.renew
+        keep_fresh(self.transport, lambda: self.guard.issue("master", "master"))
         self.core.open(self.transport)
         self.reception = open_desk(self)
         try:
@@ -139,7 +156,7 @@ class Driver:
             log.warning("%s", self.lost())
         post, service = self.transport, self.reception
         self.carry_out(ending.stop(self.core, service, self.launcher, post.close, drain_s_max))
-        self.guard.close()
+        runs.leave(self.run)
 
     def serving(self) -> bool:
         """Whether every task is installed, and its node's state server is there."""
@@ -219,7 +236,7 @@ class Driver:
 
     def issue(self, name: str) -> Credentials:
         """Make the credentials of a feeder: it may call itself so, or anything below `<name>/`."""
-        return self.guard.issue("feeder", name)
+        return self.guard.issue("feeder", name, lasting=True)
 
     def reader(self) -> Reader:
         """Make a client for the nodes' state, outputs and metrics."""

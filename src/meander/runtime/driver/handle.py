@@ -82,3 +82,35 @@ class RescaleHandle:
     def roll_back(self) -> None:
         """Go back to where it began."""
         self._driver.command(RollBack())
+
+
+class UpgradeHandle(RescaleHandle):
+    """An upgrade under way."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        nodes: int,
+        watch: Callable[[RescaleHandle], AbstractContextManager[Any]] = nullcontext,
+        back: Callable[[Rescaling], None] | None = None,
+    ) -> None:
+        """Made by `upgrade`; `back` begins the way back where the old nodes cannot read the state."""
+        super().__init__(driver, nodes, watch)
+        self._back = back
+
+    def roll_back(self) -> None:
+        """Go back to the old version; until the last round.
+
+        If the new one has changed the state, nodes of the old one start anew and read it by its
+        `migrate_back`.
+
+        Raises:
+            InputError: if there is no `migrate_back`, and one is needed.
+            MigrationError: if all is over.
+        """
+        if self._back is None:
+            super().roll_back()
+            return
+        if self.rescaling.over:
+            raise MigrationError(f"migration {self.number} was {self.stage}: it cannot roll back")
+        self._back(self.rescaling)

@@ -42,6 +42,16 @@ class Launcher(Protocol):
     def cancel(self, name: str, incarnation: int) -> None:
         """Kill a process that does not end by itself."""
 
+    def room(self) -> int | None:
+        """Tell how many more processes can be started now; None: as many as one likes."""
+
+    def avoid(self, host: str) -> None:
+        """Start nothing on a host any more, as it is there now.
+
+        Raises:
+            InputError: if there is no other.
+        """
+
     def close(self, patience_s: float) -> None:
         """Kill what is left, and wait for it."""
 
@@ -111,6 +121,14 @@ class LocalLauncher:
         self._specs[spec.name, spec.incarnation] = spec
         if not self._order({"launch": spec.json()}):
             self._report(_lost(spec, "the process that starts nodes is gone"))
+
+    def room(self) -> int | None:
+        """Tell how many more can be started: this machine has no slots to count."""
+        return None
+
+    def avoid(self, host: str) -> None:
+        """Refuse: there is no other host."""
+        raise InputError(f"all processes are on this machine: nobody can leave the host {host}")
 
     def cancel(self, name: str, incarnation: int) -> None:
         """Have a child killed."""

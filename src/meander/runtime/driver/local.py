@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, Unpack
 
 from meander.operators.base import Operator
+from meander.operators.topology import Topology
 from meander.runtime.driver.driver import Driver
 from meander.runtime.driver.elastic import ElasticOperator
+from meander.runtime.driver.initial import InitialState, check_here, ending, write_here
 from meander.runtime.driver.launch import Launcher, LocalLauncher
 from meander.runtime.driver.options import Deployment, DeployOptions, described
 
 
 @described
 def deploy_local(
-    operator: Operator[Any],
+    operator: Operator[Any] | Topology,
     tasks: int = 64,
-    nodes: int = 4,
+    nodes: int | Mapping[str, int] = 4,
     *,
     launcher: Launcher | None = None,
     **options: Unpack[DeployOptions],
@@ -27,9 +31,10 @@ def deploy_local(
     notebook's cell.
 
     Args:
-        operator: what every node runs.
-        tasks: m, the number of partitions of its keys; it cannot change later.
-        nodes: how many to start with.
+        operator: what every node runs; or a topology of several operators.
+        tasks: m, the number of partitions of its keys; it cannot change later. A topology says it
+            itself.
+        nodes: how many to start with; of a topology with groups, in all or by group.
         launcher: what starts the processes; a `WarmLauncher` serves many deployments, one after
             another, and spares each the second that the first process takes.
         options: see below.
@@ -45,6 +50,13 @@ def deploy_local(
     ...         counts.rescale(4, pause_ms=100).wait()
     ...     print(counts.state())
     """
-    driver = Driver(Deployment.of(operator, tasks, nodes, options), launcher or LocalLauncher())
+    deployment = Deployment.of(operator, tasks, nodes, options)
+    check_here(deployment)
+    driver = Driver(deployment, launcher or LocalLauncher())
+    initial = InitialState(driver)
     driver.start()
-    return ElasticOperator(driver)
+    op = ElasticOperator(driver)
+    if initial.wanted:
+        with ending(op):
+            initial.put_in(partial(write_here, driver))
+    return op

@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from meander.model import NodeId, TaskId
-from meander.runtime.clients.reader import Reader
 from meander.runtime.process.chunk_trace import WIDTH, as_table
 from meander.runtime.process.script import FetchRows, Script, Together
 
@@ -130,7 +129,6 @@ class Monitor:
         self.forgotten = 0
         """Chunks that were given up, the oldest first."""
         self._driver, self._poll_s = driver, poll_s
-        self._reader = Reader(driver.credentials)
         self._tables: list[pa.Table] = []
         self._kept = 0
         self._fetched: dict[NodeId, int] = {}
@@ -173,7 +171,7 @@ class Monitor:
             nodes, owners = {}, ()
         if owners and (not self.owners or self.owners[-1].owners != owners):
             self.owners.append(OwnerHistory(time.time(), owners))
-        for node, table in zip(nodes, self._reader.run(self._traces(nodes)), strict=True):
+        for node, table in zip(nodes, self._driver.reader().run(self._traces(nodes)), strict=True):
             if table is not None:
                 self._take(node, table)
         self._hear_exits()

@@ -12,15 +12,22 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
 from fractions import Fraction
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
+from meander.autoscale.options import Autoscale
 from meander.errors import InputError
-from meander.operators.base import Operator, check_operator
+from meander.operators import letters
+from meander.operators.base import Operator
+from meander.operators.collecting import collecting
+from meander.operators.topology import Topology, check_deployable
 from meander.planning.ahead.forecast import Forecast
+from meander.planning.ahead.learner import DAY_S
+from meander.protocol.master.groups import Groups, Wanted
 from meander.protocol.settings import Settings
 from meander.runtime.process.outputs import ROWS_MAX
 from meander.runtime.process.spec import live_settings
@@ -28,8 +35,14 @@ from meander.runtime.store.forecast_file import read_forecast
 from meander.runtime.wire.credentials import LOOPBACK
 from meander.wiring import Planners
 
+LANE_CHUNKS = 4
+"""A task of a topology takes no more rows when it has sent so many chunks, for each task that there is,
+which are not durable."""
+
 Tell = Callable[[str, Mapping[str, Any]], None]
 """Hears what happens: a word for it, and its facts."""
+TOKEN_CHARACTERS_MIN = 16
+"""Of a dashboard's token: fewer can be guessed."""
 
 
 class DeployOptions(TypedDict, total=False):
@@ -40,6 +53,7 @@ class DeployOptions(TypedDict, total=False):
     host: str
     policy: str
     forecast: Forecast | str | Path | None
+    slot_s: float
     tau: Fraction | float
     settings: Settings | None
     registration_s_max: float
@@ -47,17 +61,50 @@ class DeployOptions(TypedDict, total=False):
     output_rows_max: int
     tls: bool | None
     insecure: bool
+    autoscale: Autoscale | None
     tell: Tell | None
+    dashboard: bool | Dashboard
+    initial_state: Any
+    initial_watermark: datetime | None
+    on_error: str
+
+
+@dataclass(frozen=True)
+class Dashboard:
+    """The page of a deployment: where it is, and what whoever has its link may do there.
+
+    >>> Dashboard(port=8787, rescale=True)
+    Dashboard(port=8787, rescale=True, state=False)
+
+    Attributes:
+        port: on 127.0.0.1; 0: one that is free.
+        rescale: whether the page offers to rescale.
+        state: whether the page shows states by their key.
+        token: what the first link holds; None: a new one for every deployment.
+    """
+
+    port: int = 0
+    rescale: bool = False
+    state: bool = False
+    token: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        whole = isinstance(self.port, int) and not isinstance(self.port, bool)
+        if not whole or not 0 <= self.port < 2**16:
+            raise InputError(f"port is a number from 0 to 65535, not {self.port!r}")
+        if self.token is not None and len(self.token) < TOKEN_CHARACTERS_MIN:
+            raise InputError(f"a token has at least {TOKEN_CHARACTERS_MIN} characters")
 
 
 @dataclass(frozen=True)
 class Deployment:
-    """One operator, and how it shall run.
+    """One operator, or a topology of several, and how they shall run.
 
     Attributes:
         operator: what every node runs.
-        tasks: m, the number of partitions of its keys; it cannot change later.
-        nodes: how many to start with.
+        tasks: m, the number of partitions of its keys; it cannot change later. A topology says it
+            itself.
+        nodes: how many to start with; of a topology with groups, shared out by tasks, or by group.
         checkpoint: a folder that all nodes and the driver can reach, as a path or a URI that Arrow
             knows (`file:`, `hdfs:`, `s3:`, …). If it holds a checkpoint, the operator goes on from
             there, with any number of nodes. With it a lost node costs nothing but time; without
@@ -65,8 +112,11 @@ class Deployment:
         checkpoint_s: how often what has changed is written there; what a micro-batch changed is
             written when it commits.
         host: the address that the master listens on; nodes listen on the one they reach it from.
-        policy: which planner decides what moves.
+        policy: which planner decides what moves: `ssm`, the cheapest next migration; `ahead`, which
+            learns from this deployment's days and plans for those to come; `mtm`, or a rival's.
         forecast: for the policy `mtm`: a file that `meander forecast` wrote.
+        slot_s: for the policy `ahead`: how long the slots are that it learns by; a day has a whole
+            number of them.
         tau: how uneven the load may be.
         settings: of the protocol; None: those for real ground (`live_settings`).
         registration_s_max: how long to wait for the first nodes.
@@ -74,17 +124,28 @@ class Deployment:
         output_rows_max: rows of outputs that each task keeps until they are read; the oldest go then.
         tls: encrypt connections, with certificates on both sides; None: beyond loopback.
         insecure: listen beyond loopback without TLS; a warning says what that gives up.
-        tell: hears what happens: losses, migrations.
+        autoscale: rescale by itself, within these limits; None: when somebody says so.
+        tell: hears what happens: losses, migrations, what the autoscaler decides.
+        dashboard: a page to watch it, on this machine only; its address is printed. A `Dashboard`
+            says more. It needs `meander[dashboard]`.
+        initial_state: rows of a state to begin with: the keys, and columns as `state()` shows them or
+            as the operator's `adopted_schema` has them. An Arrow table; on Spark also a DataFrame,
+            which its tasks read. A checkpoint that is there already goes before it.
+        initial_watermark: the event time up to which that state has seen everything, with a zone.
+        on_error: "raise" ends everything when an operator raises; "collect" sets the rows aside that
+            make it raise: they come out with the columns `error` and `error_row`, which the output
+            has then, and what they did is undone (`operators.collecting` has the price).
     """
 
-    operator: Operator[Any]
+    operator: Operator[Any] | Topology
     tasks: int = 64
-    nodes: int = 4
+    nodes: int | Mapping[str, int] = 4
     checkpoint: str | Path | None = None
     checkpoint_s: float = 1.0
     host: str = LOOPBACK
     policy: str = "ssm"
     forecast: Forecast | str | Path | None = None
+    slot_s: float = 3600.0
     tau: Fraction | float = Fraction(1, 5)
     settings: Settings | None = None
     registration_s_max: float = 120.0
@@ -92,13 +153,28 @@ class Deployment:
     output_rows_max: int = ROWS_MAX
     tls: bool | None = None
     insecure: bool = False
+    autoscale: Autoscale | None = None
     tell: Tell | None = None
+    dashboard: bool | Dashboard = False
+    initial_state: Any = None
+    initial_watermark: datetime | None = None
+    on_error: str = "raise"
     planners: Planners = field(init=False, repr=False, compare=False)
     """Those that this deployment has, `mtm` among them if there is a forecast."""
+    topology: Topology = field(init=False, repr=False, compare=False)
+    """Of one operator, or as it was given."""
+    groups: Groups = field(init=False, repr=False, compare=False)
+    """Which operators have nodes of their own."""
+    wanted: Wanted = field(init=False, repr=False, compare=False)
+    """How many nodes each group has to start with; `nodes` is their sum."""
 
     @classmethod
     def of(
-        cls, operator: Operator[Any], tasks: int, nodes: int, options: Mapping[str, Any]
+        cls,
+        operator: Operator[Any] | Topology,
+        tasks: int,
+        nodes: int | Mapping[str, int],
+        options: Mapping[str, Any],
     ) -> Deployment:
         """Take the options of a caller.
 
@@ -115,9 +191,17 @@ class Deployment:
         return cls(operator, tasks, nodes, **options)
 
     def __post_init__(self) -> None:
-        check_operator(self.operator)
+        check_deployable(self.operator)
         check_whole("tasks", self.tasks)
-        check_whole("nodes", self.nodes, self.tasks)
+        if self.on_error not in letters.MODES:
+            known = " or ".join(map(repr, letters.MODES))
+            raise InputError(f"on_error is {known}, not {self.on_error!r}")
+        if self.on_error == "collect":
+            object.__setattr__(self, "operator", _collecting(self.operator))
+        topology = Topology.of(self.operator, self.tasks)
+        object.__setattr__(self, "topology", topology)
+        object.__setattr__(self, "tasks", topology.tasks_in_all)
+        self._place(topology)
         if self.checkpoint is not None:
             _check_kind("checkpoint", self.checkpoint, (str, os.PathLike), "a path or a URI")
         _check_seconds("checkpoint_s", self.checkpoint_s)
@@ -131,22 +215,60 @@ class Deployment:
         check_whole("output_rows_max", self.output_rows_max)
         _check_kind("tls", self.tls, (bool, type(None)), "True, False, or None")
         _check_kind("insecure", self.insecure, bool, "True or False")
+        _check_kind("autoscale", self.autoscale, (Autoscale, type(None)), "an Autoscale, or None")
+        if self.autoscale is not None:
+            self.check_autoscale(self.autoscale)
         if self.tell is not None and not callable(self.tell):
             raise InputError(
                 f"tell is a function of what happened and its facts, not {self.tell!r}"
             )
+        _check_kind("dashboard", self.dashboard, (bool, Dashboard), "True, False, or a Dashboard")
+        if self.initial_state is not None:
+            _check_initial(topology)
+        mark = self.initial_watermark
+        if mark is not None and (not isinstance(mark, datetime) or mark.tzinfo is None):
+            raise InputError(f"initial_watermark is a datetime with a zone, not {mark!r}")
         forecast = self.forecast
         if isinstance(forecast, str | Path):
             forecast = read_forecast(forecast)
         _check_kind("forecast", forecast, (Forecast, type(None)), "a file or a Forecast")
-        planners = Planners(self.tasks, forecast, lambda: time.gmtime().tm_hour)
+        _check_slot(self.slot_s)
+        planners = Planners(
+            self.tasks, forecast, lambda: time.gmtime().tm_hour, topology.ends,
+            together=topology.together, slot_s=self.slot_s,
+        )  # fmt: skip
         planners.check(self.policy)
         object.__setattr__(self, "planners", planners)
+
+    def _place(self, topology: Topology) -> None:
+        """Tell which operators have nodes of their own, and how many each group begins with."""
+        groups, nodes = Groups(topology.ends, topology.group_numbers, topology.together), self.nodes
+        if isinstance(nodes, Mapping):
+            wanted = check_groups(groups, nodes)
+            if missing := [name for name in groups.operators if name not in wanted]:
+                raise InputError(f"nodes says nothing of {missing[0]!r}: each group needs some")
+        else:
+            check_whole("nodes", nodes, self.tasks)
+            groups.check(nodes)
+            wanted = groups.shared(nodes, [1] * self.tasks)
+        object.__setattr__(self, "groups", groups)
+        object.__setattr__(self, "wanted", wanted)
+        object.__setattr__(self, "nodes", sum(wanted.values()))
 
     @property
     def folder(self) -> str | None:
         """Where checkpoints go, as a text."""
         return None if self.checkpoint is None else os.fspath(self.checkpoint)
+
+    def check_autoscale(self, options: Autoscale) -> None:
+        """Refuse limits that cannot be, and groups: it knows of one load.
+
+        Raises:
+            InputError: saying why.
+        """
+        options.check_tasks(self.tasks)
+        if self.groups.several:
+            raise InputError("a topology with groups is not autoscaled: rescale each as it needs")
 
     @property
     def unevenness(self) -> Fraction:
@@ -156,7 +278,13 @@ class Deployment:
     def protocol(self) -> Settings:
         """Give the settings of the protocol."""
         every_s = self.checkpoint_s if self.checkpoint else 0.0
-        return self.settings or live_settings(self.tasks, checkpoint_s=every_s)
+        if self.settings is not None:
+            return self.settings
+        found = live_settings(self.tasks, checkpoint_s=every_s)
+        if self.topology.edges:  # what one chunk makes may go to every task of another operator
+            most = max(found.loop_chunks_max, LANE_CHUNKS * self.tasks)
+            found = replace(found, loop_chunks_max=most)
+        return found
 
 
 OPTIONS = tuple(DeployOptions.__annotations__)
@@ -198,6 +326,20 @@ def check_whole(name: str, value: Any, most: int | None = None) -> None:
         raise InputError(f"{name} is a whole number {span}, not {value!r}")
 
 
+def check_groups(groups: Groups, nodes: Mapping[str, int]) -> Wanted:
+    """Refuse numbers of nodes for groups that there are not, or that cannot have so many.
+
+    Raises:
+        InputError: saying what would be right.
+    """
+    for group, count in nodes.items():
+        if not groups.several or group not in groups.operators:
+            known = ", ".join(groups.operators) if groups.several else "none"
+            raise InputError(f"there is no group {group!r}: there are {known}")
+        check_whole(f"nodes of {group}", count, groups.tasks_of(group))
+    return {group: int(count) for group, count in nodes.items()}
+
+
 def _is_number(value: Any) -> bool:
     return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
 
@@ -205,6 +347,28 @@ def _is_number(value: Any) -> bool:
 def _check_seconds(name: str, value: Any) -> None:
     if not _is_number(value) or value <= 0:
         raise InputError(f"{name} is a number of seconds above 0, not {value!r}")
+
+
+def _check_slot(slot_s: Any) -> None:
+    _check_seconds("slot_s", slot_s)
+    if slot_s > DAY_S or DAY_S % slot_s:
+        raise InputError(f"slot_s divides a day of {DAY_S} s, as 3600 does, not {slot_s!r}")
+
+
+def _collecting(operator: Operator[Any] | Topology) -> Operator[Any] | Topology:
+    """Have rows set aside, whichever operator they make raise."""
+    if isinstance(operator, Topology):
+        found = operator.operators.items()
+        return replace(operator, operators={name: collecting(one) for name, one in found})
+    return collecting(operator)
+
+
+def _check_initial(topology: Topology) -> None:
+    if len(topology.parts) > 1:
+        raise InputError("a topology takes no initial state: which of its operators would?")
+    operator = topology.parts[0].operator
+    if operator.adopted_schema is None:
+        raise InputError(f"{operator.name} takes no initial state: it has no adopted_schema")
 
 
 def _check_kind(name: str, value: Any, kind: Any, right: str) -> None:

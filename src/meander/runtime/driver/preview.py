@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, NamedTuple
 
-from meander.model import Assignment, Move, Plan, Problem, TaskId, Workload
+from meander.model import Assignment, Move, Plan, Problem, TaskId
 from meander.protocol.master.master import Master
 from meander.protocol.master.pacer import ROUND_S, PaceLimits, Pacer
 from meander.protocol.master.round import PlanFunction, cut
+from meander.protocol.messages import Rescale
 from meander.wiring import carrier
 
 
@@ -76,14 +76,15 @@ def _go_through(
     pacer.start(budget_s, PaceLimits(), within_s)
     sizes = found.problem.workload.size.tolist()
     weights, now, pauses = pacer.weights(sizes), 0.0, list[float]()
-    while (next_ := cut(carrier, pacer, current, found.target, weights, now)) is not None:
+    hosts, target = found.problem.hosts, found.target
+    while (next_ := cut(carrier, pacer, current, target, weights, now, hosts)) is not None:
         step = next_.found
         pauses.append(pacer.predict(step.busiest_bytes))
         now += pauses[-1]
         if pacer.copies:
             moved = _busiest((current.owner(task), sizes[task]) for task, _ in step.moves)
             now += ROUND_S + moved / pacer.copy_bytes_s
-        current = _moved(current, found.target, dict(step.moves))
+        current = _moved(current, target, dict(step.moves))
     return _Course(len(pauses), max(pauses, default=0.0), now)
 
 
@@ -116,10 +117,8 @@ def _moved(current: Any, target: Any, moves: Mapping[TaskId, str]) -> Any:
     return type(current).from_owners(np.array(owners), nodes, current.epoch)
 
 
-def snapshot(master: Master, nodes: int, tau: Fraction) -> tuple[Problem, Pacer]:
+def snapshot(master: Master, command: Rescale) -> tuple[Problem, Pacer]:
     """Take what a preview needs from the master's books: the pacer is a copy."""
-    ledger, conductor = master.ledger, master.conductor
-    current = master.books.current()
-    workload = Workload([w + 1 for w in ledger.work], list(ledger.size))
-    fresh = [f"new{i}" for i in range(1, nodes + 1)]
-    return Problem(workload, current, nodes, tau, new_nodes=fresh), copy(conductor.pacer)
+    wanted = master.targets.wanted(command.nodes, command.groups)
+    problem = master.targets.problem(wanted, master.books.leaving())
+    return problem, copy(master.conductor.pacer)

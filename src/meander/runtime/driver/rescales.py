@@ -8,6 +8,7 @@ from numbers import Real
 from typing import Any
 
 from meander.errors import InputError, MigrationError
+from meander.protocol.master.groups import Wanted
 from meander.protocol.master.master import Master
 from meander.protocol.messages import News, Rescale
 from meander.runtime.driver.options import check_whole
@@ -17,7 +18,7 @@ ENDS = frozenset({News.COMPLETED, News.ROLLED_BACK, News.SUPERSEDED})
 
 def wish(
     tasks: int,
-    nodes: int,
+    nodes: int | Wanted,
     pause_ms: float | None = None,
     tasks_max: int | None = None,
     bytes_max: int | None = None,
@@ -25,13 +26,17 @@ def wish(
 ) -> Rescale:
     """Make the command of what a caller wants; a pause budget of 0 is none.
 
-    >>> wish(64, 4, pause_ms=0, within_s=10)
-    Rescale(nodes=4, pause_ms=None, tasks_max=None, bytes_max=None, within_s=10.0)
+    Numbers of nodes by group were checked before (`check_groups`).
+
+    >>> wish(64, 4, pause_ms=0, within_s=10)[:5]
+    (4, None, None, None, 10.0)
 
     Raises:
         InputError: naming what cannot be, and what would be right.
     """
-    check_whole("nodes", nodes, tasks)
+    groups = tuple(nodes.items()) if isinstance(nodes, dict) else ()
+    count = sum(dict(groups).values()) if isinstance(nodes, dict) else nodes
+    check_whole("nodes", count, tasks)
     if pause_ms is not None:
         _check_pause(pause_ms)
     if within_s is not None:
@@ -41,11 +46,12 @@ def wish(
     if bytes_max is not None:
         check_whole("bytes_max", bytes_max)
     return Rescale(
-        int(nodes),
+        int(count),
         float(pause_ms) if pause_ms else None,
         None if tasks_max is None else int(tasks_max),
         None if bytes_max is None else int(bytes_max),
         None if within_s is None else float(within_s),
+        groups=groups,
     )
 
 
@@ -73,6 +79,10 @@ class Rescaling:
     def __init__(self, nodes: int, ended: Callable[[], object] = lambda: None) -> None:
         """Head for so many nodes; `ended` hears once that it is over."""
         self.nodes = nodes
+        self.by, self.why = "the program", ""
+        """Who asked for it, and what for."""
+        self.command: Rescale | None = None
+        """What was asked for; None: the master has not heard of it."""
         self.number = 0
         """Of the migration; 0: the master has not begun it."""
         self.stage = "launching"
@@ -81,11 +91,14 @@ class Rescaling:
         self.error: Exception | None = None
         """What the deployment has failed for before it was over."""
         self.over = False
+        self.reverse = False
+        """Whether it heads back by a migration of its own: its end is that it was rolled back."""
         self._ended = ended
 
     def tell(self, what: News, facts: Mapping[str, Any]) -> None:
         """Hear what the master tells of it."""
-        self.stage, self.facts = what, facts
+        done = self.reverse and what is News.COMPLETED
+        self.stage, self.facts = News.ROLLED_BACK if done else what, facts
         if what in ENDS:
             self._end()
 
@@ -142,7 +155,9 @@ class Rescales:
 
     def begin(self, rescaling: Rescaling, command: Rescale, master: Master) -> list[Any]:
         """Give the master the command; on its thread."""
-        rescaling.number = master.conductor.migrations + 1
+        if rescaling.reverse:  # what it has begun is not superseded: it is this
+            self._known.pop(rescaling.number, None)
+        rescaling.number, rescaling.command = master.conductor.migrations + 1, command
         actions = master.handle(command, self._clock())
         self._known[rescaling.number] = rescaling  # before anything of it is told
         if self._failure is not None:
@@ -169,6 +184,10 @@ class Rescales:
         self._failure = self._failure or error
         for rescaling in list(self._known.values()):
             rescaling.fail(error)
+
+    def of(self, migration: int) -> Rescaling | None:
+        """Give the rescale that a migration belongs to; None: nobody asked for it."""
+        return self._known.get(migration)
 
     def under_way(self) -> list[Rescaling]:
         """Give those that are not over."""

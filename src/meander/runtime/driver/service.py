@@ -16,8 +16,9 @@ from typing import Any, Protocol, TypeAlias
 
 from pyarrow import flight
 
-from meander.errors import MeanderError, ReplayError, RowsLostError
+from meander.errors import InputError, MeanderError, ReplayError, RowsLostError
 from meander.operators.keyed import aggregates_of
+from meander.operators.topology import OperatorTasks
 from meander.runtime.clients.driver_client import DeploymentInfo, Part, unpack
 from meander.runtime.driver import books
 from meander.runtime.driver.core import DriverCore
@@ -75,22 +76,44 @@ class DriverService:
         """The same for deployments that go on from one checkpoint; it is kept there."""
         return self._core.master.archive.lineage
 
-    def about(self) -> DeploymentInfo:
-        """Describe the deployment."""
-        core, operator = self._core, self._core.operator
+    def about(self, which: Mapping[str, Any] | None = None) -> DeploymentInfo:
+        """Describe the deployment: an input, an output or an operator by its name, else the first.
+
+        Raises:
+            InputError: if there is none of that name, or several and none was named.
+        """
+        core = self._core
+        part = self._part(which or {})
+        operator = part.operator
         return DeploymentInfo(
-            operator.name, core.run, self.lineage, core.generation, core.tasks, operator.keys,
+            operator.name, core.run, self.lineage, core.generation, part.tasks, operator.keys,
             operator.schema, operator.event_time, operator.output_schema, operator.state_schema,
-            aggregates_of(operator),
+            operator.adopted_schema, aggregates_of(operator),
             core.settings, core.settings.checkpoint_s > 0, core.deployment.zookeeper or "",
-            versions(),
+            versions(), part.first,
         )  # fmt: skip
 
-    def _about(self, _: Mapping[str, Any]) -> Script[Any]:
+    def _part(self, which: Mapping[str, Any]) -> OperatorTasks:
+        topology = self._core.topology
+        if "input" in which:
+            part = topology.input(which["input"])
+            if part.input:
+                raise InputError(
+                    f"{part.name} has inputs with names: rows for {part.input!r} are fed by a feeder"
+                )
+            return part
+        if "output" in which:
+            return topology.output(which["output"])
+        return topology.part(which["operator"]) if "operator" in which else topology.parts[0]
+
+    def _about(self, which: Mapping[str, Any]) -> Script[Any]:
         yield from ()
         if not self._core.master.started:  # then the lineage is not known yet
             raise flight.FlightUnavailableError("the deployment is starting: ask again")
-        return self.about().json()
+        try:
+            return self.about(which).json()
+        except InputError as error:
+            raise flight.FlightServerError(str(error)) from None
 
     def _failure(self, _: Mapping[str, Any]) -> Script[str | None]:
         yield from ()

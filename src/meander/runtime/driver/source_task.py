@@ -1,27 +1,40 @@
-"""Sources that feed from processes of their own, wherever the launcher starts these."""
+"""Processes beside the nodes, started again when they are lost: they read sources, and write sinks.
+
+    SourceTask       one process, and its successors
+SourceTasks      all of one source: they share its partitions (`roles.partition_feeds`)
+SinkTasks        all of one sink: they share the operator's tasks (`roles.sinking`)
+Sources, Sinks   all of a deployment
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Generic, Protocol, TypeVar
 
 from meander.errors import DeployError, InputError
+from meander.operators.topology import OperatorTasks
 from meander.runtime.clients.feeder import OPTIONS
 from meander.runtime.driver.launch import Launcher
+from meander.runtime.driver.options import check_whole
 from meander.runtime.driver.supervisor import Supervisor
-from meander.runtime.process.source import SourceBatch
+from meander.runtime.process.sink import TransactionalSink
+from meander.runtime.process.source import OnePartition, PartitionedSource, Source, SourceShare
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
+from meander.runtime.roles.sinking import SinkShare
+from meander.runtime.wire.credentials import Credentials
 
 log = logging.getLogger(__name__)
 
+WORDS = {"feeder": "source", "sink": "sink"}
+"""What people call processes of a kind."""
 RESTARTS_MAX = 5
-"""A source whose process is lost more often is given up: something kills it again and again."""
-
-Source: TypeAlias = Callable[[int], Iterable[SourceBatch]]
-"""Gives the batches after an offset; -1: all."""
+"""One whose process is lost more often in a row is given up: something kills it again and again."""
+LIVED_S = 3.0
+"""One that has lived so long was not lost in a row with the one before: it got on."""
 
 
 class Place(Protocol):
@@ -40,6 +53,13 @@ class Place(Protocol):
         """Do something that may wait, beside all else."""
 
 
+class SourcePlace(Place, Protocol):
+    """The same, where they are made from what a user gives."""
+
+    def issue(self, name: str) -> Credentials:
+        """Make what lets processes feed under a name, or one below it."""
+
+
 class SourceTask:
     """A feeder in a process of its own. If that is lost, another reads on for it."""
 
@@ -49,12 +69,16 @@ class SourceTask:
         self.cancelled = False
         """Whether it was told to end: it may take seconds until it does."""
         self.name = spec.name
+        self._what = f"the {WORDS[spec.kind]} {spec.name}"
         self._driver, self._spec = driver, spec
+        self._in_a_row = 0
+        self._started_at = 0.0
         self._exit: ProcessExit | None = None
         self._over = threading.Event()
 
     def start(self) -> None:
         """Have its process started."""
+        self._started_at = time.monotonic()
         self._driver.staff.start(self._spec)
 
     def tell(self, ended: ProcessExit) -> None:
@@ -62,9 +86,12 @@ class SourceTask:
         if (ended.name, ended.incarnation) != (self._spec.name, self._spec.incarnation):
             return
         lost = ended.reason is Reason.KILLED and not self.cancelled and not self._driver.stopping
-        if lost and self.restarts < RESTARTS_MAX:
+        if time.monotonic() - self._started_at > LIVED_S:
+            self._in_a_row = 0
+        if lost and self._in_a_row < RESTARTS_MAX:
+            self._in_a_row += 1
             self.restarts += 1
-            log.warning("the source %s is started again: %s", self._spec.name, ended.detail)
+            log.warning("%s is started again: %s", self._what, ended.detail)
             self._spec = replace(self._spec, incarnation=self._driver.staff.feeder_number())
             # Not here: this may be where ends are heard of, and a launch can wait for one.
             self._driver.aside(self.start)
@@ -95,9 +122,9 @@ class SourceTask:
             DeployError: if it ended otherwise, or the time is over.
         """
         if not self._over.wait(timeout_s) or self._exit is None:
-            raise DeployError(f"the source {self._spec.name} is not done after {timeout_s:.0f} s")
+            raise DeployError(f"{self._what} is not done after {timeout_s:.0f} s")
         if not self._exit.clean:
-            raise DeployError(f"the source {self._spec.name} ended: {self._exit.detail}")
+            raise DeployError(f"{self._what} ended: {self._exit.detail}")
         return self._exit
 
     def cancel(self) -> None:
@@ -106,42 +133,180 @@ class SourceTask:
         self._driver.launcher.cancel(self._spec.name, self._spec.incarnation)
 
 
-class Sources:
-    """The sources of one deployment."""
+class BesideTasks:
+    """Processes that share a work."""
 
-    def __init__(self, driver: Place) -> None:
+    def __init__(self, name: str, begin: Callable[[int, int], SourceTask]) -> None:
+        """Prepare: `begin` makes the process with a number, of so many; `start` begins."""
+        self.name = name
+        self._begin = begin
+        self._tasks = list[SourceTask]()
+
+    def __repr__(self) -> str:
+        return f"<{self.name}, {len(self._tasks)} tasks>"
+
+    def start(self, tasks: int) -> None:
+        """Start so many; any that work on it already are ended."""
+        for task in self._tasks:
+            task.cancel()
+        self._tasks = [self._begin(number, tasks) for number in range(tasks)]
+        for task in self._tasks:
+            task.start()
+
+    @property
+    def restarts(self) -> int:
+        """How often a process was lost and started again."""
+        return sum(task.restarts for task in self._tasks)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it was told to end."""
+        return all(task.cancelled for task in self._tasks)
+
+    @property
+    def running(self) -> bool:
+        """Whether some of it has not ended."""
+        return any(task.running for task in self._tasks)
+
+    @property
+    def ended(self) -> ProcessExit | None:
+        """How it ended: as it should not, if any of it did; None while it runs."""
+        ends = [task.ended for task in self._tasks]
+        wrong = next((end for end in ends if end is not None and not end.clean), None)
+        return wrong or (None if None in ends else ends[-1])
+
+    def cancel(self) -> None:
+        """Have it killed; started again under its name it goes on where it was."""
+        for task in self._tasks:
+            task.cancel()
+
+    def tell(self, ended: ProcessExit) -> None:
+        """Hear of the end of a process."""
+        for task in self._tasks:
+            task.tell(ended)
+
+    def stop(self) -> None:
+        """Hear that the deployment has ended."""
+        for task in self._tasks:
+            task.stop()
+
+
+class SourceTasks(BesideTasks):
+    """A source at work: the processes that share its partitions."""
+
+    def rescale(self, tasks: int) -> None:
+        """Share the partitions among so many processes from now on; each goes on where it was read."""
+        check_whole("tasks", tasks)
+        self.start(tasks)
+
+    def wait(self, timeout_s: float = 3600.0) -> ProcessExit:
+        """Wait until the source is at its end and everything durable.
+
+        Raises:
+            DeployError: if it ended otherwise, or the time is over.
+        """
+        end = time.monotonic() + timeout_s
+        return [task.wait(max(0.0, end - time.monotonic())) for task in self._tasks][-1]
+
+
+class SinkTasks(BesideTasks):
+    """A sink at work: the processes that share the operator's tasks."""
+
+
+T = TypeVar("T", bound=BesideTasks)
+
+
+class Beside(Generic[T]):
+    """The sources of one deployment, or its sinks."""
+
+    what: str
+
+    def __init__(self, driver: SourcePlace) -> None:
         self._driver = driver
-        self._running: list[SourceTask] = []
+        self._running: list[T] = []
         """Those that have not ended when last looked at."""
         driver.exit_heard.append(self._hear)
 
-    def start(self, name: str, source: Source, options: Mapping[str, Any]) -> SourceTask:
-        """Start one; `check` has been called."""
-        if unknown := [option for option in options if option not in OPTIONS]:
-            raise InputError(f"a feeder has the options {', '.join(OPTIONS)}, not {unknown[0]!r}")
-        payload = self._driver.launcher.pickle((source, dict(options)), f"the source {name}")
-        number = self._driver.staff.feeder_number()
-        task = SourceTask(self._driver, self._driver.spec("feeder", name, number, source=payload))
-        self._running = [t for t in self._running if t.running] + [task]
-        task.start()
-        return task
-
     def check(self, name: str) -> None:
-        """See that no source of a name is at work.
+        """See that none of a name is at work.
 
         Raises:
             InputError: if one is.
         """
-        if any(t.name == name and t.running and not t.cancelled for t in self._running):
+        if any(w.name == name and w.running and not w.cancelled for w in self._running):
             raise InputError(
-                f"there is a source {name!r} at work: cancel it, or give this one a name of its own"
+                f"there is a {self.what} {name!r} at work: cancel it, or give this one a name of "
+                "its own"
             )
 
     def stop(self) -> None:
         """Tell them all that the deployment has ended."""
-        for task in self._running:
-            task.stop()
+        for work in self._running:
+            work.stop()
 
     def _hear(self, ended: ProcessExit) -> None:
-        for task in self._running:
-            task.tell(ended)
+        for work in self._running:
+            work.tell(ended)
+
+    def _start(self, work: T, tasks: int) -> T:
+        self._running = [w for w in self._running if w.running] + [work]
+        work.start(tasks)
+        return work
+
+    def _task(self, kind: str, name: str, number: int, of: int, share: object) -> SourceTask:
+        """Describe one process; it may feed under the name of the whole."""
+        driver = self._driver
+        payload = driver.launcher.pickle(share, f"the {self.what} {name}")
+        called = name if of == 1 else f"{name}#{number}"
+        spec = driver.spec(kind, called, driver.staff.feeder_number(), source=payload)
+        return SourceTask(driver, replace(spec, credentials=driver.issue(name)))
+
+
+class Sources(Beside[SourceTasks]):
+    """The sources of one deployment."""
+
+    what = "source"
+
+    def begin(
+        self, name: str, source: Source | PartitionedSource, tasks: int, options: Mapping[str, Any]
+    ) -> SourceTasks:
+        """Start one; `check` has been called.
+
+        Raises:
+            InputError: for what cannot be read, or an option that there is not.
+        """
+        if unknown := [option for option in options if option not in OPTIONS]:
+            raise InputError(f"a feeder has the options {', '.join(OPTIONS)}, not {unknown[0]!r}")
+        check_whole("tasks", tasks)
+        found = source if isinstance(source, PartitionedSource) else OnePartition(source)
+        found.check()
+
+        def begin(number: int, of: int) -> SourceTask:
+            share = SourceShare(found, number, of), dict(options)
+            return self._task("feeder", name, number, of, share)
+
+        return self._start(SourceTasks(name, begin), tasks)
+
+
+class Sinks(Beside[SinkTasks]):
+    """The sinks of one deployment."""
+
+    what = "sink"
+
+    def begin(
+        self, name: str, sink: TransactionalSink, tasks: int, part: OperatorTasks
+    ) -> SinkTasks:
+        """Start one; `check` has been called.
+
+        Raises:
+            InputError: for what cannot be written.
+        """
+        check_whole("tasks", tasks, part.tasks)
+        sink.check(part.operator.output_schema)
+
+        def begin(number: int, of: int) -> SourceTask:
+            return self._task(
+                "sink", name, number, of, SinkShare(sink, name, number, of, part.name)
+            )
+
+        return self._start(SinkTasks(name, begin), tasks)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from meander.runtime.driver.driver import Driver
 
 COUNTS: Final = (
-    "rows", "busy_s", "chunks", "waits", "reroutes", "dropped", "malformed", "refused", "stale",
-    "staged_refused", "late_rows", "combined_rows",
+    "rows", "busy_s", "turn_s", "chunks", "waits", "reroutes", "dropped", "malformed", "refused",
+    "stale", "staged_refused", "late_rows", "combined_rows",
 )  # fmt: skip
 """What only grows, and is told with beats."""
 MEASURES: Final = (*COUNTS, "latency", "waited", "checkpoint")
@@ -57,6 +57,11 @@ class Totals:
             if incarnation > self._ended.get(node, 0):
                 self._ended[node] = incarnation
                 self._sum = add(self._sum, self._heard.pop((node, incarnation), {}))
+
+    def by_node(self) -> dict[NodeId, Mapping[str, Any]]:
+        """Give the newest word of each node that runs."""
+        with self._lock:
+            return {node: told for (node, _), told in sorted(self._heard.items())}
 
     def total(self) -> dict[str, Any]:
         """Add up everything, histograms as they are written."""

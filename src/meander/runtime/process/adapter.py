@@ -4,14 +4,16 @@ The machine hands over rows chunk by chunk; here they are only noted, and `settl
 operator in as few calls as possible. The shell settles before anything that the rows caused leaves the
 process, and everything here that looks at a state settles first.
 
-What an operator feeds to its own input has to be in the task's outbox before the machine goes on. So
-one that has a `process_groups` of its own says `feeds = True` if it feeds, and is then asked as soon as
-all chunks of a message are there (`gather`, `collect`). One that has none is asked chunk by chunk.
+What a task sends to tasks of operators has to be in its outbox before the machine goes on. So one
+that feeds others, or says that it feeds its own input (`feeds = True`), is asked as soon as all chunks
+of a message are there (`gather`, `collect`), if it has a `process_groups` of its own. One that has none
+is asked chunk by chunk.
 
 The parts, none of which knows the adapter:
 
     grouping    rows and watermarks that wait, put together for one call
-    feeding     what tasks feed to their own operator
+    feeding     what tasks send to tasks of operators, their own among them
+    telling     watermarks that they tell those
     timing      watermarks and timers of an operator that is `timed`
     keeping     outputs: part of the task's state until somebody has fetched them
     recording   records for the durable store
@@ -22,36 +24,54 @@ The parts, none of which knows the adapter:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from meander.errors import OperatorError
 from meander.model import Ints, TaskId
-from meander.operators.base import COMBINED_ROWS, Context, Operator
+from meander.operators.base import COMBINED_ROWS, Context, Operator, is_state
+from meander.operators.letters import ERRORS
+from meander.operators.topology import OperatorTasks
 from meander.protocol.messages import ONCE, FeederId
+from meander.protocol.settings import Settings
 from meander.protocol.state import Emission, Pieces
 from meander.runtime.clock import REAL, Clock
-from meander.runtime.process.app_state import AppState, Sealed
+from meander.runtime.process.app_state import AppState, Call, Sealed
 from meander.runtime.process.contexts import Contexts
 from meander.runtime.process.copying import CopyMaker
 from meander.runtime.process.dumping import Dumper, dump_rows, load_rows
-from meander.runtime.process.feeding import spread
+from meander.runtime.process.feeding import FEED, Route, Routes, spread
 from meander.runtime.process.grouping import Noted, NotedBlock, NotedRows, grouped
 from meander.runtime.process.keeping import OutputKeeper
 from meander.runtime.process.outputs import ROWS_MAX, Outputs
 from meander.runtime.process.recording import Recorder
+from meander.runtime.process.telling import WatermarkTeller
 from meander.runtime.process.timing import Timing
 from meander.runtime.process.user_code import ask, size_of, sizes_of, written
 from meander.runtime.process.watermarks import END
 from meander.runtime.process.work import Work
-from meander.runtime.store.staged import InMemory, Laid, LaidRows
+from meander.runtime.store.staged import Laid, LaidRows
 from meander.runtime.wire.rows import RowBlock, Rows, ends_of, joined
 
-READ_BYTES_MAX = 64 * 2**20
-"""So much of a micro-batch is read from disk before the operator has it; one task may go beyond."""
+
+class Place(NamedTuple):
+    """Where an operator stands in a topology; as it is here, alone."""
+
+    first: TaskId = 0
+    """The number of its first task."""
+    routes: Routes | None = None
+    """The ways out of it; None: `feed` alone."""
+    waits: tuple[int, int] | None = None
+    """Whose watermarks its tasks wait for: so many tasks of other operators, and feeders."""
+    keeps: bool = True
+    """Whether what it emits is kept for readers."""
+    work: Work | None = None
+    """Counts what all operators of the node do; None: it has one of its own."""
+    settings: Settings = Settings()
+    """Of the protocol."""
 
 
 class OperatorAdapter:
@@ -66,31 +86,48 @@ class OperatorAdapter:
         laid: LaidRows | None = None,
         gated: bool = False,
         output_rows_max: int = ROWS_MAX,
+        place: Place | None = None,
     ) -> None:
         """Put an operator behind a machine.
 
         Args:
             operator: the user's.
-            tasks: how many there are in all.
+            tasks: how many it has.
             clock: what it goes by.
             laid: keeps rows of micro-batches that are not committed.
             gated: whether outputs are shown only when a record that holds them is durable.
             output_rows_max: rows of outputs that a task keeps for whoever reads them.
+            place: where it stands in a topology; None: it is alone.
         """
         self.operator, self.tasks = operator, tasks
-        self.keeper = OutputKeeper(operator, gated=gated, rows_max=output_rows_max)
-        self.timing = Timing(operator, tasks, self.keeper, clock.wall_us)
-        self.work = Work(tasks, clock, operator.trace_chunks_max)
+        first, routes, waits, keeps, work, settings = place or Place()
+        self.keeper = OutputKeeper(
+            operator,
+            gated=gated,
+            rows_max=output_rows_max,
+            keeps=keeps,
+            keeps_aside=keeps or ERRORS not in (routes or ()),
+        )
+        self.timing = Timing(operator, tasks, self.keeper, clock.wall_us, first, waits)
+        self.work = work or Work(tasks, clock, operator.trace_chunks_max)
         self.laid = laid or LaidRows()
+        own_way = Route(OperatorTasks(operator.name, operator, first, tasks), tells=False)
+        self.routes: Routes = {FEED: [own_way]} if routes is None else routes
+        """The ways out of it."""
+        ways = [route for some in self.routes.values() for route in some]
+        telling = any(route.tells for route in ways)
+        self.teller = WatermarkTeller(ways, tasks, settings) if telling else None
+        self._sends = len(ways) > 1
+        """Whether it feeds others, or itself by an edge."""
         self._recorder = Recorder(operator, tasks, self.timing)
         self._copies = CopyMaker(self._recorder, self.empty)
         self._dumper = Dumper(operator, tasks, self.timing)
         own = type(operator).process_groups is not Operator.process_groups
         self.timed = operator.timed
         """Whether tasks have a watermark and timers."""
-        self.defers = own and not getattr(operator, "feeds", False)
+        self.defers = own and not getattr(operator, "feeds", False) and not self._sends
         """Whether rows are noted for `settle`."""
-        self.gathers = own and not self.defers and not self.timed
+        self.gathers = own and not self.defers
         """Whether rows that come together are given to it together, though it feeds."""
         self.takes_blocks = self.defers and not self.timed and not operator.trace_chunks_max
         """Whether rows of many tasks are taken in one go."""
@@ -99,8 +136,6 @@ class OperatorAdapter:
         """What was noted chunk by chunk. As long as there is any, no block is noted, and conversely:
         a task has its rows in their order."""
         self._blocks: list[NotedBlock] = []
-        self._read_bytes = 0
-        """How much of the rows that were laid by was read from disk and may still wait for `settle`."""
         self._fresh: Any = None
         """The batch of the message in hand: chunks of another one have waited."""
 
@@ -150,6 +185,8 @@ class OperatorAdapter:
         full = [part for part in parts if part.count]
         batch = joined(full)[0] if full else parts[0].batch
         rows = Rows(batch, 0, sum(part.count for part in full))
+        if self.timing.wait and not full and not last:
+            return self._fire_waiting(app)
         return self._take(Noted(app, feeder, rows, waited=False), last)
 
     def _take(self, noted: Noted, watermarks: Sequence[int]) -> Iterable[Emission]:
@@ -160,14 +197,23 @@ class OperatorAdapter:
                     self.settle()
                 self._noted.note(noted)
             else:
-                found += self._fed(self._process([noted]))
-        if watermarks and self.defers:
+                found += self._fed(self._process([noted]), self._due_us([noted]))
+        if watermarks and (self.defers or self._gathering):
             for watermark in watermarks:
                 self._noted.hear(app, noted.feeder, watermark)
         elif watermarks:
             said = [(noted.feeder, watermark) for watermark in watermarks]
             found += self._fed(self.timing.hear({app.task: (app, said)}))
         return found
+
+    def _fire_waiting(self, app: AppState) -> Iterable[Emission]:
+        """Have timers that wait for a batch fire behind one without rows for their task."""
+        self.settle()
+        context = self.timing.context(app)
+        self.timing.fire(app, context, by_clock=True)
+        if self.defers:
+            self._refuse_fed([(app, context)])
+        return self._fed([(app, context)])
 
     def gather(self) -> None:
         """Hear that many chunks follow: an operator that feeds takes them in one call, too."""
@@ -182,15 +228,38 @@ class OperatorAdapter:
         if not self._gathering:
             return ()
         self._gathering = False
-        (layer,) = self._noted.take()  # it is not timed: there is one
-        groups = grouped(layer.noted)
-        return [fed for group in groups for fed in self._spread(self._process(group))]
+        found = list[tuple[TaskId, Emission]]()
+        for layer in self._noted.take():
+            for group in grouped(layer.noted):
+                found += self._spread(self._process(group), self._due_us(group))
+            found += self._spread(self.timing.hear(layer.watermarks))
+        return found
 
-    def _spread(self, contexts: Iterable[Context]) -> Iterator[tuple[TaskId, Emission]]:
-        return spread(self.operator, self.tasks, contexts)
+    def _spread(
+        self, calls: Sequence[Call], due_us: int | None = None
+    ) -> list[tuple[TaskId, Emission]]:
+        """Sort what calls have sent; what they have learned of time may follow it.
 
-    def _fed(self, contexts: Iterable[Context]) -> Iterable[Emission]:
-        return [emission for _, emission in self._spread(contexts)]
+        What rows were made of was due at some time; what timers made is due now.
+        """
+        teller, due_us = self.teller, self.timing.clock() if due_us is None else due_us
+        before = None if teller is None else teller.before
+        found = list(spread(self.operator, self.routes, calls, before, due_us))
+        if teller is not None:
+            for app, _ in calls:
+                teller.called(app)
+        return found
+
+    def _fed(self, calls: Sequence[Call], due_us: int | None = None) -> Iterable[Emission]:
+        return [emission for _, emission in self._spread(calls, due_us)]
+
+    def _due_us(self, group: list[Noted]) -> int | None:
+        """Tell when the first of some rows was due; None: they do not say."""
+        if not self._sends:
+            return None
+        return min(
+            (noted.rows.marks[0].due_us for noted in group if noted.rows.marks), default=None
+        )
 
     def settle(self) -> None:
         """Give the operator all rows that were noted.
@@ -209,13 +278,13 @@ class OperatorAdapter:
                 self._refuse_fed(self._process(group))
             self._refuse_fed(self.timing.hear(layer.watermarks))
 
-    def _refuse_fed(self, contexts: Iterable[Context]) -> None:
-        for context in contexts:
+    def _refuse_fed(self, calls: Iterable[Call]) -> None:
+        for app, context in calls:
             if context.fed:
                 why = "it feeds its own input: say so with `feeds = True` in the class"
-                raise OperatorError(self.operator.name, context.task, (0, 0), why)
+                raise OperatorError(self.operator.name, app.task, (0, 0), why)
 
-    def _process(self, group: list[Noted]) -> list[Context]:
+    def _process(self, group: list[Noted]) -> list[Call]:
         """Call the operator once; the group's tasks ascend, and equal ones are neighbours."""
         began = self.work.now_s()
         batch, starts = joined([noted.rows for noted in group])
@@ -226,19 +295,34 @@ class OperatorAdapter:
                 bounds.append(start)
         bounds.append(batch.num_rows)
         contexts = [self.timing.context(app) for app in apps]
+        states = [app.state for app in apps]
+        take = self._adopt if is_state(batch) else self.operator.process_groups
         try:
-            self.operator.process_groups(
-                [app.state for app in apps], np.array(bounds), batch, contexts
-            )
+            take(states, np.array(bounds), batch, contexts)
         except Exception as error:
             raise self._failure(group, starts, contexts, error) from error
         for app, context in zip(apps, contexts, strict=True):
-            self.keeper.keep(app, context.emitted)
+            self.keeper.keep(app, context.emitted, context.aside)
             if self.timed:
-                self.timing.fire(app, context)
+                self.timing.follow(app, context)
         busy_s, stand_for = self.work.now_s() - began, self._stand_for(batch)
         self.work.count(group, batch.num_rows, busy_s, stand_for)
-        return contexts
+        return list(zip(apps, contexts, strict=True))
+
+    def _adopt(
+        self,
+        states: Sequence[Any],
+        bounds: Ints,
+        batch: pa.RecordBatch,
+        contexts: Sequence[Context],
+    ) -> None:
+        """Have rows of a state taken over, task by task."""
+        for i, (state, context) in enumerate(zip(states, contexts, strict=True)):
+            rows = int(bounds[i]), int(bounds[i + 1])
+            try:
+                self.operator.adopt(state, batch.slice(rows[0], rows[1] - rows[0]), context)
+            except Exception as error:
+                raise self.operator.failure(context, rows, error) from error
 
     def _stand_for(self, batch: pa.RecordBatch) -> Ints | None:
         """Tell how many rows each combined one stands for; None: they are rows as they were fed."""
@@ -258,8 +342,8 @@ class OperatorAdapter:
             starts = rows.bounds[:-1].tolist()
             raise self._failure(noted.chunks(), starts, contexts, error) from error
         for app, context in contexts.made():
-            self.keeper.keep(app, context.emitted)
-            self._refuse_fed([context])
+            self.keeper.keep(app, context.emitted, context.aside)
+            self._refuse_fed([(app, context)])
         busy_s, stand_for = self.work.now_s() - began, self._stand_for(rows.batch)
         self.work.count_block(noted.tasks, rows, busy_s, stand_for)
 
@@ -288,15 +372,27 @@ class OperatorAdapter:
         Raises:
             OperatorError: naming the key and the timer.
         """
+        told = self._told(app)
         if not self.timing.due(app):
-            return None
+            return told
         self.settle()
         context = self.timing.elapse(app)
         if context is None:
-            return None
+            return told
         if self.defers:
-            self._refuse_fed([context])
-        return self._fed([context])
+            self._refuse_fed([(app, context)])
+        return [*(told or ()), *self._fed([(app, context)])]
+
+    def _told(self, app: AppState) -> list[Emission] | None:
+        """Tell the watermark to those who got no rows, when it is time; None: it is not."""
+        now_us = self.timing.clock()
+        if self.teller is None or not self.teller.due(app, now_us):
+            return None
+        return self.teller.speak(app, now_us)
+
+    def owes(self, app: AppState) -> bool:
+        """Whether somebody whom a task feeds has not heard its watermark yet."""
+        return self.teller is not None and self.teller.owes(app)
 
     # ------------------------------------------------------------------ states
 
@@ -318,9 +414,16 @@ class OperatorAdapter:
         self.settle()
         ask(self.operator, app.task, "freeze", self.operator.freeze, app.state)
 
-    def show(self, app: AppState) -> Any:
-        """Give a state as rows for people: results where the state has some, else what is dumped."""
+    def show(self, app: AppState, *, whole: bool = False) -> Any:
+        """Give a state as rows for people: results where the state has some, else what is dumped.
+
+        With `whole`, all that it takes to begin with it elsewhere.
+        """
         self.settle()
+        if whole:
+            about = app.state, self.timing.context(app)
+            found = ask(self.operator, app.task, "exported", self.operator.exported, *about)
+            return pa.Table.from_batches(found) if found else None
         if hasattr(app.state, "result"):
             result = ask(self.operator, app.task, "result", app.state.result)
             return pa.Table.from_batches([result])
@@ -361,6 +464,10 @@ class OperatorAdapter:
         self.settle()
         return self._recorder.record_joint(apps, since)
 
+    def admitted_joint(self, found: Any) -> Any:
+        """Refuse what was read of another operator: ValueError; bring older versions to this one."""
+        return self._recorder.admitted_joint(found)
+
     def open_joint(self, blob: bytes) -> Any:
         """Read what `record_joint` wrote; ValueError if that is not what it is."""
         return self._recorder.open_joint(blob)
@@ -378,6 +485,11 @@ class OperatorAdapter:
     def revise(self, task: TaskId, app: AppState | None, blob: bytes) -> AppState:
         """Read a record that counts; ValueError if that is not what it is."""
         return self._recorder.revise(task, app, blob)
+
+    @property
+    def news(self) -> int:
+        """Rises whenever there may be more outputs to read."""
+        return self.keeper.news
 
     def accepted(self, app: AppState, mark: Sealed) -> None:
         """Hear that a record is durable: so are the outputs in it."""
@@ -416,17 +528,5 @@ class OperatorAdapter:
         return self.laid.lay_by(rows, dump_rows)
 
     def take_up(self, laid: Laid) -> Rows | None:
-        """Give rows that were laid by; None if the disk has lost them.
-
-        What was read from disk and noted goes to the operator before there is too much of it.
-        """
-        if isinstance(laid, InMemory):
-            return laid.rows
-        blob = laid.read()
-        if blob is None:
-            return None
-        self._read_bytes += len(blob)
-        if self._read_bytes > READ_BYTES_MAX:
-            self.settle()
-            self._read_bytes = len(blob)
-        return load_rows(blob)
+        """Give rows that were laid by; None if the disk has lost them."""
+        return self.laid.take_up(laid, load_rows, self.settle)

@@ -17,16 +17,18 @@ class AddressBook:
     def __init__(self, machine: Machine, master: str | None) -> None:
         """Take whose it is, and where the master listens; None in the master itself."""
         self.machine, self.master = machine, master
+        self._client = machine if isinstance(machine, Client) else None
+        self._peers = machine.membership.peers if isinstance(machine, Master) else None
         self._table: Any = None
 
     def of(self, envelope: Envelope) -> str | None:
         """Tell where a message is to go; None: nobody is there to have it."""
-        to, machine = envelope.to, self.machine
+        to = envelope.to
         if to == MASTER:
             return self.master
-        if not isinstance(machine, Master):
+        if self._peers is None:
             return self._table.addresses.get(to) if self._table is not None else None
-        peer = machine.membership.peers.get(to)
+        peer = self._peers.get(to)
         if peer is None:
             return None
         if envelope.to_incarnation == peer.incarnation - 1:
@@ -39,7 +41,7 @@ class AddressBook:
         Those are the nodes, for a node also the state servers, and the master. Feeders and queries come
         and go, and many never hear from most nodes: they are dialled when there is something to say.
         """
-        table = self.machine.table if isinstance(self.machine, Client) else None
+        table = None if self._client is None else self._client.table
         if table is None or table is self._table:
             return None
         self._table = table

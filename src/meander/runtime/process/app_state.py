@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, TypeAlias
 
 from meander.model import TaskId
+from meander.operators.base import Context
 from meander.protocol.messages import FeederId
 from meander.runtime.process.outputs import Outputs
 from meander.runtime.process.watermarks import TaskTime
@@ -40,3 +41,5 @@ class Sealed(NamedTuple):
 
 Watermarks: TypeAlias = dict[TaskId, tuple[AppState, list[tuple[FeederId, int]]]]
 """By task: what feeders said, in order."""
+Call: TypeAlias = tuple[AppState, Context]
+"""A call of the operator for a task: what it changed, and what it emitted."""

@@ -74,7 +74,7 @@ class CopyMaker:
             OperatorError: if the operator raised.
         """
         copy = self.empty(task) if app is None else app
-        states: TaskStates[Any] = TaskStates(self.operator, self.recorder.tasks)
+        states: TaskStates[Any] = self.recorder.states()
         try:
             batches = read_streams(pa.py_buffer(piece))
             if app is None and not self.operator.divisible:

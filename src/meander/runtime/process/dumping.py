@@ -48,15 +48,15 @@ class Dumper:
             if not 0 <= size <= size + length <= len(blob) - at:
                 raise ValueError("the state is cut short")
             batches = read_batches(blob[at : at + size])
-            TaskStates(self.operator, self.tasks).check_marks(batches)
+            states: TaskStates[Any] = TaskStates(self.operator, self.tasks, self.timing.first)
+            batches = states.admitted(batches)
             at += size
             time = self.timing.load(blob[at : at + length], known)
             outputs = Outputs.load(facts, blob[at + length :], read_batches)
         except (StateError, pa.ArrowException, TypeError) as error:
             raise ValueError(str(error)) from error
-        state = ask(
-            self.operator, task, "load", self.operator.load, batches, Context(task, self.tasks)
-        )
+        context = Context(task - self.timing.first, self.tasks)
+        state = ask(self.operator, task, "load", self.operator.load, batches, context)
         return AppState(task, state, outputs, time)
 
 

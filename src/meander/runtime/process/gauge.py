@@ -9,6 +9,7 @@ import numpy as np
 from meander.protocol.node.gauge import Loads
 from meander.protocol.node.slot import Slot, TaskPhase
 from meander.runtime.process.adapter import OperatorAdapter
+from meander.runtime.process.topology_adapter import TopologyAdapter
 
 STATS_S = 1.0
 """How often a node tells its tasks' load."""
@@ -17,7 +18,7 @@ STATS_S = 1.0
 class RateGauge:
     """Reads it off the adapter, which has measured it."""
 
-    def __init__(self, adapter: OperatorAdapter) -> None:
+    def __init__(self, adapter: OperatorAdapter | TopologyAdapter) -> None:
         self._adapter = adapter
         self._told_at: float | None = None
         self.counted: Callable[[], Mapping[str, float]] = dict

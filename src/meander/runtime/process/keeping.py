@@ -17,21 +17,39 @@ class OutputKeeper:
     """Takes what tasks emit."""
 
     def __init__(
-        self, operator: Operator[Any], *, gated: bool = False, rows_max: int = ROWS_MAX
+        self,
+        operator: Operator[Any],
+        *,
+        gated: bool = False,
+        rows_max: int = ROWS_MAX,
+        keeps: bool = True,
+        keeps_aside: bool = True,
     ) -> None:
         self.operator = operator
         self.gated = gated
         """Whether outputs are shown only when a record that holds them is durable."""
         self.rows_max = rows_max
         """Rows of outputs that a task keeps for whoever reads them."""
+        self.keeps = keeps
+        """Whether anybody may read them: else what is emitted is for other operators alone."""
+        self.keeps_aside = keeps_aside
+        """Whether anybody may read what is set aside."""
+        self.news = 0
+        """Rises whenever there may be more to read."""
 
-    def keep(self, app: AppState, emitted: Sequence[Any]) -> None:
-        """Take what a task has emitted; let the oldest go if it could be read and is too much."""
+    def keep(self, app: AppState, emitted: Sequence[Any], aside: Sequence[Any] = ()) -> None:
+        """Take what a task has emitted or set aside.
+
+        The oldest go if they could be read and are too much.
+        """
         for batch in emitted:
             if type(batch) is not pa.RecordBatch:
                 why = f"it gave a {type(batch).__name__}, not a record batch"
                 raise self.operator.failure_in("emit", app.task, StateError(why))
+        shown = (*(emitted if self.keeps else ()), *(aside if self.keeps_aside else ()))
+        for batch in shown:
             app.outputs.add(batch)
+        self.news += len(shown)
         if not self.gated:
             app.outputs.retain(self.rows_max, app.outputs.last - 1)
 
@@ -39,3 +57,4 @@ class OutputKeeper:
         """Show outputs that are durable now; of those shown before, let go what is too much."""
         app.outputs.retain(self.rows_max, app.outputs.durable)
         app.outputs.durable = mark.outputs
+        self.news += 1

@@ -10,7 +10,7 @@ from meander.protocol.node.node import Node
 from meander.protocol.node.slot import TaskPhase
 
 Counts: TypeAlias = dict[TaskId, tuple[int, int]]
-"""Chunks put into the loop and taken out of it, by task."""
+"""Chunks put into outboxes and taken out of them, by task; a watermark yet to be told is one."""
 
 
 def counts(node: Node) -> Counts:
@@ -20,5 +20,7 @@ def counts(node: Node) -> Counts:
         if slot.phase is TaskPhase.SERVING and slot.state is not None:
             positions = slot.state.positions.items()
             taken = sum(p.number for feeder, p in positions if loop_task(feeder) is not None)
-            found[task] = slot.state.emitted, taken
+            owes = getattr(node.operator, "owes", None)
+            owed = owes is not None and owes(slot.state.app)
+            found[task] = slot.state.emitted + owed, taken
     return found

@@ -50,7 +50,7 @@ class Histogram:
         for bucket in sorted(self.buckets):
             seen += self.buckets[bucket]
             if seen >= wanted:
-                return float(min(_highest(bucket), self.max_us))
+                return float(min(highest_us(bucket), self.max_us))
         return float(self.max_us)
 
     def add(self, other: Histogram) -> None:
@@ -70,7 +70,7 @@ class Histogram:
                 result.buckets[bucket] = more
         result.count, result.sum_us = self.count - before.count, self.sum_us - before.sum_us
         grown = self.max_us > before.max_us
-        top = self.max_us if grown else _highest(max(result.buckets, default=0))
+        top = self.max_us if grown else highest_us(max(result.buckets, default=0))
         result.max_us = min(top, self.max_us)
         return result
 
@@ -108,7 +108,7 @@ class Histogram:
         return result
 
 
-def _highest(bucket: int) -> int:
+def highest_us(bucket: int) -> int:
     """Give the largest duration of a bucket."""
     shift = (bucket >> SUB_BITS) - 1
     if shift <= 0:

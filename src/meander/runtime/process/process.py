@@ -111,6 +111,8 @@ class Process:
         """When the machine wants to look at the clock; when it last did."""
         self._began: float | None = None
         """When the turn under way began; None: there is none."""
+        self.turn_s = 0.0
+        """How long all turns took that have ended: what is left of the time, it could have worked."""
         self._asked_at = 0.0
         """When the lease was last asked for beside a long turn."""
 
@@ -249,6 +251,7 @@ class Process:
             self._carry_out()
         self._turns.over()
         self.tick_at = max(self._ticked_at + self._tick_s, self.machine.due_at())
+        self.turn_s += self.busy_s()
         self._began = None
 
     def _carry_out(self) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -45,6 +46,10 @@ class Recorder:
     def __init__(self, operator: Operator[Any], tasks: int, timing: Timing) -> None:
         self.operator, self.tasks, self.timing = operator, tasks, timing
         self._streams = StreamWriter(marks_of(operator))
+
+    def states(self) -> TaskStates[Any]:
+        """Give room for states of tasks, one by one."""
+        return TaskStates(self.operator, self.tasks, self.timing.first)
 
     def seal(self, app: AppState) -> Sealed:
         """End a version of a task's state."""
@@ -102,12 +107,19 @@ class Recorder:
         Raises:
             ValueError: if it cannot be read, or is of another operator or version.
         """
-        found = open_joint(blob)
+        return self.admitted_joint(open_joint(blob))
+
+    def admitted_joint(self, found: JointChanges) -> JointChanges:
+        """Refuse what is of another operator or version, and bring what can be to this one.
+
+        Raises:
+            ValueError: saying whose it is.
+        """
+        states = self.states()
         try:
-            TaskStates(self.operator, self.tasks).check_marks([batch for batch, _ in found])
+            return [_admitted(states, batch, bounds) for batch, bounds in found]
         except StateError as error:
             raise ValueError(str(error)) from error
-        return found
 
     def revise_joint(
         self,
@@ -122,16 +134,13 @@ class Recorder:
             ValueError: if they do not fit.
             OperatorError: if the operator raised.
         """
-        op, m, states = (
-            self.operator,
-            self.tasks,
-            [None if app is None else app.state for app in apps],
-        )
+        op, m, first = self.operator, self.tasks, self.timing.first
+        states = [None if app is None else app.state for app in apps]
         revised = [
             AppState(task, None, Outputs(), self.timing.fresh()) if app is None else app
             for task, app in zip(tasks, apps, strict=True)
         ]
-        contexts = Contexts(revised, lambda app: Context(app.task, m))
+        contexts = Contexts(revised, lambda app: Context(app.task - first, m))
         try:
             states = op.apply_changes_of(states, parts_of(found, places), contexts)
         except (StateError, pa.ArrowException, TypeError, IndexError) as error:
@@ -170,7 +179,7 @@ class Recorder:
             at += length
             return view.slice(at - length, length)
 
-        states: TaskStates[Any] = TaskStates(self.operator, self.tasks)
+        states: TaskStates[Any] = self.states()
         try:
             batches = read_streams(part(head["state"]))
             if app is None:
@@ -187,6 +196,19 @@ class Recorder:
         except (StateError, pa.ArrowException, TypeError, IndexError) as error:
             raise ValueError(str(error)) from error
         return AppState(task, states.drop(task), outputs, time)
+
+
+def _admitted(
+    states: TaskStates[Any], batch: pa.RecordBatch, bounds: Ints
+) -> tuple[pa.RecordBatch, Ints]:
+    """Bring a batch with rows of many tasks up to date: those of each for themselves."""
+    if states.version_of(batch) == states.operator.state_version:
+        return batch, bounds
+    parts = [batch.slice(lb, ub - lb) for lb, ub in pairwise(bounds.tolist())]
+    taken = [states.admitted([part]) for part in parts]
+    counts = [sum(b.num_rows for b in found) for found in taken]
+    whole = pa.concat_batches([b for found in taken for b in found])
+    return whole, np.append(0, np.cumsum(np.array(counts, np.int64)))
 
 
 def open_joint(blob: bytes) -> JointChanges:

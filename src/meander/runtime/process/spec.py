@@ -39,7 +39,7 @@ class ProcessSpec:
     """All that a process needs to take its place."""
 
     kind: str
-    """`node`, `server` or `feeder`."""
+    """`node`, `server`, `feeder` or `sink`."""
     run: str
     """Names the deployment: processes of another are refused."""
     name: str
@@ -64,8 +64,8 @@ class ProcessSpec:
     operator: bytes = field(default=b"", repr=False)
     """Pickled, by whatever pickler the launcher trusts."""
     source: bytes = field(default=b"", repr=False)
-    """What a feeder reads (it takes an offset, and gives the batches after it) and the feeder's
-    options, pickled likewise."""
+    """What a feeder reads (`SourceShare`) and its options, or what a sink's process writes
+    (`SinkShare`), pickled likewise."""
 
     def json(self) -> str:
         """Write it on one line."""

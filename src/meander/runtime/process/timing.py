@@ -13,52 +13,107 @@ from typing import Any
 
 import pyarrow as pa
 
+from meander.model import TaskId
 from meander.operators.base import Context, Operator
 from meander.operators.timers import Timer
-from meander.runtime.process.app_state import AppState, Watermarks
+from meander.runtime.process.app_state import AppState, Call, Watermarks
 from meander.runtime.process.keeping import OutputKeeper
 from meander.runtime.process.streams import read_streams, write_streams
 from meander.runtime.process.watermarks import TaskTime
+
+WAIT_US_MAX = 1_000_000
+"""So long timers of the clock wait for rows, if they are to: there may never come any."""
 
 
 class Timing:
     """What an operator's tasks know of time. One that is not `timed` has contexts, and no more."""
 
     def __init__(
-        self, operator: Operator[Any], tasks: int, keeper: OutputKeeper, clock: Callable[[], int]
+        self,
+        operator: Operator[Any],
+        tasks: int,
+        keeper: OutputKeeper,
+        clock: Callable[[], int],
+        first: TaskId = 0,
+        waits: tuple[int, int] | None = None,
     ) -> None:
+        """Prepare.
+
+        Args:
+            operator: the user's.
+            tasks: how many it has.
+            keeper: takes what timers emit.
+            clock: tells the time in microseconds since 1970.
+            first: the number of its first task.
+            waits: whose watermarks its tasks wait for (`TaskTime`).
+        """
         self.operator, self.tasks, self.keeper, self.clock = operator, tasks, keeper, clock
+        self.first, self.waits = first, waits
+        self.wait = operator.timers_wait
+        """Whether timers wait for rows: they fire behind the next, by the time those were given."""
+        self._fired: set[TaskId] = set()
+        """Of those that wait: tasks that have fired behind rows whose watermark is still to come."""
         self.timed = operator.timed
         """Whether tasks have a watermark and timers."""
 
     def fresh(self) -> TaskTime | None:
         """Give what a task knows of time that has seen nothing."""
-        return TaskTime(self.operator) if self.timed else None
+        return TaskTime(self.operator, self.waits) if self.timed else None
 
     def context(self, app: AppState) -> Context:
         """Make what the operator's code gets beside a task's state."""
-        context, known = Context(app.task, self.tasks), app.time
+        context, known = Context(app.task - self.first, self.tasks), app.time
         if known is not None:
             context.now_us, context.watermark_us = self.clock(), known.watermark_us
+            context.late_us = known.late_us
             context.timers = known.timers
             if self.operator.event_time is not None:
                 context.event_timers = known.event_timers
         return context
 
-    def hear(self, watermarks: Watermarks) -> list[Context]:
+    def hear(self, watermarks: Watermarks) -> list[Call]:
         """Let watermarks take effect that came behind the rows so far."""
-        contexts = []
+        calls = []
         for app, said in watermarks.values():
             assert app.time is not None
+            context = self.context(app)
+            if self.wait:
+                self._behind(app, context)
             for feeder, watermark in said:
                 app.time.hear(feeder, watermark, self.clock())
-            contexts.append(self.context(app))
-            self.fire(app, contexts[-1])
-        return contexts
+            if not self.wait:
+                context.watermark_us = app.time.watermark_us
+                self.fire(app, context)
+            calls.append((app, context))
+        return calls
+
+    def _behind(self, app: AppState, context: Context) -> None:
+        """Fire what has waited, unless rows of this batch have; a new watermark follows."""
+        assert app.time is not None
+        if app.task not in self._fired:
+            self.fire(app, context, by_clock=True)
+        self._fired.discard(app.task)
+        app.time.late_us = app.time.watermark_us
+
+    def follow(self, app: AppState, context: Context) -> None:
+        """Fire what is due behind rows."""
+        self.fire(app, context, by_clock=self.wait)
+        if self.wait:
+            self._fired.add(app.task)
 
     def due(self, app: AppState) -> bool:
         """Whether there is something to do because time has passed."""
-        return app.time is not None and app.time.due(self.clock())
+        if app.time is None:
+            return False
+        if self.wait:
+            return self._overdue(app) or app.time.looks(self.clock())
+        return app.time.due(self.clock())
+
+    def _overdue(self, app: AppState) -> bool:
+        """Whether a timer of the clock has waited for rows as long as it may."""
+        assert app.time is not None
+        at = app.time.timers.next_us
+        return at is not None and at + WAIT_US_MAX <= self.clock()
 
     def elapse(self, app: AppState) -> Context | None:
         """Fire what is due; None if neither a timer was, nor has the watermark risen.
@@ -69,7 +124,8 @@ class Timing:
         assert app.time is not None
         risen = app.time.look(self.clock())
         context = self.context(app)
-        fired = self.fire(app, context, by_clock=True)
+        waits = self.wait and not self._overdue(app)
+        fired = 0 if waits else self.fire(app, context, by_clock=True)
         return context if fired or risen else None
 
     def fire(self, app: AppState, context: Context, *, by_clock: bool = False) -> int:
@@ -81,13 +137,12 @@ class Timing:
             due += [Timer(*pair, False) for pair in known.timers.due(context.now_us)]
         if not due:
             return 0
-        context.emitted, before = [], context.emitted
+        emitted, aside = len(context.emitted), len(context.aside)
         try:
             self.operator.fire(app.state, due, context)
-            self.keeper.keep(app, together(context.emitted))
+            self.keeper.keep(app, together(context.emitted[emitted:]), context.aside[aside:])
         except Exception as error:
             raise self.operator.failure_in("fire", app.task, error) from error
-        context.emitted = before + context.emitted
         return len(due)
 
     def dump(self, app: AppState) -> tuple[bytes, list[Any] | None]:
@@ -103,7 +158,8 @@ class Timing:
         """Read what `dump` wrote; a state from before the operator was timed has no time."""
         if facts is None or not self.timed:
             return self.fresh()
-        return TaskTime.load(self.operator, read_streams(timers), facts, self.clock())
+        batches = read_streams(timers)
+        return TaskTime.load(self.operator, batches, facts, self.clock(), self.waits)
 
 
 def together(batches: list[Any]) -> list[Any]:

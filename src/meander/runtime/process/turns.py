@@ -81,6 +81,7 @@ class Turns:
             before: sees every event first.
         """
         self.machine = machine
+        self._client = machine if isinstance(machine, Client) else None
         self.refusals = Refusals(machine.me)
         self.counts: Counter[str] = Counter()
         self.ending: Ending | None = None
@@ -178,8 +179,8 @@ class Turns:
 
     def over(self) -> None:
         """Hear that a turn is over: remember what it knew."""
-        if isinstance(self.machine, Client) and self.machine.table is not None:
-            self.known = self.machine.epoch
+        if self._client is not None and self._client.table is not None:
+            self.known = self._client.epoch
 
 
 def _needs_no_lease(action: Any) -> bool:

@@ -16,6 +16,9 @@ a say only in when tasks *without* new rows hear of a watermark: soon, and befor
 A feeder's last watermark is `END`, and takes it out of the minimum; one that is silent for `idle_s` is
 left out until it sends again. A write without a query (`ONCE`) says both with its only batch.
 
+Tasks of operators that feed this one are feeders, too (`telling`). How many there are is known: nothing
+begins before all were heard, and none is ever left out.
+
 The watermark never goes back. All of it is part of the task's state, but for when a feeder was last
 heard: a task that has just arrived gives each feeder its full time anew.
 """
@@ -30,7 +33,7 @@ import pyarrow.compute as pc
 from meander.model import TaskId
 from meander.operators.base import Operator
 from meander.operators.timers import Timers
-from meander.protocol.messages import FeederId
+from meander.protocol.messages import FeederId, loop_task
 from meander.protocol.settings import Settings
 from meander.runtime.wire.rows import Mark, Marks
 
@@ -73,22 +76,25 @@ class TaskTime:
     """
 
     __slots__ = (
-        "_delay_us", "_heard_us", "_idle_us", "_look_us", "_min", "event_timers", "started",
-        "timers", "watermark_us", "watermarks",
+        "_delay_us", "_heard_us", "_idle_us", "_look_us", "_min", "_upstream", "event_timers",
+        "late_us", "started", "timers", "watermark_us", "watermarks",
     )  # fmt: skip
 
-    def __init__(self, operator: Operator[Any]) -> None:
+    def __init__(self, operator: Operator[Any], waits: tuple[int, int] | None = None) -> None:
+        """Begin; `waits` counts who must be heard first: tasks of other operators, and feeders."""
         self.watermarks: dict[FeederId, int] = {}
         """The latest event time that each feeder has sent, in microseconds since 1970. Who has left is
         out, or END as long as it has not started: then it counts, once, also if it comes back."""
         self.watermark_us = 0
+        self.late_us: int | None = 0 if operator.timers_wait else None
+        """Where timers wait: the watermark before the last; else None."""
         self.started = False
         """Whether as many feeders have been heard as there must be."""
         self.timers, self.event_timers = Timers(), Timers()
         self._heard_us: dict[FeederId, int] = {}
         self._look_us = 0
         self._delay_us, self._idle_us = round(operator.delay_s * 1e6), round(operator.idle_s * 1e6)
-        self._min = operator.feeders_min
+        self._upstream, self._min = waits or (0, operator.feeders_min)
 
     def hear(self, feeder: FeederId, theirs_us: int, now_us: int) -> bool:
         """Take a feeder's watermark; say whether the task's has risen."""
@@ -105,16 +111,19 @@ class TaskTime:
     def look(self, now_us: int) -> bool:
         """Set the watermark by those who are not silent; say whether it has risen."""
         self._look_us = now_us + LOOK_US
-        if not self.started and len(self.watermarks) < self._min:
+        if not self.started:
+            tasks = sum(map(_is_task, self.watermarks)) if self._upstream else 0
+            if tasks < self._upstream:
+                return False
             first = min(self._heard_us.values(), default=now_us)
-            if now_us - first <= self._idle_us:
+            if len(self.watermarks) - tasks < self._min and now_us - first <= self._idle_us:
                 return False
         self.started = True
         since = now_us - self._idle_us
         heard = self._heard_us
         for feeder in [feeder for feeder, us in self.watermarks.items() if us == END]:
             del self.watermarks[feeder]
-        told = [us for feeder, us in self.watermarks.items() if heard[feeder] >= since]
+        told = [us for f, us in self.watermarks.items() if heard[f] >= since or _is_task(f)]
         mark = min(told, default=0) - self._delay_us
         if mark <= self.watermark_us:
             return False
@@ -127,8 +136,12 @@ class TaskTime:
         return (
             (at is not None and at <= now_us)
             or (event_at is not None and event_at <= self.watermark_us)
-            or (now_us >= self._look_us and (len(self.watermarks) > 1 or not self.started))
+            or self.looks(now_us)
         )
+
+    def looks(self, now_us: int) -> bool:
+        """Whether it is time to look for silent feeders."""
+        return now_us >= self._look_us and (len(self.watermarks) > 1 or not self.started)
 
     @property
     def size(self) -> int:
@@ -141,22 +154,30 @@ class TaskTime:
         """Write the timers as batches, and the facts; `fields` are the key's."""
         both = [self.timers, self.event_timers]
         batches = [timers.dump(fields) for timers in both] if any(both) else []
-        return batches, [self.watermark_us, self.started, dict(self.watermarks)]
+        late = [] if self.late_us is None else [self.late_us]
+        return batches, [self.watermark_us, self.started, *late, dict(self.watermarks)]
 
     @classmethod
     def load(
-        cls, operator: Operator[Any], batches: list[pa.RecordBatch], facts: list[Any], now_us: int
+        cls,
+        operator: Operator[Any],
+        batches: list[pa.RecordBatch],
+        facts: list[Any],
+        now_us: int,
+        waits: tuple[int, int] | None = None,
     ) -> TaskTime:
         """Read what `dump` wrote.
 
         Raises:
             ValueError: if that is not what it is.
         """
-        result = cls(operator)
-        result.watermark_us, result.started, *_, result.watermarks = facts  # once there was a count
+        result = cls(operator, waits)
+        result.watermark_us, result.started, *late, result.watermarks = facts
+        if late and operator.timers_wait:  # else there once was a count
+            result.late_us = late[0]
         if type(result.watermarks) is not dict:
             raise ValueError("there are no watermarks")
-        numbers = [result.watermark_us, *result.watermarks.values()]
+        numbers = [result.watermark_us, result.late_us or 0, *result.watermarks.values()]
         if not all(type(n) is int and 0 <= n <= END for n in numbers):
             raise ValueError("a watermark is no number")
         here = (feeder for feeder, us in result.watermarks.items() if us != END)
@@ -165,6 +186,10 @@ class TaskTime:
             fields = [operator.schema.field(key) for key in operator.keys]
             result.timers, result.event_timers = (Timers.load(b, fields) for b in batches)
         return result
+
+
+def _is_task(feeder: FeederId) -> bool:
+    return loop_task(feeder) is not None
 
 
 class WatermarkEmitter:

@@ -20,7 +20,7 @@ from meander.protocol.messages import ONCE
 from meander.protocol.node.node import Node
 from meander.protocol.node.slot import Slot, TaskPhase
 from meander.runtime.clients.driver_client import free
-from meander.runtime.clients.reader import NOTHING
+from meander.runtime.clients.reader import NOTHING, together
 from meander.runtime.process.hands import Post
 from meander.runtime.process.loop_counts import Counts, counts
 from meander.runtime.process.script import Call, Script
@@ -44,7 +44,7 @@ class NodeAnswers:
         common, self.node, self.adapter, gauge, self.watch = parts
         self.process, self.post = common.process, post
         gauge.counted = self.counts
-        outputs = OutputAnswers(self.process)
+        outputs = OutputAnswers(self.process, lambda: self.adapter.news)
         self.facts: dict[str, Answer] = {
             "ends": outputs.ends,
             "release": outputs.release,
@@ -54,6 +54,7 @@ class NodeAnswers:
         """Those that give what JSON can hold."""
         self.tables: dict[str, Answer] = {
             "emitted": outputs.emitted,
+            "fresh": outputs.fresh,
             "outputs": outputs.outputs,
             "state": self.state,
             "trace": self.trace,
@@ -70,22 +71,22 @@ class NodeAnswers:
     def state(self, fields: Mapping[str, Any]) -> Script[pa.Table]:
         """Give the state of tasks served here, some at a time, so that none waits for all."""
         wanted = {int(task) for task in fields["tasks"]} if "tasks" in fields else None
-        only_columns = bool(fields.get("columns"))
+        only_columns, whole = bool(fields.get("columns")), bool(fields.get("whole"))
         tables, told = list[pa.Table](), list[TaskId]()
         here: list[TaskId] = yield Call(self.process, _with_state)
         asked = [task for task in here if wanted is None or task in wanted]
         while asked and not (only_columns and tables):
-            shown: list[Shown] = yield Call(self.process, partial(self._show, asked))
+            shown: list[Shown] = yield Call(self.process, partial(self._show, asked, whole))
             asked = asked[len(shown) :]
             told += [task for task, is_served, _, _ in shown if is_served]
             full = [(task, table, when) for task, _, table, when in shown if table is not None]
             tables += [self._placed(full)] if full else []
         if only_columns and tables:
             tables = [tables[0].slice(0, 0)]
-        found = pa.concat_tables(tables).unify_dictionaries() if tables else NOTHING
+        found = together(tables).unify_dictionaries() if tables else NOTHING
         return found.replace_schema_metadata({b"tasks": json.dumps(told).encode()})
 
-    def _show(self, tasks: list[TaskId], node: Node) -> list[Shown]:
+    def _show(self, tasks: list[TaskId], whole: bool, node: Node) -> list[Shown]:
         """Say of the first of these tasks whether they are served here, and give their rows."""
         found, seen = list[Shown](), 0
         for task in tasks:
@@ -95,14 +96,14 @@ class NodeAnswers:
             if slot is None or slot.state is None or slot.phase is not TaskPhase.SERVING:
                 found.append((task, False, None, ""))
             else:
-                table = self.adapter.show(slot.state.app)
+                table = self.adapter.show(slot.state.app, whole=whole)
                 seen += 0 if table is None else table.nbytes
                 found.append((task, True, table, moment(slot)))
         return found
 
     def _placed(self, shown: list[tuple[TaskId, pa.Table, str]]) -> pa.Table:
         """Put the rows of tasks together; columns say whose they are, where, and as of when."""
-        table = pa.concat_tables([rows for _, rows, _ in shown])
+        table = together([rows for _, rows, _ in shown])
         counts, taken = [rows.num_rows for _, rows, _ in shown], table.schema.names
         tasks = np.repeat(np.array([task for task, _, _ in shown], np.int32), counts)
         table = table.append_column(free("task", taken), pa.array(tasks))
@@ -164,6 +165,7 @@ class NodeAnswers:
         return {
             "rows": adapter.work.rows,
             "busy_s": adapter.work.busy_s,
+            "turn_s": self.process.turn_s,
             "chunks": node.intake.applied_chunks,
             "waits": node.intake.waits,
             "reroutes": node.rerouter.rerouted,

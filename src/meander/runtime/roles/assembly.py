@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from meander.operators.base import Operator
+from meander.operators.topology import Topology
 from meander.protocol.blocks import Chunks
 from meander.protocol.edges.server import Spill, StateServer
 from meander.protocol.messages import Envelope, Event
@@ -20,6 +21,7 @@ from meander.runtime.process.hands import StorePort
 from meander.runtime.process.process import TICK_S, Process
 from meander.runtime.process.spec import ProcessSpec
 from meander.runtime.process.stopwatch import CheckpointWatch
+from meander.runtime.process.topology_adapter import TopologyAdapter, adapter_of, flow_of
 from meander.runtime.roles.oversight import Oversight
 from meander.runtime.store.staged import LaidRows
 from meander.runtime.wire.inbox import Inbox
@@ -46,14 +48,14 @@ class NodeAssembly(NamedTuple):
 
     common: Parts
     node: Node
-    adapter: OperatorAdapter
+    adapter: OperatorAdapter | TopologyAdapter
     gauge: RateGauge
     watch: CheckpointWatch
 
 
 def make_node(
     spec: ProcessSpec,
-    operator: Operator[Any],
+    operator: Operator[Any] | Topology,
     host: str,
     store: StorePort,
     clock: Clock = REAL,
@@ -61,18 +63,18 @@ def make_node(
 ) -> NodeAssembly:
     """Make a node; `host` is where it runs."""
     settings = spec.settings
-    adapter = OperatorAdapter(
+    adapter = adapter_of(
         operator,
         spec.tasks,
+        settings,
         clock,
         laid=LaidRows(settings.staged_bytes_max, settings.spill_bytes_max),
-        gated=settings.checkpoint_s > 0,
         output_rows_max=spec.output_rows_max,
     )
     gauge, watch, inbox = RateGauge(adapter), CheckpointWatch(clock), Inbox(clock=clock)
     node = Node(
         spec.name, spec.incarnation, settings, spec.generation, spec.server or f"server@{host}",
-        adapter, gauge=gauge, watch=watch, wait=inbox.waits,
+        adapter, gauge=gauge, watch=watch, wait=inbox.waits, flow=flow_of(operator),
     )  # fmt: skip
 
     def see(event: Event) -> None:

@@ -1,4 +1,4 @@
-"""What runs inside a launched process: a node, a state server, a feeder.
+"""What runs inside a launched process: a node, a state server, a feeder, a writer of a sink.
 
 Each entry point takes a spec and gives a `ProcessExit`; it raises nothing for what the world can do
 (no master, a wrong token, an operator that fails), so that whoever launched it need not tell a
@@ -14,31 +14,33 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import signal
 import socket
 import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
-from functools import partial
 from typing import Any, TypeVar
 
 from meander.errors import EndedError, ModuleMissingError, OperatorError
-from meander.operators.base import Operator, check_operator
-from meander.runtime.clients.feeder import FeederClient
+from meander.operators.base import Operator
+from meander.operators.topology import Topology, check_deployable
+from meander.runtime.process.source import SourceShare
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 from meander.runtime.process.warm import calm_grpc, settle_heap, warm_up
 from meander.runtime.roles.answers import NodeAnswers
 from meander.runtime.roles.assembly import make_node, make_server
 from meander.runtime.roles.host import ProcessHost
 from meander.runtime.roles.node_service import serve
+from meander.runtime.roles.partition_feeds import PartitionFeeds
+from meander.runtime.roles.sinking import write_outputs
 from meander.runtime.store.answering import DurableStore
 from meander.runtime.store.durable import FileStore, NoStore, StoreWorker
 from meander.runtime.store.spill import DiskSpill
 from meander.runtime.wire.credentials import LOOPBACK
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
+D = TypeVar("D", bound=Operator[Any] | Topology)
 
 TRACE_CHARS_MAX = 8000
 
@@ -55,6 +57,7 @@ def run_node(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> Pro
         place = ProcessHost(parts.common, host)
         answers = NodeAnswers(parts, place.transport)
         serve(answers, place.transport)
+        _announce(place)
         try:
             return place.serve(gone)
         finally:
@@ -68,6 +71,16 @@ def run_node(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> Pro
     return _guarded(spec, body, facts)
 
 
+def _announce(place: ProcessHost) -> None:
+    """Have a node that is sent SIGTERM say that it is taken away, rather than end at once."""
+
+    def hear(_: int, __: Any) -> None:
+        place.noticed = True
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, hear)
+
+
 def run_server(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> ProcessExit:
     """Be the state server of a host until nobody needs it."""
 
@@ -79,38 +92,24 @@ def run_server(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> P
 
 
 def run_feeder(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> ProcessExit:
-    """Feed a source to its end. `source(offset)` gives the batches after an offset, -1: all."""
+    """Feed the partitions of a source that are this process's, to their end."""
 
     def body() -> tuple[Reason, str]:
         source, options = pickle.loads(spec.source)
-        operator = load_operator(spec.operator)
-        feeder = FeederClient.from_spec(spec, operator, host=local_host(spec), **options)
-        try:
-            for offset, batch, due_s in source(feeder.wait_ready()):
-                if gone():
-                    return Reason.DRIVER_LOST, "whoever launched this feeder is gone"
-                feeder.feed(batch, offset=offset, due_s=due_s)
-            feeder.close()
-        finally:
-            feeder.abandon()
-            close_operator(operator)
-        return Reason.FINISHED, f"fed {feeder.rows} rows"
+        return PartitionFeeds(
+            SourceShare.parse(source),
+            spec,
+            lambda: load_operator(spec.operator),
+            close_operator,
+            {"host": local_host(spec), **options},
+        ).run(gone)
 
-    return _guarded(spec, partial(_beside, body))
+    return _guarded(spec, body)
 
 
-def _beside(function: Callable[[], T]) -> T:
-    """Run a function on another thread than the main one, and wait: whoever feeds there takes turns."""
-    result: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            result.set_result(function())
-        except BaseException as error:
-            result.set_exception(error)
-
-    threading.Thread(target=run, name="feeds", daemon=True).start()
-    return result.result()
+def run_sink(spec: ProcessSpec, gone: Callable[[], bool] = lambda: False) -> ProcessExit:
+    """Write outputs to a sink until told to end."""
+    return _guarded(spec, lambda: write_outputs(pickle.loads(spec.source), spec, gone))
 
 
 def _guarded(
@@ -142,7 +141,7 @@ def _guarded(
     )  # fmt: skip
 
 
-def load_operator(pickled: bytes) -> Operator[Any]:
+def load_operator(pickled: bytes) -> Operator[Any] | Topology:
     """Unpickle an operator that came on a trusted channel, and prepare it.
 
     Raises:
@@ -150,7 +149,8 @@ def load_operator(pickled: bytes) -> Operator[Any]:
         OperatorError: saying what is wrong with it.
     """
     try:
-        return opened(pickle.loads(pickled))
+        found: Operator[Any] | Topology = pickle.loads(pickled)
+        return opened(found)
     except ModuleNotFoundError as error:
         raise ModuleMissingError(error.name or str(error)) from error
     except OperatorError:
@@ -159,15 +159,15 @@ def load_operator(pickled: bytes) -> Operator[Any]:
         raise _not_made(error) from error
 
 
-def opened(operator: Operator[Any]) -> Operator[Any]:
-    """Prepare an operator for work in this process.
+def opened(operator: D) -> D:
+    """Prepare an operator, or several, for work in this process.
 
     Raises:
         ModuleNotFoundError: if this process lacks a module that it needs.
         OperatorError: saying what is wrong with it.
     """
     try:
-        check_operator(operator)
+        check_deployable(operator)
         operator.open()
     except ModuleNotFoundError:
         raise
@@ -181,7 +181,7 @@ def _not_made(error: Exception) -> OperatorError:
     return OperatorError("the operator", 0, (0, 1), why)
 
 
-def close_operator(operator: Operator[Any]) -> None:
+def close_operator(operator: Operator[Any] | Topology) -> None:
     """Have an operator undo what it did to open; the process ends, whatever it says to that."""
     try:
         operator.close()

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
+from meander.protocol.messages import Notice
+from meander.runtime.clients.driver_client import renewed
 from meander.runtime.process.shell import Shell
 from meander.runtime.process.spec import Reason
 from meander.runtime.roles.assembly import Parts
 from meander.runtime.roles.oversight import LOOK_S, ended
 from meander.runtime.wire.publisher import board
+from meander.runtime.wire.renewal import keep_fresh
 from meander.runtime.wire.transport import Transport
+
+NOTICE_S: Final = 30.0
+"""How long a process is left, as a rule, between SIGTERM and SIGKILL."""
 
 
 class ProcessHost:
@@ -33,8 +39,11 @@ class ProcessHost:
             full=self.process.full,
             board=board(spec.zookeeper, spec.run, spec.credentials.token),
         )
+        self.noticed = False
+        """Whether this process is to be taken away; set by a signal."""
         self.transport.actions["stop"] = self._stop
         self.shell.start(self.transport)
+        keep_fresh(self.transport, lambda: renewed(spec.master, self.transport.credentials))
 
     def _stop(self, _: Mapping[str, Any]) -> str:
         threading.Thread(target=self.shell.stop, args=("stopped",), daemon=True).start()
@@ -44,6 +53,9 @@ class ProcessHost:
         """Wait for the end, and tell it; `gone` says that whoever launched us is no more."""
         try:
             while not self.shell.ended.wait(LOOK_S):
+                if self.noticed:
+                    self.process.give(Notice(NOTICE_S))
+                    self.noticed = False
                 ending = self._oversight.look(self.transport)
                 if ending is None and gone():
                     ending = Reason.DRIVER_LOST, "whoever launched this process is gone"

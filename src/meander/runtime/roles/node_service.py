@@ -7,7 +7,8 @@ from typing import Any
 
 from pyarrow import flight
 
-from meander.runtime.process.script import Call, run
+from meander.runtime.clients.carrier import StepRunner
+from meander.runtime.process.script import Ask, FetchRows, run
 from meander.runtime.roles.answers import Answer, NodeAnswers
 from meander.runtime.wire.transport import Transport
 
@@ -28,5 +29,8 @@ def _rows(answer: Answer) -> Callable[[Mapping[str, Any]], flight.RecordBatchStr
     return lambda fields: flight.RecordBatchStream(run(answer(fields), _carry_out))
 
 
-def _carry_out(step: Call) -> Any:
-    return step.process.call(step.function).result(step.timeout_s)
+def _nobody(step: Ask | FetchRows) -> Any:
+    raise AssertionError(f"an answer of a node asks others: {step}")
+
+
+_carry_out = StepRunner(_nobody, _nobody)

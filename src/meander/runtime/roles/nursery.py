@@ -22,10 +22,16 @@ import signal
 import sys
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
+from meander.errors import MeanderError
+from meander.runtime.clients.driver_client import renewed
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
-from meander.runtime.process.warm import settle_heap, warm_up
+from meander.runtime.process.warm import calm_grpc, settle_heap, warm_up
+from meander.runtime.roles.entry import run_feeder, run_node, run_server, run_sink
+
+log = logging.getLogger(__name__)
 
 
 class Child:
@@ -130,9 +136,20 @@ class Nursery:
 
 def run(spec: ProcessSpec) -> ProcessExit:
     """Be what a spec says."""
-    from meander.runtime.roles.entry import run_feeder, run_node, run_server
+    calm_grpc()
+    entries = {"node": run_node, "server": run_server, "feeder": run_feeder, "sink": run_sink}
+    return entries[spec.kind](_at_work(spec))
 
-    return {"node": run_node, "server": run_server, "feeder": run_feeder}[spec.kind](spec)
+
+def _at_work(spec: ProcessSpec) -> ProcessSpec:
+    """Exchange the certificate that came with a spec for one to work with, which is short-lived."""
+    if not spec.credentials.secure:
+        return spec
+    try:
+        return replace(spec, credentials=renewed(spec.master, spec.credentials))
+    except MeanderError as error:  # what came with it is good, too
+        log.warning("%s has no certificate of its own yet: %s", spec.name, error)
+        return spec
 
 
 def _last_words(child: Child) -> str:

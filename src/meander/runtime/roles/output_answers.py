@@ -8,24 +8,29 @@ because a reader asks for it (`release`), or because there is more than is kept.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from meander.model import TaskId
+from meander.model import TASKS_MAX, TaskId
 from meander.protocol.node.node import Node
 from meander.protocol.node.slot import TaskPhase
 from meander.runtime.process.outputs import Outputs, nothing, with_place
 from meander.runtime.process.process import Process
-from meander.runtime.process.script import Call, Script
+from meander.runtime.process.script import Call, Script, Until
+
+WAIT_S_MAX = 1.0
+"""How long an answer may wait for something to tell."""
 
 
 class OutputAnswers:
     """Answers for the tasks that this node serves."""
 
-    def __init__(self, process: Process) -> None:
-        self._process = process
+    def __init__(self, process: Process, news: Callable[[], int]) -> None:
+        """Answer for a process; `news` rises whenever there may be more to read."""
+        self._process, self._news = process, news
 
     def ends(self, _: Mapping[str, Any]) -> Script[dict[str, list[int]]]:
         """Tell per task: the oldest batch that is kept, the newest that may be read, the newest."""
@@ -66,13 +71,51 @@ class OutputAnswers:
         kept, rows = yield Call(self._process, collect)
         return _table(rows).replace_schema_metadata({b"kept": json.dumps(kept).encode()})
 
+    def fresh(self, fields: Mapping[str, Any]) -> Script[pa.Table]:
+        """Give what follows a number per task, `{"after": {task: number}}`, and wait for it a while.
+
+        Fields: `wait_s`; `early`: also what is not durable yet, which may come otherwise after a loss;
+        `release`: what may be forgotten. The metadata say of tasks with rows, or if `early` of all: the
+        oldest batch that is kept, the newest that is durable, and the term, which changes when a task
+        is restored.
+        """
+        after = {int(t): int(n) for t, n in dict(fields["after"]).items()}
+        release = {int(t): int(n) for t, n in dict(fields.get("release", {})).items()}
+        early, wait_s = bool(fields.get("early")), min(WAIT_S_MAX, float(fields.get("wait_s", 0)))
+
+        def collect(node: Node) -> tuple[dict[str, Any], list[tuple[TaskId, int, pa.RecordBatch]]]:
+            kept, rows = dict[str, Any](), list[tuple[TaskId, int, pa.RecordBatch]]()
+            for task, outputs in served(node).items():
+                if task not in after:
+                    continue
+                ready = newest(node, outputs)
+                outputs.release(min(release.get(task, 0), ready))
+                found = outputs.after(after[task], outputs.last if early else ready)
+                if found or early:
+                    kept[str(task)] = [outputs.first, ready, *node.slots[task].term]
+                rows += [(task, number, batch) for number, batch in found]
+            return kept, rows
+
+        seen = self._news()
+        kept, rows = yield Call(self._process, collect)
+        if not rows and wait_s:
+            yield Until(lambda: self._news() != seen, wait_s)
+            kept, rows = yield Call(self._process, collect)
+        return _table(rows).replace_schema_metadata({b"kept": json.dumps(kept).encode()})
+
     def outputs(self, fields: Mapping[str, Any]) -> Script[pa.Table]:
-        """Give outputs not yet fetched; `release` says what the caller has: {task: number}."""
+        """Give outputs not yet fetched; `release` says what the caller has: {task: number}.
+
+        Of the tasks `between` two numbers, if it names these.
+        """
         given = {int(t): int(n) for t, n in dict(fields.get("release", {})).items()}
+        lb, ub = fields.get("between", (0, TASKS_MAX))
 
         def collect(node: Node) -> list[tuple[TaskId, int, pa.RecordBatch]]:
             found = []
             for task, outputs in served(node).items():
+                if not int(lb) <= task < int(ub):
+                    continue
                 outputs.release(given.get(task, 0))
                 upto = newest(node, outputs)
                 found += [(task, n, b) for n, b in outputs.after(given.get(task, 0), upto)]
@@ -101,6 +144,15 @@ def newest(node: Node, outputs: Outputs) -> int:
     return outputs.durable if node.gated else outputs.last
 
 
-def _table(rows: Iterable[tuple[TaskId, int, pa.RecordBatch]]) -> pa.Table:
-    tables = [with_place(batch, task, number) for task, number, batch in rows]
-    return pa.concat_tables(tables) if tables else nothing()
+def _table(rows: Sequence[tuple[TaskId, int, pa.RecordBatch]]) -> pa.Table:
+    if not rows:
+        return nothing()
+    batches = [batch for _, _, batch in rows]
+    if any(batch.schema != batches[0].schema for batch in batches[1:]):
+        return pa.concat_tables([with_place(batch, task, number) for task, number, batch in rows])
+    counts = [batch.num_rows for batch in batches]
+    found = pa.Table.from_batches(batches).combine_chunks()  # one message, however many they are
+    for name, kind, place in (("task", np.int32, 0), ("number", np.int64, 1)):
+        column = np.repeat(np.array([row[place] for row in rows], kind), counts)
+        found = found.append_column(name, pa.array(column))
+    return found

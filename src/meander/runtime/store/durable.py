@@ -8,14 +8,19 @@
 Files are never changed. The master's writes are fenced without a lock, a conditional write or a rename:
 
   * A driver *claims* its generation before it reads the manifest. Where a file can be created by one
-    alone, one alone is granted a generation. Elsewhere everybody writes a claim under a name of its
-    own, then looks: whoever sees another claim as high or higher has lost. (Two that begin in the same
-    moment may both lose; they may not both win.)
+    alone (a link; `If-None-Match`), the name is the generation's. Elsewhere everybody writes a claim
+    under a name of its own. Then everybody looks: whoever sees another claim as high or higher has
+    lost, and takes back what has a name of its own. (Two that begin in the same moment may both lose;
+    they may not both win, even if only one of them can create files alone.)
+  * A claim that was granted is not taken back, nor looked at for rivals a second time: by then there
+    may be one, which has seen it and has lost; if both were taken back, nobody could tell that the
+    generation was given away.
   * A manifest counts if no higher claim is there *after* it is written. Either the old driver sees the
     new claim, and acknowledges nothing by its manifest; or the claim came after, and the new driver,
     which looks for manifests after its claim, finds that manifest.
   * The newest manifest is the last by name. A manifest that an old driver has written too late lies
-    before those of the new one, which writes its own before it lets any file go.
+    before those of the new one, which writes its own before it lets any file go. If there is none yet,
+    and the new one dies, whoever comes next goes on from the late one: nothing counted since.
   * All this rests on listings that are whole. A listing that fails raises; one that lacks the claim of
     the very driver that asks is not believed; and a manifest that is listed and cannot be read is not
     taken for none. Whoever asked learns that it failed, and asks again.
@@ -95,6 +100,9 @@ class FileStore:
         """Tells this driver's claim from others."""
         self._own = ""
         """The file of its claim."""
+        self._sure = False
+        """Whether its last manifest counted: then the next is written, and looked after, at once. Else
+        nothing is written before it is known who may: there may be another disk by now."""
         self._number = self._change = 0
         """Of the last manifest that was written whole, and of its last change."""
 
@@ -156,36 +164,28 @@ class FileStore:
         claims = yield from self._claims()
         if any(n > generation for n, _ in claims):
             return False
-        granted: bool | None = yield Create(self.files, own, mine)
-        if granted is None:  # nobody can be kept from claiming it as well: look who did
+        created: bool | None = yield Create(self.files, own, mine)
+        if created is None:  # nobody can be kept from claiming it as well
             own = f"{own}-{self._me}"
-            granted = own == self._own or (yield from self._unrivalled(generation, own))
-        elif not granted:
-            granted = (yield Read(self.files, own)) == mine  # again: the answer was lost
-        if not granted:
+            if own != self._own:
+                yield WriteFile(self.files, own, [mine])
+        elif not created and (yield Read(self.files, own)) != mine:  # mine: the answer was lost
             return False
-        self._own = own
         claims = yield from self._claims()
-        yield Delete(self.files, [path for n, path in claims if n < generation])  # the lowest first
+        if own != self._own and any(n >= generation and path != own for n, path in claims):
+            if created is None:  # else leave it: by then the name may be another's
+                yield Delete(self.files, [own])
+            return False
+        self._own = own  # from now on it is not taken back: see above
+        for n, path in claims:
+            if n < generation:
+                yield Delete(self.files, [path])  # one by one, the lowest first
         return not (yield from self._replaced(generation))
-
-    def _unrivalled(self, generation: int, own: str) -> Steps[bool]:
-        """Claim beside others, and see whether there are any.
-
-        Whoever claims after a driver has seen none sees that driver's claim, and has lost. So it is not
-        asked a second time: by then there may be such a claim, and if both took theirs back, nobody
-        could tell that the generation was given away.
-        """
-        yield WriteFile(self.files, own, [self._me.encode()])
-        claims = yield from self._claims()
-        rivals = [n for n, path in claims if n >= generation and path != own]
-        if rivals:
-            yield Delete(self.files, [own])
-        return not rivals
 
     def _publish(self, action: Store) -> Steps[bool]:
         generation = action.fence
-        if (yield from self._replaced(generation)):
+        sure, self._sure = self._sure, False
+        if not sure and (yield from self._replaced(generation)):
             return False
         if action.append:
             self._change += 1
@@ -195,6 +195,7 @@ class FileStore:
         yield Publish(self.files, name, action.data)
         if (yield from self._replaced(generation)):
             return False
+        self._sure = True
         if not action.append:
             yield from self._let_go_before(name)
         return True

@@ -1,4 +1,4 @@
-"""The few things that the durable store needs of a file system, on any that Arrow knows.
+"""The few things that the durable store needs of a file system: a disk, any that Arrow knows, a bucket.
 
     write     a file of its own name, never written twice; it counts when a manifest names it
     publish   a small file that others see whole or not at all
@@ -10,12 +10,13 @@ later, from any host. POSIX file systems, HDFS, S3, GCS and Azure promise that; 
 rename of something large, a lock or a conditional write.
 
 On a local disk what is written is also synced, file and folder. Other file systems have it in their
-own hands when a file is closed.
+own hands when a file is closed. On an object store a file is one object, which is there at once.
 """
 
 from __future__ import annotations
 
 import itertools
+import logging
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -27,12 +28,14 @@ import pyarrow as pa
 from pyarrow import fs
 
 from meander.errors import InputError
+from meander.runtime.store.bucket import SCHEMES, Bucket, open_bucket
 from meander.runtime.store.disk import Disk, OsDisk
 
-RENAMES = frozenset({"local", "hdfs", "mock"})
-"""File systems that show a file while it is being written, and rename at once."""
-FLAT = frozenset({"s3", "gcs", "abfs"})
-"""Object stores: there are no folders to make."""
+log = logging.getLogger(__name__)
+
+NO_CONDITION = (
+    "%s takes no notice of If-None-Match: who may write is told by listings of claims alone"
+)
 
 
 class FileEntry(NamedTuple):
@@ -69,14 +72,14 @@ class Files(Protocol):
         """List all files in a folder and below, by name; all of them, or it raises."""
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete files; what is not there is no error."""
+        """Delete files, in any order; what is not there is no error."""
 
 
 def open_files(where: str | Path) -> Files:
     """Give the files under a path or a URI (`file:`, `hdfs:`, `s3:`, `gs:`, …).
 
     Raises:
-        InputError: for a URI that Arrow cannot make sense of.
+        InputError: for a URI that nobody can make sense of.
     """
     text = str(where)
     parts = urlsplit(text)
@@ -86,6 +89,8 @@ def open_files(where: str | Path) -> Files:
         if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
             raise InputError(f"{text!r} is no local path: write file:///folder")
         return LocalFiles(Path(unquote(parts.path)))
+    if parts.scheme in SCHEMES:
+        return ObjectFiles(open_bucket(text), text.rstrip("/"))
     try:
         system, root = fs.FileSystem.from_uri(text)
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -226,16 +231,13 @@ class LocalFiles:
 
 
 class ArrowFiles:
-    """A folder or bucket on a file system of Arrow's."""
+    """A folder on a file system of Arrow's, such as HDFS."""
 
     def __init__(self, system: fs.FileSystem, root: str, uri: str = "", me: str = "") -> None:
         """Use a folder; `me` tells this process from others that do, and is drawn unless told."""
         self.system, self.root = system, root.rstrip("/")
         self.uri = uri or f"{system.type_name}:{root}"
-        base = system
-        while base.type_name == "subtree":
-            base = base.base_fs
-        self._kind, self._besides = base.type_name, Besides(me)
+        self._besides = Besides(me)
 
     def prepare(self) -> None:
         """Do nothing: folders come with their files."""
@@ -243,15 +245,11 @@ class ArrowFiles:
     def _at(self, path: str) -> str:
         return f"{self.root}/{path}" if self.root else path
 
-    def _make_room(self, path: str) -> str:
-        full = self._at(path)
-        if self._kind not in FLAT and "/" in full:
-            self.system.create_dir(full.rpartition("/")[0], recursive=True)
-        return full
-
     def write(self, path: str, pieces: Iterable[bytes | pa.Buffer]) -> None:
         """Write; closing a stream keeps what came so far, so what has failed is deleted."""
-        full = self._make_room(path)
+        full = self._at(path)
+        if "/" in full:
+            self.system.create_dir(full.rpartition("/")[0], recursive=True)
         try:
             with self.system.open_output_stream(full, compression=None) as out:
                 for piece in pieces:
@@ -262,13 +260,10 @@ class ArrowFiles:
             raise
 
     def publish(self, path: str, data: bytes) -> None:
-        """Write; where that could be seen half done, beside it, and rename."""
-        if self._kind in RENAMES:
-            beside = self._besides.of(path)
-            self.write(beside, [data])
-            self.system.move(self._at(beside), self._at(path))
-        else:
-            self.write(path, [data])
+        """Write beside it, where nobody looks, and rename."""
+        beside = self._besides.of(path)
+        self.write(beside, [data])
+        self.system.move(self._at(beside), self._at(path))
 
     def create(self, path: str, data: bytes) -> bool | None:
         """Arrow has no such thing."""
@@ -315,3 +310,61 @@ class ArrowFiles:
         for path in paths:
             with suppress(FileNotFoundError):
                 self.system.delete_file(self._at(path))
+
+
+class ObjectFiles:
+    """A prefix in an object store."""
+
+    def __init__(self, bucket: Bucket, uri: str, me: str = "") -> None:
+        """Use a bucket; `me` tells this process from others that do, and is drawn unless told."""
+        self.uri = uri
+        self._bucket, self._besides = bucket, Besides(me)
+        self._conditional = True
+
+    def prepare(self) -> None:
+        """Find out whether the bucket can be written, and whether it keeps to `If-None-Match`.
+
+        There are stores that take no notice of it. They would grant one generation to many.
+        """
+        probe = self._besides.of("claim/probe")
+        try:
+            created = [self._bucket.put_new(probe, b"") for _ in range(2)]
+            self._bucket.delete([probe])
+        except OSError as error:
+            raise InputError(f"{self.uri} cannot be a folder for checkpoints: {error}") from None
+        self._conditional = created[1] is False
+        if not self._conditional:
+            log.info(NO_CONDITION, self.uri)
+
+    def write(self, path: str, pieces: Iterable[bytes | pa.Buffer]) -> None:
+        """Put."""
+        self._bucket.put(path, pieces)
+
+    def publish(self, path: str, data: bytes) -> None:
+        """Put: nobody sees an object before it is whole."""
+        self._bucket.put(path, [data])
+
+    def create(self, path: str, data: bytes) -> bool | None:
+        """Put on condition that there is none."""
+        return self._bucket.put_new(path, data) if self._conditional else None
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes | None:
+        """Get."""
+        try:
+            return self._bucket.get(path, offset, length)
+        except FileNotFoundError:
+            return None
+
+    def list(self, folder: str) -> list[FileEntry]:
+        """List."""
+        found = self._bucket.entries(folder)
+        return sorted(
+            FileEntry(*entry)
+            for entry in found
+            if not entry.path.rpartition("/")[2].startswith(".")
+        )
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete."""
+        if gone := list(paths):
+            self._bucket.delete(gone)

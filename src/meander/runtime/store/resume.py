@@ -1,7 +1,8 @@
 """Whether an operator can go on from a checkpoint, and what differs if it cannot.
 
-The code of an operator may change between two runs. What may not: its name, the version and the schema
-of its state, its keys, and the number of tasks, because the records in the store are of those.
+The code of an operator may change between two runs, or while it runs. What may not: its name, its keys,
+the version and the schema of its state, unless it can `migrate` the older one, and the number of tasks,
+because the records in the store are of those.
 """
 
 from __future__ import annotations
@@ -10,17 +11,22 @@ from typing import Any
 
 from meander.errors import CheckpointError, InputError
 from meander.operators.base import Operator
+from meander.operators.topology import Topology
 from meander.protocol.master.manifest import Manifest
 from meander.runtime.store.durable import FileStore
 
 
-def describe(operator: Operator[Any]) -> dict[str, Any]:
-    """Say in a manifest what the state is of.
+def describe(operator: Operator[Any] | Topology) -> dict[str, Any]:
+    """Say in a manifest what the state is of; of a topology, also of each operator.
 
     >>> from meander.operators import WordCount
     >>> describe(WordCount())["state"]
     {'word': 'large_string', 'rows': 'int64'}
     """
+    if isinstance(operator, Topology):
+        parts = {part.name: describe(part.operator) for part in operator.parts}
+        tasks = {part.name: part.tasks for part in operator.parts}
+        return {"name": operator.name, "tasks": tasks, "operators": parts}
     schema = getattr(operator, "dump_schema", None)
     kinds = {name: operator.schema.field(name).type for name in operator.keys}
     return {
@@ -60,7 +66,9 @@ def last_generation(store: FileStore) -> int:
         raise CheckpointError(f"{store.files.uri} cannot be listed: {error}") from error
 
 
-def check_resumable(store: FileStore, operator: Operator[Any], tasks: int) -> Manifest | None:
+def check_resumable(
+    store: FileStore, operator: Operator[Any] | Topology, tasks: int
+) -> Manifest | None:
     """Find out whether an operator can be deployed on a checkpoint; give its manifest, if any.
 
     Raises:
@@ -69,7 +77,7 @@ def check_resumable(store: FileStore, operator: Operator[Any], tasks: int) -> Ma
     manifest = newest(store)
     if manifest is None:
         return None
-    differs = differences(dict(manifest.about), describe(operator))
+    differs = misfits(dict(manifest.about), operator)
     if manifest.tasks != tasks:
         differs.append(f"{manifest.tasks} tasks in the checkpoint, {tasks} here")
     if differs:
@@ -78,6 +86,19 @@ def check_resumable(store: FileStore, operator: Operator[Any], tasks: int) -> Ma
             "Deploy what fits it, or give an empty folder to begin anew"
         )
     return manifest
+
+
+def misfits(stored: dict[str, Any], operator: Operator[Any] | Topology) -> list[str]:
+    """Say what keeps an operator, or a topology, from going on with the state of another."""
+    here, version = describe(operator), stored.get("state_version")
+    if isinstance(operator, Topology):
+        found, known = differences(stored, here), stored.get("operators") or {}
+        for name, one in operator.operators.items():
+            found += [f"{name}: {fact}" for fact in misfits(known.get(name, {}), one)]
+        return found
+    if version is not None and operator.migrates_from(version):
+        stored = {**stored, "state_version": here["state_version"], "state": None}
+    return differences(stored, here)
 
 
 def differences(stored: dict[str, Any], here: dict[str, Any]) -> list[str]:
@@ -93,7 +114,7 @@ def differences(stored: dict[str, Any], here: dict[str, Any]) -> list[str]:
         old, new = stored.get(fact), here.get(fact)
         if old is not None and old != new:
             found.append(f"{fact} {old} in the checkpoint, {new} here")
-    for fact in ("keys", "state"):
+    for fact in ("tasks", "keys", "state"):
         old, new = stored.get(fact), here.get(fact)
         if old is None or new is None:
             continue  # an operator that does not say it beforehand: its `load` will

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 MEMORY_BYTES_MAX = 256 * 2**20
 DISK_BYTES_MAX = 16 * 2**30
+READ_BYTES_MAX = 64 * 2**20
+"""So much of a micro-batch is read from disk before operators have it; one task may go beyond."""
 FILE_BYTES = 256 * 2**20
 """A file is full then, and goes when all in it has: 64 of them are enough for all the disk may hold."""
 
@@ -132,6 +134,8 @@ class LaidRows:
         self._message: Callable[[], Message | None] = lambda: None
         """Gives the message that rows were laid by of last, if they are still wanted."""
         self._file: File | None = None
+        self._read_bytes = 0
+        """How much was read from disk and may still wait for operators to take it."""
 
     def lay_by(self, rows: Rows, write: Callable[[Rows], bytes]) -> Laid | None:
         """Keep rows; None if there is no room for them."""
@@ -142,6 +146,24 @@ class LaidRows:
             message = Message(self, rows.batch)
             self._message = weakref.ref(message)
         return InMemory(rows, message)
+
+    def take_up(
+        self, laid: Laid, load: Callable[[bytes], Rows], settle: Callable[[], None]
+    ) -> Rows | None:
+        """Give rows that were laid by; None if the disk has lost them.
+
+        Before too much was read from disk, operators `settle`: they take what waits for them.
+        """
+        if isinstance(laid, InMemory):
+            return laid.rows
+        blob = laid.read()
+        if blob is None:
+            return None
+        self._read_bytes += len(blob)
+        if self._read_bytes > READ_BYTES_MAX:
+            settle()
+            self._read_bytes = len(blob)
+        return load(blob)
 
     def _write(self, blob: bytes) -> OnDisk | None:
         if self.disk_bytes + len(blob) > self.disk_bytes_max:

@@ -39,6 +39,8 @@ QUIET_S: Final = 60.0
 PEERS_MAX: Final = 256
 """So many are told apart; all others share a line."""
 OTHERS: Final = "others"
+WORDS_MAX: Final = 500
+"""Characters of a refusal that are logged."""
 
 
 class Refusals:
@@ -61,7 +63,7 @@ class Refusals:
         silent = self.due(peer, time.monotonic())
         if silent is not None:
             more = f" ({silent} more since the last line)" if silent else ""
-            log.log(level, "%s refused %s: %s%s", self.me, peer, why[:500], more)
+            log.log(level, "%s refused %s: %s%s", self.me, printable(peer), printable(why), more)
 
     def due(self, peer: str, now: float) -> int | None:
         """Tell how many refusals a line would stand for besides this one; None: no line is due."""
@@ -75,6 +77,18 @@ class Refusals:
                 return None
             self._lines[peer] = now, 0
             return silent
+
+
+def printable(text: str) -> str:
+    r"""Give what a stranger said as it may stand in a line of a log: short, and on that line.
+
+    >>> print(printable("a run\nERROR all is lost \ud800"))
+    a run\nERROR all is lost \ud800
+    """
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode()
+        for char in text[:WORDS_MAX]
+    )
 
 
 class Shown(flight.ServerMiddleware):  # type: ignore[misc]
@@ -172,11 +186,17 @@ class Door:
         """
         if not self._credentials.secure:
             return
-        identity = context.peer_identity().decode("utf-8", "replace")
+        identity = identity_in(context)
         if not may_speak_as(identity, self._run, peer):
             raise flight.FlightUnauthorizedError(
                 f"refused: a certificate for {identity} does not stand for {peer!r}", FINAL
             )
+
+
+def identity_in(context: flight.ServerCallContext) -> str:
+    """Read whose certificate a call comes with; empty without TLS."""
+    found: str = context.peer_identity().decode("utf-8", "replace")
+    return found
 
 
 def host_of(peer: str) -> str:

@@ -1,11 +1,13 @@
 """A certificate authority for one deployment, in the memory of its driver.
 
-Its key is made when the deployment starts and is never written anywhere. It signs one certificate per
-process, which goes with the process's spec through Spark's own channel. When the driver ends, nobody
+Its key is made when the deployment starts and is never written anywhere. When the driver ends, nobody
 can sign for the deployment any more, and its certificates are worthless: its nodes have ended too.
 
-Certificates are short-lived, yet must outlast the deployment: Flight cannot change that of a server
-that listens. So their life is a setting, and the driver warns a week before its end.
+It signs two kinds of certificates. What is handed out once and for all lasts as long as the authority:
+the one in a process's spec, which goes through Spark's own channel and must let in a successor that
+starts there in a year, and those that users pass on. What a process of the deployment works with is
+short-lived: it asks for one before it listens, and again when half of that one's life is over
+(`renewal`).
 """
 
 from __future__ import annotations
@@ -13,47 +15,47 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import secrets
-import threading
 from typing import TYPE_CHECKING, Any
 
 from meander.errors import InputError
-from meander.runtime.wire.credentials import Credentials, identity_of, is_loopback, may_feed_as
+from meander.runtime.wire.credentials import (
+    Credentials,
+    holder_of,
+    identity_of,
+    is_loopback,
+    may_feed_as,
+)
 
 if TYPE_CHECKING:
     from cryptography.x509 import CertificateBuilder
 
 log = logging.getLogger(__name__)
 
-DAYS = 30.0
-"""The life of a certificate."""
+AUTHORITY_DAYS = 3650.0
+"""The life of an authority: longer than any deployment's."""
+LIFE_S = 7 * 86_400.0
+"""The life of what a process works with."""
 CLOCKS_S_MAX = 3600
 """How much the clocks of hosts may differ: certificates are valid from so long before now."""
 
-
-WARN_S = 7 * 86_400.0
-"""How long before their end."""
 INSECURE = (
     "listening on %s without TLS: whoever can read the network reads all rows and states, and the "
     "passes (not the token) with which anybody can send rows, read states and stop nodes; anybody "
     "in between can change them"
-)
-ENDING = (
-    "the certificates of this deployment end at %s: start it again from its checkpoint before, "
-    "or no process can connect any more"
 )
 
 
 class Authority:
     """Signs for one deployment."""
 
-    def __init__(self, run: str, token: str, *, days: float = DAYS) -> None:
+    def __init__(self, run: str, token: str) -> None:
         """Make a key and a certificate that is trusted by this deployment alone."""
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.x509 import BasicConstraints
 
         self.run, self._token = run, token
         self.server_name = f"{run}.meander"
-        self.ends = dt.datetime.now(dt.UTC) + dt.timedelta(days=days)
+        self.ends = dt.datetime.now(dt.UTC) + dt.timedelta(days=AUTHORITY_DAYS)
         self._name = f"Meander {run}"
         self._key = ec.generate_private_key(ec.SECP256R1())
         builder = self._builder(self._name, self._key.public_key(), self.ends)
@@ -120,13 +122,7 @@ class Guard:
     """Decides whether a deployment has TLS, and issues its credentials."""
 
     def __init__(
-        self,
-        run: str,
-        host: str,
-        *,
-        tls: bool | None = None,
-        insecure: bool = False,
-        days: float = DAYS,
+        self, run: str, host: str, *, tls: bool | None = None, insecure: bool = False
     ) -> None:
         """Make the token, and the authority if there is to be TLS.
 
@@ -135,7 +131,6 @@ class Guard:
             host: the address that its master listens on.
             tls: whether connections are encrypted; None: beyond loopback.
             insecure: no TLS, also beyond loopback.
-            days: the life of its certificates.
 
         Raises:
             InputError: if both are asked for, or neither beyond loopback.
@@ -146,11 +141,10 @@ class Guard:
             raise InputError(f"{host} is no loopback address: say insecure=True if you mean it")
         self.host, self._token = host, secrets.token_urlsafe(32)
         wanted = not insecure and (tls or not is_loopback(host))
-        self.authority = Authority(run, self._token, days=days) if wanted else None
-        self._timer: threading.Timer | None = None
+        self.authority = Authority(run, self._token) if wanted else None
 
-    def issue(self, kind: str, name: str) -> Credentials:
-        """Make the credentials of a process.
+    def issue(self, kind: str, name: str, *, lasting: bool = False) -> Credentials:
+        """Make the credentials of a process, to work with or to keep.
 
         Raises:
             InputError: for a feeder with a name that the deployment uses itself.
@@ -162,26 +156,23 @@ class Guard:
             )
         if self.authority is None:
             return Credentials(self._token)
-        return self.authority.issue(kind, name)
+        ends = None if lasting else dt.datetime.now(dt.UTC) + dt.timedelta(seconds=LIFE_S)
+        return self.authority.issue(kind, name, ends=ends)
+
+    def renew(self, identity: str) -> Credentials:
+        """Make new credentials for the holder of a certificate.
+
+        Raises:
+            InputError: if that is nobody of this deployment.
+        """
+        if self.authority is None:
+            return Credentials(self._token)
+        return self.issue(*holder_of(identity, self.authority.run))
 
     def watch(self) -> None:
-        """Say what is given up, or how long certificates last; in good time."""
-        if self.authority is None:
-            if not is_loopback(self.host):
-                log.warning(INSECURE, self.host)
-            return
-        left_s = (self.authority.ends - dt.datetime.now(dt.UTC)).total_seconds()
-        timer = threading.Timer(
-            max(0.0, left_s - WARN_S), log.warning, (ENDING, self.authority.ends)
-        )
-        timer.daemon = True
-        timer.start()
-        self._timer = timer
-
-    def close(self) -> None:
-        """Watch no longer."""
-        if self._timer is not None:
-            self._timer.cancel()
+        """Say what is given up, if anything is."""
+        if self.authority is None and not is_loopback(self.host):
+            log.warning(INSECURE, self.host)
 
 
 def _named(text: str) -> Any:

@@ -44,7 +44,7 @@ from meander.protocol.messages import (
 )
 from meander.protocol.table import Table, read_table
 from meander.runtime.wire.columns import FRAME, block_of, columns_of, framed, numbers_of, unframed
-from meander.runtime.wire.rows import Mark, Marks, RowBlock, Rows, ends_of, joined
+from meander.runtime.wire.rows import EVER, Mark, Marks, RowBlock, Rows, ends_of, joined
 from meander.runtime.wire.validation import validate
 
 HEADER_BYTES_MAX = 64 * 2**20
@@ -364,7 +364,8 @@ def _read_chunks(body: _Chunks, batch: pa.RecordBatch | None) -> Chunks:
         if counts:
             told = _shared(body.books, book, counts, first, last)
         elif marks:
-            _check_marks(marks, first, last)
+            ends = (EVER, EVER) if feeder.startswith("loop/") else (first, last)
+            _check_marks(marks, *ends)
         elif not feeder.startswith("loop/"):
             raise ValueError("a chunk has no marks")
         if told and sum(counts or map(ROWS_OF, marks)) != end - start:

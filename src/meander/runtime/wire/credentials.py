@@ -22,12 +22,14 @@ one server name, which clients insist on, and no other authority is trusted.
 
 from __future__ import annotations
 
+import datetime as dt
 import hmac
 import json
 import os
 import re
 import secrets
 from dataclasses import asdict, dataclass, field
+from math import inf
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -44,6 +46,8 @@ LOOPBACK: Final = "127.0.0.1"
 PASS_HEADER: Final = "x-meander-pass"
 CHALLENGE: Final = "challenge"
 """The one action that is answered to everybody."""
+RENEW: Final = "renew"
+"""The request for new credentials, to the driver: for whoever's certificate it comes with."""
 NONCE_BYTES: Final = 32
 GREET_S_MAX: Final = 10.0
 """How long a server may take to prove that it is ours."""
@@ -81,6 +85,15 @@ class Credentials:
     def secure(self) -> bool:
         """Whether connections are TLS."""
         return bool(self.server_name)
+
+    def left_s(self) -> float:
+        """Tell for how many seconds the certificate is still good; without one, for ever."""
+        from cryptography import x509
+
+        if not self.secure:
+            return inf
+        ends = x509.load_pem_x509_certificate(self.certificate.encode()).not_valid_after_utc
+        return (ends - dt.datetime.now(dt.UTC)).total_seconds()
 
     def location(self, address: str) -> str:
         """Say how Flight is to reach, or to listen on, `host:port`.
@@ -201,6 +214,22 @@ def identity_of(run: str, kind: str, name: str) -> str:
     return f"{SCHEME}{run}/{kind}/{quote(name, safe='/@')}"
 
 
+def holder_of(identity: str, run: str) -> tuple[str, str]:
+    """Read kind and name of a certificate's holder.
+
+    Raises:
+        InputError: if it is of another deployment, or of none.
+
+    >>> holder_of("meander://r1/server/server@10.0.0.7", "r1")
+    ('server', 'server@10.0.0.7')
+    """
+    head = f"{SCHEME}{run}/"
+    if not identity.startswith(head):
+        raise InputError(f"{identity[:200]!r} is nobody of this deployment")
+    kind, _, quoted = identity.removeprefix(head).partition("/")
+    return kind, unquote(quoted)
+
+
 _OWN: Final = re.compile(r"(master|loop|@.*|server@.*|n[0-9]+|[xr][0-9]+-.*)(/.*)?", re.DOTALL)
 """What the deployment calls its own: the master, loops, the store, state servers, nodes."""
 
@@ -228,11 +257,10 @@ def may_speak_as(identity: str, run: str, peer: str) -> bool:
     >>> may_speak_as("meander://r1/feeder/master", "r1", "master")
     False
     """
-    head = f"{SCHEME}{run}/"
-    if not identity.startswith(head):
+    try:
+        kind, name = holder_of(identity, run)
+    except InputError:
         return False
-    kind, _, quoted = identity.removeprefix(head).partition("/")
-    name = unquote(quoted)
     if kind != "feeder":
         return bool(name) and peer == name
     return may_feed_as(peer) and (peer == name or peer.startswith(name + "/"))

@@ -44,6 +44,8 @@ class PeerLink:
         """Whether somebody has it: then whoever puts need not see to it."""
         self._over = False
         """Whether it takes no more."""
+        self._stale = False
+        """Whether to dial again before the next message, with new credentials."""
         self._client: flight.FlightClient | None = None
         self._streams: dict[
             pa.Schema, tuple[flight.FlightStreamWriter, flight.FlightMetadataReader]
@@ -74,6 +76,10 @@ class PeerLink:
         if not taken:
             self._go_on()
 
+    def renew(self) -> None:
+        """Dial again before the next message."""
+        self._stale = True
+
     def cut(self) -> None:
         """End now."""
         with self._wake:
@@ -87,6 +93,10 @@ class PeerLink:
 
         One that cannot be written is dropped, and the next dials again.
         """
+        if self._stale:
+            self._stale = False
+            self._aside(self._redial)
+            return False
         with self._wake:
             envelope = self._queue.next()
         wire = None if envelope is None else written(envelope, self._transport.unwritten)
@@ -179,6 +189,11 @@ class PeerLink:
         self._hang_up()
         with self._wake:
             self._wake.wait_for(lambda: self._queue.leaving, RETRY_S)
+        self._go_on()
+
+    def _redial(self) -> None:
+        """Hang up when all that was written has been read: the next message dials again."""
+        self._hang_up()
         self._go_on()
 
     def _end(self) -> None:

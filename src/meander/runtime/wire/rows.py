@@ -14,7 +14,7 @@ event time send any.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,9 @@ import pyarrow as pa
 from meander.model import Int, Ints
 from meander.protocol.blocks import Chunks, Which
 from meander.protocol.messages import Envelope, Stage
+
+EVER: Final = 2**62
+"""The offset of marks in chunks between tasks: their numbers alone say what was taken."""
 
 
 class Mark(NamedTuple):

@@ -28,12 +28,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import pyarrow as pa
 from pyarrow import flight
 
-from meander.errors import MalformedMessage, StaleMessage
+from meander.errors import InputError, MalformedMessage, StaleMessage
 from meander.model import NAME_CHARS_MAX
 from meander.protocol.messages import MASTER, Envelope, Event, PeerId, PeerLost
-from meander.runtime.wire.auth import FINAL, Door, host_of
+from meander.runtime.wire.auth import FINAL, Door, host_of, identity_in, printable
 from meander.runtime.wire.codec import HEADER_BYTES_MAX, decode_from
-from meander.runtime.wire.credentials import LOOPBACK, Credentials
+from meander.runtime.wire.credentials import LOOPBACK, RENEW, Credentials
 from meander.runtime.wire.link import PeerLink
 from meander.runtime.wire.outgoing import IDLE_S, others
 from meander.runtime.wire.presence import Caller, Presence, Question
@@ -48,6 +48,9 @@ WELCOME: Final = b"welcome"
 
 ROOM_S, ROOM_S_MAX = 0.001, 0.008
 """Readers that wait for room in a full inbox look after so long, then less often."""
+
+LISTEN_S_MAX, LISTEN_AGAIN_S = 10.0, 0.005
+"""How long a port may take to be free again, and how often it is tried."""
 
 Answer: TypeAlias = Callable[[Mapping[str, Any]], Any]
 """Serves a request from outside the protocol: takes its fields, gives a batch reader or a table."""
@@ -71,10 +74,11 @@ class Identity(NamedTuple):
 class Server(flight.FlightServerBase):  # type: ignore[misc]
     """What a process listens with. Every handler asks the door first."""
 
-    def __init__(self, transport: Transport, host: str, credentials: Credentials) -> None:
+    def __init__(self, transport: Transport, address: str) -> None:
         self._transport = transport
+        credentials = transport.credentials
         super().__init__(
-            credentials.location(f"{host}:0"),
+            credentials.location(address),
             middleware=transport.door.middleware,
             **credentials.server_options(),
         )
@@ -104,6 +108,8 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
             return [proof]
         self._transport.door.admit(context)
         self._transport.door.check_order(context, action.type)
+        if action.type == RENEW:
+            return [self._transport.issue(identity_in(context))]
         return [json.dumps(self._transport.facts(action.type, action.body)).encode()]
 
 
@@ -139,12 +145,14 @@ class Transport:
         self._deliver, self._schemas, self._full = deliver, schemas, full
         self.credentials = Credentials.of(credentials)
         self.door = Door(self.credentials, run, peer)
-        self.server = Server(self, host, self.credentials)
+        self.server = Server(self, f"{host}:0")
         self.door.open(self.server.port)
         self.identity = Identity(run, peer, incarnation, f"{host}:{self.server.port}")
         self.answers: dict[str, Answer] = {}
         """Who serves which kind of DoGet ticket."""
         self.actions: dict[str, Answer] = {WHO: self._who}
+        self.issuer: Callable[[str], Credentials] | None = None
+        """Makes new credentials for the holder of a certificate: the driver's does."""
         self.dropped = 0
         """Messages that found no room or no way."""
         self.malformed = 0
@@ -158,10 +166,14 @@ class Transport:
         """Who has dialled us; changed under the lock."""
         self._leaving = False
         self._stopping = threading.Event()
+        self._listening = threading.Lock()
+        """Held while one server takes the place of another."""
         self.board = board
         # A Flight server that is freed with an open stream waits for its end, and its thread for the
         # interpreter: a program that forgets to close would never end. (Threads cannot be started as
         # late as that, so this one waits from the start.)
+        self._retired: list[threading.Thread] = []
+        """Servers that listen no longer, and wait for the end of their streams."""
         self._stopper = threading.Thread(target=self._shut_down, name="shutdown", daemon=True)
         self._stopper.start()
         atexit.register(self.close)
@@ -170,6 +182,11 @@ class Transport:
     def address(self) -> str:
         """Where this process listens."""
         return self.identity.address
+
+    @property
+    def closing(self) -> threading.Event:
+        """Set when it has hung up, or is about to."""
+        return self._stopping
 
     # ------------------------------------------------------------------ sending
 
@@ -289,13 +306,13 @@ class Transport:
                 raise ValueError("it is too long")
             facts = json.loads(hello)
             peer, incarnation, address = facts["peer"], facts["incarnation"], facts["address"]
-            for text in (peer, address):
-                if type(text) is not str or len(text) > NAME_CHARS_MAX:
+            run = facts["run"]
+            for text in (peer, address, run):
+                if type(text) is not str or len(text) > NAME_CHARS_MAX or not text.isprintable():
                     raise ValueError("a name is not well formed")
             if type(incarnation) is not int or incarnation < 0:
                 raise ValueError("an incarnation is not well formed")
             theirs = dict(facts["versions"])
-            run = facts["run"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise flight.FlightServerError(
                 f"refused: no greeting of Meander ({error})", FINAL
@@ -306,7 +323,9 @@ class Transport:
             )
         mine = versions()
         wrong = [
-            f"{k} {theirs.get(k)} there, {v} here" for k, v in mine.items() if theirs.get(k) != v
+            f"{k} {printable(str(theirs.get(k)))} there, {v} here"
+            for k, v in mine.items()
+            if theirs.get(k) != v
         ]
         if wrong:
             raise flight.FlightServerError(
@@ -360,7 +379,59 @@ class Transport:
     def _shut_down(self) -> None:
         """Wait for the end; Flight waits for streams that peers have still open."""
         self._stopping.wait()
-        self.server.shutdown()
+        with self._listening:
+            self.server.shutdown()
+        for retired in self._retired:
+            retired.join()
+
+    # ------------------------------------------------------------------ new credentials
+
+    def issue(self, identity: str) -> bytes:
+        """Give a peer new credentials, if this is who makes them.
+
+        Raises:
+            FlightServerError: if it is not, or the peer is a stranger.
+        """
+        if self.issuer is None:
+            raise flight.FlightServerError(f"{self.identity.peer} makes no credentials")
+        try:
+            return self.issuer(identity).json().encode()
+        except InputError as error:
+            raise flight.FlightServerError(str(error)) from None
+
+    def renew(self, credentials: Credentials) -> None:
+        """Show other credentials from now on: at the port, and wherever is dialled.
+
+        Flight cannot change the certificate of a server that listens. So the server stops to listen,
+        and another takes its port; streams that are open stay with the old one until they end. Peers
+        that dial in between are refused, and dial again. Our own links dial again before they write.
+
+        Raises:
+            FlightError: if the port could not be had again; it is to be tried again.
+        """
+        self.credentials = credentials
+        with self._lock:
+            links = list(self._links.values())
+        for link in links:
+            link.renew()
+        with self._listening:
+            if not self._stopping.is_set():
+                self._listen_again()
+
+    def _listen_again(self) -> None:
+        self._retired = [thread for thread in self._retired if thread.is_alive()]
+        old = threading.Thread(target=self.server.shutdown, name="retired server", daemon=True)
+        old.start()
+        self._retired.append(old)
+        end = time.monotonic() + LISTEN_S_MAX
+        while True:
+            try:
+                self.server = Server(self, self.address)
+                return
+            except (pa.ArrowException, OSError):
+                if time.monotonic() > end:
+                    raise
+                time.sleep(LISTEN_AGAIN_S)
 
 
 def _fields(raw: bytes) -> dict[str, Any]:

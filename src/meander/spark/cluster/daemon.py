@@ -36,6 +36,7 @@ MODULES = (
     "meander.runtime.roles.entry",
     "pyspark.worker",
     "meander.spark.deploy.seat",
+    "meander.spark.datasource.state_source",
 )
 """What nodes need, in the order of the layers. One that is missing is missed by its user, later."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 from meander.errors import InputError
@@ -23,6 +24,14 @@ def dumps(value: object, what: str) -> bytes:
             f"{what} cannot be sent to Spark's executors: {short(error)}. Keep files, connections, "
             "locks and sessions out of it and make them where it runs (`open`)"
         ) from error
+
+
+def send_whole(module: ModuleType) -> None:
+    """Have what a module defines go along whole: executors need not have the module."""
+    from pyspark import cloudpickle
+
+    register: Any = cloudpickle.register_pickle_by_value
+    register(module)
 
 
 def short(error: BaseException) -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from meander import version
 from meander.errors import InputError
+from meander.spark.cluster.daemons import QUERIES, with_daemon
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -54,9 +55,9 @@ def equip(context: SparkContext) -> bool:
 
 
 def _ask(context: SparkContext) -> dict[str, str]:
-    """Look where a Spark task runs."""
-    look = _looker()
-    found: dict[str, str] = context.parallelize([0], 1).map(lambda _: look()).collect()[0]
+    """Look where a Spark task runs; the daemon that this starts is that of queries and reads."""
+    look, near = _looker(), with_daemon(context, QUERIES)
+    found: dict[str, str] = near.parallelize([0], 1).map(lambda _: look()).collect()[0]
     return found
 
 

@@ -104,12 +104,13 @@ class MeanderSource(DataSource):
             from meander.spark.datasource.output_source import output_columns
 
             check_options(self.options, options.OUTPUTS, "a stream of outputs")
-            return output_columns(self.desk().about())
+            return output_columns(self.desk().about(output=self.options.get("output")))
         from meander.spark.datasource.state_source import state_columns
 
         check_options(self.options, options.STATE, "a read of the state")
         desk = self.desk()
-        return state_columns(desk.about(), desk)
+        whole = options.is_true(self.options.get("whole"))
+        return state_columns(desk.about(operator=self.options.get("of")), desk, whole=whole)
 
     def streamReader(self, schema: StructType) -> OutputSource:  # noqa: N802
         """Read what the operator emits."""

@@ -13,14 +13,23 @@ from typing import Final
 from meander.errors import InputError
 
 EVERYWHERE: Final = ("operator", "token")
-SINK: Final = ("nullKeys", "commitTimeout", "words", "cut")
+SINK: Final = ("nullKeys", "commitTimeout", "words", "cut", "input")
 STREAM_SINK: Final = (*EVERYWHERE, *SINK)
-BATCH_SINK: Final = (*EVERYWHERE, *SINK, "query", "batch")
-OUTPUTS: Final = (*EVERYWHERE, "read", "startingOffsets", "failOnDataLoss", "release")
-STATE: Final = (*EVERYWHERE, "read", "timeout")
+BATCH_SINK: Final = (*EVERYWHERE, *SINK, "query", "batch", "rows", "watermark")
+OUTPUTS: Final = (*EVERYWHERE, "read", "startingOffsets", "failOnDataLoss", "release", "output")
+STATE: Final = (*EVERYWHERE, "read", "timeout", "of", "whole")
 
 SPARKS: Final = frozenset({"checkpointlocation", "queryname", "path", "paths"})
 """Options that Spark takes and hands on; those of its own making begin with two underscores."""
+
+
+def is_true(text: str | None) -> bool:
+    """Read an option that is on or off, as Spark does.
+
+    >>> is_true("True"), is_true("false"), is_true(None)
+    (True, False, False)
+    """
+    return text is not None and text.lower() == "true"
 
 
 def check_options(given: Iterable[str], known: tuple[str, ...], what: str) -> None:
@@ -29,7 +38,7 @@ def check_options(given: Iterable[str], known: tuple[str, ...], what: str) -> No
     >>> check_options(["nulKeys"], STREAM_SINK, "a streaming write")
     Traceback (most recent call last):
     meander.errors.InputError: a streaming write has no option 'nulKeys' (did you mean nullKeys?): \
-it has operator, token, nullKeys, commitTimeout, words, cut
+it has operator, token, nullKeys, commitTimeout, words, cut, input
 
     Raises:
         InputError: naming it, the nearest that there is, and all of them.

@@ -71,7 +71,8 @@ class OutputSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.start = str(source.options.get("startingOffsets", "earliest")).lower()
         if self.start not in STARTS:
             raise InputError(f"startingOffsets is one of {', '.join(STARTS)}, not {self.start!r}")
-        wanted = output_columns(source.desk().about())
+        self.output = source.options.get("output")
+        wanted = output_columns(source.desk().about(output=self.output))
         if schema.fieldNames() != wanted.fieldNames():
             raise InputError(
                 "a stream has the columns of outputs: say .option('read', 'outputs') where the session "
@@ -82,7 +83,7 @@ class OutputSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _reader(self) -> OutputReader:
         desk = desk_of(self.address, self.credentials)
-        return OutputReader(desk, fail_on_data_loss=not self.lossy)
+        return OutputReader(desk, fail_on_data_loss=not self.lossy, output=self.output)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Say where a new query begins."""

@@ -28,13 +28,19 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 
 def as_spark(table: pa.Table, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Give the batches of a table with the columns and types of a Spark schema, in its order."""
+    """Give the batches of a table with the columns and types of a Spark schema, in its order.
+
+    A column that it has not is null.
+    """
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
     wanted = to_arrow_schema(schema, timezone="UTC")
     columns = []
     for field in wanted:
+        if field.name not in table.column_names:
+            columns.append(pa.nulls(table.num_rows, field.type))
+            continue
         column = table.column(field.name)
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)

@@ -12,12 +12,14 @@ nothing that a killed worker or an earlier run has staged can be taken for rows 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from secrets import token_hex
 from typing import TYPE_CHECKING, ClassVar
 
+import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -30,13 +32,21 @@ from meander.protocol.messages import ONCE
 from meander.runtime.clients.committing import committed, forgotten
 from meander.runtime.clients.driver_client import DriverClient, Part, desk_of
 from meander.runtime.clients.given import NULL_KEYS
+from meander.runtime.clients.query_process import StateRows
 from meander.runtime.process.script import Ask, Script, run
 from meander.runtime.process.warm import settle_worker
 from meander.spark.datasource.options import BATCH_SINK, STREAM_SINK, check_options
-from meander.spark.datasource.sink_rows import CUTS, check_words, with_keys, words_of
+from meander.spark.datasource.sink_rows import (
+    CUTS,
+    begun_with,
+    check_words,
+    marked,
+    with_keys,
+    words_of,
+)
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
     from meander.spark.datasource.format import MeanderSource
@@ -82,7 +92,11 @@ class Sink:
         if self.null_keys not in NULL_KEYS:
             raise InputError(f"nullKeys is one of {', '.join(NULL_KEYS)}, not {self.null_keys!r}")
         self.commit_s = seconds(source.options.get("commitTimeout"), "commitTimeout", COMMIT_S)
-        about = source.desk().about()
+        self.input = source.options.get("input")
+        """Of a topology, where the rows go."""
+        about = source.desk().about(input=self.input)
+        self.state = state_option(source.options)
+        """Says that these are rows of a state; None: they are rows like any other."""
         settle_worker()
         self.keys = about.keys
         self.words, cut = source.options.get("words"), source.options.get("cut")
@@ -92,7 +106,8 @@ class Sink:
             return
         if cut is not None:
             raise InputError('the option cut says how the column of the option "words" is cut')
-        missing = [name for name in about.schema.names if name not in schema.fieldNames()]
+        wanted = about.schema.names if self.state is None else begun_with(about).names
+        missing = [name for name in wanted if name not in schema.fieldNames()]
         if missing:
             what = "key column" if missing[0] in about.keys else "column"
             raise InputError(
@@ -110,13 +125,15 @@ class Sink:
 
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
-        client = client_of(self.address, self.credentials)
+        client = client_of(self.address, self.credentials, self.input)
         if self.words is not None:
             rows = words_of(rows, self.words, self.keys[0], self.cut)
-        checked = with_keys(rows, self.keys, self.null_keys)
-        parts = client.write(
-            query, batch, partition, new_attempt(), checked, meanwhile=self.make_room
-        )
+        if self.state is None:
+            checked = with_keys(rows, self.keys, self.null_keys)
+        else:
+            checked = map(marked, rows)
+        where = query, batch, partition, new_attempt()
+        parts = client.write(*where, checked, meanwhile=self.make_room, state=self.state)
         settle_worker()
         return StagedRows(query, batch, parts)
 
@@ -228,12 +245,50 @@ class BatchWriter(Sink, DataSourceArrowWriter):
         self.give_up(messages)
 
 
+def write_by_tasks(
+    rows: DataFrame,
+    writer: BatchWriter,
+    fit: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+) -> None:
+    """Write rows that are brought to the operator's first, planned in this process.
+
+    It does what `rows.write.format("meander")` does; Spark plans that in processes of its own, which
+    are cold the first time.
+    """
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        staged = pickle.dumps(writer.write(fit(batches)))
+        yield pa.record_batch({"staged": pa.array([staged], pa.binary())})
+
+    # From Spark's tasks by Spark's own channel, as the messages of any writer are.
+    writer.commit(
+        [pickle.loads(row[0]) for row in rows.mapInArrow(write, "staged binary").collect()]
+    )
+
+
 def gathered(messages: Sequence[WriterCommitMessage | None]) -> tuple[str, int, list[Part]]:
     """Put together what all tasks have staged; those that failed say nothing."""
     told = [message for message in messages if isinstance(message, StagedRows)]
     if not told:
         return "", 0, []
     return told[0].query, told[0].batch, [part for message in told for part in message.parts]
+
+
+def state_option(given: Mapping[str, str]) -> StateRows | None:
+    """Read the option that says that rows are those of a state, and up to when it has seen all.
+
+    >>> state_option({"rows": "state", "watermark": "5000000"}), state_option({})
+    (StateRows(watermark_us=5000000), None)
+
+    Raises:
+        InputError: for anything else.
+    """
+    what, watermark = given.get("rows"), given.get("watermark")
+    if what is None and watermark is None:
+        return None
+    if what != "state" or (watermark is not None and not watermark.isdecimal()):
+        raise InputError('rows of a state are written with .option("rows", "state")')
+    return StateRows(None if watermark is None else int(watermark))
 
 
 def seconds(text: str | None, name: str, default: float) -> float:

@@ -71,6 +71,32 @@ def words_of(
         yield pa.record_batch([words], names=[name])
 
 
+def begun_with(about: DeploymentInfo) -> pa.Schema:
+    """Give the columns of rows of a state that an operator takes, and writes.
+
+    Raises:
+        InputError: if it has none.
+    """
+    import pyarrow as pa
+
+    from meander.operators.base import STATE_ROWS
+
+    if about.adopted_schema is None:
+        raise InputError(
+            f"{about.operator} has no adopted_schema: nothing can begin with its state"
+        )
+    return pa.schema([field for field in about.adopted_schema if field.name != STATE_ROWS])
+
+
+def marked(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Mark rows as those of a state."""
+    import pyarrow as pa
+
+    from meander.operators.base import STATE_ROWS
+
+    return batch.append_column(STATE_ROWS, pa.nulls(batch.num_rows))
+
+
 def with_keys(
     batches: Iterable[pa.RecordBatch], keys: tuple[str, ...], mode: str
 ) -> Iterator[pa.RecordBatch]:

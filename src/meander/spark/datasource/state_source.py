@@ -7,7 +7,7 @@ had taken in. Two tasks may be of different moments; pause the queries for one m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,11 +21,14 @@ from meander.runtime.clients.output_scripts import PATIENCE_S
 from meander.runtime.clients.owners import owners_of
 from meander.runtime.clients.state_scripts import first_schema, read_states
 from meander.runtime.process.script import iterate, run
+from meander.spark.datasource.options import is_true
 from meander.spark.datasource.rows import as_spark, spark_schema
 from meander.spark.datasource.sink import seconds
+from meander.spark.datasource.sink_rows import begun_with
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
     from meander.spark.datasource.format import MeanderSource
 
@@ -35,12 +38,21 @@ PLACE = (("task", IntegerType()), ("node", StringType()), ("as_of", StringType()
 """Columns beside those of the state."""
 
 
-def state_columns(about: DeploymentInfo, desk: DriverClient) -> StructType:
-    """Give the columns of an operator's state: its own, and where and when it was read."""
+def state_columns(about: DeploymentInfo, desk: DriverClient, *, whole: bool = False) -> StructType:
+    """Give the columns of an operator's state: its own, and where and when it was read.
+
+    With `whole`, those of rows that another deployment can begin with.
+
+    Raises:
+        InputError: if there are no such rows of this operator.
+    """
     schema = about.state_schema
-    if schema is None:
+    if whole:
+        schema = begun_with(about)
+    elif schema is None:
         owners = partial(owners_of, desk.address)
-        schema = run(first_schema(owners, len(PLACE)), by_desk(desk.credentials))
+        tasks = range(about.first, about.first + about.tasks)
+        schema = run(first_schema(owners, len(PLACE), tasks), by_desk(desk.credentials))
     found = StructType() if schema is None else spark_schema(schema)
     taken = found.fieldNames()
     for name, kind in PLACE:
@@ -61,13 +73,16 @@ class StateSource(DataSourceReader):
     def __init__(self, source: MeanderSource, schema: StructType) -> None:
         self.address, self.credentials, self.schema = source.address, source.credentials, schema
         self.timeout_s = seconds(source.options.get("timeout"), "timeout", PATIENCE_S)
+        about = source.desk().about(operator=source.options.get("of"))
+        self.first, self.tasks = about.first, about.tasks
+        self.whole = is_true(source.options.get("whole"))
 
     def partitions(self) -> Sequence[InputPartition]:
         """Give one partition per node."""
         owners = run(owners_of(self.address), by_desk(self.credentials))
         groups: dict[str, list[TaskId]] = {}
-        for task, node in enumerate(owners.names):
-            groups.setdefault(node, []).append(task)
+        for task in range(self.first, self.first + self.tasks):
+            groups.setdefault(owners.names[task], []).append(task)
         return [Tasks(tasks) for tasks in groups.values()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -78,7 +93,21 @@ class StateSource(DataSourceReader):
         """
         assert isinstance(partition, Tasks)
         owners = partial(owners_of, self.address)
-        script = read_states(owners, partition.tasks, self.timeout_s, tasks_once=TASKS_ONCE)
+        script = read_states(
+            owners, partition.tasks, self.timeout_s, tasks_once=TASKS_ONCE, whole=self.whole
+        )
         for table in iterate(script, by_desk(self.credentials)):
             if table.num_rows:
                 yield from as_spark(table, self.schema)
+
+
+def read_by_tasks(spark: SparkSession, source: StateSource) -> DataFrame:
+    """Read a state, planned in this process; each action reads it anew."""
+    parts = source.partitions()
+
+    def read(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from source.read(parts[number])
+
+    return spark.range(0, len(parts), 1, len(parts)).mapInArrow(read, source.schema)

@@ -24,6 +24,7 @@ class Transforms:
         self._spark, self._driver = spark, driver
         self._queries: dict[str, Any] = {}
         self._scratch: str | None = None
+        self._last: str | None = None
 
     def start(
         self, rows: DataFrame, name: str, checkpoint: str | None, trigger: Mapping[str, Any]
@@ -36,9 +37,10 @@ class Transforms:
         if name in self._queries and self._queries[name].isActive:
             raise InputError(f"a transform {name!r} is running: give this one another name")
         reception = self._driver.reception
-        output_columns(reception.about())
+        output_columns(reception.about({"output": None}))
         writer = rows.writeStream.format("meander").option("operator", self._driver.address)
-        writer = writer.option("checkpointLocation", checkpoint or self._place(name))
+        self._last = checkpoint or self._place(name)
+        writer = writer.option("checkpointLocation", self._last)
         self._queries[name] = (writer.trigger(**trigger) if trigger else writer).start()
         if self._trouble not in reception.troubles:
             reception.troubles.append(self._trouble)
@@ -55,6 +57,12 @@ class Transforms:
         if self._scratch is None:
             self._scratch = tempfile.mkdtemp(prefix="meander-queries-")
         return str(Path(self._scratch) / name)
+
+    def settled(self) -> str | None:
+        """End the queries, and give the checkpoint of the last one; None: there was none."""
+        for query in self._queries.values():
+            query.stop()
+        return self._last
 
     def _trouble(self) -> str | None:
         """Tell why no more rows come in, if a query has failed."""

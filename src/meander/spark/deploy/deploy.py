@@ -9,21 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from meander.errors import DeployError
 from meander.operators.base import Operator
+from meander.operators.topology import Topology
 from meander.runtime.clients.query import PEERS
+from meander.runtime.driver import replacing
 from meander.runtime.driver.driver import Driver
 from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.handle import RescaleHandle
+from meander.runtime.driver.initial import InitialState, ending
 from meander.runtime.driver.options import Deployment, DeployOptions, check_whole, described
 from meander.spark.cluster import channel, ship
 from meander.spark.cluster import session_check as ground
+from meander.spark.cluster.executors import EXECUTOR_S, ask_for_slots, dynamic
 from meander.spark.cluster.session import classic
-from meander.spark.datasource.format import introduce
+from meander.spark.datasource.format import MeanderSource, introduce
+from meander.spark.datasource.state_source import read_by_tasks
 from meander.spark.datasource.transform import Transforms
-from meander.spark.datasource.warming import share_daemon, warm_planners
+from meander.spark.datasource.warming import warm_reads
+from meander.spark.deploy.export import export
+from meander.spark.deploy.initial import check_state, write_state
 from meander.spark.deploy.launch import Actions, SparkLauncher
 from meander.spark.deploy.watch import looking, starting, watched
 
@@ -31,12 +39,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+SESSION_OVER = "the Spark session was stopped, and all nodes with it: stop the operator first"
+
+
 @described
 def deploy(
     spark: SparkSession,
-    operator: Operator[Any],
+    operator: Operator[Any] | Topology,
     tasks: int = 64,
-    nodes: int = 4,
+    nodes: int | Mapping[str, int] = 4,
     *,
     nodes_max: int | None = None,
     **options: Unpack[DeployOptions],
@@ -46,9 +57,10 @@ def deploy(
     Args:
         spark: a classic session, with a slot for each node, one for the state server of each host
             and one for Spark itself.
-        operator: what every node runs.
-        tasks: m, the number of partitions of its keys; it cannot change later.
-        nodes: how many to start with.
+        operator: what every node runs; or a topology of several operators.
+        tasks: m, the number of partitions of its keys; it cannot change later. A topology says it
+            itself.
+        nodes: how many to start with; of a topology with groups, in all or by group.
         nodes_max: the most there will be; the session is checked for so many now.
         options: see below.
 
@@ -65,25 +77,34 @@ def deploy(
     ...     counts.state().orderBy("word").show()
     """
     deployment = Deployment.of(operator, tasks, nodes, options)
+    check_state(deployment)
     if nodes_max is not None:
-        check_whole("nodes_max", nodes_max, tasks)
-    ground.check(classic(spark), max(nodes, nodes_max or nodes))
+        check_whole("nodes_max", nodes_max, deployment.tasks)
+    first = sum(deployment.wanted.values())
+    most = deployment.autoscale.nodes[1] if deployment.autoscale is not None else first
+    ground.check(classic(spark), max(first, most, nodes_max or first))
     launcher = SparkLauncher(spark.sparkContext)
     driver = Driver(deployment, launcher)
+    initial = InitialState(driver)
     launcher.answers = lambda: answers_of(driver)
-    share_daemon(spark)
+    launcher.noticed = partial(replacing.taken_away, driver.core)
+    launcher.over = partial(driver.core.fail, DeployError(SESSION_OVER))
     with looking(spark.sparkContext):
         ship.equip(spark.sparkContext)
     if driver.credentials.secure:
         channel.warn(spark.sparkContext.getConf())
-    with starting(driver, launcher, nodes) as watch:
+    warm_reads(spark)  # while nodes start: the first read of the state finds all loaded
+    with starting(driver, launcher, first) as watch:
         try:
             driver.start()
         except DeployError as error:
             raise DeployError(f"{error}{watch.told()}") from error
-    warm_planners(spark)  # after the nodes: they would wait for the same cores
     introduce(spark, driver.address, driver.issue(PEERS))
-    return SparkOperator(spark, driver, launcher)
+    op = SparkOperator(spark, driver, launcher)
+    if initial.wanted:
+        with ending(op):
+            initial.put_in(partial(write_state, driver))
+    return op
 
 
 def answers_of(driver: Driver) -> Actions:
@@ -97,24 +118,68 @@ class SparkOperator(ElasticOperator):
 
     def __init__(self, spark: SparkSession, driver: Driver, launcher: SparkLauncher) -> None:
         """Made by `deploy`."""
-        super().__init__(driver)
         self._spark, self._launcher = spark, launcher
+        if dynamic(spark.sparkContext):
+            scaling = driver.core.autoscaling
+            scaling.ahead_s = EXECUTOR_S
+            scaling.ask_ahead = lambda more: driver.aside(
+                partial(ask_for_slots, spark.sparkContext, more)
+            )
+        super().__init__(driver)
         self._transforms = Transforms(spark, driver)
+        self.adopted: dict[str, Any] | None = None
+        """Of one that `adopt` made: the query's last batch, offsets and watermark, and where the query
+        that goes on keeps its checkpoint (`query_checkpoint`)."""
 
     def stop(self, drain_s_max: float = 5.0) -> None:
         """End all processes, as on any ground; queries that `transform` started are stopped before."""
         self._transforms.stop()
         super().stop(drain_s_max)
 
-    def state(self, timeout_s: float = 30.0) -> DataFrame:
+    def state(self, timeout_s: float = 30.0, *, of: str | None = None) -> DataFrame:
         """Read the state as a DataFrame, with `task`, `node` and `as_of`.
+
+        Of a topology, `of` names the operator.
 
         It is read by Spark's tasks, anew for each action. Every task of the operator is there once, as
         it was at one moment, which `as_of` tells; those of two tasks may differ. Flush the feeders
         before for a state of all rows fed.
         """
-        reader = self._spark.read.format("meander").option("operator", self.address)
-        return reader.option("timeout", timeout_s).load()
+        return self._read(timeout=timeout_s, of=of)
+
+    def _read(self, **options: Any) -> DataFrame:
+        """Read as `spark.read.format("meander")` does, but planned here.
+
+        Spark plans that in processes of its own, which are cold the first time.
+        """
+        given = {"operator": self.address, "token": self.credentials, **options}
+        source = MeanderSource({n: str(value) for n, value in given.items() if value is not None})
+        return read_by_tasks(self._spark, source.reader(source.schema()))
+
+    def export(
+        self, path: str, *, query_checkpoint: str | None = None, of: str | None = None
+    ) -> dict[str, Any]:
+        """Write the state and how far it is, for a Spark job, a new query, or another deployment.
+
+        `state/` has Parquet files, a row per key; `export.json` what is given back. Queries that
+        `transform` started are stopped. Stop all others, and feeders, before: the state is read task
+        by task.
+
+        Args:
+            path: a new folder.
+            query_checkpoint: of the query that fed the operator, for the offsets of its sources; by
+                default that of `transform`, or the one that `adopt` has named, if there is one.
+            of: of a topology, the operator.
+
+        Raises:
+            InputError: if the folder has an export already, or the query was stopped within a batch.
+        """
+        logs = self._transforms.settled()
+        state = self._read(whole=True, of=of)
+        operator = self.driver.core.topology.part(of).operator
+        about = {"operator": operator.name, "keys": list(operator.keys)}
+        named = None if self.adopted is None else self.adopted["query_checkpoint"]
+        return export(state, about, path, query_checkpoint or logs or named)
 
     def transform(
         self,

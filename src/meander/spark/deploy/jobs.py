@@ -14,7 +14,10 @@ Rules
      traceback, comes back as the one row of the job. Row or exception, the caller is notified once.
   6. Stopping is the function's own affair (a task cannot learn that it is being cancelled).
      Cancelling is the backstop: Spark kills the process after 2 to 4 s by default.
-  7. They get free slots before jobs of others where the session has our pool (`session.POOL`); else in
+  7. Their Python workers come from a daemon of their own (`daemons`): Spark ends a daemon, with all who
+     come from it, when a task is interrupted while its worker is made, as a query's are when it is
+     stopped. And a worker of a query that happens to be idle is not taken for a node.
+  8. They get free slots before jobs of others where the session has our pool (`session.POOL`); else in
      the order of submission, or by the pool of the caller's thread.
 
 What is pickled travels in the job's closure, through Spark's own authenticated channel.
@@ -35,6 +38,7 @@ from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from meander.errors import InputError
+from meander.spark.cluster.daemons import NODES, with_daemon
 from meander.spark.cluster.pickling import dumps, short
 from meander.spark.cluster.session import POOL
 
@@ -238,19 +242,19 @@ class SparkJobs:
 
     def _input(self, job: _Job) -> RDD[bytes]:
         """Give the payload as an RDD of one partition, which prefers a host."""
-        host = job.where()
+        host, context = job.where(), with_daemon(self.context, NODES)
         if not host:
-            return self.context.parallelize([job.payload], 1)
+            return context.parallelize([job.payload], 1)
         from pyspark import RDD
         from pyspark.serializers import NoOpSerializer
 
-        jvm = self.context._jvm
+        jvm = context._jvm
         assert jvm is not None, "the context runs"
         seq = jvm.PythonUtils.toSeq
         pair = jvm.scala.Tuple2(bytearray(job.payload), seq([host]))
         kind = getattr(getattr(jvm, "scala.reflect.ClassTag$"), "MODULE$").AnyRef()
-        rdd = self.context._jsc.sc().makeRDD(seq([pair]), kind)
-        return RDD(rdd.toJavaRDD(), self.context, NoOpSerializer())
+        rdd = context._jsc.sc().makeRDD(seq([pair]), kind)
+        return RDD(rdd.toJavaRDD(), context, NoOpSerializer())
 
 
 def cancelled(name: str) -> JobEnd:
@@ -330,3 +334,11 @@ _OPEN: weakref.WeakSet[SparkJobs] = weakref.WeakSet()
 def _close_all() -> None:
     for jobs in list(_OPEN):
         jobs.close()
+
+
+def session_over(context: SparkContext) -> bool:
+    """Whether a session was stopped, or is being: what runs there ends, and nothing can follow."""
+    try:
+        return context._jsc is None or bool(context._jsc.sc().isStopped())
+    except Exception:  # its JVM is gone
+        return True

@@ -18,13 +18,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from meander.errors import InputError
 from meander.runtime.process.spec import ProcessExit, ProcessSpec
 from meander.runtime.wire.credentials import LOOPBACK
 from meander.spark.cluster import session_check as ground
-from meander.spark.cluster.executors import executors, reachable
+from meander.spark.cluster.executors import Executor, executors, reachable
 from meander.spark.cluster.pickling import dumps
 from meander.spark.datasource.sink import ROOM
-from meander.spark.deploy.jobs import SparkJobs, pickled
+from meander.spark.deploy.jobs import JobEnd, JobOutcome, SparkJobs, pickled, session_over
 from meander.spark.deploy.seat import ASK, hold
 from meander.spark.deploy.seats import Seats
 from meander.spark.deploy.warm import ExecutorWarmer
@@ -51,7 +52,11 @@ class SparkLauncher:
         """Where the driver looks for its answers; set before it starts."""
         self._jobs = SparkJobs(context, secrets.token_hex(4))
         self.ahead = self._jobs.ahead
-        self._warmer = ExecutorWarmer(self._jobs)
+        self.over: Callable[[], None] = lambda: None
+        """Hears that the session was stopped; set before it starts."""
+        self.noticed: Callable[[list[str]], None] = lambda _: None
+        """Hears of nodes that are taken away with their executor; set before it starts."""
+        self._warmer = ExecutorWarmer(self._jobs, self._leaves)
         self._seats = Seats(self, lambda _: None)
 
     def pickle(self, value: object, what: str) -> bytes:
@@ -61,12 +66,24 @@ class SparkLauncher:
     def start(self, ended: Callable[[ProcessExit], None]) -> None:
         """Remember whom to tell, and answer seats."""
         self._seats = Seats(self, ended)
-        self.answers().update({ASK: self._seats.ask, ROOM: self.room})
+        self.answers().update({ASK: self._seats.ask, ROOM: self.make_room})
         self._warmer.start()
 
     def launch(self, spec: ProcessSpec) -> None:
         """Have a process started and return at once; there may be no slot for it yet."""
         self._seats.want(anywhere(spec))
+
+    def room(self) -> int | None:
+        """Tell how many slots are free on hosts that are not to be avoided; one stays Spark's own."""
+        found = [e for e in executors(self.context) if self._seats.wanted_at(e) and not e.leaving]
+        return max(0, sum(e.slots - e.running for e in found) - len(self._seats.waiting(0)) - 1)
+
+    def avoid(self, host: str) -> None:
+        """Start nothing on the executors of a host any more; those that come later are welcome."""
+        found = executors(self.context)
+        if not any(e.address != host for e in found):
+            raise InputError(f"there is no other host than {host}: nobody can leave it")
+        self._seats.avoid(e.name for e in found if e.address == host)
 
     def cancel(self, name: str, incarnation: int) -> None:
         """Have Spark kill the process: within a second in a session of ours, else in 2 to 4."""
@@ -89,7 +106,7 @@ class SparkLauncher:
         """Tell the pid of the worker that holds the slot of each process that runs."""
         return self._seats.pids()
 
-    def room(self, _: Mapping[str, Any]) -> str | None:
+    def make_room(self, _: Mapping[str, Any]) -> str | None:
         """Tell one who holds a slot and waits for a node whether it shall make room, and for whom."""
         may_fail = ground.tries(self.context) > 1  # else that would be the end of the query
         if may_fail and self._seats.waiting(ROOM_S) and self._full():
@@ -100,6 +117,13 @@ class SparkLauncher:
         used, slots = ground.in_use(self.context)
         return used >= slots
 
+    def _leaves(self, executor: Executor) -> None:
+        """An executor is being decommissioned: its nodes go elsewhere."""
+        self._seats.avoid([executor.name])
+        nodes = self._seats.nodes_at(executor.name)
+        if nodes:
+            self.noticed(nodes)
+
     # ------------------------------------------------------------------ what seats need
 
     def open_seat(self, job: str, seat: str, spec: ProcessSpec) -> None:
@@ -108,10 +132,16 @@ class SparkLauncher:
         self._jobs.start(
             job,
             pickled(hold, seat, spec),
-            lambda ending: seats.left(seat, ending),
+            lambda ending: self._left(seats, seat, ending),
             again=True,
             where=lambda: seats.place(seat, executors(self.context)),
         )
+
+    def _left(self, seats: Seats, seat: str, ending: JobEnd) -> None:
+        """Hear that the job of a seat has ended; with the whole session, that is no loss."""
+        if ending.outcome is JobOutcome.LOST and session_over(self.context):
+            self.over()
+        seats.left(seat, ending)
 
     def cancel_seat(self, job: str) -> None:
         """Have Spark end it."""

@@ -9,7 +9,8 @@ A replacement needs no job, no slot and no import, so nobody can take its place 
 
 Rules
   1. The spec with the operator came in Spark's closure. Over the wire comes a number alone: which
-     incarnation of the same process to be.
+     incarnation of the same process to be. (With TLS the process then exchanges the certificate in its
+     spec, which lasts, for one to work with.)
   2. A child that ended well ends the task. After any other end the driver is asked; it holds the answer
      back until there is a wish for the name, for `HOLD_S` at most.
   3. A clean process forks (`cluster.forks`), as the worker may have threads; and the child asks.
@@ -30,10 +31,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from meander.runtime.clients.driver_client import DriverClient
+from meander.runtime.clients.query import leave_all
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 from meander.runtime.roles.entry import local_host
 from meander.runtime.roles.nursery import run
 from meander.spark.cluster import forks
+from meander.spark.cluster.executors import own_executor
 
 ASK = "seat"
 """The action of the driver that is asked."""
@@ -77,10 +80,11 @@ def hold(seat: str, spec: ProcessSpec) -> ProcessExit | None:
     """
     from pyspark import TaskContext
 
+    leave_all()  # a worker that has written rows until now
     context = TaskContext.get()
     attempt = 0 if context is None else context.attemptNumber()
     said: dict[str, Any] = {"seat": seat, "attempt": attempt, "pid": os.getpid()}
-    said |= {"ended": "", "how": ""}
+    said |= {"ended": "", "how": "", "executor": own_executor()}
     mute, how = 0, ""
     while mute < MUTE_MAX:
         argument = json.dumps({"spec": spec.json(), "said": said})

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Protocol
 
 from meander.runtime.clock import REAL, Clock
+from meander.runtime.driver.core import BESIDE
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 from meander.spark.cluster.executors import Executor
 from meander.spark.deploy.jobs import JobEnd, JobOutcome
@@ -66,6 +67,8 @@ class _Seat:
     opened_at: float = 0.0
     address: str = ""
     """Of the host that it is on, or is to be on; empty: that is not known."""
+    executor: str = ""
+    """Spark's id of the one that it is on; empty: that is not known."""
 
 
 @dataclass(slots=True, eq=False)
@@ -90,6 +93,8 @@ class Seats:
         """By name."""
         self._silent = Silent()
         """Hosts from which nobody has asked who should have."""
+        self._avoided: set[str] = set()
+        """Executors on which nothing is started any more."""
         self._begun: set[str] = set()
         """Names under which there was a process before."""
         self._opened = 0
@@ -187,7 +192,7 @@ class Seats:
             if seat is None or attempt < seat.attempt:  # another attempt has its place
                 return None
             seat.attempt, seat.pid = attempt, int(fields["pid"])
-            seat.address = str(fields["host"])
+            seat.address, seat.executor = str(fields["host"]), str(fields.get("executor", ""))
             before, seat.current = seat.current, None
         if before is not None:
             self._ended(_told(before, str(fields["ended"]), str(fields["how"])))
@@ -278,7 +283,7 @@ class Seats:
         """
         lost = []
         for seat in self._seats.values():
-            if seat.address in hosts and seat.current is not None and seat.spec.kind == "feeder":
+            if seat.address in hosts and seat.current is not None and seat.spec.kind in BESIDE:
                 lost.append((seat.job, seat.current))
                 seat.closed, seat.current = True, None
         return lost
@@ -290,6 +295,24 @@ class Seats:
             seat.opened_at = self._now()
             self._seats[seat.id] = seat
         self._jobs.open_seat(seat.job, seat.id, spec)
+
+    def avoid(self, executors: Iterable[str]) -> None:
+        """Start nothing on these executors any more."""
+        with self._changed:
+            self._avoided.update(executors)
+
+    def nodes_at(self, executor: str) -> list[str]:
+        """Name the nodes that run on an executor."""
+        with self._changed:
+            return [
+                s.spec.name for s in self._seats.values()
+                if s.executor == executor and s.current is not None and s.spec.kind == "node"
+            ]  # fmt: skip
+
+    def wanted_at(self, executor: Executor) -> bool:
+        """Whether something may be started on an executor."""
+        with self._changed:
+            return executor.name not in self._avoided
 
     def place(self, seat_id: str, executors: Sequence[Executor]) -> str:
         """Name the host for a seat that is being opened, as Spark does; empty: any."""
@@ -303,6 +326,7 @@ class Seats:
                 if s is not seat and not s.closed and s.address not in self._silent
             ]
             silent = self._silent.now(self._now())
+            silent |= {e.address for e in executors if e.name in self._avoided}
             spec = seat.spec
             home = spec.name.partition("@")[2] if spec.kind == "server" else ""
             chosen = choose(spec.kind, home, executors, spots, silent)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
     from meander.runtime.driver.elastic import ElasticOperator
-    from meander.runtime.driver.source_task import SourceTask
+    from meander.runtime.driver.source_task import SourceTasks
 
 GENERATED_PARTITIONS = 4
 """Spark tasks that make generated batches again."""
@@ -55,7 +55,7 @@ def session(master: str | None, nodes: int) -> Iterator[SparkSession]:
 
 def start_sources(
     operator: ElasticOperator, feed: Callable[[SourcePart], Feed], parts: int, start_s: float
-) -> list[SourceTask]:
+) -> list[SourceTasks]:
     """Start a feeder in a Spark task for each part of a source; `feed` makes what it reads."""
     driver = operator.driver
     names = [f"source-{part + 1}" for part in range(parts)]

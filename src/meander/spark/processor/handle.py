@@ -9,19 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from typing import Any
+from typing import Any, Final, cast
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql.streaming.stateful_processor import (
     ListState,
     MapState,
     StatefulProcessorHandle,
     ValueState,
 )
-from pyspark.sql.types import Row, StructType
+from pyspark.sql.types import StructType
 
 from meander.errors import InputError
 from meander.operators.timers import Key, Timers
-from meander.spark.processor.state import ProcessorState, Variable, alive, items
+from meander.spark.processor.state import ProcessorState, Variable, alive
 from meander.spark.processor.values import Values
 
 Schema = StructType | str
@@ -41,8 +42,11 @@ class Moment:
 class Handle(StatefulProcessorHandle):
     """The handle on a node."""
 
-    def __init__(self, variables: tuple[Variable, ...]) -> None:
+    def __init__(
+        self, variables: tuple[Variable, ...], deleted: frozenset[str] = frozenset()
+    ) -> None:
         self._variables = {v.name: (i, v) for i, v in enumerate(variables)}
+        self._deleted = deleted
         self.moment: Moment | None = None
 
     @property
@@ -64,6 +68,8 @@ class Handle(StatefulProcessorHandle):
         ttlDurationMs: int | None = None,
     ) -> ValueState:
         """Give a variable that holds one value."""
+        if self._is_gone(stateName):
+            return cast(ValueState, GoneVariable(stateName, "value"))
         return ValueVariable(self, *self._declared(stateName))
 
     def getListState(
@@ -73,6 +79,8 @@ class Handle(StatefulProcessorHandle):
         ttlDurationMs: int | None = None,
     ) -> ListState:
         """Give a variable that holds a list."""
+        if self._is_gone(stateName):
+            return cast(ListState, GoneVariable(stateName, "value"))  # as Spark says it
         return ListVariable(self, *self._declared(stateName))
 
     def getMapState(
@@ -83,10 +91,16 @@ class Handle(StatefulProcessorHandle):
         ttlDurationMs: int | None = None,
     ) -> MapState:
         """Give a variable that holds a map."""
+        if self._is_gone(stateName):
+            return cast(MapState, GoneVariable(stateName, "map"))
         return MapVariable(self, *self._declared(stateName))
 
+    def _is_gone(self, name: str) -> bool:
+        """Whether `init` declares a variable, and deletes it then."""
+        return name in self._deleted and name not in self._variables
+
     def deleteIfExists(self, stateName: str) -> None:
-        """Nothing to do: a state is loaded without it."""
+        """Nothing to do: a state is loaded without it, and whoever holds it has a `GoneVariable`."""
 
     def _timers(self) -> Timers:
         timers = self.here.timers
@@ -107,16 +121,55 @@ class Handle(StatefulProcessorHandle):
         return iter([at_us // 1000 for at_us in self._timers().of(self.here.key)])
 
 
+class GoneVariable:
+    """A variable that `init` has declared and deleted: whatever is done with it raises, as in Spark."""
+
+    SAYS: Final = {
+        "exists": "checking {} state exists",
+        "get": "getting {} state",
+        "update": "updating {} state",
+        "put": "updating {} state",
+        "appendValue": "updating {} state",
+        "appendList": "updating {} state",
+        "clear": "clearing {} state",
+        "getValue": "getting value",
+        "containsKey": "checking if map state contains key",
+        "updateValue": "updating map state value",
+        "removeKey": "removing key from map state",
+        "iterator": "getting map state iterator",
+        "keys": "getting map state keys",
+        "values": "getting map state values",
+    }
+
+    def __init__(self, name: str, kind: str) -> None:
+        self._name, self._kind = name, kind
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        if method not in self.SAYS:
+            raise AttributeError(method)
+
+        def refuse(*_: Any) -> Any:
+            what = self.SAYS[method].format(self._kind)
+            raise PySparkRuntimeError(f"Error {what}: state {self._name} doesn't exist")
+
+        return refuse
+
+
 class StateVariable:
     """One variable of the key in hand: what value, list and map share."""
 
     def __init__(self, handle: Handle, index: int, variable: Variable) -> None:
         self._handle, self._index, self._variable = handle, index, variable
+        self._lasts = variable.ttl_ms is None
+        """Whether it has no time to live."""
 
     def _content(self) -> Any:
         here = self._handle.here
         entry = here.state.entries.get(here.key)
-        return None if entry is None else alive(entry[self._index], here.now_ms)
+        if entry is None:
+            return None
+        content = entry[self._index]
+        return content if self._lasts else alive(content, here.now_ms)
 
     def _write(self, content: Any) -> None:
         """Put the content of the variable; None or nothing: it is gone."""
@@ -186,7 +239,10 @@ class ListVariable(StateVariable, ListState):
     def appendList(self, newState: list[Values]) -> None:
         """Add values."""
         added = [self._fit(value) for value in self._some(newState)]
-        self._write([*(self._content() or ()), *added])
+        content = self._content()
+        if content is not None:
+            content.extend(added)  # a dump has copies
+        self._write(content or added)
 
     def _some(self, values: list[Values]) -> list[Values]:
         if not values:
@@ -205,7 +261,7 @@ class MapVariable(StateVariable, MapState):
         pair = (self._content() or {}).get(self._key(key))
         if pair is None:
             return None
-        return Row(*self._variable.schema.names)(*self._shown(pair[0]))
+        return self._variable.row(self._shown(pair[0]))
 
     def containsKey(self, key: Values) -> bool:
         """Tell whether there is a value under a key."""
@@ -225,8 +281,8 @@ class MapVariable(StateVariable, MapState):
 
     def iterator(self) -> Iterator[tuple[Values, Values]]:
         """Give all pairs."""
-        now_ms = self._handle.here.now_ms
-        return ((k, self._shown(v)) for k, v in items(self._content(), now_ms))
+        found = self._content() or {}
+        return iter([(key, self._shown(value)) for key, (value, _) in found.items()])
 
     def keys(self) -> Iterator[Values]:
         """Give the keys."""
@@ -296,7 +352,8 @@ class DeclaringHandle(StatefulProcessorHandle):
         self._declare("map", stateName, valueSchema, userKeySchema, ttlDurationMs)
 
     def deleteIfExists(self, stateName: str) -> None:
-        """Hear of a variable that an earlier version had."""
+        """Hear of a variable that an earlier version had, or that was declared and is not after all."""
+        self.variables.pop(stateName, None)
         self.deleted.add(stateName)
 
     def registerTimer(self, expiryTimestampMs: int) -> None:

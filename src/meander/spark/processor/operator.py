@@ -16,8 +16,9 @@ only listens, as Spark does. What cannot run is said then.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from copy import copy
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import (
@@ -28,20 +29,24 @@ from pyspark.sql.streaming.stateful_processor import (
 from pyspark.sql.types import Row, StructType
 
 from meander.errors import InputError, MeanderError
+from meander.operators import letters
 from meander.operators.base import Context, Operator, check_operator
 from meander.operators.hashing import hash_columns, tasks_of
-from meander.operators.timers import Key, Timer
+from meander.operators.timers import Key, Timer, Timers
 from meander.runtime.clients.given import conform
 from meander.spark.cluster.pickling import dumps
+from meander.spark.processor import adopting, undoing
 from meander.spark.processor.handle import DeclaringHandle, Handle, Moment
 from meander.spark.processor.rows import FORMS, Form
-from meander.spark.processor.schemas import arrow_schema, parse, session_timezone
+from meander.spark.processor.schemas import arrow_schema, frame_rules, parse, session_timezone
 from meander.spark.processor.state import ProcessorLayout, ProcessorState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MODES = {"none": "None", "processingtime": "ProcessingTime", "eventtime": "EventTime"}
+Migrate: TypeAlias = Callable[[pa.RecordBatch, int], pa.RecordBatch]
+"""Takes rows of an older version, and which; gives rows of this one."""
 INITIAL_BYTES_MAX = 64 * 2**20
 """An initial state is sent to every node with the operator."""
 
@@ -60,6 +65,11 @@ def processor(
     feeders_min: int = 1,
     initial: DataFrame | pa.Table | None = None,
     output_mode: str = "Append",
+    name: str | None = None,
+    state_version: int = 1,
+    migrate: Migrate | None = None,
+    on_error: str = "raise",
+    timers: str = "soon",
 ) -> ProcessorOperator:
     """Make an operator of a processor, ready for `meander.deploy`.
 
@@ -76,6 +86,19 @@ def processor(
         feeders_min: the watermark starts when so many feeders have been heard.
         initial: rows for `handleInitialState`, with the key columns: a DataFrame or an Arrow table.
         output_mode: "Append" or "Update"; either way rows come out as they are yielded.
+        name: what it is called in a checkpoint; by default as its class. Say it when the class gets
+            another name.
+        state_version: raise it when the state of an older version has to be migrated.
+        migrate: makes of rows of an older version (a batch with a column per variable, as `state()`
+            shows them, and the version) rows of this one. Without it, fields that are new are null,
+            and variables that are new are empty.
+        on_error: "raise" ends everything when the processor raises; "collect" sets the rows of that
+            call aside: they come out with the columns `error` and `error_row`, which the output has
+            then, and what the call has done to its key is undone.
+        timers: "soon" fires them as soon as they are due; "batch" behind the rows of the task's next
+            micro-batch (or chunk), by the watermark and the clock that those rows were given, as Spark
+            does where `spark.sql.streaming.noDataMicroBatches.enabled` is false. Timers of the clock
+            wait for a second at most.
 
     Raises:
         InputError: for anything that cannot run, saying what.
@@ -83,6 +106,10 @@ def processor(
     mode = MODES.get(time_mode.lower())
     if mode is None:
         raise InputError(f"time_mode is one of {', '.join(MODES.values())}, not {time_mode!r}")
+    if on_error not in letters.MODES:
+        raise InputError(f"on_error is one of {', '.join(letters.MODES)}, not {on_error!r}")
+    if timers not in ("soon", "batch"):
+        raise InputError(f"timers fire 'soon' or at a 'batch', not {timers!r}")
     if form not in FORMS:
         raise InputError(f"form is 'pandas' or 'row', not {form!r}")
     if output_mode.lower() not in ("append", "update"):
@@ -100,6 +127,10 @@ def processor(
     found = ProcessorOperator(
         processor, rows, tuple(keys), arrow_schema(output, "output"), form, mode
     )
+    found.named, found.state_version, found.migration = name, state_version, migrate
+    if on_error == "collect":
+        found = found.collecting()
+    found.timers_wait = timers == "batch"
     found.event_time, found.delay_s, found.idle_s = event_time, delay_s, idle_s
     found.feeders_min = feeders_min
     check_operator(found)
@@ -136,21 +167,28 @@ class ProcessorOperator(Operator[ProcessorState]):
         mode: str,
     ) -> None:
         self.schema, self.keys, self.output_schema = schema, keys, output
+        self.yields = output
+        """The schema of what the processor yields."""
         self.form, self.mode = form, mode
+        self.named: str | None = None
+        self.migration: Migrate | None = None
+        """Makes rows of this version of those of an older one."""
         self.initial: pa.RecordBatch | None = None
         """Rows for `handleInitialState`; None: there are none."""
         self.timezone = session_timezone()
+        rules = frame_rules()
         self._pickled = dumps(processor, f"the processor {type(processor).__name__}")
         self._name = type(processor).__name__
         self.layout = self._try()
+        self.adopted_schema = adopting.adopted_schema(self.layout)
         self._processor: Any = None
         self._handle: Handle | None = None
-        self._form: Form = FORMS[form](output, self.timezone)
+        self._form: Form = FORMS[form](output, self.timezone, rules)
 
     @property
     def name(self) -> str:
-        """The processor's name."""
-        return self._name
+        """The name that was given, or that of the processor's class."""
+        return self.named or self._name
 
     def _try(self) -> ProcessorLayout:
         """Call `init` on a copy, as Spark does on the driver, to learn the variables.
@@ -181,7 +219,7 @@ class ProcessorOperator(Operator[ProcessorState]):
     def open(self) -> None:
         """Make the processor of this process."""
         self._processor = pickle.loads(self._pickled)
-        self._handle = Handle(self.layout.variables)
+        self._handle = Handle(self.layout.variables, self.layout.deleted)
         self._processor.init(self._handle)
 
     def close(self) -> None:
@@ -191,6 +229,12 @@ class ProcessorOperator(Operator[ProcessorState]):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_processor": None, "_handle": None}
+
+    def collecting(self) -> ProcessorOperator:
+        """Give one that sets the rows of a call aside that raised: what it did to its key is undone."""
+        found = copy(self)
+        found.collects, found.output_schema = True, letters.with_errors(self.yields)
+        return found
 
     def create(self, context: Context) -> ProcessorState:
         """Begin empty, or with the task's part of the initial state."""
@@ -209,20 +253,57 @@ class ProcessorOperator(Operator[ProcessorState]):
     def process(self, state: ProcessorState, batch: pa.RecordBatch, context: Context) -> None:
         """Give every key's rows to the processor."""
         batch = self._in_time(batch, context)
+        if self.collects:
+            self._process_collecting(state, batch, context)
+            self._sweep(state, context)
+            return
         values, yielded = self._values(context), list[Any]()
+        handle, given = self._processor.handleInputRows, self._form.given
+        moment = self._enter(state, (), context)
         for key, rows in self._form.groups(batch, self.keys):
-            self._enter(state, key, context)
-            yielded += self._processor.handleInputRows(key, self._form.given(rows), values) or ()
+            moment.key = key
+            yielded += handle(key, given(rows), values) or ()
         self._leave()
         self._emit(yielded, context)
         self._sweep(state, context)
 
+    def _process_collecting(
+        self, state: ProcessorState, batch: pa.RecordBatch, context: Context
+    ) -> None:
+        """Give every key's rows to the processor; set those aside that it cannot take."""
+        values, yielded, aside = self._values(context), list[Any](), letters.Letters(self.yields)
+        moment = self._enter(state, (), context)
+        for key, rows in self._form.groups(batch, self.keys):
+            moment.key = key
+            before = undoing.Before(moment, key)
+            try:
+                given = self._form.given(rows)
+                yielded += self._yielded(self._processor.handleInputRows(key, given, values))
+            except Exception as error:
+                before.restore()
+                aside.add(error, undoing.as_dicts(rows))
+        self._leave()
+        self._emit_all(yielded, aside, context)
+
+    def _yielded(self, found: Any) -> list[Any]:
+        """Take what a call yields, and see that it fits the output."""
+        rows = list(found or ())
+        if rows:
+            self._form.batch(rows)
+        return rows
+
+    def _emit_all(self, yielded: list[Any], aside: letters.Letters, context: Context) -> None:
+        if yielded:
+            context.emit(aside.widened(self._form.batch(yielded)))
+        aside.send(context)
+
     def _in_time(self, batch: pa.RecordBatch, context: Context) -> pa.RecordBatch:
         """Leave out rows that are no later than the watermark, as Spark does."""
-        if self.event_time is None or not context.watermark_us:
+        late_us = context.watermark_us if context.late_us is None else context.late_us
+        if self.event_time is None or not late_us:
             return batch
         column = batch.column(self.event_time)
-        mark = pa.scalar(context.watermark_us // 1000 * 1000, pa.timestamp("us", column.type.tz))
+        mark = pa.scalar(late_us // 1000 * 1000, pa.timestamp("us", column.type.tz))
         late = pa.compute.less_equal(column, mark.cast(column.type)).fill_null(False)
         self.late_rows += late.true_count
         return batch.filter(pa.compute.invert(late))
@@ -234,22 +315,37 @@ class ProcessorOperator(Operator[ProcessorState]):
         moment has deleted it.
         """
         make, values, yielded = Row(*self.keys), self._values(context), list[Any]()
+        aside = letters.Letters(self.yields) if self.collects else None
         for timer in due:
-            self._enter(state, timer.key, context)
+            moment = self._enter(state, timer.key, context)
             info = ExpiredTimerInfo(timer.at_us // 1000)
+            before = None if aside is None else undoing.Before(moment, timer.key)
             try:
                 found = self._processor.handleExpiredTimer(make(*timer.key), values, info)
-                yielded += found or ()
+                yielded += (found or ()) if aside is None else self._yielded(found)
             except Exception as error:
-                raise self.timer_failure(context, timer, error) from error
+                if aside is None or before is None:
+                    raise self.timer_failure(context, timer, error) from error
+                before.restore()
+                aside.add(error, [{**make(*timer.key).asDict(), "timer_ms": timer.at_us // 1000}])
             (context.event_timers if timer.event else context.timers).cancel(timer.key, timer.at_us)
         self._leave()
-        self._emit(yielded, context)
+        if aside is None:
+            self._emit(yielded, context)
+        else:
+            self._emit_all(yielded, aside, context)
 
-    def _enter(self, state: ProcessorState, key: Key, context: Context) -> None:
+    def _enter(self, state: ProcessorState, key: Key, context: Context) -> Moment:
         assert self._handle is not None, "open() comes first"
-        timers = {"EventTime": context.event_timers, "ProcessingTime": context.timers}
-        self._handle.moment = Moment(state, key, context.now_us // 1000, timers.get(self.mode))
+        moment = Moment(state, key, context.now_us // 1000, self._timers(context))
+        self._handle.moment = moment
+        return moment
+
+    def _timers(self, context: Context) -> Timers | None:
+        """Give the timers of the mode's kind of time; None: it has none."""
+        if self.mode == "None":
+            return None
+        return context.event_timers if self.mode == "EventTime" else context.timers
 
     def _leave(self) -> None:
         assert self._handle is not None
@@ -277,6 +373,18 @@ class ProcessorOperator(Operator[ProcessorState]):
 
     # ------------------------------------------------------------------ states
 
+    def adoptable(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Bring rows of a state to a column per variable."""
+        return adopting.adoptable(self.layout, rows)
+
+    def adopt(self, state: ProcessorState, batch: pa.RecordBatch, context: Context) -> None:
+        """Take rows of keys over, with their timers; `handleInitialState` is not called."""
+        adopting.adopt(state, batch, context, self._timers(context))
+
+    def exported(self, state: ProcessorState, context: Context) -> list[pa.RecordBatch]:
+        """Write a row per key, with its timers."""
+        return adopting.exported(state, self._timers(context))
+
     def dump(self, state: ProcessorState) -> list[pa.RecordBatch]:
         """Write a row per key."""
         return state.dump()
@@ -287,6 +395,20 @@ class ProcessorOperator(Operator[ProcessorState]):
         for batch in batches:
             state.put(batch)
         return state
+
+    def migrate(self, batches: Sequence[pa.RecordBatch], version: int) -> list[pa.RecordBatch]:
+        """Bring rows of an older version to this one; keys that are gone have no variables."""
+        migration, width = self.migration, len(self.keys)
+        if migration is None:
+            return list(batches)
+
+        def migrated(batch: pa.RecordBatch) -> pa.RecordBatch:
+            if batch.num_columns == width:
+                return batch
+            facts = batch.schema.metadata
+            return migration(batch, version).replace_schema_metadata(facts)
+
+        return [migrated(batch) for batch in batches]
 
     def size(self, state: ProcessorState) -> int:
         """Tell it by a few keys."""

@@ -8,7 +8,10 @@ own conversion makes of them. What a processor yields becomes one batch of the o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC
+from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -16,9 +19,14 @@ from pyspark.sql.types import Row
 
 from meander.errors import InputError
 from meander.operators.timers import Key
+from meander.spark.processor.schemas import FrameRules
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+PLAIN = FrameRules()
+UTC_TIMES = pa.timestamp("us", tz="UTC")
 
 
 class Form(Protocol):
@@ -50,18 +58,57 @@ def keyed(batch: pa.RecordBatch, keys: Iterable[str]) -> dict[Key, list[int]]:
     return found
 
 
+def row_maker(names: Sequence[str]) -> Callable[[tuple[Any, ...]], Row]:
+    """Make the function that makes Rows of tuples of values, all with the same fields.
+
+    Their fields are those of a class of its own: a Row that Spark makes has its own copy of them, which
+    takes longer than all else that is done to a row.
+
+    >>> row = row_maker(["user", "n"])(("ann", 3))
+    >>> row, row.n, row.asDict(), isinstance(row, Row)
+    (Row(user='ann', n=3), 3, {'user': 'ann', 'n': 3}, True)
+    """
+    kind = type("Row", (Row,), {"__fields__": list(names), "__module__": Row.__module__})
+    return partial(tuple.__new__, kind)
+
+
+def values_of(column: pa.Array) -> list[Any]:
+    """Give the values of a column as Python has them; of times in UTC faster than Arrow does.
+
+    >>> values_of(pa.array([7, None], pa.timestamp("us", "UTC")))[1:]
+    [None]
+    >>> values_of(pa.array([7], pa.timestamp("us", "UTC")))
+    [datetime.datetime(1970, 1, 1, 0, 0, 0, 7, tzinfo=datetime.timezone.utc)]
+    """
+    if column.type == UTC_TIMES and not column.null_count:
+        plain = column.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False).tolist()
+        return [at.replace(tzinfo=UTC) for at in plain]
+    values: list[Any] = column.to_pylist()
+    return values
+
+
 class RowForm:
     """Rows, as for `transformWithState`."""
 
-    def __init__(self, output: pa.Schema, timezone: str) -> None:
+    def __init__(self, output: pa.Schema, timezone: str, rules: FrameRules = PLAIN) -> None:
         self.output = output
+        self._flat = not any(pa.types.is_nested(field.type) for field in output)
 
     def groups(self, batch: pa.RecordBatch, keys: Iterable[str]) -> Iterator[tuple[Key, list[Row]]]:
         """Give the rows of each key."""
-        make = Row(*batch.schema.names)
-        columns = [column.to_pylist() for column in batch.columns]
-        for key, numbers in keyed(batch, keys).items():
-            yield key, [make(*(column[i] for column in columns)) for i in numbers]
+        columns = {
+            name: values_of(column)
+            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        }
+        rows = map(row_maker(batch.schema.names), zip(*columns.values(), strict=True))
+        found: dict[Key, list[Row]] = {}
+        for key, row in zip(zip(*(columns[k] for k in keys), strict=True), rows, strict=True):
+            mine = found.get(key)
+            if mine is None:
+                found[key] = [row]
+            else:
+                mine.append(row)
+        return iter(found.items())
 
     def given(self, rows: list[Row]) -> Iterator[Row]:
         """Give Row after Row."""
@@ -76,6 +123,12 @@ class RowForm:
         for row in yielded:
             if not isinstance(row, Row):
                 raise InputError(f"it yields {type(row).__name__}, not Row: form='pandas'?")
+        names = getattr(yielded[0], "__fields__", ())
+        if self._flat and all(getattr(row, "__fields__", None) == names for row in yielded):
+            columns = dict(zip(names, zip(*yielded, strict=True), strict=True))
+            nothing = [None] * len(yielded)
+            arrays = [pa.array(columns.get(f.name, nothing), f.type) for f in self.output]
+            return pa.record_batch(arrays, schema=self.output)
         rows = [row.asDict(True) for row in yielded]
         return pa.RecordBatch.from_pylist(rows, schema=self.output)
 
@@ -83,8 +136,10 @@ class RowForm:
 class PandasForm:
     """DataFrames, as for `transformWithStateInPandas`."""
 
-    def __init__(self, output: pa.Schema, timezone: str) -> None:
-        self.output, self.timezone = output, timezone
+    def __init__(self, output: pa.Schema, timezone: str, rules: FrameRules = PLAIN) -> None:
+        self.output, self.timezone, self.rules = output, timezone, rules
+        self._rows_max = rules.rows_max
+        """Of a frame of the present batch; 0: any number."""
 
     def groups(
         self, batch: pa.RecordBatch, keys: Iterable[str]
@@ -92,6 +147,10 @@ class PandasForm:
         """Give the rows of each key."""
         import pandas as pd
 
+        self._rows_max = self.rules.rows_max
+        if self.rules.bytes_max and batch.num_rows:
+            fit = max(1, self.rules.bytes_max * batch.num_rows // max(1, batch.nbytes))
+            self._rows_max = min(fit, self._rows_max or fit)
         frame = self._frame(batch)
         for key, numbers in keyed(batch, keys).items():
             rows = frame.iloc[numbers]
@@ -118,8 +177,12 @@ class PandasForm:
         return frame
 
     def given(self, rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
-        """Give one frame."""
-        return iter([rows])
+        """Give one frame, or several where Spark's settings want them small."""
+        most = self._rows_max
+        if not 0 < most < len(rows):
+            return iter([rows])
+        starts = range(0, len(rows), most)
+        return iter([rows.iloc[at : at + most].reset_index(drop=True) for at in starts])
 
     def initial(self, rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
         """One call with one frame."""
@@ -150,14 +213,32 @@ class PandasForm:
             column = column.dt.tz_localize(
                 self.timezone, ambiguous=False, nonexistent="shift_forward"
             )
+        if pa.types.is_decimal(field.type) and column.dtype.kind in "iu":
+            return self._decimals(column, field)
         try:
             return pa.Array.from_pandas(column, type=field.type, safe=True)
         except pa.ArrowException:
             return pa.Array.from_pandas(column).cast(field.type)  # text and numbers, as Spark casts
+
+    def _decimals(self, column: pd.Series, field: pa.Field) -> pa.Array:
+        """Take whole numbers for decimals; where not all have room, if Spark's setting allows it."""
+        if self.rules.whole_as_decimal:
+            return pa.array([Decimal(value) for value in column.tolist()], field.type)
+        try:
+            return pa.Array.from_pandas(column).cast(field.type)
+        except pa.ArrowException:
+            raise InputError(
+                f"Failed to convert the value of {field.name!r}: it is a whole number, and the output "
+                f"has {field.type}. Yield a Decimal, or set "
+                "spark.sql.execution.pythonUDF.pandas.intToDecimalCoercionEnabled"
+            ) from None
 
 
 def _none(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([], schema=schema)
 
 
-FORMS: dict[str, Callable[[pa.Schema, str], Form]] = {"row": RowForm, "pandas": PandasForm}
+FORMS: dict[str, Callable[[pa.Schema, str, FrameRules], Form]] = {
+    "row": RowForm,
+    "pandas": PandasForm,
+}

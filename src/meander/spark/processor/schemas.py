@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -43,6 +45,43 @@ def arrow_schema(given: StructType | str | pa.Schema, what: str) -> pa.Schema:
     except Exception as error:
         raise InputError(f"{what}: Arrow cannot hold {schema.simpleString()}: {error}") from None
     return pa.schema([pa.field(f.name, f.type) for f in found])
+
+
+class FrameRules(NamedTuple):
+    """How Spark's settings have frames made, of rows and into rows."""
+
+    rows_max: int = 10_000
+    """Rows in a frame; 0: any number."""
+    bytes_max: int = 0
+    """Bytes in a frame, by the mean row of its batch; 0: any number."""
+    whole_as_decimal: bool = False
+    """Whether whole numbers may be yielded where the output has a decimal."""
+
+
+def frame_rules() -> FrameRules:
+    """Give what the session says; Spark's defaults if there is none."""
+    session = SparkSession.getActiveSession()
+    if session is None:
+        return FrameRules()
+    rows_max, bytes_max = (
+        _number(session.conf.get(f"spark.sql.execution.arrow.{name}", None) or plain)
+        for name, plain in (("maxRecordsPerBatch", "10000"), ("maxBytesPerBatch", "0"))
+    )
+    whole = session.conf.get(
+        "spark.sql.execution.pythonUDF.pandas.intToDecimalCoercionEnabled", None
+    )
+    return FrameRules(max(0, rows_max), max(0, bytes_max), str(whole).lower() == "true")
+
+
+def _number(text: str) -> int:
+    """Read a number as Spark's settings have it.
+
+    >>> _number("-1"), _number("64MB"), _number("2k")
+    (-1, 67108864, 2048)
+    """
+    digits = text.strip().lower().rstrip("bkmgtp")
+    unit = text.strip().lower()[len(digits) :][:1]
+    return int(digits) << 10 * " kmgtp".index(unit or " ") if unit != "b" else int(digits)
 
 
 def session_timezone() -> str:

@@ -15,7 +15,7 @@ rows than the removed keys would have been.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -23,6 +23,8 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 
 from meander.errors import StateError
 from meander.operators.timers import Key
+from meander.spark.processor.evolving import grown, grows
+from meander.spark.processor.rows import row_maker
 from meander.spark.processor.values import arrow_type, internal, row_fitter, row_reader
 
 NEVER: Final = 2**63 - 1
@@ -47,7 +49,7 @@ class Variable:
         ttl_ms: int | None = None,
     ) -> None:
         self.name, self.kind, self.schema, self.key_schema = name, kind, schema, key_schema
-        self.ttl_ms = ttl_ms
+        self.ttl_ms, self.row = ttl_ms, row_maker(schema.names)
         self.fit, self.read = row_fitter(schema), row_reader(schema)
         self.nested = any(isinstance(f.dataType, ArrayType | MapType) for f in schema.fields)
         """Whether what is shown must be a copy: it could be changed."""
@@ -100,7 +102,7 @@ class Variable:
 
     def load(self, batch: pa.RecordBatch) -> list[Any]:
         """Read what `dump` wrote, key by key."""
-        shown = batch.column(self.name).to_pylist()
+        shown = grown(batch.column(self.name), self.type).to_pylist()
         times: list[Any] = [None] * len(shown)
         if self.ttl_ms is not None and self.name + EXPIRES in batch.schema.names:
             times = batch.column(self.name + EXPIRES).to_pylist()
@@ -149,7 +151,7 @@ class ProcessorLayout(NamedTuple):
         return pa.schema([*self.key, *(f for v in self.variables for f in v.fields())])
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse state of other keys, or of a variable that is declared in another way.
+        """Refuse state of other keys, or of a variable that cannot have become what is declared.
 
         Raises:
             StateError: saying which, and what to do.
@@ -163,8 +165,11 @@ class ProcessorLayout(NamedTuple):
                 if name not in self.deleted:
                     why = "which init neither declares nor deletes (deleteIfExists)"
                     raise StateError(f"there is state of the variable {name!r}, {why}")
-            elif field.name in known and known[field.name] != field.type:
-                raise StateError(f"the state of {name!r} is {field.type}, not {known[field.name]}")
+            elif field.name in known and not grows(field.type, known[field.name]):
+                raise StateError(
+                    f"the state of {name!r} is {field.type}, not {known[field.name]}: fields can come "
+                    "and go and become wider; for all else raise state_version and write migrate"
+                )
 
 
 Entry = list[Any]
@@ -241,8 +246,8 @@ class ProcessorState:
             columns += variable.dump([self.entries[key][i] for key in keys])
         return pa.record_batch(columns, schema=layout.schema)
 
-    def put(self, batch: pa.RecordBatch) -> None:
-        """Take over entries that were dumped.
+    def put(self, batch: pa.RecordBatch) -> list[Key]:
+        """Take over entries that were dumped; give their keys.
 
         Raises:
             StateError: for anything else.
@@ -258,6 +263,7 @@ class ProcessorState:
             entry = [column[i] for column in contents]
             if any(content is not None for content in entry):
                 self.entries[key] = entry
+        return keys
 
     def seal(self) -> int:
         """End a version and give its number."""
@@ -290,9 +296,3 @@ class ProcessorState:
                 continue
             for key in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 self.entries.pop(key, None)
-
-
-def items(content: Any, now_ms: int) -> Iterator[tuple[Any, Any]]:
-    """Give the pairs of a map that have not outlived their time."""
-    shown: Mapping[Any, Any] = alive(content, now_ms) or {}
-    return iter([(key, value) for key, (value, _) in shown.items()])

@@ -48,6 +48,14 @@ PLAIN: Final[dict[type, tuple[type, ...]]] = {
     DayTimeIntervalType: (timedelta,),
     DecimalType: (Decimal,),
 }
+GOOD: Final[dict[type, type]] = {
+    StringType: str,
+    BooleanType: bool,
+    DoubleType: float,
+    LongType: int,
+}
+"""Values of just this type need no look at them; a whole number must have 64 bits."""
+LOW, HIGH = -(1 << 63), (1 << 63) - 1
 NESTED: Final = (ArrayType, MapType, StructType)
 
 Values: TypeAlias = tuple[Any, ...]
@@ -73,10 +81,10 @@ def _fitter(kind: DataType) -> Fit:
         return _bytes
     if isinstance(kind, ArrayType):
         item = fitter(kind.elementType)
-        return lambda values: [item(v) for v in _of(values, list, tuple)]
+        return lambda values: [item(_plain(v)) for v in _of(values, list, tuple)]
     if isinstance(kind, MapType):
         key, value = fitter(kind.keyType), fitter(kind.valueType)
-        return lambda pairs: {key(k): value(v) for k, v in _of(pairs, dict).items()}
+        return lambda pairs: {key(_plain(k)): value(_plain(v)) for k, v in _of(pairs, dict).items()}
     if isinstance(kind, StructType):
         return row_fitter(kind)
     if type(kind) in PLAIN:
@@ -93,16 +101,28 @@ def converts(schema: StructType) -> bool:
 def row_fitter(schema: StructType) -> Callable[[Any], Values]:
     """Make the function that checks a tuple against a schema and gives a copy of it."""
     fits = [(field.name, fitter(field.dataType)) for field in schema.fields]
+    good = [GOOD.get(type(field.dataType)) for field in schema.fields]
+    plain_row = tuple(good) if None not in good else ()
+    whole = [i for i, kind in enumerate(good) if kind is int]
 
     def fit(row: Any) -> Values:
+        if isinstance(row, dict):  # as Spark takes a struct within a struct
+            row = tuple(row.get(name) for name, _ in fits)
+        elif isinstance(row, str) and len(fits) == 1:  # Spark takes a text of one letter so
+            row = (row,)
         values = tuple(_of(row, tuple, list))
+        if plain_row and tuple(map(type, values)) == plain_row:
+            for i in whole:
+                if not LOW <= values[i] <= HIGH:
+                    break
+            else:
+                return values
         if len(values) != len(fits):
             raise ValueError(f"it has {len(values)} fields, and {len(fits)} are declared")
         found = []
         for (name, make), value in zip(fits, values, strict=True):
-            plain = value.item() if hasattr(value, "dtype") else value  # a NumPy scalar
             try:
-                found.append(make(plain))
+                found.append(make(_plain(value)))
             except (TypeError, ValueError) as error:
                 raise type(error)(f"field {name!r}: {error}") from None
         return (
@@ -111,6 +131,10 @@ def row_fitter(schema: StructType) -> Callable[[Any], Values]:
 
     turns = converts(schema)
     return fit
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "dtype") else value  # a NumPy scalar
 
 
 def _of(value: Any, *types: type) -> Any:

@@ -54,7 +54,7 @@ class Actor:
         """Whether a turn has begun that has not ended."""
         self.over: tuple[Reason, str, str] | None = None
         """How it has ended: reason, detail, trace; None: it has not, or was killed."""
-        self.turns = self.long_turns = self.events_most = 0
+        self.turns = self.long_turns = 0
         self._due = False
         """Whether a turn is to come."""
         self._tick_at = inf
@@ -115,7 +115,9 @@ class Actor:
     @property
     def alive(self) -> bool:
         """Whether it still takes turns."""
-        return not self.killed and self.over is None and not self.process.ended
+        process = self._process
+        assert process is not None
+        return not self.killed and self.over is None and not process.ended
 
     def kill(self) -> None:
         """End it without a word."""
@@ -153,7 +155,7 @@ class Actor:
 
     def _expect_tick(self, wait_s: float) -> None:
         """Look after a while whether the machine wants to look at the clock, unless that is to come."""
-        at = self.timeline.now + max(wait_s, WAIT_S_MIN)
+        at = self.timeline.now + (wait_s if wait_s > WAIT_S_MIN else WAIT_S_MIN)
         if at < self._tick_at:
             self._tick_at = at
             self.timeline.at(at, self._tick, at)
@@ -175,7 +177,6 @@ class Actor:
         process = self.process
         waiting, self.spent_s = process.inbox.waiting, 0.0
         self.turns += 1
-        self.events_most = max(self.events_most, waiting)
         try:
             process.begin()
         except Exception as error:
@@ -202,18 +203,18 @@ class Actor:
         if self.paused:  # it goes on where it was stopped
             self.timeline.after(PAUSED_S, self._finish)
             return
-        self.busy = False
+        self.busy, process = False, self.process
         try:
-            self.process.finish()
+            process.finish()
         except Exception as error:
             self._failed(error)
             return
         self.looked(self)
-        if self.process.reason is not None:
+        if process.reason is not None:
             self._ended()
             return
-        self._expect_tick(self.process.tick_in_s())
-        if self.process.inbox.waiting:
+        self._expect_tick(process.tick_in_s())
+        if process.inbox.waiting:
             self.wake()
 
     def _failed(self, error: Exception) -> None:

@@ -73,11 +73,13 @@ from meander.testing.process import SimProcess as Simulated
 from meander.testing.trial import Trial
 from meander.testing.world.actor import Actor
 from meander.testing.world.copies import CopyBook
+from meander.testing.world.driver import SimDriver
 from meander.testing.world.fence import FenceBook
 from meander.testing.world.owners import Holder, Owners
 from meander.testing.world.resident import Resident
 from meander.testing.world.store import Outstanding
 from meander.testing.world.store_view import StoreView, TrialRows
+from meander.testing.world.trials import Mischief
 from meander.testing.world.user import Failure
 
 if TYPE_CHECKING:
@@ -108,6 +110,10 @@ OVERDUE_S: Final = 1.0
 """So long after its time a timer may wait."""
 UNNEEDED_MAX: Final = 22
 """So many files may wait to be deleted."""
+NEED_LEASE: Final = frozenset({Chunks, Acks, Stage, Commit, Committed})
+"""What only somebody with a lease may say to others than the master."""
+PROMISES: Final = frozenset({Acks, Committed, Chunks, Accepted})
+"""What may say that something is durable."""
 FINE: Final = frozenset(
     {Reason.DRAINED, Reason.STOPPED, Reason.FINISHED, Reason.IDLE, Reason.REPLACED}
 )
@@ -153,30 +159,34 @@ class WorldCheckers:
 
     def sent(self, resident: Resident, envelope: Envelope) -> None:
         """A process sends something: looked at before it is bytes."""
-        body, me, actor = envelope.body, resident.name, _simulated(resident.actor)
+        body: Any = envelope.body
+        kind, actor = type(body), _simulated(resident.actor)
         if "limits" in self.world.kinds:
             self._queued(resident)
-        if isinstance(body, Beat):
+        if kind is Beat:
             self.leases.asked(actor, body, self.world.timeline.now)
-        elif isinstance(body, Welcome | Grant):
+        elif kind is Grant or kind is Welcome:
             if self.owners.published(resident, body):
                 self._copies.goes_on(resident)
-        elif isinstance(body, Prepare):
+        elif kind is Prepare:
             self._copies.asks(resident, body, self.world.timeline.now)
-        elif isinstance(body, Copy):
+        elif kind is Copy:
             self._copies.copies(resident, body)
-        elif isinstance(body, StageHeld):
+        elif kind is StageHeld:
             self._laid_by(resident)
-        elif MASTER not in (envelope.sender, envelope.to):
+        elif kind in NEED_LEASE and envelope.sender != MASTER != envelope.to:
             self._acts(actor, envelope)
-        if not self.world.durable or not isinstance(body, Acks | Committed | Chunks | Accepted):
-            return
+        if self.world.durable and kind in PROMISES:
+            self._promised(resident.name, envelope, body)
+
+    def _promised(self, me: str, envelope: Envelope, body: Any) -> None:
+        """What is called durable is in the store."""
         self.look_at_store()
-        if isinstance(body, Acks):
+        if type(body) is Acks:
             self.oracle.acks(me, body)
-        elif isinstance(body, Committed):
+        elif type(body) is Committed:
             self.oracle.committed(me, body)
-        elif isinstance(body, Chunks):
+        elif type(body) is Chunks:
             self.oracle.chunks(me, body)
         elif self.store.claimed() <= envelope.epoch.generation:
             self.oracle.accepted(me, body)
@@ -212,8 +222,6 @@ class WorldCheckers:
 
     def _acts(self, actor: Simulated, envelope: Envelope) -> None:
         """Whoever routes by a table, or acknowledges, must hold a lease for it."""
-        if not isinstance(envelope.body, Chunks | Acks | Stage | Commit | Committed):
-            return
         if not self.leases.holds(actor, self.world.timeline.now):
             kind = type(envelope.body).__name__
             self.violated("lease", f"{actor.name} sends {kind} to {envelope.to} without a lease")
@@ -225,12 +233,14 @@ class WorldCheckers:
             inbox.waiting > inbox.events_max or inbox.bytes > inbox.bytes_max
         ):
             self.violated("limit", f"{resident.name} reads on with {inbox.waiting} events waiting")
-        if isinstance(envelope.body, Welcome | Grant):
+        body: Any = envelope.body
+        kind = type(body)
+        if kind is Grant or kind is Welcome:
             self.leases.given(_simulated(resident.actor), envelope)
-        elif isinstance(envelope.body, Installed):
-            self.owners.reported(resident, envelope.body)
+        elif kind is Installed:
+            self.owners.reported(resident, body)
             self._copies.goes_on(resident)  # copies of the next round do not wait for this one
-        elif isinstance(envelope.body, Prepared):
+        elif kind is Prepared:
             self._copies.hears(resident)
 
     # ------------------------------------------------------------------ outputs
@@ -314,19 +324,21 @@ class WorldCheckers:
 
     def looked(self, actor: Actor) -> None:
         """A process has taken a turn."""
-        if "limits" in self.world.kinds and isinstance(actor.machine, Node):
-            self._readable(actor.machine)
+        machine, resident = actor.machine, self.world.resident(actor)
         self._turns += 1
-        self._went_on(self.world.resident(actor))
-        machine = actor.machine
+        if resident.mischief is not None:
+            self._went_on(resident, resident.mischief)
         if isinstance(machine, Node):
-            self.world.counts["turns_parked"] += bool(machine.rerouter.parked)
+            if "limits" in self.world.kinds:
+                self._readable(machine)
+            if machine.rerouter.parked:
+                self.world.counts["turns_parked"] += 1
         elif machine.me == MASTER:
             now, read = self.world.timeline.now, not actor.process.inbox.waiting
-            self._copies.looked(self.world.resident(actor), now, read=read)
-        if self._turns % INSIDE_EVERY == 0 and not actor.machine.ended:
+            self._copies.looked(resident, now, read=read)
+        if self._turns % INSIDE_EVERY == 0 and not machine.ended:
             self._look_inside(actor)
-            self._within_limits(self.world.resident(actor))
+            self._within_limits(resident)
 
     def _look_inside(self, actor: Actor) -> None:
         """Have a machine's books agree, unless it is a master who was replaced while it began.
@@ -341,10 +353,9 @@ class WorldCheckers:
         except AssertionError as error:
             self.violated("inside", str(error))
 
-    def _went_on(self, resident: Resident) -> None:
+    def _went_on(self, resident: Resident, mischief: Mischief) -> None:
         """Nobody goes on whose operator has raised: rows were given to it, and are nowhere."""
-        mischief = resident.mischief
-        if mischief is None or resident.actor.process.reason is not None:
+        if not mischief.played or resident.actor.process.reason is not None:
             return
         if failed := [prank.method for prank in mischief.played if prank.fails]:
             self.violated("crash", f"{resident.name} goes on though its operator failed: {failed}")
@@ -437,6 +448,7 @@ class WorldCheckers:
     def final(self) -> None:
         """Everything has come to its end: compare, and look for what was left over."""
         world = self.world
+        world.behave()  # what is read from here on is read by those who judge
         states = {t: s for t, s in world.people.states().items() if t not in self.lost_tasks}
         missing = set(range(world.tasks)) - set(states) - self.lost_tasks
         if missing:
@@ -458,10 +470,19 @@ class WorldCheckers:
                 if driver is not world.driver and order.rescaling.stage is News.ABORTED:
                     continue  # it is its user's to go on with, who has turned to another driver
                 self.violated("answer", f"{order.what} of {order.at:.3f} has not come to its end")
+        self._vacated(world.driver)
         self._left_over()
         self._overdue()
         self._unneeded()
         self.rest()
+
+    def _vacated(self, driver: SimDriver) -> None:
+        """Whoever was to leave has left, wherever that was said to be done."""
+        there = set(driver.core.master.membership.nodes())
+        for order in driver.book:
+            done = order.rescaling is not None and order.rescaling.stage == News.COMPLETED
+            if done and (left := there.intersection(order.gone)):
+                self.violated("answer", f"{sorted(left)} are there, and should have left")
 
     def _restored(self, tasks: Iterable[TaskId]) -> dict[TaskId, pa.Table | None]:
         """Give the states of tasks as the checkpoint alone has them."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from meander.operators.topology import Topology
 from meander.protocol.messages import MASTER
 from meander.runtime.clients.driver_client import DeploymentInfo, Part
 from meander.runtime.clients.query import PEERS
@@ -45,10 +46,11 @@ class Deployer:
             nodes = self.world.random.randint(1, min(2 * nodes, max(1, self.world.tasks // 2)))
         resident = self.world.settle(MASTER, 1, HOME)
         resident.outlives = True
+        operator = opened(self.world.operator())
         deployment = Deployment(
-            opened(self.world.trial.operator()),
+            operator,
             self.world.tasks,
-            nodes,
+            max(nodes, len(Topology.of(operator, self.world.tasks).groups or ())),
             checkpoint=FOLDER if self.world.durable else None,
             settings=self.world.settings,
             registration_s_max=REGISTRATION_S,

@@ -15,6 +15,7 @@ import errno
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from random import Random
@@ -92,7 +93,9 @@ class SimDisk:
         self.random, self.now = random, now
         self.faults = Faults()
         """Of all views that have none of their own."""
-        self._root = _Folder()
+        self.changes = 0
+        """Of names and of what is in files: counts up."""
+        self._root = _Entry(_Folder(), -inf)
 
     def view(self, name: str) -> DiskView:
         """Give a new process its view."""
@@ -125,10 +128,13 @@ class SimDisk:
 
     def find(self, path: str, since: float = inf) -> _Entry:
         """Look a path up; what was made or removed since then may be there or not."""
-        entry = _Entry(self._root, -inf)
+        entry = self._root
         for name in path.split("/"):
             if name:
-                entry = self._under(entry.node, name, since, path)
+                node = entry.node
+                found = node.entries.get(name) if type(node) is _Folder else None
+                sure = found is not None and found.born_s <= since
+                entry = found if found and sure else self._under(node, name, since, path)
         return entry
 
     def _under(self, node: _File | _Folder, name: str, since: float, path: str) -> _Entry:
@@ -165,13 +171,14 @@ class SimDisk:
 
     def make_folder(self, path: str) -> None:
         """Make a folder and those above."""
-        node: _File | _Folder = self._root
+        node = self._root.node
         for name in path.split("/"):
             if name:
                 if not isinstance(node, _Folder):
                     raise _error(errno.ENOTDIR, path)
                 entry = node.entries.get(name)
                 if entry is None:
+                    self.changes += 1
                     entry = node.entries[name] = _Entry(_Folder(), self.now())
                 node = entry.node
         if not isinstance(node, _Folder):
@@ -181,6 +188,7 @@ class SimDisk:
         """Write a file; its folder is there."""
         folder, name = self._place(path)
         entry, now = folder.entries.get(name), self.now()
+        self.changes += 1
         if entry is None:
             folder.entries[name] = _Entry(_File(data, now), now)
         elif isinstance(entry.node, _File):
@@ -196,6 +204,7 @@ class SimDisk:
         if replaced is not None and isinstance(replaced.node, _Folder):
             raise _error(errno.EISDIR, new)
         if replaced is None or replaced.node is not node:
+            self.changes += 1
             folder.entries[name] = _Entry(node, replaced.born_s if replaced else self.now())
             self._drop(*there)
 
@@ -204,6 +213,7 @@ class SimDisk:
         node, (folder, name) = self._file(old), self._place(new)
         if name in folder.entries:
             raise _error(errno.EEXIST, new)
+        self.changes += 1
         folder.entries[name] = _Entry(node, self.now())
 
     def unlink(self, path: str) -> None:
@@ -247,6 +257,7 @@ class SimDisk:
         return folder, name
 
     def _drop(self, folder: _Folder, name: str) -> None:
+        self.changes += 1
         folder.gone.append((self.now(), name, folder.entries.pop(name).node))
 
 
@@ -299,18 +310,35 @@ class DiskView:
         if full:
             raise _error(errno.ENOSPC, path)
 
-    def check_room(self, path: str) -> None:
-        """Take a piece of an object, if there is room."""
+    def upload(self, path: str, pieces: Iterable[Any]) -> None:
+        """Put an object, as object stores do: at once, in folders that nobody makes."""
+        data = b"".join(pieces)
+        self._stumble(path)
+        self._upload(path, data)
+
+    def upload_new(self, path: str, data: bytes) -> bool:
+        """Put an object unless there is one; the answer may be lost as any other."""
+        if self.disk.peek(path) is not None:
+            self._end(self._dies())
+            return False
+        self._upload(path, data)
+        return True
+
+    def _upload(self, path: str, data: bytes) -> None:
+        self._end(self._dies() or self._draws(self.faults.cut))
         if self._is_full():
             raise _error(errno.ENOSPC, path)
+        self._change(self._put_object, path, data)
 
-    def upload(self, path: str, data: bytes) -> None:
-        """Put an object, as object stores do: at once, in folders that nobody makes."""
-        self._end(self._dies() or self._draws(self.faults.cut))
-        self.check_room(path)
-        self._stumble(path)
+    def remove_object(self, path: str) -> None:
+        """Delete an object, if it is there; folders are not there without objects."""
+        with suppress(FileNotFoundError):
+            self._change(self.disk.unlink, path)
+            self.disk.prune(path.rpartition("/")[0])
+
+    def _put_object(self, path: str, data: bytes) -> None:
         self.disk.make_folder(path.rpartition("/")[0])
-        self._change(self.disk.put, path, data)
+        self.disk.put(path, data)
 
     def rename(self, old: str, new: str) -> None:
         """Rename."""

@@ -87,6 +87,11 @@ def draw_combine(seed: int) -> CombineLimits:
     )
 
 
+def draw_conditional(seed: int) -> bool:
+    """Choose whether an object store has conditional writes."""
+    return Random(f"conditional {seed}").random() < 0.5
+
+
 def draw_settings(random: Random, kinds: set[str], *, small: bool, seed: int) -> Settings:
     """Choose limits and delays of the protocol."""
     durable = random.random() < (0.8 if kinds & NEEDS_RECORDS else 0.3)

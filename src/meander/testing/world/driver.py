@@ -16,15 +16,18 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
+from meander.operators.base import Operator
+from meander.operators.topology import Topology
 from meander.protocol.messages import Abort, Resume, RollBack
 from meander.runtime.clients.driver_client import DeploymentInfo
-from meander.runtime.driver import ending
+from meander.runtime.driver import ending, replacing
 from meander.runtime.driver.core import DriverCore, next_generation
 from meander.runtime.driver.launch import Launcher
 from meander.runtime.driver.options import Deployment
 from meander.runtime.driver.rescales import Rescaling, wish
 from meander.runtime.driver.service import Committer, DriverService, Request
 from meander.runtime.driver.source_task import SourceTask
+from meander.runtime.driver.versions import Version
 from meander.runtime.process.hands import Post, StorePort
 from meander.runtime.process.process import TICK_S, Process
 from meander.runtime.process.script import Script
@@ -50,6 +53,8 @@ class Order(NamedTuple):
     """Every call is answered, or fails."""
     rescaling: Rescaling | None = None
     """Its handle, if it is a rescale: if the answer is no error, it is over some time."""
+    gone: tuple[str, ...] = ()
+    """Nodes that are not there any more when it is completed."""
 
 
 class Ground(NamedTuple):
@@ -109,6 +114,7 @@ class SimDriver:
             issue=lambda kind, name: TOKEN,
             launch=ground.launcher.launch,
             pickled=ground.launcher.pickle(operator, operator.name),
+            room=ground.launcher.room,
             directory="" if files is None else files.files.uri,
             failed=ground.failed,
             clock=actor.time,
@@ -144,13 +150,33 @@ class SimDriver:
 
     # ------------------------------------------------------------------ what users call
 
-    def rescale(self, nodes: int, **limits: Any) -> bool:
+    def rescale(self, nodes: int | dict[str, int], **limits: Any) -> bool:
         """Head for another number of nodes, as `op.rescale`; tell whether that was asked for."""
         if not self._open():
             return False
         command = wish(self.core.tasks, nodes, **limits)
         rescaling = Rescaling(command.nodes)
         self._order("rescale", self.core.rescale(rescaling, command), rescaling)
+        return True
+
+    def vacate(self, gone: list[str], room: int | None, **limits: Any) -> bool:
+        """Have nodes leave, as `op.vacate`, with room for so many; tell whether that was asked for."""
+        if not self._open():
+            return False
+        self._ground.launcher.free = room
+        command, rescaling = wish(self.core.tasks, 1, **limits), Rescaling(1)
+        began = replacing.vacate(self.core, rescaling, gone, command)
+        self._order("vacate", began, rescaling, tuple(gone))
+        return True
+
+    def upgrade(self, operator: Operator[Any] | Topology, *, one_way: bool, **limits: Any) -> bool:
+        """Replace the operator, as `op.upgrade`; tell whether that was asked for."""
+        if not self._open():
+            return False
+        version = Version(operator, self.launcher.pickle(operator, operator.name))
+        command, rescaling = wish(self.core.tasks, 1, **limits)._replace(nodes=0), Rescaling(1)
+        began = replacing.upgrade(self.core, rescaling, version, command, one_way=one_way)
+        self._order("upgrade", began, rescaling)
         return True
 
     def command(self, event: Abort | Resume | RollBack) -> bool:
@@ -193,8 +219,14 @@ class SimDriver:
             self.present and not core.stopping and core.failure is None and not core.process.ended
         )
 
-    def _order(self, what: str, answer: Future[Any], rescaling: Rescaling | None = None) -> None:
-        self.book.append(Order(what, self.actor.timeline.now, answer, rescaling))
+    def _order(
+        self,
+        what: str,
+        answer: Future[Any],
+        rescaling: Rescaling | None = None,
+        gone: tuple[str, ...] = (),
+    ) -> None:
+        self.book.append(Order(what, self.actor.timeline.now, answer, rescaling, gone))
         self.actor.wake()
 
     # ------------------------------------------------------------------ the end

@@ -15,9 +15,10 @@ from meander.protocol.edges.query import Query
 from meander.protocol.edges.server import StateServer
 from meander.protocol.machine import Machine
 from meander.protocol.master.master import Master
-from meander.protocol.messages import MASTER, Abort, Event, Resume, RollBack
+from meander.protocol.messages import MASTER, Abort, Event, Notice, Resume, RollBack
 from meander.protocol.node.node import Node
 from meander.protocol.node.slot import TaskPhase
+from meander.runtime.driver import books
 from meander.testing.faults import Incident
 from meander.testing.injector import Injector
 from meander.testing.process import SimProcess as Simulated
@@ -86,7 +87,47 @@ class WorldInjector(Injector):
             {"pause_ms": 60.0, "within_s": 0.3},
         )[incident.other % 6]  # fmt: skip
         nodes = min(max(1, incident.target), self.world.tasks)
+        groups = self.world.driver.core.deployment.groups
+        if groups.several and incident.target % 2:  # one of them alone
+            names = list(groups.operators)
+            group = names[incident.other % len(names)]
+            return self.world.driver.rescale({group: min(nodes, groups.tasks_of(group))}, **limits)
         return self.world.driver.rescale(nodes, **limits)
+
+    def _do_vacate(self, incident: Incident) -> bool:
+        """A node shall leave: somebody says so, or it is sent SIGTERM, and killed a while later."""
+        driver = self.world.driver
+        nodes = sorted(driver.core.master.membership.nodes())
+        if not nodes:
+            return False
+        name = nodes[incident.target % len(nodes)]
+        found = [r for r in self.world.living() if r.name == name and r.node is not None]
+        if incident.other % 3 or not found:
+            room = (None, 0, 1)[incident.other % 3]
+            return driver.vacate([name], room, within_s=0.5 + incident.seconds)
+        gone_at = min(self._end(incident), self.world.schedule.seconds - 0.01)
+        self._take_away(found[:1], gone_at)
+        return True
+
+    def _take_away(self, residents: list[Resident], gone_at: float) -> None:
+        """Tell nodes that they are taken away, and do so, if they are still there."""
+        for resident in residents:
+            assert resident.node is not None
+            resident.node.common.process.give(Notice(max(0.0, gone_at - self.timeline.now)))
+            resident.actor.wake()
+            if self.world.durable:
+                self.timeline.at(gone_at, Resident.kill, resident)
+
+    def _do_upgrade(self, incident: Incident) -> bool:
+        """Another version of the operator takes its place; half of the time with another state."""
+        driver, world = self.world.driver, self.world
+        master = driver.core.master
+        if not master.started or books.upgrading(master):
+            return False
+        changed = incident.other % 2 == 0
+        world.state_version += changed
+        limits = {"pause_ms": 60.0} if incident.target % 2 else {}
+        return driver.upgrade(world.operator(), one_way=changed, **limits)
 
     # ------------------------------------------------------------------ processes
 
@@ -238,13 +279,13 @@ class WorldInjector(Injector):
         return self._lose(hosts[incident.target % len(hosts)])
 
     def _do_spot(self, incident: Incident) -> bool:
-        """A host is to be taken away soon: its user asks for a node less, and then it is gone."""
+        """A host is to be taken away soon: its nodes are told so, and then it is gone."""
         nodes = [r for r in self.world.living() if isinstance(r.actor.machine, Node)]
-        less = min(len(nodes) - 1, self.world.tasks)  # some may be of drivers before this one
-        if less < 1 or not self.world.driver.rescale(less):
+        if not nodes:
             return False
         host = nodes[incident.target % len(nodes)].host
         gone_at = min(self._end(incident), self.world.schedule.seconds - 0.01)
+        self._take_away([r for r in nodes if r.host == host], gone_at)
         self.timeline.at(gone_at, lambda _: self._lose(host))
         return True
 
@@ -372,14 +413,8 @@ class WorldInjector(Injector):
             if resident.store is not None:
                 resident.store.step_s = STEP_S
             resident.go_on()
-        self.timeline.after(0.5, self._last_word)
-        self.timeline.after(PRANKS_S, self._behave)
-
-    def _behave(self, _: object) -> None:
-        """Operators have no bug any more: one may have waited for rows to show."""
-        for resident in self.world.residents:
-            if resident.mischief is not None:
-                resident.mischief.behave()
+        self.timeline.at(world.settled_s - 0.1, self._last_word)
+        self.timeline.after(PRANKS_S, lambda _: self.world.behave())
 
     def _last_word(self, _: object) -> None:
         """Whoever aborted a migration has it carried on now."""

@@ -57,6 +57,8 @@ class SimLauncher:
         """
         self._timeline, self._random, self._make, self._kill = timeline, random, make, kill
         self.start_s, self.notice_s = START_S, NOTICE_S
+        self.free: int | None = None
+        """So many more can be started, as far as the driver knows; None: any number."""
         self._fails, self._hangs = fails, hangs
         self.counts: Counter[str] = Counter()
         """Launches, failures to launch, and ends by their reason."""
@@ -70,8 +72,15 @@ class SimLauncher:
     # ------------------------------------------------------------------ as a `Launcher`
 
     def pickle(self, value: object, what: str) -> bytes:
-        """Write nothing: `make` knows the operator."""
-        return b""
+        """Write which version of the operator it is: `make` knows the rest."""
+        return b"%d" % getattr(value, "state_version", 0)
+
+    def room(self) -> int | None:
+        """Tell how many more can be started."""
+        return self.free
+
+    def avoid(self, host: str) -> None:
+        """Nobody is vacated by host here."""
 
     def start(self, ended: Callable[[ProcessExit], None]) -> None:
         """Prepare."""

@@ -56,6 +56,11 @@ class SimLink:
         self.pump()
         return True
 
+    @property
+    def pending(self) -> bool:
+        """Whether there is something to do: to write, or to end."""
+        return self._hand is not None or bool(self.queue) or self.queue.leaving
+
     def leave(self) -> None:
         """End when nothing waits."""
         self.queue.leave()
@@ -79,7 +84,7 @@ class SimLink:
             if stream is None:
                 self._dial(schema)
                 return
-            parcel = Parcel(stream, wire.header, rows)
+            parcel = Parcel.of(stream, wire.header, rows)
             if stream.fails:
                 self._failed()
             elif stream.has_room(parcel.size):

@@ -53,7 +53,7 @@ class Maker:
             raise
 
     def _make_node(self, spec: ProcessSpec, host: str, report: EndReport) -> None:
-        operator = opened(self.world.trial.operator())
+        operator = opened(self.world.operator(int(spec.operator)))
         resident = self.world.settle(spec.name, spec.incarnation, host, operator.schemas)
         resident.report, resident.run = report, spec.run
         resident.mischief = Mischief(operator, resident.actor.spend)
@@ -130,7 +130,7 @@ class Maker:
     def _files(self, view: DiskView) -> FileStore:
         me = view.name.replace("/", "_")
         if self.world.flat:
-            return FileStore(bucket(view, self.world.root), me)
+            return FileStore(bucket(view, self.world.root, conditional=self.world.conditional), me)
         return FileStore(LocalFiles(Path(self.world.root), disk=view, me=me), me)
 
     def set_faults(self, faults: Faults, only: Resident | None = None) -> None:

@@ -30,7 +30,7 @@ class Owners:
 
     def published(self, driver: Resident, body: Welcome | Grant) -> bool:
         """A driver sends a lease, and perhaps a table with it; tell whether that is a newer one."""
-        table = body.grant.table if isinstance(body, Welcome) else body.table
+        table = body.grant.table if type(body) is Welcome else body.table  # type: ignore[union-attr]
         known = self._tables.get(driver)
         if table is None or (known is not None and table.epoch <= known.epoch):
             return False

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from meander.errors import OutputsLostError
 from meander.model import TaskId
+from meander.operators.topology import OperatorTasks, Topology
 from meander.protocol.messages import MASTER
 from meander.protocol.node.slot import TaskPhase
 from meander.runtime.clients.driver_client import DeploymentInfo
@@ -53,7 +55,8 @@ class People:
         timeline, random = world.timeline, world.random
         self.home = world.settle("people", 0, HOME)
         """Where they ask from; no process of theirs takes turns."""
-        self._operator = world.trial.operator()
+        self.topology = Topology.of(world.trial.operator(), world.tasks)
+        """What is deployed; it has one input and one output."""
         self.book = CallBook(timeline)
         self.losses_told = 0
         """How often a reader was told that outputs are gone."""
@@ -77,10 +80,10 @@ class People:
         self.query = SimQuery(
             timeline, random, self.home.runner, QUERY, batches, self._open_query, self.driver,
             self._wrong, self._kill, self._pace,
-            once=random.random() < ONCE_SHARE and self._operator.event_time is None,
+            once=random.random() < ONCE_SHARE and self.topology.input().operator.event_time is None,
         )  # fmt: skip
         self.readers: list[SimReader] = []
-        self.emits = self._operator.output_schema is not None
+        self.emits = self.topology.output().operator.output_schema is not None
         if self.emits:
             self.add_reader()
         ask = lambda step, done: world.wires.ask(self.home.post, step, done)  # noqa: E731
@@ -96,6 +99,11 @@ class People:
         over = world.timeline.now > world.schedule.seconds + STEADY_S
         return seconds * HURRY if over else seconds
 
+    def _reading_pace(self, seconds: float) -> float:
+        """Hurry when all is fed: to look for more before that is mostly to look in vain."""
+        fed = self.query.finished and all(source.finished for source in self.sources)
+        return self._pace(seconds) if fed else seconds
+
     # ------------------------------------------------------------------ where they turn to
 
     def driver(self) -> str | None:
@@ -109,8 +117,9 @@ class People:
             return None
         world, core = self.world, self.world.driver.core
         resident = world.settle(name, 0, HOME)
+        part = Topology.of(world.trial.operator(), world.tasks).input()
         feeder = FeederProcess(
-            name, instance, world.trial.operator(), master=address, tasks=world.tasks,
+            name, instance, part.operator, master=address, tasks=part.tasks, first=part.first,
             settings=world.settings, generation=core.generation,
             clock=resident.actor.time, tick_s=TICK_S, combine=world.combine,
         )  # fmt: skip
@@ -123,15 +132,16 @@ class People:
         driver = self.world.driver
         if self.driver() is None or not driver.core.master.started:
             return None
-        about = driver.service.about()
-        self._told(about)
+        about = driver.service.about({"input": None})
+        self._told(about, self.topology.input())
         return self.world.deployer.open_query(name, about, driver.post.address)
 
-    def _told(self, about: DeploymentInfo) -> None:
+    def _told(self, about: DeploymentInfo, part: OperatorTasks) -> None:
         """Somebody is told of the deployment: that must be what was deployed."""
-        world, operator = self.world, self._operator
-        told = (about.durable, about.tasks, about.settings, about.keys, about.schema)
-        true = (world.durable, world.tasks, world.settings, operator.keys, operator.schema)
+        world, operator = self.world, part.operator
+        told = (about.durable, about.first, about.tasks, about.settings, about.keys, about.schema)
+        place = part.first, part.tasks
+        true = (world.durable, *place, world.settings, operator.keys, operator.schema)
         if told != true:
             self._wrong(f"{told} is told of a deployment, which is {true}")
 
@@ -148,11 +158,12 @@ class People:
         """Let one more come."""
         if not self.emits or len(self.readers) >= READERS_MAX:
             return False
-        world = self.world
+        world, told = self.world, partial(self._told, part=self.topology.output())
         reader = SimReader(
             self.home.runner, world.random, self.home.actor.time, self.driver,
             shown=world.checkers.show, missed=self._missed, lost=self._lost,
-            came=self._came, told=self._told, releases=not self.readers, pace=self._pace,
+            came=self._came, told=told, releases=not self.readers,
+            pace=self._reading_pace,
         )  # fmt: skip
         self.readers.append(reader)
         return True
@@ -178,7 +189,7 @@ class People:
     def _came(self, offset: Offset) -> None:
         """A reader begins: what is gone already was let go by one, or did not fit."""
         world = self.world
-        for task, number in enumerate(offset["numbers"]):
+        for task, number in enumerate(offset["numbers"], self.topology.output().first):
             released = max((reader.released.get(task, 0) for reader in self.readers), default=0)
             if number <= released or task in world.checkers.lost_tasks:
                 continue
@@ -216,7 +227,7 @@ class People:
     def quiet(self) -> bool:
         """Whether everything that was begun has come to its end; no verdict, so machines are asked."""
         world = self.world
-        if world.timeline.now <= world.schedule.seconds + 0.6 or not self.query.finished:
+        if world.timeline.now <= world.settled_s or not self.query.finished:
             return False
         if not all(source.finished for source in self.sources):
             return False
@@ -264,6 +275,8 @@ class People:
         assert owner.node is not None
         state = owner.node.node.slots[task].state
         assert state is not None
+        if owner.node.adapter.owes(state.app):
+            return False  # somebody has not heard of its watermark yet
         lanes = state.outbox.lanes.values()
         if self.world.durable:  # what is in a loop is not lost any more, either
             return all(lane.durable == lane.last for lane in lanes)
@@ -276,8 +289,8 @@ class People:
         return any(reader.read_upto(self._emitted()) for reader in self.readers)
 
     def _emitted(self) -> list[int]:
-        found = []
-        for task in range(self.world.tasks):
+        found, part = [], self.topology.output()
+        for task in range(part.first, part.end):
             owner = self.owner(task)
             state: Any = None
             if owner is not None and owner.node is not None:

@@ -315,5 +315,5 @@ class SimQuery:
 
     def _close(self, worker: Worker | None) -> None:
         if worker is not None and worker.actor.alive:
-            worker.queries.process.stop("closed")
+            worker.queries.leave()
             worker.actor.wake()

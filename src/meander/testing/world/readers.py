@@ -87,6 +87,8 @@ class SimReader:
         """How far it has read, as its checkpoint says; None: it has none."""
         self.planned: Offset | None = None
         """How far the stretch goes that it is at, as its checkpoint says."""
+        self.first = 0
+        """The number of the operator's first task, as it was told."""
         self.released: dict[TaskId, int] = {}
         """How far it has let go, or tried to."""
         self.counts: Counter[str] = Counter()
@@ -147,8 +149,9 @@ class SimReader:
     # ------------------------------------------------------------------ what it does
 
     def _life(self, driver: str) -> Script[None]:
-        about = DeploymentInfo.parse((yield Ask(driver, "about", {}, ASK_S)))
+        about = DeploymentInfo.parse((yield Ask(driver, "about", {"output": None}, ASK_S)))
         self._told(about)
+        self.first = about.first
         scripts = OutputScripts(driver, about, clock=self._clock)
         if self.committed is None:
             self.committed = yield from scripts.earliest()
@@ -192,7 +195,7 @@ class SimReader:
                 self._missed(task, sorted(set(wanted) ^ set(got)) or got)
 
     def _release(self, scripts: OutputScripts, upto: Offset) -> Script[None]:
-        for task, number in enumerate(upto["numbers"]):
+        for task, number in enumerate(upto["numbers"], self.first):
             self.released[task] = max(number, self.released.get(task, 0))
         self.counts["releases"] += 1
         yield from scripts.release(upto)
@@ -222,5 +225,5 @@ def batches_of(table: pa.Table) -> Iterator[tuple[TaskId, int, pa.RecordBatch]]:
 
 def excused_by(reader: SimReader, others: list[SimReader], task: TaskId) -> bool:
     """Tell whether another reader has let go of something of a task that a reader had not read yet."""
-    read = 0 if reader.committed is None else reader.committed["numbers"][task]
+    read = 0 if reader.committed is None else reader.committed["numbers"][task - reader.first]
     return any(other.released.get(task, 0) > read for other in others if other is not reader)

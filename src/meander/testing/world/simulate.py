@@ -88,7 +88,8 @@ def _judge(world: World) -> None:
 def _count(world: World, counts: Counter[str]) -> None:
     """Count what all processes did, also those that ended."""
     counts["schedules"] = 1
-    counts["rescales"] = counts.pop("rescale", 0)
+    for command in ("rescale", "vacate", "upgrade"):
+        counts[f"{command}s"] = counts.pop(command, 0)
     counts["faults"] = sum(counts[kind] for kind in ALL_FAULTS)
     counts[f"trial_{world.trial.name.replace(' ', '_')}"] += 1
     for command in ("abort", "resume", "roll_back"):

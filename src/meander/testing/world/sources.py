@@ -11,9 +11,11 @@ from functools import partial
 from random import Random
 from typing import Any, Final, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from meander.errors import FeederError
+from meander.model import Ints
 from meander.protocol.messages import Ending
 from meander.runtime.clients.feeder_process import FeederProcess
 from meander.runtime.process.script import Script, Sleep
@@ -80,6 +82,9 @@ class WorldSource:
         """The last offset that was fed in any life."""
         self._pace_s = random.choice((0.02, 0.2, 0.5))
         """A burst that feels back-pressure, or a trickle that lasts."""
+        self._together = random.choice(((1,), (1, 2, 5)))
+        """Batches that are fed as one, whose rows then have offsets of their own: a log's reader cuts
+        otherwise whenever it reads again."""
         timeline.after(random.uniform(0.2, 0.5), self._start)
 
     def restart(self) -> None:
@@ -143,17 +148,26 @@ class WorldSource:
 
     # ------------------------------------------------------------------ what a process does
 
+    def _joined(self, first: int, last: int) -> tuple[pa.RecordBatch, int | Ints]:
+        """Give batches as one, with the offset of each row, or one as it is."""
+        if first == last:
+            return self.batches[first], last
+        found = self.batches[first : last + 1]
+        offsets = np.repeat(np.arange(first, last + 1), [batch.num_rows for batch in found])
+        return pa.concat_batches(found), offsets
+
     def _life(self, feeder: FeederProcess) -> Script[None]:
         """Feed all that needs it, and leave."""
         first = 1 + (yield from feeder.ready(READY_S))
         if first > len(self.batches):
             self._wrong(f"{self.name}: offset {first - 1} needs no replay, and was never fed")
-        for offset in range(first, len(self.batches)):
+        while first < len(self.batches):
             pause_s = self._random.uniform(0.0, 2 * self._pace_s)
             yield Sleep(self._pace(pause_s))
-            yield from feeder.feed(self.batches[offset], offset)
-            self.replayed += offset <= self._fed
-            self._fed = max(self._fed, offset)
+            offset = min(first + self._random.choice(self._together), len(self.batches)) - 1
+            yield from feeder.feed(*self._joined(first, offset))
+            self.replayed += first <= self._fed
+            self._fed, first = max(self._fed, offset), offset + 1
             if self._random.random() < FLUSH_SHARE:
                 durable = self._random.random() < 0.3
                 yield from feeder.flush(FLUSH_S, durable=durable)

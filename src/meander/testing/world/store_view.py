@@ -9,6 +9,7 @@ from zlib import crc32
 
 from meander.model import TaskId
 from meander.operators.hashing import hash_columns, tasks_of
+from meander.operators.topology import Topology
 from meander.protocol.master.manifest import MANIFEST_KEY, Manifest
 from meander.protocol.messages import FeederId
 from meander.protocol.reading import Blob
@@ -23,6 +24,10 @@ class StoreView:
 
     def __init__(self, disk: SimDisk, root: str) -> None:
         self._disk, self._root = disk, root
+        self._seen = -1
+        """How often the disk had changed when it was last looked at."""
+        self._claimed = 0, -1
+        """The highest generation that is claimed, and how often the disk had changed then."""
         self._newest = ""
         self._blob: bytes | None = None
         self._outputs: dict[str, int] = {}
@@ -30,6 +35,9 @@ class StoreView:
 
     def changed(self) -> bool:
         """Look for a newer manifest; tell whether there is one."""
+        if self._seen == self._disk.changes:
+            return False
+        self._seen = self._disk.changes
         found = max(
             (p for p in self._disk.paths(f"{self._root}/manifest") if _counts(p)), default=""
         )
@@ -44,8 +52,12 @@ class StoreView:
 
     def claimed(self) -> int:
         """Tell the highest generation that a driver has claimed; 0: none."""
-        names = (path.rpartition("/")[2] for path in self._disk.paths(f"{self._root}/claim"))
-        return max((int(name[:8]) for name in names if name[:8].isdigit()), default=0)
+        highest, seen = self._claimed
+        if seen != self._disk.changes:
+            names = (path.rpartition("/")[2] for path in self._disk.paths(f"{self._root}/claim"))
+            highest = max((int(name[:8]) for name in names if name[:8].isdigit()), default=0)
+            self._claimed = highest, self._disk.changes
+        return highest
 
     def read(self, key: str) -> bytes | None:
         """Give what is under a key of the store."""
@@ -94,7 +106,7 @@ class TrialRows:
     """The rows of a trial by task and offset, as the oracle asks for them."""
 
     def __init__(self, trial: WorldTrial) -> None:
-        self._trial, self._keys = trial, trial.operator().keys
+        self._trial, self._part = trial, Topology.of(trial.operator(), trial.tasks).input()
 
     @property
     def feeders(self) -> Mapping[FeederId, int]:
@@ -106,6 +118,7 @@ class TrialRows:
         for offset in range(first, last + 1):
             batch = self._trial.feeders[feeder][offset]
             if batch.num_rows:
-                hashes = hash_columns([batch.column(key) for key in self._keys])
-                for task in sorted(set(tasks_of(hashes, self._trial.tasks).tolist())):
-                    yield task, offset, None
+                part = self._part
+                hashes = hash_columns([batch.column(key) for key in part.operator.keys])
+                for task in sorted(set(tasks_of(hashes, part.tasks).tolist())):
+                    yield part.first + task, offset, None

@@ -29,11 +29,13 @@ class Parcel(NamedTuple):
     header: bytes
     rows: bytes | None
     """As Arrow's IPC has them."""
+    size: int
+    """Bytes on the wire."""
 
-    @property
-    def size(self) -> int:
-        """Bytes on the wire."""
-        return len(self.header) + (0 if self.rows is None else len(self.rows))
+    @classmethod
+    def of(cls, stream: SimStream, header: bytes, rows: bytes | None) -> Parcel:
+        """Weigh it."""
+        return cls(stream, header, rows, len(header) + (0 if rows is None else len(rows)))
 
 
 class SimStream:
@@ -92,7 +94,8 @@ class SimStream:
             wires.take(self, parcel)
             if post.slow_s:
                 self._again(post.slow_s)
-            self.link.pump()
+            if self.link.pending:
+                self.link.pump()
         if self._ending and not self._buffer and not self._due:
             self._end()
 
@@ -139,10 +142,14 @@ class SimStream:
             self.link.wires.stream_ended(self)
 
 
+_AS_IT_IS: Final = pa.ipc.IpcWriteOptions()
+"""As Arrow writes if nothing is said; made once, for it reads the environment to find that out."""
+
+
 def packed(batch: pa.RecordBatch) -> bytes:
     """Write a batch as a stream of Arrow IPC, which has its dictionaries, too."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
+    with pa.ipc.new_stream(sink, batch.schema, options=_AS_IT_IS) as writer:
         writer.write_batch(batch)
     written_bytes: bytes = sink.getvalue().to_pybytes()
     return written_bytes

@@ -133,7 +133,8 @@ class Wires:
             return parcel
         self.network.corrupted += 1
         if rows is None or not state:
-            return parcel._replace(header=header[: self.random.randrange(len(header))])
+            cut = header[: self.random.randrange(len(header))]
+            return Parcel.of(parcel.stream, cut, rows)
         at = rows.rfind(state) + self.random.randrange(len(state))
         changed = rows[at] ^ (1 + self.random.randrange(255))
         return parcel._replace(rows=rows[:at] + bytes((changed,)) + rows[at + 1 :])

@@ -17,6 +17,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from meander.model import NodeId
+from meander.operators.base import Operator
+from meander.operators.topology import Topology
 from meander.protocol.blocks import Chunks
 from meander.protocol.messages import Commit, Copy, Envelope, PeerId
 from meander.runtime.process.process import Process
@@ -32,6 +34,7 @@ from meander.testing.world.draws import (
     FOLDER,
     ROOM,
     draw_combine,
+    draw_conditional,
     draw_idle_s,
     draw_limits,
     draw_settings,
@@ -78,10 +81,14 @@ class World:
         self.limits = draw_limits(random, small=small)
         self.combine = draw_combine(schedule.seed)
         self.trial = trial or draw(random, self.tasks)
+        self.state_version = self.trial.operator().state_version
+        """Of the newest version of the operator that was deployed."""
         self.durable = self.settings.checkpoint_s > 0
         """Whether there are checkpoints."""
         self.flat = random.random() < 0.3
         """Whether they are in an object store."""
+        self.conditional = draw_conditional(schedule.seed)
+        """Whether that has conditional writes."""
         self.root = FOLDER.strip("/") if self.flat else FOLDER
         """Where on the simulated disk."""
         self.store_step_s, self.tick_s = draw_step_s(random), draw_tick_s(random)
@@ -116,6 +123,15 @@ class World:
             timeline.after(schedule.seconds, self._make_room)
 
     # ------------------------------------------------------------------ processes
+
+    def operator(self, version: int | None = None) -> Operator[Any] | Topology:
+        """Make a version of the trial's operator: a later one reads what an earlier one wrote."""
+        found, version = self.trial.operator(), version or self.state_version
+        made = [found] if isinstance(found, Operator) else found.operators.values()
+        for one in made if version != found.state_version else ():
+            object.__setattr__(one, "state_version", version)
+            object.__setattr__(one, "migrate", lambda batches, _: list(batches))
+        return found
 
     def settle(
         self, name: str, incarnation: int, host: str, schemas: Sequence[pa.Schema] = ()
@@ -237,6 +253,18 @@ class World:
         trouble = resident.mischief is not None and resident.mischief.planned
         if self.random.random() < (CALL_BEHIND_TROUBLE if trouble else CALL_BEHIND):
             self.timeline.after(0.0, self.people.call_behind, resident)
+
+    @property
+    def settled_s(self) -> float:
+        """When the last order was given, and whoever aborted has it carried on."""
+        last = max((incident.at for incident in self.schedule.incidents), default=0.0)
+        return max(self.schedule.seconds + 0.6, last + 0.2)
+
+    def behave(self) -> None:
+        """Operators have no bug any more: one may have waited for rows to show."""
+        for resident in self.residents:
+            if resident.mischief is not None:
+                resident.mischief.behave()
 
     def run(self, patience_s: float = 90.0) -> None:
         """Run until everything is quiet, or patience is over."""

@@ -6,6 +6,8 @@
     windows     windows of event time: timers, watermarks, outputs
     reminders   timers by the clock
     emits       an answer to every row, and deletions
+    relays      a topology: operators that feed one another, with a loop
+    cascades    a topology: windows behind an operator that passes rows on
     own         an operator of a user's own
     mischief    any operator, made to fail or to take long
 
@@ -21,10 +23,12 @@ from random import Random
 from typing import TypeAlias
 
 from meander.errors import InputError
+from meander.testing.world.trials.cascades import CascadeTrial
 from meander.testing.world.trials.emits import EmitTrial
 from meander.testing.world.trials.mischief import METHODS, Mischief, Prank
 from meander.testing.world.trials.own import Judge, OwnTrial
 from meander.testing.world.trials.patterns import PatternTrial
+from meander.testing.world.trials.relays import RelayTrial
 from meander.testing.world.trials.reminders import ReminderTrial
 from meander.testing.world.trials.trial import (
     EXTENT,
@@ -41,6 +45,7 @@ __all__ = [
     "EXTENT",
     "METHODS",
     "QUIET_S",
+    "CascadeTrial",
     "EmitTrial",
     "Judge",
     "Mischief",
@@ -48,6 +53,7 @@ __all__ = [
     "OwnTrial",
     "PatternTrial",
     "Prank",
+    "RelayTrial",
     "ReminderTrial",
     "States",
     "TrialSize",
@@ -76,9 +82,11 @@ MAKERS: dict[str, Maker] = {
     "reminders": ReminderTrial,
     "emits": EmitTrial,
     "processor": _processor,
+    "relays": RelayTrial,
+    "cascades": CascadeTrial,
 }
 """By the names of trials."""
-WEIGHTS = (3, 2, 3, 1, 3, 4)
+WEIGHTS = (3, 2, 3, 1, 3, 4, 3, 2)
 """How often each is drawn."""
 
 

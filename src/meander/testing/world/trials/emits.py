@@ -15,18 +15,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from meander.model import Ints, TaskId
+from meander.model import TaskId
 from meander.operators.base import Context, Operator
-from meander.operators.hashing import Hashes
 from meander.testing.world.trials.trial import (
     EXTENT,
+    AllAtOnce,
     Fed,
     Outputs,
     Places,
     Row,
     States,
     TrialSize,
-    feeder_names,
+    drawn,
     rows_by_key,
     shown_rows,
     unequal,
@@ -114,24 +114,8 @@ class Answers(Operator[KeyTally]):
         return state
 
 
-class AnswersTogether(Answers):
-    """Takes the rows of many tasks in one call, so that they wait for one another."""
-
-    @property
-    def name(self) -> str:
-        """The same state."""
-        return Answers.__name__
-
-    def process_groups(
-        self,
-        states: Sequence[KeyTally],
-        bounds: Ints,
-        batch: pa.RecordBatch,
-        contexts: Sequence[Context],
-        hashes: Hashes | None = None,
-    ) -> None:
-        """Take them one by one."""
-        super().process_groups(states, bounds, batch, contexts, hashes)
+class AnswersTogether(AllAtOnce, Answers):
+    """Takes the rows of many tasks in one call."""
 
 
 class EmitTrial:
@@ -150,17 +134,7 @@ class EmitTrial:
         self.tasks = tasks
         self.kind = random.choice((Answers, AnswersTogether))
         self.places = Places(KEYS, tasks)
-        self.feeders = {
-            name: [
-                pa.record_batch(columns(extent.offset_rows_max), schema=Answers.schema)
-                for _ in range(extent.offsets)
-            ]
-            for name in feeder_names(extent)
-        }
-        self.batches = [
-            pa.table(columns(extent.batch_rows_max), schema=Answers.schema)
-            for _ in range(extent.batches)
-        ]
+        self.feeders, self.batches = drawn(extent, Answers.schema, columns)
         self.fed = Fed(self.feeders.values(), self.batches)
 
     def operator(self) -> Operator[Any]:

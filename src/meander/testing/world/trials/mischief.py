@@ -12,6 +12,7 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from meander.operators.base import Operator
+from meander.operators.topology import Topology
 
 METHODS: Final = (
     "create", "process_groups", "fire", "dump", "load", "size", "freeze", "seal", "seals",
@@ -60,18 +61,20 @@ class Mischief:
     ([1.5], [Prank(method='seal', calls=0, takes_s=1.5, fails=True, spoils=False)])
     """
 
-    def __init__(self, operator: Operator[Any], spent: Callable[[float], None]) -> None:
+    def __init__(self, operator: Operator[Any] | Topology, spent: Callable[[float], None]) -> None:
         """Lead an operator's methods through here.
 
         Args:
-            operator: of one process. It cannot be pickled any more.
+            operator: of one process, or all of a topology. It cannot be pickled any more.
             spent: hears of the seconds that a call has taken.
         """
         self.spent = spent
         self.planned: list[Prank] = []
         self.played: list[Prank] = []
-        for method in METHODS:
-            setattr(operator, method, self._led(method, getattr(operator, method)))
+        made = [operator] if isinstance(operator, Operator) else operator.operators.values()
+        for one in made:
+            for method in METHODS:
+                setattr(one, method, self._led(method, getattr(one, method)))
 
     def plan(self, prank: Prank) -> None:
         """Have something happen."""

@@ -21,7 +21,7 @@ from meander.testing.world.trials.trial import (
     Places,
     States,
     TrialSize,
-    feeder_names,
+    drawn,
     shown_rows,
     skewed,
     unequal,
@@ -100,17 +100,7 @@ class ReminderTrial:
         self.tasks = tasks
         self.places = Places(KEYS, tasks)
         self.fed: dict[str, Count] = {}
-        self.feeders = {
-            name: [
-                pa.record_batch(columns(extent.offset_rows_max), schema=Reminders.schema)
-                for _ in range(extent.offsets)
-            ]
-            for name in feeder_names(extent)
-        }
-        self.batches = [
-            pa.table(columns(extent.batch_rows_max), schema=Reminders.schema)
-            for _ in range(extent.batches)
-        ]
+        self.feeders, self.batches = drawn(extent, Reminders.schema, columns)
 
     def operator(self) -> Operator[Any]:
         """Make one."""

@@ -7,15 +7,16 @@ operator's has a say in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from meander.model import TaskId
-from meander.operators.base import Operator
-from meander.operators.hashing import hash_columns, tasks_of
+from meander.model import Ints, TaskId
+from meander.operators.base import Context, Operator
+from meander.operators.hashing import Hashes, hash_columns, tasks_of
+from meander.operators.topology import Topology
 
 States: TypeAlias = Mapping[TaskId, pa.Table | None]
 """What the adapter shows of each task. A task that is not there is not judged."""
@@ -43,7 +44,7 @@ class WorldTrial(Protocol):
     def batches(self) -> Sequence[pa.Table]:
         """Micro-batches of a query. Their rows may come in any partitions and order."""
 
-    def operator(self) -> Operator[Any]:
+    def operator(self) -> Operator[Any] | Topology:
         """Make an instance, as every process gets one; whoever runs it opens it."""
 
     def judge(self, states: States, outputs: Outputs) -> list[str]:
@@ -80,6 +81,44 @@ class Count(NamedTuple):
 def feeder_names(extent: TrialSize) -> list[str]:
     """Name the feeders."""
     return [f"feeder{i}" for i in range(extent.feeders)]
+
+
+def drawn(
+    extent: TrialSize, schema: pa.Schema, columns: Callable[[int], Sequence[Any]]
+) -> tuple[dict[str, list[pa.RecordBatch]], list[pa.Table]]:
+    """Draw what feeders and a query send: `columns` draws up to so many rows."""
+    feeders = {
+        name: [
+            pa.record_batch(list(columns(extent.offset_rows_max)), schema=schema)
+            for _ in range(extent.offsets)
+        ]
+        for name in feeder_names(extent)
+    }
+    sizes = [extent.batch_rows_max] * extent.batches
+    return feeders, [pa.table(list(columns(size)), schema=schema) for size in sizes]
+
+
+class AllAtOnce(Operator[Any]):
+    """Takes the rows of many tasks in one call, so that they wait for one another.
+
+    The operator that does is the class behind this one; its state is the same, and so is its name.
+    """
+
+    @property
+    def name(self) -> str:
+        """That of the other."""
+        return type(self).__bases__[1].__name__
+
+    def process_groups(
+        self,
+        states: Sequence[Any],
+        bounds: Ints,
+        batch: pa.RecordBatch,
+        contexts: Sequence[Context],
+        hashes: Hashes | None = None,
+    ) -> None:
+        """Take them one by one."""
+        super().process_groups(states, bounds, batch, contexts, hashes)
 
 
 def skewed(random: Random, among: Sequence[str]) -> str:

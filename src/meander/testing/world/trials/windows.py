@@ -16,12 +16,12 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from meander.model import Ints, TaskId
+from meander.model import TaskId
 from meander.operators.base import Context, Operator
-from meander.operators.hashing import Hashes
 from meander.operators.timers import Timer
 from meander.testing.world.trials.trial import (
     EXTENT,
+    AllAtOnce,
     Count,
     Outputs,
     Places,
@@ -117,24 +117,8 @@ class Windows(Operator[WindowState]):
         return 48 * len(state)
 
 
-class WindowsTogether(Windows):
-    """Takes the rows of many tasks in one call, so that they wait with the watermarks among them."""
-
-    @property
-    def name(self) -> str:
-        """The same state."""
-        return Windows.__name__
-
-    def process_groups(
-        self,
-        states: Sequence[WindowState],
-        bounds: Ints,
-        batch: pa.RecordBatch,
-        contexts: Sequence[Context],
-        hashes: Hashes | None = None,
-    ) -> None:
-        """Take them one by one."""
-        super().process_groups(states, bounds, batch, contexts, hashes)
+class WindowsTogether(AllAtOnce, Windows):
+    """Takes the rows of many tasks in one call: they wait with the watermarks among them."""
 
 
 class WindowTrial:
