@@ -288,8 +288,23 @@ def test_the_pareto_front_falls(meander, problem) -> None:
     assert meander("plan", "--pareto", problem(), "--policy", "flink").code == 2
 
 
+def test_the_curve_has_every_number_of_nodes(meander, problem) -> None:
+    told = meander("plan", "--curve", problem(), "--json").lines[0]
+    plan = meander("plan", problem(), "--json").lines[0]
+    assert [point["nodes"] for point in told["curve"]] == [3]
+    assert told["curve"][0]["cost"] == plan["cost"]
+    assert told["cap"] == 9
+    text = meander("plan", "--curve", problem()).out
+    assert "← 3 nodes" in text
+    assert "3 or more" in text
+    for wrong in (("--policy", "flink"), ("--pareto",)):
+        assert meander("plan", "--curve", problem(), *wrong).code == 2
+    impossible = {**TABLE3, "work": [1000, *TABLE3["work"][1:]]}
+    assert meander("plan", "--curve", "-", stdin=json.dumps(impossible)).code == 3
+
+
 @pytest.mark.parametrize("ending", ["png", "svg"])
-@pytest.mark.parametrize("flags", [(), ("--pareto",)])
+@pytest.mark.parametrize("flags", [(), ("--pareto",), ("--curve",)])
 def test_plots_are_drawn(meander, problem, tmp_path: Path, ending: str, flags) -> None:
     path = tmp_path / f"plan.{ending}"
     assert meander("plan", problem(), "--plot", path, *flags).code == 0

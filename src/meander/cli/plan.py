@@ -22,7 +22,7 @@ from meander.model import Plan, Problem
 from meander.planning import POLICIES, plan
 from meander.planning.exact.rounds import RoundLimits, rounds
 from meander.runtime.store.forecast_file import read_forecast
-from meander.show.plots import plot_front, plot_path, plot_plan
+from meander.show.plots import plot_curve, plot_front, plot_path, plot_plan
 
 if TYPE_CHECKING:
     from meander.planning.ahead.forecast import Forecast
@@ -51,6 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pareto", action="store_true", help="show the least cost for every tau instead of a plan"
     )
     parser.add_argument(
+        "--curve", action="store_true", help="show the least cost for every number of nodes instead of "
+        "a plan, where a node may have as much as in this problem",
+    )  # fmt: skip
+    parser.add_argument(
         "--plot", type=plot_path, metavar="FILE", help="draw to a .png or .svg file"
     )
     parser.epilog = (
@@ -70,8 +74,12 @@ def run(args: argparse.Namespace) -> int:
     if args.file is None or args.pause_ms is not None or args.within_s is not None:
         raise InputError("give the file of a problem, or --nodes N for a deployment that runs")
     args.policy = args.policy or "ssm"
-    if args.pareto and args.policy != "ssm":
-        raise InputError("--pareto is the front of ssm: it goes with no other --policy")
+    if (args.pareto or args.curve) and args.policy != "ssm":
+        raise InputError("--pareto and --curve are of ssm: they go with no other --policy")
+    if args.pareto and args.curve:
+        raise InputError(
+            "--pareto is for every tau, --curve for every number of nodes: ask for one"
+        )
     entries: Iterable[reading.ProblemEntry] = reading.read(args.file)
     if args.plot:
         entries = _exactly_one(entries)
@@ -115,6 +123,9 @@ def answer(problem: Problem, args: argparse.Namespace, limits: RoundLimits) -> i
     try:
         if args.pareto:
             show_front(problem, args)
+            return OK
+        if args.curve:
+            show_curve(problem, args)
             return OK
         found = find(problem, args)
         steps = rounds(found, limits)
@@ -170,6 +181,25 @@ def show_front(problem: Problem, args: argparse.Namespace) -> None:
         Console(highlight=False).print(front_table(points, problem))
     if args.plot:
         plot_front([(p["tau"], p["cost_share"]) for p in points], float(problem.tau), args.plot)
+
+
+def show_curve(problem: Problem, args: argparse.Namespace) -> None:
+    """Print, and plot, the least cost for every number of nodes."""
+    from meander.planning.exact.curve import node_curve
+
+    total = problem.workload.total_size
+    points: list[dict[str, Any]] = [
+        {"nodes": nodes, "cost": cost, "cost_share": cost / total if total else 0.0}
+        for nodes, cost in node_curve(problem).items()
+    ]
+    if args.json:
+        say({"feasible": True, "cap": problem.cap, "curve": points}, "", True)
+    else:
+        from meander.show.picture import curve_table
+
+        Console(highlight=False).print(curve_table(points, problem))
+    if args.plot:
+        plot_curve([(p["nodes"], p["cost_share"]) for p in points], problem.nodes, args.plot)
 
 
 def say(data: dict[str, object], text: str, as_json: bool) -> None:

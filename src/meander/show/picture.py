@@ -184,6 +184,25 @@ def front_table(points: Sequence[dict[str, Any]], problem: Problem) -> Renderabl
     return table
 
 
+def curve_table(points: Sequence[dict[str, Any]], problem: Problem) -> RenderableType:
+    """List the least cost by the number of nodes; with more than the last it stays."""
+    table = Table(
+        box=None, pad_edge=False, title_justify="left",
+        title="the least cost for every number of nodes",
+    )  # fmt: skip
+    for column in ("nodes", "cost", "of the state"):
+        table.add_column(column, justify="right")
+    table.add_column("")
+    last = len(points) - 1
+    for i, p in enumerate(points):
+        here = p["nodes"] == problem.nodes or (i == last and p["nodes"] < problem.nodes)
+        mark = f"← {problem.nodes} nodes" if here else ""
+        more = " or more" if i == last else ""
+        share = f"{p['cost_share']:.1%}"
+        table.add_row(f"{p['nodes']}{more}", amount(p["cost"]), share, mark)
+    return table
+
+
 def amount(value: int) -> str:
     """Write a number so that it can be read: exact while it is short.
 

@@ -113,21 +113,41 @@ def _draw_loads(ax: Axes, plan: Plan, nodes: Sequence[NodeId], color: dict[NodeI
 
 def plot_front(points: Sequence[tuple[float, float]], tau: float, path: Path) -> None:
     """Draw the Pareto front: (τ, share of the state that moves), ascending in τ."""
+    end = max(points[-1][0] * 1.05, tau * 1.05, 0.05)
+    _plot_steps(
+        points, end, (tau, f"tau {tau:g}"), path,
+        xlabel="tau: how much busier than the mean a node may be",
+        title="The least that must move, for every tau",
+    )  # fmt: skip
+
+
+def plot_curve(points: Sequence[tuple[int, float]], nodes: int, path: Path) -> None:
+    """Draw (number of nodes, share of the state that moves), ascending in the number."""
+    _plot_steps(
+        points, max(points[-1][0], nodes) + 1, (nodes, f"{nodes} nodes"), path,
+        xlabel="nodes", title="The least that must move, for every number of nodes",
+    )  # fmt: skip
+
+
+def _plot_steps(
+    points: Sequence[tuple[float, float]],
+    end: float,
+    here: tuple[float, str],
+    path: Path,
+    **labels: str,
+) -> None:
+    """Draw shares that fall in steps and stay at the last, and where the problem is."""
     figure = new_figure(6.5, 3.8)
     ax = figure.subplots()
-    taus, shares = [p[0] for p in points], [100 * p[1] for p in points]
-    end = max(taus[-1] * 1.05, tau * 1.05, 0.05)
-    ax.step([*taus, end], [*shares, shares[-1]], where="post", color=POLICY_COLOR["ssm"])
-    ax.plot(taus, shares, "o", ms=3 if len(points) < 200 else 1.5, color=POLICY_COLOR["ssm"])
-    ax.axvline(tau, color=INK, ls="--", lw=1)
+    at, shares = [p[0] for p in points], [100 * p[1] for p in points]
+    ax.step([*at, end], [*shares, shares[-1]], where="post", color=POLICY_COLOR["ssm"])
+    ax.plot(at, shares, "o", ms=3 if len(points) < 200 else 1.5, color=POLICY_COLOR["ssm"])
+    ax.axvline(here[0], color=INK, ls="--", lw=1)
     ax.annotate(
-        f"tau {tau:g}", (tau, 1), xycoords=("data", "axes fraction"),
+        here[1], (here[0], 1), xycoords=("data", "axes fraction"),
         xytext=(4, -4), textcoords="offset points", va="top",
     )  # fmt: skip
-    ax.set(
-        xlabel="tau: how much busier than the mean a node may be",
-        ylabel="state that moves, %", title="The least that must move, for every tau",
-    )  # fmt: skip
+    ax.set(ylabel="state that moves, %", **labels)
     ax.set_ylim(bottom=0)
     ax.set_xlim(right=end)
     _tidy(ax)

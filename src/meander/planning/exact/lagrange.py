@@ -1,4 +1,4 @@
-"""A price λ on every interval instead of n′ layers: a bound always, and nearly always the plan.
+"""A price λ on every interval instead of n′ layers: a bound, and without boundary prices the plan.
 
 Let G(k) be the most bytes that can stay with at most k intervals. For any λ ≥ 0 one sweep without
 layers (`kernels.sweep`) computes
@@ -18,10 +18,11 @@ above (in doubled gains). Going back from m, the smallest start is taken from wh
 intervals that remain is within these bounds. If the way reaches 0, it has n′ intervals, is best
 at λ and so attains the bound; it also is the plan that the layered pass would give (the smallest
 boundaries, read from the right), since a smaller start was only refused where it cannot work.
-If the way ends before 0, nothing is claimed and the layered pass decides.
 
-That happens only if the gain, of the whole or of a prefix, is not concave in the number of
-intervals. It never did without boundary prices, and seldom with them: see docs/concavity.md.
+Without boundary prices the gain of every prefix, in both states, is concave in the number of
+intervals (docs/concavity.md): then every number within the bounds is attained, and the way reaches
+0. With prices it need not be. If the way ends before 0, nothing is claimed, and the layered pass
+decides.
 
 >>> from meander.model import Assignment, Workload
 >>> now = Assignment.from_intervals({"n1": (0, 13), "n2": (13, 20)})
@@ -51,7 +52,8 @@ class Relaxation(NamedTuple):
     bound: int
     """No plan within the caps moves fewer bytes."""
     bounds: Ints | None
-    """Boundaries of a plan that attains the bound, so is optimal; None if none was found."""
+    """Boundaries of a plan that attains the bound, so is optimal; None if bytes are too many to be
+    multiplied."""
 
 
 def relax(problem: Problem) -> Relaxation:

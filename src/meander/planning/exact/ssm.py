@@ -10,7 +10,8 @@ use it, tried in this order; each is exact, and all give the same plan:
 
   1. Without counting intervals. If the best plan of all has at most n′, it is the answer: O(m).
   2. With a price λ on every interval, such that n′ intervals are best (`lagrange`): some
-     twenty sweeps, whatever n′ is. The answer counts only where it attains its own upper bound.
+     twenty sweeps, whatever n′ is. With boundary prices the answer counts only where it attains its
+     own upper bound; without, it always does (docs/concavity.md).
   3. In n′ layers, layer k for at most k intervals (`kernels.layers`): O(m·n′), in practice
      O(τ·m·n′), since layer k only looks at boundaries that can be the k-th.
 

@@ -109,3 +109,41 @@ def search(
     else:
         most = run(S2, win, old, price2, 2 * high - 1, scratch) - V
     return walk(S2, win, old, price2, 2 * high, V, False, nodes, fewest, most), bound
+
+
+@njit(cache=True)
+def corners(S: Ints, win: Ints, old: Ints, most: int, scratch: Ints) -> tuple[Ints, Ints]:
+    """Corners of the gain G as a function of the number of intervals, up to the first beyond `most`.
+
+    G is concave and its steps are whole numbers (docs/concavity.md), so at λ = q + ½ one number of
+    intervals alone is best: behind it no step is larger than q. Of two corners, let q be the mean
+    step between them, rounded down. Either G is a line there, or the corner at q + ½ lies strictly
+    between: a sweep for each corner and one for each line. Gains are doubled as in `search`.
+    """
+    m, S2, free = len(S) - 1, 2 * S, np.empty(0, np.int64)
+    counts, gains, found = np.empty(m + 2, np.int64), np.empty(m + 2, np.int64), 0
+    ahead = [_corner(S2, win, old, free, 0, scratch)]  # still to come, the nearest last
+    at = _corner(S2, win, old, free, S[m], scratch)
+    while True:
+        if at[0] != ahead[-1][0]:
+            q = (ahead[-1][1] - at[1]) // (ahead[-1][0] - at[0])
+            between = _corner(S2, win, old, free, q, scratch)
+            if between[0] > at[0]:
+                ahead.append(between)
+                continue
+        counts[found], gains[found] = at
+        found += 1
+        if at[0] == ahead[-1][0] or at[0] >= most:
+            return counts[:found], gains[:found]
+        at = ahead[-1]
+        if len(ahead) > 1:
+            ahead.pop()
+
+
+@njit(cache=True)
+def _corner(S2: Ints, win: Ints, old: Ints, free: Ints, q: int, scratch: Ints) -> tuple[int, int]:
+    """Give the number of intervals that is best at λ = q + ½, and its gain."""
+    none = np.empty((2, 0), np.int64)
+    V = run(S2, win, old, free, 2 * q + 1, scratch)
+    count = len(walk(S2, win, old, free, 2 * q + 1, V, True, -1, none, none)) - 1
+    return count, (V[1, len(S2) - 1] + (2 * q + 1) * count) // 2

@@ -35,6 +35,7 @@ def partition(
     lo, hi = bands(win, nodes)
     if np.sum(hi - lo + 1) > layers_max * m and lagrange.fits(S, price, nodes):
         bounds, _ = lagrange.search(S, win, old, price, nodes, scratch)
+        assert len(bounds) > 0 or len(price) > 0  # without prices the gain is concave
         if len(bounds) > 0:
             return bounds, LAGRANGE
     return layered(S, win, old, price, nodes, cells_max), LAYERS
