@@ -10,12 +10,13 @@ import subprocess
 from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_kit import Said
 
 import meander as product
-from meander.cli import completion, doctor
+from meander.cli import completion, doctor, status
 from meander.errors import DeployError, InputError
 from meander.operators import WordCount
 from meander.runtime.driver import runs
@@ -145,8 +146,28 @@ def test_nothing_is_written_where_nothing_shall_be(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv(runs.VARIABLE, "")
     runs.enter("none", "None", "127.0.0.1:9", Credentials("t"))
     assert runs.listed() == []
-    with pytest.raises(InputError, match="no deployment runs here"):
+    with pytest.raises(InputError, match=r"no deployment runs here.* is empty: nothing is listed"):
         runs.find(None)
+
+
+def test_what_is_asked_for_is_shown_whole_and_as_it_is(
+    op: ElasticOperator, meander: Command, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """1. an address is typed elsewhere, however narrow the terminal  2. trouble is no markup."""
+    monkeypatch.setenv("COLUMNS", "30")
+    assert f"{op.address}  WordCount  {op.driver.run}" in meander("ls").out
+    (told,) = meander("status", "--json").lines
+    status.show({**told, "failure": "OSError: [/mnt/a] is full", "store": "", "lost tasks": [3]})
+    said = capsys.readouterr().out
+    assert "! OSError: [/mnt/a] is full" in said
+    assert "the states of 1 task are lost" in said
+
+
+def test_where_nothing_is_listed_the_folder_is_named(
+    tmp_path: Path, meander: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(runs.VARIABLE, str(tmp_path / "none"))
+    assert f"nothing runs here for this user (the list is in {tmp_path}/none)" in meander("ls").out
 
 
 def test_a_deployment_is_stopped_from_outside(op: ElasticOperator, meander: Command) -> None:

@@ -155,14 +155,18 @@ def test_without_the_token_there_is_no_page(op: ElasticOperator, page: Any) -> N
 
 
 def test_the_page_tells_what_is_wrong(page: Any) -> None:
-    feed = Feed()
-    feed.take(made_up(nodes=4, tasks=8, work=(1, 1, 1, 1, 1, 1, 9, 9)))
+    feed, skewed = Feed(), (1, 1, 1, 1, 1, 1, 9, 9)
+    feed.take(made_up(nodes=4, tasks=8, work=skewed, rows=0, at_s=1000))
     with served(feed) as server:
         page.get(server.link)
         shows(page, "#durable-body", "There are no checkpoints")
         shows(page, "#migration-body", "Nothing has moved yet")
         shows(page, "#health", "One node has more work than a node may have: n4 (2.50 ×, busy")
         assert text(page, "#node-table tbody tr:first-child td:first-child") == "n4"
+        shows(page, "#health.good", "no node is overloaded")  # nobody has anything to do
+        feed.take(made_up(nodes=4, tasks=8, work=skewed, rows=760_000, at_s=1002))
+        shows(page, "#health.warn", "Overloaded: n1 (busy 95 % of its time), n2")
+        shows(page, "#health.warn", "One node has more work than a node may have: n4 (2.50 ×, busy 95")
         feed.take(replace(made_up(), failure="the disk is full", lost_tasks=(1, 2)))
         shows(page, "#health", "cannot go on: the disk is full")
         shows(page, "#health", "states of 2 tasks are lost")
