@@ -70,7 +70,10 @@ class Course:
         if seconds <= 0:
             return
         self.node_rows_s = _rates(first, now, "rows", seconds)
-        self.node_busy = _rates(first, now, "turn_s", seconds)
+        busy = _rates(first, now, "turn_s", seconds)
+        self.node_busy = {
+            node: min(1.0, share) for node, share in busy.items()
+        }  # a turn counts late
         self._look_at_latency(now)
         if self.points and now.at_s - self.points[-1].at_s < POINT_S * 0.9:
             return

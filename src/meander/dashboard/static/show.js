@@ -9,13 +9,14 @@ const sorting = {by: "work", filter: "", all: false};
 
 // ---------------------------------------------------------------------------- the top
 
-export function about(it) {
+export function about(it, held) {
   say("operator", it.operator);
   say("about", `run ${it.run} · ${it.address}`);
   document.title = `${it.operator} · Meander`;
   say("foot", `meander ${it.version} · policy ${it.policy}, at most ${(1 + it.tau).toFixed(2)} times the mean · generation ${it.generation}.`);
   const fields = it.keys.map((key) => h("label", {}, `${key} `, h("input", {type: "text", name: key, required: true, autocomplete: "off"})));
   put("state-form", fields, h("button", {type: "submit"}, "Look up"));
+  if (held.decisions) decisions(held.decisions, held);
 }
 
 const PRESSURE = (share) => (share <= 0.1 ? "OK" : share <= 0.5 ? "LOW" : "HIGH");
@@ -272,14 +273,16 @@ function detail(it, plan) {
 const table = (head, rows, left = 1) => h("table", {}, h("thead", {}, h("tr", {}, head.map((name, i) => h("th", {scope: "col", class: i < left ? "left" : ""}, name)))),
   h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, i) => h("td", {class: i < left ? "left wrap" : ""}, cell))))));
 
-export function decisions(found) {
-  $("decisions").hidden = !found.length;
-  document.querySelector('nav a[href="#decisions"]').hidden = !found.length;
-  const when = (value) => (typeof value === "number" ? (value > 1e9 ? clock(value) : `${value.toFixed(1)} s`) : String(value ?? ""));
-  const said = (value) => (Array.isArray(value) ? value.join("; ") : String(value ?? ""));
-  const numbers = (value) => Object.entries(value || {}).slice(0, 12).map(([name, n]) => `${name} ${typeof n === "number" ? Number(n.toPrecision(4)) : n}`).join(" · ");
-  put("decisions-body", table(["when", "action", "reasons", "numbers", "nodes"], found.map((it) =>
-    [when(it.when), said(it.action), said(it.reasons), numbers(it.numbers), `${it.nodes_before} → ${it.nodes_after}`]), 4));
+export function decisions(found, held) {
+  const options = held.about?.autoscale, shown = Boolean(found.length || options);
+  $("decisions").hidden = !shown;
+  document.querySelector('nav a[href="#decisions"]').hidden = !shown;
+  const numbers = (value) => Object.entries(value || {}).slice(0, 12).map(([name, n]) => `${name} ${Number(n.toPrecision(4))}`).join(" · ");
+  put("decisions-body", h("p", {class: "lead"}, options ? `It is on: ${options}.` : "It is off."),
+    found.length ? table(["when", "action", "nodes", "reasons", "numbers"], found.map((it) =>
+      [clock(it.when), `${it.action}${it.carried_out ? "" : " (only said)"}`, it.nodes_before === it.nodes_after ? whole(it.nodes_after) : `${it.nodes_before} → ${it.nodes_after}`,
+        it.reasons.join("; "), h("span", {class: "faint small"}, numbers(it.numbers))]), 5)
+      : h("p", {class: "empty"}, "It has not decided anything yet."));
 }
 
 export function checkpoints(it) {
