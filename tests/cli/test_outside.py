@@ -7,6 +7,7 @@ import logging
 import os
 import stat
 import subprocess
+import tomllib
 from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
@@ -27,6 +28,7 @@ from meander.runtime.driver.rescales import Rescaling
 from meander.runtime.wire.credentials import Credentials
 
 Command = Callable[..., Said]
+PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
 @pytest.fixture(scope="module")
@@ -226,6 +228,8 @@ def test_the_doctor_names_what_is_wrong_and_what_to_do(
     assert found["checkpoint"]["state"] == doctor.GOOD
     assert found["network"]["state"] == doctor.GOOD
     assert list(tmp_path.iterdir()) == []
+    extras = {*tomllib.loads(PROJECT.read_text())["project"]["optional-dependencies"]}
+    assert extras <= found.keys()
     said = meander("doctor", "--host", "192.0.2.1", "--nodes", 100_000)
     assert said.code == doctor.WRONG_FOUND
     assert "✗ network" in said.out
@@ -241,7 +245,7 @@ def test_completion_knows_every_command_and_its_options(meander: Command, shell:
     script = meander("completion", shell).out
     for word in ("rescale", "checkpoint", "pause-ms", "within-s"):
         assert word in script
-    assert "--why" in completion.options_of("rescale")
+    assert "--why" in completion.offers_of("rescale")["rescale"].options
 
 
 def test_bash_completes(meander: Command, tmp_path: Path) -> None:
@@ -259,3 +263,7 @@ def test_bash_completes(meander: Command, tmp_path: Path) -> None:
 
     assert complete("resc") == ["rescale"]
     assert complete("rescale", "--pa") == ["--pause-ms"]
+    assert complete("bench", "pl") == ["plan"]
+    assert complete("bench", "plan", "--qu") == ["--quick"]
+    assert complete("completion", "") == ["bash", "zsh", "fish"]
+    assert complete("plan", "scr") == ["script"]
