@@ -107,6 +107,10 @@ def test_it_goes_to_the_fewest_that_are_asked_for(launcher: WarmLauncher) -> Non
         with op.feeder() as feeder:
             assert stream.flow(feeder, lambda: len(op.driver.nodes()) == 2, EVENTS_MAX)
         assert op.decisions()[0].reasons == ("at least 2 nodes are asked for",)
+        rescaling = op.driver.rescales.of(1)
+        assert rescaling is not None
+        told = (rescaling.by, rescaling.why)
+        assert told == ("the autoscaler", "at least 2 nodes are asked for")
 
 
 def test_with_a_forecast_it_plans_with_that(launcher: WarmLauncher) -> None:

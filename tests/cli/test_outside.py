@@ -7,15 +7,17 @@ import logging
 import os
 import stat
 import subprocess
+import tomllib
 from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_kit import Said
 
 import meander as product
-from meander.cli import completion, doctor
+from meander.cli import completion, doctor, status
 from meander.errors import DeployError, InputError
 from meander.operators import WordCount
 from meander.runtime.driver import runs
@@ -26,6 +28,7 @@ from meander.runtime.driver.rescales import Rescaling
 from meander.runtime.wire.credentials import Credentials
 
 Command = Callable[..., Said]
+PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
 @pytest.fixture(scope="module")
@@ -145,8 +148,28 @@ def test_nothing_is_written_where_nothing_shall_be(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv(runs.VARIABLE, "")
     runs.enter("none", "None", "127.0.0.1:9", Credentials("t"))
     assert runs.listed() == []
-    with pytest.raises(InputError, match="no deployment runs here"):
+    with pytest.raises(InputError, match=r"no deployment runs here.* is empty: nothing is listed"):
         runs.find(None)
+
+
+def test_what_is_asked_for_is_shown_whole_and_as_it_is(
+    op: ElasticOperator, meander: Command, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """1. an address is typed elsewhere, however narrow the terminal  2. trouble is no markup."""
+    monkeypatch.setenv("COLUMNS", "30")
+    assert f"{op.address}  WordCount  {op.driver.run}" in meander("ls").out
+    (told,) = meander("status", "--json").lines
+    status.show({**told, "failure": "OSError: [/mnt/a] is full", "store": "", "lost tasks": [3]})
+    said = capsys.readouterr().out
+    assert "! OSError: [/mnt/a] is full" in said
+    assert "the states of 1 task are lost" in said
+
+
+def test_where_nothing_is_listed_the_folder_is_named(
+    tmp_path: Path, meander: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(runs.VARIABLE, str(tmp_path / "none"))
+    assert f"nothing runs here for this user (the list is in {tmp_path}/none)" in meander("ls").out
 
 
 def test_a_deployment_is_stopped_from_outside(op: ElasticOperator, meander: Command) -> None:
@@ -205,6 +228,8 @@ def test_the_doctor_names_what_is_wrong_and_what_to_do(
     assert found["checkpoint"]["state"] == doctor.GOOD
     assert found["network"]["state"] == doctor.GOOD
     assert list(tmp_path.iterdir()) == []
+    extras = {*tomllib.loads(PROJECT.read_text())["project"]["optional-dependencies"]}
+    assert extras <= found.keys()
     said = meander("doctor", "--host", "192.0.2.1", "--nodes", 100_000)
     assert said.code == doctor.WRONG_FOUND
     assert "✗ network" in said.out
@@ -220,7 +245,7 @@ def test_completion_knows_every_command_and_its_options(meander: Command, shell:
     script = meander("completion", shell).out
     for word in ("rescale", "checkpoint", "pause-ms", "within-s"):
         assert word in script
-    assert "--why" in completion.options_of("rescale")
+    assert "--why" in completion.offers_of("rescale")["rescale"].options
 
 
 def test_bash_completes(meander: Command, tmp_path: Path) -> None:
@@ -238,3 +263,7 @@ def test_bash_completes(meander: Command, tmp_path: Path) -> None:
 
     assert complete("resc") == ["rescale"]
     assert complete("rescale", "--pa") == ["--pause-ms"]
+    assert complete("bench", "pl") == ["plan"]
+    assert complete("bench", "plan", "--qu") == ["--quick"]
+    assert complete("completion", "") == ["bash", "zsh", "fish"]
+    assert complete("plan", "scr") == ["script"]

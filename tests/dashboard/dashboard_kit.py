@@ -61,7 +61,7 @@ def made_up(
     latency = Histogram()
     latency.record(2500, rows)
     totals = {**Totals().total(), "rows": rows, "latency": latency.dump()}
-    counts = {name: {"rows": rows // nodes, "busy_s": rows / nodes / 1e5} for name in names}
+    counts = {name: {"rows": rows // nodes, "turn_s": rows / nodes / 1e5} for name in names}
     feeding = {"words": {"chunks": 12, "bytes": 4096, "full": 0.02}}
     about = Deployed("WordCount", "run1", "127.0.0.1:4711", 1, "ssm", 0.2, ("word",))
     now = Snapshot(at_s or time.time(), about, replace(books, **in_look), totals, counts, feeding)

@@ -16,6 +16,8 @@ import pytest
 from dashboard_kit import ended, made_up, moving, served, simulated, soon
 
 import meander
+from meander.autoscale.decisions import Action, Decision
+from meander.autoscale.options import Autoscale
 from meander.dashboard import server as served_by
 from meander.dashboard.feed import ENDED, LOOK_S, TROUBLE, Feed
 from meander.dashboard.server import LOOK_S as HEAR_S
@@ -155,14 +157,20 @@ def test_without_the_token_there_is_no_page(op: ElasticOperator, page: Any) -> N
 
 
 def test_the_page_tells_what_is_wrong(page: Any) -> None:
-    feed = Feed()
-    feed.take(made_up(nodes=4, tasks=8, work=(1, 1, 1, 1, 1, 1, 9, 9)))
+    feed, skewed = Feed(), (1, 1, 1, 1, 1, 1, 9, 9)
+    feed.take(made_up(nodes=4, tasks=8, work=skewed, rows=0, at_s=1000))
     with served(feed) as server:
         page.get(server.link)
         shows(page, "#durable-body", "There are no checkpoints")
         shows(page, "#migration-body", "Nothing has moved yet")
         shows(page, "#health", "One node has more work than a node may have: n4 (2.50 ×, busy")
         assert text(page, "#node-table tbody tr:first-child td:first-child") == "n4"
+        shows(page, "#health.good", "no node is overloaded")  # nobody has anything to do
+        feed.take(made_up(nodes=4, tasks=8, work=skewed, rows=760_000, at_s=1002))
+        shows(page, "#health.warn", "Overloaded: n1 (busy 95 % of its time), n2")
+        shows(
+            page, "#health.warn", "One node has more work than a node may have: n4 (2.50 ×, busy 95"
+        )
         feed.take(replace(made_up(), failure="the disk is full", lost_tasks=(1, 2)))
         shows(page, "#health", "cannot go on: the disk is full")
         shows(page, "#health", "states of 2 tasks are lost")
@@ -171,6 +179,25 @@ def test_the_page_tells_what_is_wrong(page: Any) -> None:
         feed.put({ENDED: {"why": "it was stopped"}})
         shows(page, "#health", "The deployment has ended: it was stopped")
         shows(page, "#live", "ended")
+
+
+def test_the_autoscaler_is_shown_with_what_it_did_and_what_it_only_said(page: Any) -> None:
+    feed, now = Feed(), made_up()
+    feed.take(now)
+    with served(feed) as server:
+        page.get(server.link)
+        shows(page, "#operator", "WordCount")
+        assert not page.find_element("id", "decisions").is_displayed()
+        options = Autoscale((2, 6))
+        on = replace(now, deployed=replace(now.deployed, autoscale=str(options)))
+        feed.take(on)
+        shows(page, "#decisions-body", "It is on: 2 to 6 nodes")
+        shows(page, "#decisions-body", "It has not decided anything yet")
+        up = Decision(5e8, Action.UP, 2, 4, ("more is coming",), {"waiting_rows": 1234.5678})
+        said = replace(up, action=Action.DOWN, nodes_after=1, carried_out=False)
+        feed.take(replace(on, decisions=(up.to_json(), said.to_json())))
+        shows(page, "#decisions-body tbody tr:first-child", "down (only said)2 → 1")
+        shows(page, "#decisions-body tbody tr:last-child", "up2 → 4more is comingwaiting_rows 1235")
 
 
 def test_keys_go_to_sections_and_runs_and_change_the_theme(page: Any) -> None:

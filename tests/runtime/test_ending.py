@@ -36,15 +36,23 @@ def test_a_program_that_fails_before_it_stops_ends() -> None:
     ends({"ending": "raise SystemExit(3)"}, 3)
 
 
+def test_a_program_that_ends_while_it_is_stopped_from_outside_ends() -> None:
+    ends({"ending": "from meander.runtime.driver import remote; remote.end(op, {})"}, 0)
+
+
 def ends(script: dict[str, str], code: int) -> None:
     text = FORGETFUL.replace("{ending}", script["ending"])
-    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as program:
+    with subprocess.Popen(
+        [sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as program:
         try:
             assert program.stdout is not None
             assert program.stdout.readline() == b"fed\n"
             started = children(program.pid)
             assert len(started) >= 3
-            assert program.wait(END_S_MAX) == code
+            _, complaints = program.communicate(timeout=END_S_MAX)
+            assert program.returncode == code
+            assert b"Traceback" not in complaints, complaints
         finally:
             program.kill()
     until(lambda: not [pid for pid in started if alive(pid)])

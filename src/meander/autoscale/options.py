@@ -56,6 +56,18 @@ class Autoscale:
         if not isinstance(self.dry_run, bool):
             raise InputError(f"dry_run is True or False, not {self.dry_run!r}")
 
+    def __str__(self) -> str:
+        """Say it in a few words.
+
+        >>> print(Autoscale(nodes=(2, 12), dry_run=True))
+        2 to 12 nodes, 70% busy by plan, rows within 200 ms; a dry run: it only says what it would do
+        """
+        said = (
+            f"{self.nodes[0]} to {self.nodes[1]} nodes, {self.utilisation:.0%} busy by plan, "
+            f"rows within {self.latency_ms:g} ms"
+        )
+        return f"{said}; a dry run: it only says what it would do" if self.dry_run else said
+
     def check_tasks(self, tasks: int) -> None:
         """Refuse more nodes than there are tasks."""
         if self.nodes[1] > tasks:

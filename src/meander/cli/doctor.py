@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from meander.cli.answers import to_line
+from meander.cli.arguments import positive
 from meander.cli.main import OK
 from meander.errors import InputError, MeanderError
 
@@ -25,8 +26,12 @@ NODE_BYTES = 400 * 2**20
 FILES_MIN = 4096
 EXTRAS = {
     "dashboard": ("starlette", "uvicorn", "prometheus_client"),
+    "kafka": ("confluent_kafka",),
+    "otel": ("opentelemetry",),
+    "s3": ("obstore",),
     "zookeeper": ("kazoo",),
 }
+"""The modules of each, as in `pyproject.toml`."""
 
 
 class Finding(NamedTuple):
@@ -42,7 +47,8 @@ class Finding(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `meander doctor`."""
-    parser.add_argument("--nodes", type=int, default=4, help="as many as you want (default: 4)")
+    parser.add_argument("--nodes", type=positive, default=4,
+                        help="as many as you want (default: 4)")  # fmt: skip
     parser.add_argument("--checkpoint", metavar="DIR", help="a folder, or a URI that Arrow knows")
     parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS",
                         help="where the master shall listen (default: 127.0.0.1)")  # fmt: skip

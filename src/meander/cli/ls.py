@@ -8,6 +8,7 @@ from typing import Any
 
 from meander.cli.answers import to_line
 from meander.cli.main import OK
+from meander.cli.outside import print_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,10 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """List them."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from meander.runtime.driver.runs import listed
+    from meander.runtime.driver.runs import listed, looked_in
 
     rows: list[dict[str, Any]] = [
         {"address": it.address, "operator": it.operator, "run": it.run, "pid": it.pid,
@@ -34,16 +32,12 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         for row in rows:
             print(to_line(row))
-        return OK
-    if not rows:
-        print("nothing runs here for this user")
-        return OK
-    table = Table(box=None, pad_edge=False)
-    for name in ("address", "operator", "run", "pid", "since", "dashboard"):
-        table.add_column(name, justify="right" if name in ("pid", "since") else "left")
-    for row in rows:
-        since = f"{row['minutes']:.0f} min"
-        table.add_row(row["address"], row["operator"], row["run"], str(row["pid"]), since,
-                      row["dashboard"])  # fmt: skip
-    Console(highlight=False).print(table)
+    elif rows:
+        head = ("address", "operator", "run", "pid", "since", "dashboard")
+        texts = ({**row, "since": f"{row['minutes']:.0f} min"} for row in rows)
+        print_table(
+            head, ([str(row[name]) for name in head] for row in texts), {*head} - {"pid", "since"}
+        )
+    else:
+        print(f"nothing runs here for this user ({looked_in()})")
     return OK

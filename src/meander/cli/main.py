@@ -105,7 +105,7 @@ def add_commands(
         row = rows.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         if name == named:
             command = import_module(module)
-            row.set_defaults(run=command.run, argv=argv[argv.index(name) + 1 :])
+            row.set_defaults(run=command.run, argv=argv[argv.index(name) + 1 :], parser=row)
             command.add_arguments(row)
 
 
@@ -139,7 +139,9 @@ def _run(argv: Sequence[str]) -> int:
         complain(f"`meander {named}` is part of meander-lab: pip install meander-lab")
         return WRONG
     try:
-        args = build_parser(argv).parse_args(argv)
+        args, unknown = build_parser(argv).parse_known_args(argv)
+        if unknown:  # the command complains, so that its own help is named
+            args.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     except SystemExit as stop:  # argparse has printed help, version or complaint
         return int(stop.code or 0)
     from meander.errors import MeanderError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from meander.errors import MigrationError
@@ -71,10 +71,49 @@ def wait_for(desk: Any, number: int) -> dict[str, Any]:
 
 def ending(told: dict[str, Any]) -> str:
     """Say how it went."""
+    predicted = max((r["predicted_s"] for r in told["rounds"]), default=0.0)
+    return (
+        f"done: {moved(told)}, {1000 * predicted:.0f} ms predicted, {told['seconds']:.2f} s in all"
+    )
+
+
+def moved(told: dict[str, Any]) -> str:
+    """Say what a migration has moved, and how long rows waited for it."""
     rounds = told["rounds"]
     measured = max((r["measured_s"] for r in rounds), default=0.0)
-    predicted = max((r["predicted_s"] for r in rounds), default=0.0)
     return (
-        f"done: {told['moved']} tasks in {len(rounds)} rounds, {told['seconds']:.2f} s; longest wait "
-        f"{1000 * measured:.0f} ms, {1000 * predicted:.0f} ms predicted"
+        f"{counted(told['moved'], 'task')} moved in {counted(len(rounds), 'round')}, "
+        f"longest wait {1000 * measured:.0f} ms"
     )
+
+
+def counted(count: int, thing: str) -> str:
+    """Count things.
+
+    >>> counted(1, "round"), counted(1200, "task")
+    ('1 round', '1,200 tasks')
+    """
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+
+
+def print_table(head: Sequence[str], rows: Iterable[Sequence[str]], left: Container[str]) -> None:
+    """Print columns side by side, each as wide as it must be: what is read here is typed elsewhere.
+
+    Args:
+        head: names of the columns.
+        rows: their texts.
+        left: the columns that begin together; others end together.
+
+    >>> print_table(["node", "tasks"], [["n1", "16"], ["n12", "9"]], ["node"])
+    node  tasks
+    n1       16
+    n12       9
+    """
+    lines = [head, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = (
+            text.ljust(width) if name in left else text.rjust(width)
+            for name, text, width in zip(head, line, widths, strict=True)
+        )
+        print("  ".join(cells).rstrip())

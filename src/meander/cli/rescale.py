@@ -8,7 +8,7 @@ from typing import Any
 from meander.cli.answers import to_line
 from meander.cli.arguments import positive
 from meander.cli.main import OK, say
-from meander.cli.outside import add_deployment, client, ending, wait_for
+from meander.cli.outside import add_deployment, client, counted, ending, wait_for
 
 PAUSE_MS = 100.0
 
@@ -65,8 +65,9 @@ def preview(told: dict[str, Any]) -> str:
     from meander.show.picture import amount
 
     said = (
-        f"to {told['nodes']} nodes: {told['moves']} of {told['tasks']} tasks move, "
-        f"{amount(told['bytes'])} bytes of {amount(told['state_bytes'])}, in {told['rounds']} rounds; "
+        f"to {counted(told['nodes'], 'node')}: {told['moves']} of {told['tasks']} tasks move, "
+        f"{amount(told['bytes'])} bytes of {amount(told['state_bytes'])}, in "
+        f"{counted(told['rounds'], 'round')}; "
         f"rows wait {1000 * told['pause_s']:.0f} ms at most, all takes about "
         f"{told['duration_s']:.1f} s"
     )

@@ -39,7 +39,7 @@ class Point:
     full: float
     """How much of its room the fullest feeder has used: at 1 it takes no more rows."""
     busy: float
-    """The busiest node: the share of its time that the operator takes."""
+    """The busiest node: the share of its time that it is at work, as the autoscaler sees it."""
     moving: bool
     """Whether a migration is under way."""
 
@@ -70,7 +70,10 @@ class Course:
         if seconds <= 0:
             return
         self.node_rows_s = _rates(first, now, "rows", seconds)
-        self.node_busy = _rates(first, now, "busy_s", seconds)
+        busy = _rates(first, now, "turn_s", seconds)
+        self.node_busy = {
+            node: min(1.0, share) for node, share in busy.items()
+        }  # a turn counts late
         self._look_at_latency(now)
         if self.points and now.at_s - self.points[-1].at_s < POINT_S * 0.9:
             return

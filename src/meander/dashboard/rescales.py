@@ -88,16 +88,20 @@ def why(found: Plan) -> list[str]:
     """Say in sentences why a plan moves what it moves."""
     problem, moves = found.problem, found.moves
     said = [
-        f"{problem.nodes} nodes share the work of {problem.workload.tasks} tasks; none may have more "
-        f"than {problem.cap:,}, which is {float(1 + problem.tau):.3g} times the mean."
+        f"{problem.nodes} nodes share the load of {problem.workload.tasks} tasks, "
+        f"{problem.workload.total_work:,} in all; none may have more than {problem.cap:,} of it, which "
+        f"is {float(1 + problem.tau):.3g} times the mean."
     ]
     if found.note:
         said.append(_plainly(found.note))
     if found.leaving:
-        said.append(f"{_names(found.leaving)} must give up everything.")
+        one = len(found.leaving) == 1
+        said.append(
+            f"{_names(found.leaving)} {'leaves' if one else 'leave'}: all tasks there must move."
+        )
     over = _over(problem)
     if over:
-        said.append(f"{_names(over)} had more than the limit before.")
+        said.append(f"{_names(over)} had more than that before: some tasks there must move.")
     if not moves:
         said.append("Nothing has to move.")
     elif found.optimal:

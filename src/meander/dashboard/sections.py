@@ -57,7 +57,7 @@ def about(now: Snapshot) -> Section:
     return {
         "operator": it.operator, "run": it.run, "address": it.address, "policy": it.policy,
         "generation": it.generation, "tau": it.tau, "keys": list(it.keys), "tasks": now.look.tasks,
-        "checkpoint": it.checkpoint, "version": it.version,
+        "checkpoint": it.checkpoint, "version": it.version, "autoscale": it.autoscale,
     }  # fmt: skip
 
 

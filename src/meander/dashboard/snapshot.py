@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from meander.model import NodeId
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Deployed:
-    """What does not change while a deployment lives."""
+    """What was deployed, and how it is planned."""
 
     operator: str
     run: str
@@ -30,6 +30,8 @@ class Deployed:
     checkpoint: str = ""
     """Where it goes; empty: there is none."""
     version: str = __version__
+    autoscale: str = ""
+    """What the autoscaler was asked for, in words; empty: it is off."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +74,12 @@ DECISIONS_MAX = 200
 
 def deployed(op: ElasticOperator) -> Deployed:
     """Describe a deployment."""
-    driver = op.driver
+    driver, options = op.driver, op.driver.core.autoscaling.options
     keys = () if isinstance(driver.operator, Topology) else tuple(driver.operator.keys)
     return Deployed(
         driver.operator.name, driver.run, driver.address, driver.generation, driver.core.policy,
         float(driver.deployment.unevenness), keys, driver.deployment.folder or "",
+        autoscale="" if options is None else str(options),
     )  # fmt: skip
 
 
@@ -95,14 +98,5 @@ def take(op: ElasticOperator) -> Snapshot:
         dict(driver.core.news),
         tuple(sorted(driver.lost_tasks)),
         "" if driver.failure is None else str(driver.failure),
-        decisions_of(op),
-    )
-
-
-def decisions_of(op: Any) -> tuple[Mapping[str, Any], ...]:
-    """Give what an autoscaler has decided, if the deployment has one."""
-    ask = getattr(op, "decisions", None)
-    found = list(ask() or ())[-DECISIONS_MAX:] if callable(ask) else []
-    return tuple(
-        asdict(item) for item in found if is_dataclass(item) and not isinstance(item, type)
+        tuple(decision.to_json() for decision in op.decisions()[-DECISIONS_MAX:]),
     )

@@ -29,6 +29,7 @@ export function preview() {
 }
 
 export function rescale() {
+  if (!$("whatif-form").reportValidity()) return;
   const wanted = wish();
   const button = $("whatif-do");
   if (button.dataset.sure !== String(wanted.nodes)) {  // ask once, on the button itself

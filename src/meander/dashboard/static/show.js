@@ -9,13 +9,14 @@ const sorting = {by: "work", filter: "", all: false};
 
 // ---------------------------------------------------------------------------- the top
 
-export function about(it) {
+export function about(it, held) {
   say("operator", it.operator);
   say("about", `run ${it.run} · ${it.address}`);
   document.title = `${it.operator} · Meander`;
   say("foot", `meander ${it.version} · policy ${it.policy}, at most ${(1 + it.tau).toFixed(2)} times the mean · generation ${it.generation}.`);
   const fields = it.keys.map((key) => h("label", {}, `${key} `, h("input", {type: "text", name: key, required: true, autocomplete: "off"})));
   put("state-form", fields, h("button", {type: "submit"}, "Look up"));
+  if (held.decisions) decisions(held.decisions, held);
 }
 
 const PRESSURE = (share) => (share <= 0.1 ? "OK" : share <= 0.5 ? "LOW" : "HIGH");
@@ -32,7 +33,7 @@ export function now(it) {
     card("latency p50 / p99", both(it.p50_ms, it.p99_ms), "from when rows were due", "latency"),
     card("back-pressure", PRESSURE(it.full), `${percent(it.full)} of the fullest feeder's room`, "pressure"),
     card("waiting", short(it.waiting), "chunks that are not durable yet", "waiting"),
-    card("busiest node", percent(it.busy), "of its time in the operator", "busy"),
+    card("busiest node", percent(it.busy), "of its time at work", "busy"),
     card("state", bytes(it.state_bytes), "of all tasks", "state-bytes"),
     card("nodes", whole(it.nodes), `epoch ${it.epoch}`, "node-count"),
     card("on the way", it.coming ? whole(it.coming) : "nothing", `${whole(it.waits)} chunks have waited for a state so far`, "coming"));
@@ -56,30 +57,40 @@ function drawCurves({curves: base, curve: tail}) {
     (v) => `${Math.round(100 * v)} %`, 1);
 }
 
+const HOT = 0.9;   // a node that is busier cannot take much more
+const BUSY = 0.5;  // below, work that is badly split makes nobody wait
+
+const some = (rows, word) => rows.slice(0, 3).map(word).join(", ") + (rows.length > 3 ? ", …" : "");
+
 /** Say in a few lines whether all is well, and what is not. */
 export function health(held) {
   const {now: n, nodes: found, rescales: done} = held;
   if (!n || !found) return;
-  const lines = [];
+  const lines = [], notes = [];
   const bad = (text) => lines.push(["bad", "✕", text]), warn = (text) => lines.push(["warn", "!", text]);
+  const note = (text) => notes.push(["note", "i", text]);
   if (n.failure) bad(`The deployment cannot go on: ${n.failure}`);
   if (n.lost_tasks) bad(`The states of ${whole(n.lost_tasks)} tasks are lost: their node died and there are no checkpoints.`);
   if (n.store) bad(n.store);
   if (held.trouble) warn(`What you see is not of now: the last look failed (${held.trouble}).`);
-  const over = rowsOf(found).filter((row) => row.work > found.cap && found.cap > 0).sort((a, b) => b.work - a.work);
+  const rows = rowsOf(found), hot = rows.filter((row) => row.busy >= HOT).sort((a, b) => b.busy - a.busy);
+  const over = rows.filter((row) => row.work > found.cap && found.cap > 0).sort((a, b) => b.work - a.work);
+  const alone = over.find((row) => row.tasks === 1), busy = over.some((row) => row.busy >= BUSY);
+  if (hot.length) warn(`Overloaded: ${some(hot, (row) => `${row.name} (busy ${percent(row.busy)} of its time)`)}.${hot.every((row) => row === alone) ? "" : " Rescale to more nodes."}`);
   if (over.length) {
-    const names = over.slice(0, 3).map((row) => `${row.name} (${(row.work / found.cap).toFixed(2)} ×, busy ${percent(row.busy)} of its time)`).join(", ");
-    warn(`${over.length === 1 ? "One node has" : `${whole(over.length)} nodes have`} more work than a node may have: ${names}${over.length > 3 ? ", …" : ""}.`);
+    const names = some(over, (row) => `${row.name} (${(row.work / found.cap).toFixed(2)} ×, busy ${percent(row.busy)} of its time)`);
+    const cure = alone ? `${alone.name} has a single task, which alone is too much: no number of nodes helps, only keys that are spread.`
+      : "A rescale to as many nodes as there are evens it out.";
+    (busy ? warn : note)(`${over.length === 1 ? "One node has" : `${whole(over.length)} nodes have`} more work than a node may have: ${names}. ${cure}`);
   }
-  const alone = over.find((row) => row.tasks === 1);
-  if (alone) warn(`${alone.name} has a single task, which alone is too much: no number of nodes helps, only keys that are spread.`);
   if (n.full > 0.5) warn(`Back-pressure: the fullest feeder has used ${percent(n.full)} of its room.`);
   const last = (done || []).find((row) => row.promise);
   if (last?.promise === "missed") warn(`The last rescale missed its promise: ${last.said}.`);
   if (!lines.length) {
     const kept = last?.promise === "kept" ? ` The last rescale kept its promise: ${last.said}.` : "";
-    lines.push(["good", "✓", `No node has more work than it may have, and nothing is lost.${kept}`]);
+    lines.push(["good", "✓", `Nothing is lost, and no node is overloaded.${kept}`]);
   }
+  lines.push(...notes);
   $("health").className = lines[0][0];
   put("health", lines.map(([style, sign, text]) => h("p", {class: style}, h("span", {class: "sign"}, sign), h("span", {}, text))));
 }
@@ -209,7 +220,7 @@ const PROMISE = {kept: "good", missed: "bad", "no limit": "", completed: "good"}
 
 /** Compare what a plan moves with what others' would. */
 export function compare(mine, name, others, total) {
-  const rows = [[name, mine], ...others], most = Math.max(1, total, ...rows.map(([, n]) => n));
+  const rows = [[`this plan (${name})`, mine], ...others], most = Math.max(1, total, ...rows.map(([, n]) => n));
   const said = h("figcaption", {}, "State that this plan moves, and what others' plans would for the same rescale; as large as it was then");
   return h("figure", {}, said, h("div", {class: "compare"}, rows.flatMap(([label, n], i) => {
     const fill = h("div", {class: `fill c-${i % 4}`});
@@ -262,14 +273,16 @@ function detail(it, plan) {
 const table = (head, rows, left = 1) => h("table", {}, h("thead", {}, h("tr", {}, head.map((name, i) => h("th", {scope: "col", class: i < left ? "left" : ""}, name)))),
   h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, i) => h("td", {class: i < left ? "left wrap" : ""}, cell))))));
 
-export function decisions(found) {
-  $("decisions").hidden = !found.length;
-  document.querySelector('nav a[href="#decisions"]').hidden = !found.length;
-  const when = (value) => (typeof value === "number" ? (value > 1e9 ? clock(value) : `${value.toFixed(1)} s`) : String(value ?? ""));
-  const said = (value) => (Array.isArray(value) ? value.join("; ") : String(value ?? ""));
-  const numbers = (value) => Object.entries(value || {}).slice(0, 12).map(([name, n]) => `${name} ${typeof n === "number" ? Number(n.toPrecision(4)) : n}`).join(" · ");
-  put("decisions-body", table(["when", "action", "reasons", "numbers", "nodes"], found.map((it) =>
-    [when(it.when), said(it.action), said(it.reasons), numbers(it.numbers), `${it.nodes_before} → ${it.nodes_after}`]), 4));
+export function decisions(found, held) {
+  const options = held.about?.autoscale, shown = Boolean(found.length || options);
+  $("decisions").hidden = !shown;
+  document.querySelector('nav a[href="#decisions"]').hidden = !shown;
+  const numbers = (value) => Object.entries(value || {}).slice(0, 12).map(([name, n]) => `${name} ${Number(n.toPrecision(4))}`).join(" · ");
+  put("decisions-body", h("p", {class: "lead"}, options ? `It is on: ${options}.` : "It is off."),
+    found.length ? table(["when", "action", "nodes", "reasons", "numbers"], found.map((it) =>
+      [clock(it.when), `${it.action}${it.carried_out ? "" : " (only said)"}`, it.nodes_before === it.nodes_after ? whole(it.nodes_after) : `${it.nodes_before} → ${it.nodes_after}`,
+        it.reasons.join("; "), h("span", {class: "faint small"}, numbers(it.numbers))]), 5)
+      : h("p", {class: "empty"}, "It has not decided anything yet."));
 }
 
 export function checkpoints(it) {

@@ -71,7 +71,11 @@ class StepRunner:
         if len(steps) < 2:
             return [self._answer(step) for step in steps]
         with ThreadPoolExecutor(min(len(steps), ASKED_MAX), "asks") as pool:
-            return list(pool.map(self._answer, steps))
+            try:
+                asked = [pool.submit(self._answer, step) for step in steps]
+            except RuntimeError:  # the interpreter ends, and starts no threads: one after the other
+                return [self._answer(step) for step in steps]
+            return [answer.result() for answer in asked]
 
     def _answer(self, step: Ask | FetchRows) -> Any:
         try:

@@ -158,6 +158,7 @@ class Autoscaling:
         command = Rescale(decision.nodes_after, pause_ms, share_max=decision.node_share_max)
         began = self._clock.monotonic()
         rescaling = Rescaling(decision.nodes_after, lambda: self._ended(decision, rescaling, began))
+        rescaling.by, rescaling.why = "the autoscaler", "; ".join(decision.reasons)
         core.rescale(rescaling, command)
 
     def _ended(self, decision: Decision, rescaling: Rescaling, began: float) -> None:

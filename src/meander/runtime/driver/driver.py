@@ -85,6 +85,7 @@ class Driver:
         self.transport: Transport | None = None
         self.feeders: list[FeederClient] = []
         """Those of this process: they are told of a failure, and cut off at the end."""
+        self._stop = threading.RLock()
 
     # ------------------------------------------------------------------ start and stop
 
@@ -141,11 +142,18 @@ class Driver:
             HEAP.release(self)
 
     def stop(self, drain_s_max: float = 5.0) -> None:
-        """End all processes: first ask, then kill. Feeders that are still open are cut off."""
-        if self.stopping:
-            return
-        self.core.stopping = True
-        atexit.unregister(self.stop)
+        """End all processes: first ask, then kill. Feeders that are still open are cut off.
+
+        Whoever calls it while another thread is at it waits for that one: a program that was stopped
+        from outside does not end before its deployment has.
+        """
+        with self._stop:
+            if not self.stopping:
+                self.core.stopping = True
+                self._end(drain_s_max)
+                atexit.unregister(self.stop)
+
+    def _end(self, drain_s_max: float) -> None:
         HEAP.release(self)
         for feeder in self.feeders:
             feeder.fail(DeployError(STOPPED))

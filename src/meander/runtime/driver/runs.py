@@ -67,6 +67,14 @@ def folder() -> Path | None:
     return None
 
 
+def looked_in() -> str:
+    """Say where the list is, for whoever misses something on it."""
+    where = folder()
+    return (
+        f"${VARIABLE} is empty: nothing is listed" if where is None else f"the list is in {where}"
+    )
+
+
 def enter(run: str, operator: str, address: str, credentials: Credentials, page: str = "") -> None:
     """Put a deployment on the list; where that cannot be, it is only missing there."""
     where = folder()
@@ -136,6 +144,8 @@ def find(name: str | None) -> Run:
         return runs[0]
     wanted = "" if name is None else f" called {name!r}"
     if not runs:
-        raise InputError(f"no deployment{wanted} runs here for this user: see `meander ls`")
+        raise InputError(
+            f"no deployment{wanted} runs here for this user: see `meander ls` ({looked_in()})"
+        )
     several = ", ".join(f"{r.address} ({r.operator})" for r in runs[:5])
     raise InputError(f"{len(runs)} deployments{wanted} run here: name one of {several}")
