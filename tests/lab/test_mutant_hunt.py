@@ -105,6 +105,23 @@ def test_who_is_caught_by_whom_who_falls_over_and_who_survives():
     assert catches[2][1:] == [SURVIVED, "", 4]
 
 
+LAID_OVER = """
+import json
+from importlib import import_module
+from meander_lab.mutants.hunt import lay_over
+from meander_lab.mutants.mutate import mutants_of
+for module in {!r}:
+    lay_over(mutants_of(module)[0])
+    print(json.dumps(type(import_module(module).__loader__).__name__))
+"""
+
+
+def test_what_is_broken_is_what_runs_also_where_a_package_imports_its_modules():
+    modules = ["meander.operators.tasks", "meander.spark.processor.state", INTAKE]
+    loaders, trouble = alone(sys.executable, "-c", LAID_OVER.format(modules))
+    assert loaders == ["_Overlay"] * 3, trouble
+
+
 def test_the_command_lists_and_hunts(capsys):
     arguments = ["mutants", "--modules", INTAKE, "--count", "2", "--seed", "3"]
     assert main([*arguments, "--list"]) == 0

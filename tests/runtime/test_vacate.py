@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -18,8 +19,11 @@ import meander
 from meander.errors import CheckpointError, InputError, MigrationError
 from meander.operators import WordCount
 from meander.operators.base import Context, Operator
-from meander.protocol.messages import News
+from meander.protocol.messages import News, Rescale
+from meander.runtime.driver import replacing
 from meander.runtime.driver.elastic import ElasticOperator
+from meander.runtime.driver.rescales import Rescaling
+from meander.runtime.driver.versions import Version
 
 WORDS = [f"w{i}" for i in range(60)]
 
@@ -234,6 +238,17 @@ def test_an_upgrade_is_rolled_back_before_its_last_round(launcher, new) -> None:
         with op.feeder("more") as feeder:
             feeder.feed(pa.table({"word": WORDS}))
         assert counts(op) == dict.fromkeys(WORDS, 101)
+
+
+def test_an_upgrade_that_ends_just_before_its_way_back_begins_was_completed() -> None:
+    held: list[Callable[[Any], Any]] = []
+    core: Any = SimpleNamespace(process=SimpleNamespace(do=held.append), versions=[])
+    rescaling, old = Rescaling(2), Version(Counts(), b"")
+    replacing.upgrade(core, rescaling, old, Rescale(2), one_way=True, back=True)
+    rescaling.tell(News.COMPLETED, {})  # the master has not heard of the way back yet
+    with pytest.raises(MigrationError, match="was completed: it cannot roll back"):
+        held[0](None)
+    assert (rescaling.stage, core.versions) == (News.COMPLETED, [])
 
 
 def test_what_cannot_take_its_place_is_refused(launcher) -> None:

@@ -96,10 +96,11 @@ def lay_over(mutant: Mutant | Bug) -> None:
     """From now on, importing the mutant's modules gives the broken ones."""
     codes = mutant.codes()
     kept = () if any(module.startswith(SHARED) for module in codes) else SHARED
+    # To find a module's source is to import its package, perhaps with that module: that comes first.
+    overlays = [_Overlay(module, code) for module, code in codes.items()]
     for name in [n for n in sys.modules if n.startswith("meander.") and not n.startswith(kept)]:
         del sys.modules[name]
-    for module, code in codes.items():
-        sys.meta_path.insert(0, _Overlay(module, code))
+    sys.meta_path[:0] = overlays
 
 
 def try_seeds(scope: HuntScope) -> Iterator[tuple[str, str]]:

@@ -409,9 +409,8 @@ class ElasticOperator:
         def back(rescaling: Rescaling) -> None:
             there = reverting(old, new)
             version = Version(there, pickle(there, f"the operator {there.name}"))
-            rescaling.reverse = True
             replacing.upgrade(
-                driver.core, rescaling, version, command, one_way=True, again=True
+                driver.core, rescaling, version, command, one_way=True, back=True
             ).result(ASK_S)
 
         handle = UpgradeHandle(driver, command.nodes, self._watch, back if one_way else None)

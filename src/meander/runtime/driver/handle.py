@@ -110,7 +110,5 @@ class UpgradeHandle(RescaleHandle):
         """
         if self._back is None:
             super().roll_back()
-            return
-        if self.rescaling.over:
-            raise MigrationError(f"migration {self.number} was {self.stage}: it cannot roll back")
-        self._back(self.rescaling)
+        else:
+            self._back(self.rescaling)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
-from meander.errors import InputError
+from meander.errors import InputError, MigrationError
 from meander.model import NodeId
 from meander.protocol.master.master import Master
 from meander.protocol.messages import Rescale
@@ -74,7 +74,7 @@ def upgrade(
     command: Rescale,
     *,
     one_way: bool,
-    again: bool = False,
+    back: bool = False,
 ) -> Future[None]:
     """Have all nodes replaced by such with another version of the operator.
 
@@ -84,12 +84,17 @@ def upgrade(
         version: what the others run.
         command: how many nodes (0: as many as there are), and limits of the rounds.
         one_way: whether the nodes of now cannot read what the others write.
-        again: whether that may be while another upgrade is under way.
+        back: whether it heads back from an upgrade under way, whose end is then that it was rolled
+            back. The future has a MigrationError if that is over.
     """
 
     def begin(master: Master) -> list[Any]:
-        if books.upgrading(master) and not again:
+        if back and rescaling.over:
+            text = f"migration {rescaling.number} was {rescaling.stage}: it cannot roll back"
+            raise MigrationError(text)
+        if books.upgrading(master) and not back:
             raise InputError("an upgrade is under way: wait for it, or roll it back")
+        rescaling.reverse = back
         core.versions.append(version)
         rescaling.nodes = nodes = command.nodes or books.wanted(master)
         wish = command._replace(nodes=nodes, version=len(core.versions), one_way=one_way)

@@ -39,6 +39,7 @@ from meander.testing.world.launcher import SimLauncher
 DRAIN_S = 5.0
 """How long processes may take to end by themselves."""
 TOKEN = Credentials("simulated")
+WAY_BACK = "way back"
 
 Begin: TypeAlias = Callable[[Script[Any], Callable[[Any, BaseException | None], None]], object]
 """Carries a script out on virtual time, as a thread of the driver's process: `ScriptRunner.begin`."""
@@ -125,6 +126,8 @@ class SimDriver:
         self.book: list[Order] = []
         """All that was asked of it."""
         self.sources: list[SourceTask] = []
+        self._back: tuple[Rescaling, Callable[[], Future[None]]] | None = None
+        """The last upgrade that has changed the state, and what begins the way back from it."""
         self.began = actor.timeline.now
         self.stopped = False
         """Whether it has ended in good order."""
@@ -169,20 +172,44 @@ class SimDriver:
         self._order("vacate", began, rescaling, tuple(gone))
         return True
 
-    def upgrade(self, operator: Operator[Any] | Topology, *, one_way: bool, **limits: Any) -> bool:
-        """Replace the operator, as `op.upgrade`; tell whether that was asked for."""
+    def upgrade(
+        self,
+        operator: Operator[Any] | Topology,
+        old: Operator[Any] | Topology | None = None,
+        **limits: Any,
+    ) -> bool:
+        """Replace the operator, as `op.upgrade`; tell whether that was asked for.
+
+        Args:
+            operator: the new version.
+            old: the version before, such that it reads what the new one writes; None: any does.
+            limits: of the rounds.
+        """
         if not self._open():
             return False
-        version = Version(operator, self.launcher.pickle(operator, operator.name))
         command, rescaling = wish(self.core.tasks, 1, **limits)._replace(nodes=0), Rescaling(1)
-        began = replacing.upgrade(self.core, rescaling, version, command, one_way=one_way)
-        self._order("upgrade", began, rescaling)
+
+        def begin(to: Operator[Any] | Topology, *, back: bool = False) -> Future[None]:
+            pickled = self.launcher.pickle(to, to.name)
+            version = Version(to, b"-" + pickled if back else pickled)
+            one_way = old is not None
+            return replacing.upgrade(
+                self.core, rescaling, version, command, one_way=one_way, back=back
+            )
+
+        self._order("upgrade", begin(operator), rescaling)
+        self._back = None if old is None else (rescaling, partial(begin, old, back=True))
         return True
 
     def command(self, event: Abort | Resume | RollBack) -> bool:
         """Abort, resume or roll back, as a handle does; tell whether that was asked for."""
         if not self._open():
             return False
+        if self._back is not None and type(event) is RollBack:
+            rescaling, back = self._back
+            if self.core.rescales.of(self.core.master.conductor.migrations) is rescaling:
+                self._order(WAY_BACK, back())
+                return True
         self._order(type(event).__name__, self.core.process.command(event))
         return True
 
@@ -269,6 +296,11 @@ class SimDriver:
             self.actor.wake()
 
     # ------------------------------------------------------------------ for checkers
+
+    @property
+    def ways_back(self) -> int:
+        """How often it began to head back from an upgrade that had changed the state."""
+        return sum(order.what == WAY_BACK and _well(order.answer) for order in self.book)
 
     def unanswered(self) -> list[Order]:
         """Give the calls without an answer; of a driver that lives, there are none in the end."""

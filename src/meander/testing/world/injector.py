@@ -124,10 +124,10 @@ class WorldInjector(Injector):
         master = driver.core.master
         if not master.started or books.upgrading(master):
             return False
-        changed = incident.other % 2 == 0
+        changed, old = incident.other % 2 == 0, world.operator(-world.state_version)
         world.state_version += changed
         limits = {"pause_ms": 60.0} if incident.target % 2 else {}
-        return driver.upgrade(world.operator(), one_way=changed, **limits)
+        return driver.upgrade(world.operator(), old if changed else None, **limits)
 
     # ------------------------------------------------------------------ processes
 

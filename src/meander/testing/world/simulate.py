@@ -136,6 +136,7 @@ def _count(world: World, counts: Counter[str]) -> None:
     counts["outputs_shown"] = len(world.checkers.shown)
     counts["calls"] = sum(people.caller.counts.values())
     counts["drivers"] = len(world.user.drivers)
+    counts["ways_back"] = sum(driver.ways_back for driver in world.user.drivers)
     counts["drivers_beside"] = world.user.beside
     counts["deployments_failed"] = len(world.user.failures)
     counts["outputs_lost"] = int(people.losses_told > 0)

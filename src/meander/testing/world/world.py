@@ -125,11 +125,14 @@ class World:
     # ------------------------------------------------------------------ processes
 
     def operator(self, version: int | None = None) -> Operator[Any] | Topology:
-        """Make a version of the trial's operator: a later one reads what an earlier one wrote."""
+        """Make a version of the trial's operator: a later one reads what an earlier one wrote.
+
+        A number below zero is an earlier version on the way back to it: it reads what later ones wrote.
+        """
         found, version = self.trial.operator(), version or self.state_version
         made = [found] if isinstance(found, Operator) else found.operators.values()
         for one in made if version != found.state_version else ():
-            object.__setattr__(one, "state_version", version)
+            object.__setattr__(one, "state_version", abs(version))
             object.__setattr__(one, "migrate", lambda batches, _: list(batches))
         return found
 
