@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from meander.errors import InputError, OutputsLostError
+from meander.errors import InputError, OperatorGoneError, OutputsLostError, UnreadError
 from meander.runtime.clients.driver_client import DriverClient, renewed
 from meander.runtime.clients.follower import OutputFollower
 from meander.runtime.clients.output_reader import OutputReader
@@ -57,7 +57,7 @@ def write_outputs(
         writer = share.sink.open(f"{share.name}.{share.number}")
         try:
             _write(share, writer, desk, gone, trouble)
-        except ConnectionError as error:
+        except (ConnectionError, OperatorGoneError, UnreadError) as error:
             trouble.say(str(error))
         finally:
             writer.close()
