@@ -39,6 +39,9 @@ from meander.runtime.store.complaint import Complaint
 
 WAIT_S = 0.1
 """How long a question waits at a node: a task that has just come there is asked for no later."""
+GATHER_S = 0.01
+"""A node that has just told of outputs is asked again when the clock shows a multiple of that: what
+comes meanwhile comes at once, and of all nodes at the same moment."""
 OWNERS_S = 0.25
 """How often the driver is asked for the nodes."""
 ANSWERS_MAX = 16
@@ -200,6 +203,8 @@ class OutputFollower:
                     rows = self._new(told)
                     if rows.num_rows:
                         self._put(rows)
+                if rows.num_rows:
+                    time.sleep(GATHER_S - time.monotonic() % GATHER_S)
         finally:
             desk.close()
 
