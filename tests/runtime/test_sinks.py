@@ -13,19 +13,30 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from runtime_kit import Stream, until
 
-from meander.errors import InputError, OutputsLostError, SinkError
+from meander.errors import (
+    InputError,
+    OperatorGoneError,
+    OutputsLostError,
+    SinkError,
+    UnreadError,
+)
 from meander.operators import WordCount
+from meander.protocol.settings import Settings
 from meander.runtime.clients.follower import OutputFollower
 from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.launch import WarmLauncher
 from meander.runtime.driver.local import deploy_local
-from meander.runtime.roles.sinking import SinkPosition
+from meander.runtime.process.spec import ProcessSpec, Reason
+from meander.runtime.roles import sinking
+from meander.runtime.roles.sinking import SinkPosition, SinkShare, write_outputs
+from meander.runtime.wire.credentials import Credentials
 from meander.sinks import Files
 from meander.sinks.files import FileWriter
 
@@ -181,6 +192,28 @@ def test_a_position_is_of_one_line_of_deployments_and_of_one_number_of_processes
         SinkPosition("other", 2, range(4, 6)).parse(mine.text([3, 0]))
     with pytest.raises(InputError, match="begun with tasks=2"):
         SinkPosition("line", 1, range(4, 6)).parse(mine.text([3, 0]))
+
+
+def test_a_sink_goes_on_after_a_driver_that_was_away_and_a_task_that_was_long_on_the_move(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Writer:
+        def close(self) -> None:
+            closed.append(self)
+
+    def fail(*_: object) -> None:
+        raise errors.pop()
+
+    errors: list[Exception] = [
+        ConnectionError("x"), UnreadError("outputs", (1,)), OperatorGoneError("there:1"),
+    ]  # fmt: skip
+    closed = list[object]()
+    monkeypatch.setattr(sinking, "_write", fail)
+    monkeypatch.setattr(sinking, "AGAIN_S", 0.0)
+    share = SinkShare(SimpleNamespace(open=lambda _: Writer()), "counts")  # type: ignore[arg-type]
+    spec = ProcessSpec("sink", "r", "counts", 1, 1, "there:1", Credentials("t"), 4, Settings())
+    assert write_outputs(share, spec, lambda: not errors)[0] is Reason.DRIVER_LOST
+    assert len(closed) == 3
 
 
 def test_what_two_nodes_tell_comes_once_and_what_is_gone_is_an_error() -> None:

@@ -14,8 +14,9 @@ they are durable, and a flush is the commit.
 from __future__ import annotations
 
 import base64
+import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from meander.errors import InputError, SinkError
 from meander.sources.kafka_client import KafkaTopic
 
 if TYPE_CHECKING:
-    from confluent_kafka import Producer
+    from confluent_kafka import KafkaError, Producer
 
 FORMATS = ("json", "arrow", "raw")
 ANSWER_S = 20.0
@@ -42,6 +43,12 @@ WRITER = {
 """`retry.backoff.ms`: a transaction that follows another closely is asked to wait for its end."""
 RECORDS_ONCE = 2000
 """Handed to librdkafka in one call."""
+QUEUE_FULL = "_QUEUE_FULL"
+FULL_S = 0.01
+"""How long it is waited for room in librdkafka's queue before records are handed over again."""
+FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
+TOO_LARGE = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"})
+"""Of records that no broker takes, however often."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +120,7 @@ class PlainWriter:
     def __init__(self, sink: Kafka, own: dict[str, Any] | None = None) -> None:
         self._sink = sink
         self._producer: Producer = sink.client("Producer", {**WRITER, **(own or {})})
-        self._failed: list[Any] = []
+        self._failed: list[KafkaError] = []
 
     def recover(self) -> str | None:
         """Begin with what nodes still keep."""
@@ -126,15 +133,27 @@ class PlainWriter:
             self._produce(records[at : at + RECORDS_ONCE])
 
     def _produce(self, records: list[dict[str, Any]]) -> None:
-        left: Sequence[dict[str, Any]] = records
+        """Hand records over; wait while librdkafka's queue is full.
+
+        What it does not take it marks with `_error`; any other than a full queue would stay for ever.
+        """
+        left, until = records, time.monotonic() + ANSWER_S
         while left:
             self._try(lambda some=left: self._producer.produce_batch(  # type: ignore[misc]
                 self._sink.topic, some, on_delivery=self._delivered
             ))  # fmt: skip
             self._producer.poll(0)
-            left = [record for record in left if record.pop("_error", None) is not None]
-            if left:  # its queue is full
-                self._producer.poll(0.01)
+            before, left = left, [record for record in left if "_error" in record]
+            errors = [record.pop("_error") for record in left]
+            for error in errors:
+                if error.name() != QUEUE_FULL:
+                    raise self._refused(error)
+            if len(left) < len(before):
+                until = time.monotonic() + ANSWER_S
+            elif time.monotonic() > until:
+                raise ConnectionError(self._not_taken())
+            if left:
+                self._producer.poll(FULL_S)
 
     def _delivered(self, error: Any, _: Any) -> None:
         if error is not None:
@@ -143,9 +162,13 @@ class PlainWriter:
     def commit(self, position: str) -> None:
         """Wait until brokers have all records."""
         left = self._producer.flush(ANSWER_S)
-        if left or self._failed:
-            why = self._sink.told(self._failed[0]) if self._failed else "no broker answers"
-            raise ConnectionError(f"records for {self._sink.topic} were not taken: {why}")
+        if self._failed:
+            raise self._refused(self._failed[0])
+        if left:
+            raise ConnectionError(self._not_taken())
+
+    def _not_taken(self) -> str:
+        return f"records for {self._sink.topic} are not taken: no broker answers"
 
     def close(self) -> None:
         """Leave; librdkafka ends with its object."""
@@ -163,13 +186,20 @@ class PlainWriter:
 
         try:
             return step()
-        except BufferError:
-            return None
         except KafkaException as error:
-            told = f"{self._sink.topic}: {self._sink.told(error)}"
-            if error.args[0].name() in ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"):
-                raise SinkError(f"another writer took the place of this one: {told}") from None
-            raise ConnectionError(told) from None
+            raise self._refused(error.args[0]) from None
+
+    def _refused(self, error: KafkaError) -> Exception:
+        """Say what an error means."""
+        told = f"{self._sink.topic}: {self._sink.told(error)}"
+        if error.name() in FENCED:
+            return SinkError(f"another writer took the place of this one: {told}")
+        if error.name() in TOO_LARGE:
+            return SinkError(
+                f"{told}. Emit less at once, or let brokers take more (message.max.bytes, there and in "
+                "the settings of the sink)"
+            )
+        return ConnectionError(told)
 
 
 class KafkaWriter(PlainWriter):
@@ -199,6 +229,18 @@ class KafkaWriter(PlainWriter):
             self._try(self._producer.begin_transaction)
             self._open = True
         super().write(rows)
+
+    def _refused(self, error: KafkaError) -> Exception:
+        """Say what an error means; what became of a transaction is heard when it is aborted."""
+        if error.name() == "_STATE" and self._open:
+            self._open = False
+            first = self._failed[0] if self._failed else error
+            try:
+                self._try(lambda: self._producer.abort_transaction(ANSWER_S))
+            except (SinkError, ConnectionError) as found:
+                return found
+            return super()._refused(first)
+        return super()._refused(error)
 
     def commit(self, position: str) -> None:
         """Commit the records with the position."""

@@ -17,6 +17,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -40,6 +41,9 @@ IDLE_S = 0.2
 """So long it is waited for a record before it is looked whether it shall end."""
 BATCH_RECORDS_MAX = 4096
 """Records that are taken at once, if so many are there."""
+GATHER_S = 0.01
+"""Records that follow others closely are taken that often, those of all partitions at the same moment:
+what is done for every batch, from the broker's answer to the acknowledgement, is done less often."""
 STARTS = ("earliest", "latest")
 BAD = ("fail", "drop")
 Reader: TypeAlias = Callable[[Sequence[bytes], pa.Schema], Decoded]
@@ -145,13 +149,16 @@ value='value', start='earliest', bad='fail', registry=None)
         own = {
             "auto.offset.reset": "error",
             "queued.max.messages.kbytes": QUEUED_KIB,
+            # While any wait to be taken, no more are asked for; those that come meanwhile come at once.
+            "queued.min.messages": 1,
+            "fetch.queue.backoff.ms": int(1000 * GATHER_S),
             "error_cb": lambda error: trouble.say(self.told(error)),
         }
-        reader = self._reader()
+        reader, gather = self._reader(), Gathering()
         with self.consumer(own) as consumer:
             consumer.assign([at])
             while True:
-                records = self._records(consumer, partition, trouble)
+                records = self._records(consumer, gather, partition, trouble)
                 given = None
                 while records:
                     try:
@@ -165,7 +172,9 @@ value='value', start='earliest', bad='fail', registry=None)
                 missing.over()
                 yield given
 
-    def _records(self, consumer: Consumer, partition: str, trouble: Complaint) -> list[Message]:
+    def _records(
+        self, consumer: Consumer, gather: Gathering, partition: str, trouble: Complaint
+    ) -> list[Message]:
         """Take what is there; wait a moment if that is nothing.
 
         Raises:
@@ -174,7 +183,9 @@ value='value', start='earliest', bad='fail', registry=None)
         first = consumer.poll(IDLE_S)
         if first is None:
             return []
+        time.sleep(gather.wait_s(time.monotonic()))
         found = [first, *consumer.consume(BATCH_RECORDS_MAX - 1, 0)]
+        gather.taken(len(found), time.monotonic())
         wrong = [error for record in found if (error := record.error()) is not None]
         if not wrong:
             trouble.over()
@@ -231,6 +242,34 @@ value='value', start='earliest', bad='fail', registry=None)
             keys = keys.take(pa.array(found.message)).cast(_kind(schema, self.key, pa.binary()))
             rows = rows.append_column(self.key, keys)
         return SourceRows(offsets, rows, millis / 1000 if millis.min(initial=0) >= 0 else None)
+
+
+class Gathering:
+    """When records are taken: at once, or together with those that follow closely.
+
+    >>> gathering = Gathering()
+    >>> gathering.wait_s(5.003)
+    0.0
+    >>> gathering.taken(1, 5.003)
+    >>> round(gathering.wait_s(5.004), 3), gathering.wait_s(7.004)
+    (0.006, 0.0)
+    """
+
+    def __init__(self) -> None:
+        self._taken_at, self._full = -inf, False
+
+    def wait_s(self, now: float) -> float:
+        """Tell how long to wait for more: until the clock shows a multiple of `GATHER_S`.
+
+        Not at all where none came for a while, or more are there than are taken at once.
+        """
+        if self._full or now - self._taken_at > 2 * GATHER_S:
+            return 0.0
+        return GATHER_S - now % GATHER_S
+
+    def taken(self, records: int, now: float) -> None:
+        """Note that so many were taken."""
+        self._taken_at, self._full = now, records >= BATCH_RECORDS_MAX
 
 
 def _kind(schema: pa.Schema, column: str, otherwise: pa.DataType) -> pa.DataType:

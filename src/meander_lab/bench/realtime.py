@@ -124,6 +124,7 @@ def _row(
     return {
         **row, "p50_ms": p50, "p99_ms": p99, "max_ms": most, "exact": exact,
         "outputs": figures.outputs, "twice": figures.twice,
+        "sent": load.records, "counted": figures.records, "held": figures.held,
     }  # fmt: skip
 
 
@@ -160,7 +161,13 @@ def lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
             yield f"{head}  did not run: {row['error']}"
         else:
             figures = "".join(f"{row[k] if row[k] is not None else '–':>10}" for k in FIGURES)
-            yield f"{head}{figures}  {'yes' if row['exact'] else 'NO'}"
+            yield f"{head}{figures}  {'yes' if row['exact'] else _wrong(row)}"
+
+
+def _wrong(row: dict[str, Any]) -> str:
+    """Say what is wrong with a row: so the next who looks need not begin with nothing."""
+    counted, sent, held = row["counted"], row["sent"], row["held"]
+    return f"NO: {counted:,} of {sent:,} counted, {row['twice']:,} twice, {held:,} held back"
 
 
 FIGURES = ("p50_ms", "p99_ms", "max_ms")

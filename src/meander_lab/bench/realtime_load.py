@@ -71,6 +71,10 @@ class Figures(NamedTuple):
     """Whether the last count of every key is right."""
     twice: int
     """Outputs that came again."""
+    records: int
+    """Counted in all, by the last output of each key: so many of those that were sent."""
+    held: int
+    """Of wrong counts: what a reader of the committed did not get of the topic, with Kafka's own marks."""
 
 
 @contextmanager
@@ -158,16 +162,42 @@ def _consume(load: RealtimeLoad, tell: Connection) -> None:
         keys, counts, sent_us = (column.to_numpy() for column in rows.columns)
         np.maximum.at(last, keys, counts)
         parts.append((keys * COUNTS_MAX + counts, sent_us, np.full(len(keys), came_at * 1e6)))
-    tell.send(_figures(load, start, parts, bool((last == wanted).all())))
+    right = bool((last == wanted).all())
+    held = 0 if right else _held(load, consumer, list(found.partitions))
+    tell.send(_figures(load, start, parts, right, int(last.sum()), held))
+
+
+def _held(load: RealtimeLoad, consumer: Any, partitions: list[int]) -> int:
+    """Count what is in the topic behind where a consumer stands."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    places = consumer.position([TopicPartition(load.out_of, number) for number in partitions])
+    all_there = Consumer({
+        "bootstrap.servers": load.servers, "group.id": "bench", "log_level": 2,
+        "isolation.level": "read_uncommitted",
+    })  # fmt: skip
+    held = 0
+    for place in places:
+        _, end = all_there.get_watermark_offsets(place, timeout=READY_S_MAX, cached=False)
+        held += end - max(0, place.offset)
+    all_there.close()
+    return held
 
 
 def _figures(
-    load: RealtimeLoad, start: float, parts: list[tuple[Ints, Ints, Ints]], last_right: bool
+    load: RealtimeLoad,
+    start: float,
+    parts: list[tuple[Ints, Ints, Ints]],
+    last_right: bool,
+    records: int,
+    held: int,
 ) -> Figures:
     if not parts:
-        return Figures(float("nan"), float("nan"), float("nan"), 0, last_right, 0)
+        nan = float("nan")
+        return Figures(nan, nan, nan, 0, last_right, 0, records, held)
     outputs, sent_us, came_us = (np.concatenate(column) for column in zip(*parts, strict=True))
     measured = sent_us >= (start + load.warm_s) * 1e6
     ms = (came_us[measured] - sent_us[measured]) / 1000
     p50, p99, most = np.percentile(ms, [50, 99, 100]).tolist() if len(ms) else [float("nan")] * 3
-    return Figures(p50, p99, most, len(outputs), last_right, len(outputs) - len(np.unique(outputs)))
+    twice = len(outputs) - len(np.unique(outputs))
+    return Figures(p50, p99, most, len(outputs), last_right, twice, records, held)

@@ -99,9 +99,14 @@ def by_meander(operator: Callable[[], Any], *, at_least_once: bool) -> Run:
             spark, operator(), TASKS, NODES, nodes_max=NODES_MAX, checkpoint=place,
             checkpoint_s=1.0 if at_least_once else CHECKPOINT_S,
         ) as op:  # fmt: skip
-            op.source("records", sources.Kafka(load.servers, load.into))
-            op.sink("counts", sink)
+            works = (
+                op.source("records", sources.Kafka(load.servers, load.into)),
+                op.sink("counts", sink),
+            )
             yield op
+            for work in works:
+                if work.ended is not None:
+                    raise RuntimeError(f"{work.name} has ended: {work.ended.detail}")
 
     return run
 

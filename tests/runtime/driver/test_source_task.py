@@ -77,3 +77,17 @@ def test_the_end_of_a_former_process_is_heard_late_and_changes_nothing() -> None
     place.end(Reason.KILLED)
     place.task.tell(ProcessExit("feeder", "words", 1, Reason.CRASHED, "late"))
     assert place.task.running
+
+
+def test_one_that_ended_by_an_error_is_not_replaced_and_the_log_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    place = Place()
+    place.end(Reason.CRASHED)
+    assert not place.task.running
+    assert "the source words has ended, and nothing takes its place: why" in caplog.text
+    caplog.clear()
+    told = Place()
+    told.task.cancel()
+    told.end(Reason.KILLED)
+    assert not caplog.text

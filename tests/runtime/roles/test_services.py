@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from meander.model import Epoch
 from meander.protocol.node.slot import TaskPhase
+from meander.runtime.process.keeping import OutputNews
 from meander.runtime.process.loop_counts import counts
 from meander.runtime.process.outputs import Outputs
 from meander.runtime.process.script import run
@@ -42,7 +43,7 @@ def node(gated: bool, known: bool = True, **slots: tuple[TaskPhase, Outputs]) ->
 def asked(machine: Any, what: str, fields: Any) -> Any:
     """Have a machine answer."""
     process: Any = object()
-    answer = getattr(OutputAnswers(process, lambda: 0), what)
+    answer = getattr(OutputAnswers(process, OutputNews()), what)
     return run(answer(fields), lambda step: step.function(machine))
 
 

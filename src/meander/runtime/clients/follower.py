@@ -1,10 +1,12 @@
 """Follows the outputs of an operator closely: at each node a question waits for what comes next.
 
     a thread for each node:  fresh after {task: number}? ──(waits there)──► rows ─► queue ─► take
-    now and then:            which nodes are there?
+    one thread, now and then: which nodes are there? Whoever takes rows never waits for the driver.
 
 A task that moves is found at its new node with all that was not released. Rows that two nodes have told
 of come once: numbers of a task have no gaps, and what is not higher than the last is left out.
+
+A thread ends when its node is gone, or with what it raised in the queue: no node is silently left out.
 
 Early outputs, which are not durable yet, may come otherwise after a loss. Then the term of their task
 has changed; it is read again from the last number that was known to be durable.
@@ -16,15 +18,15 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from math import inf
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from meander.errors import (
-    MeanderError,
     OperatorGoneError,
     OperatorRefusedError,
     OutputsBrokenError,
@@ -33,15 +35,21 @@ from meander.errors import (
 from meander.model import Ints
 from meander.runtime.clients.driver_client import DriverClient
 from meander.runtime.clients.owners import TaskOwners
+from meander.runtime.store.complaint import Complaint
 
 WAIT_S = 0.1
 """How long a question waits at a node: a task that has just come there is asked for no later."""
+GATHER_S = 0.01
+"""A node that has just told of outputs is asked again when the clock shows a multiple of that: what
+comes meanwhile comes at once, and of all nodes at the same moment."""
 OWNERS_S = 0.25
 """How often the driver is asked for the nodes."""
 ANSWERS_MAX = 16
 """Answers with rows that wait for whoever takes them; then nodes are not asked for more."""
 AGAIN_S = 0.02
 """Between two questions to a node that does not answer."""
+SILENT_S = 5.0
+"""One that does not for so long is worth a line in the log: it has not just left."""
 
 
 class OutputFollower:
@@ -71,10 +79,12 @@ class OutputFollower:
         self._terms = np.zeros((2, len(tasks)), np.int64)
         self._found: queue.Queue[pa.Table | Exception] = queue.Queue(ANSWERS_MAX)
         self._nodes: dict[str, str] = {}
-        self._asked_at = 0.0
+        """Where those listen that there are."""
+        self._threads: dict[tuple[str, str], threading.Thread] = {}
         self._stopping = threading.Event()
 
     def __enter__(self) -> OutputFollower:
+        threading.Thread(target=self._told, args=(self._watch,), name="nodes", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -86,9 +96,7 @@ class OutputFollower:
         Raises:
             OutputsLostError: if some were dropped before they were read.
             OutputsBrokenError: if no more will come.
-            OperatorGoneError: if the driver is gone.
         """
-        self._look()
         found, first = list[pa.Table](), True
         while True:
             try:
@@ -142,47 +150,69 @@ class OutputFollower:
 
     # ------------------------------------------------------------------ nodes
 
-    def _look(self) -> None:
-        """See which nodes there are, now and then."""
-        if time.monotonic() < self._asked_at + OWNERS_S:
-            return
-        self._asked_at = time.monotonic()
-        owners = TaskOwners.parse(self._desk.ask("owners"))
-        if owners.trouble is not None:
-            raise OutputsBrokenError(owners.trouble)
-        new = [name for name, at in owners.nodes.items() if self._nodes.get(name) != at]
-        self._nodes = dict(owners.nodes)
-        for name in new:
-            threading.Thread(
-                target=self._follow, args=(name, self._nodes[name]), name=f"outputs of {name}",
-                daemon=True,
-            ).start()  # fmt: skip
+    def _watch(self) -> None:
+        """See which nodes there are, now and then; a driver that does not answer may do so again."""
+        silence = _Silence("which nodes have outputs is not known")
+        while not self._stopping.is_set():
+            try:
+                owners = TaskOwners.parse(self._desk.ask("owners"))
+            except (OperatorGoneError, OperatorRefusedError) as error:
+                silence.goes_on(error)
+            else:
+                silence.over()
+                if owners.trouble is not None:
+                    raise OutputsBrokenError(owners.trouble)
+                self._nodes = dict(owners.nodes)
+                self._begin()
+            self._stopping.wait(OWNERS_S)
+
+    def _begin(self) -> None:
+        """Have every node followed by one thread."""
+        self._threads = {at: thread for at, thread in self._threads.items() if thread.is_alive()}
+        for name, address in self._nodes.items():
+            if (name, address) not in self._threads:
+                thread = threading.Thread(
+                    target=self._told, args=(self._follow, name, address),
+                    name=f"outputs of {name}", daemon=True,
+                )  # fmt: skip
+                self._threads[name, address] = thread
+                thread.start()
+
+    def _told(self, work: Callable[..., None], *which: str) -> None:
+        """Do the work of a thread; whoever takes rows hears what it raises, whatever that is."""
+        try:
+            work(*which)
+        except Exception as error:
+            self._put(error)
 
     def _follow(self, node: str, address: str) -> None:
         """Ask a node again and again, as long as it is one."""
         desk = DriverClient(address, self._desk.credentials)
+        silence = _Silence(f"outputs of {node} are not read")
         try:
             while not self._stopping.is_set() and self._nodes.get(node) == address:
                 try:
                     desk.credentials = self._desk.credentials  # they are renewed
                     told = desk.fetch(self._question())
-                except (OperatorGoneError, OperatorRefusedError):
-                    time.sleep(AGAIN_S)
+                except (OperatorGoneError, OperatorRefusedError) as error:
+                    silence.goes_on(error)
+                    self._stopping.wait(AGAIN_S)
                     continue
+                silence.over()
                 with self._lock:  # until they are in line: those of a task are in their order there
                     rows = self._new(told)
                     if rows.num_rows:
                         self._put(rows)
-        except MeanderError as error:
-            self._found.put(error)
+                if rows.num_rows:
+                    time.sleep(GATHER_S - time.monotonic() % GATHER_S)
         finally:
             desk.close()
 
-    def _put(self, rows: pa.Table) -> None:
+    def _put(self, told: pa.Table | Exception) -> None:
         """Have rows wait for whoever takes them; nobody does after the end."""
         while not self._stopping.is_set():
             with suppress(queue.Full):
-                self._found.put(rows, timeout=WAIT_S)
+                self._found.put(told, timeout=WAIT_S)
                 return
 
     def _question(self) -> dict[str, Any]:
@@ -194,3 +224,20 @@ class OutputFollower:
             "kind": "fresh", "after": after, "release": released, "early": self._early,
             "wait_s": WAIT_S,
         }  # fmt: skip
+
+
+class _Silence:
+    """Somebody who does not answer, in the log when that lasts."""
+
+    def __init__(self, what: str) -> None:
+        self._complaint, self._since = Complaint(what), inf
+
+    def goes_on(self, error: Exception) -> None:
+        now = time.monotonic()
+        self._since = min(self._since, now)
+        if now - self._since > SILENT_S:
+            self._complaint.say(str(error))
+
+    def over(self) -> None:
+        self._since = inf
+        self._complaint.over()

@@ -96,6 +96,8 @@ class SourceTask:
             # Not here: this may be where ends are heard of, and a launch can wait for one.
             self._driver.aside(self.start)
             return
+        if not (ended.clean or self.cancelled or self._driver.stopping):
+            log.error("%s has ended, and nothing takes its place: %s", self._what, ended.detail)
         self._exit = ended
         self._over.set()
 

@@ -45,7 +45,7 @@ from meander.runtime.process.copying import CopyMaker
 from meander.runtime.process.dumping import Dumper, dump_rows, load_rows
 from meander.runtime.process.feeding import FEED, Route, Routes, spread
 from meander.runtime.process.grouping import Noted, NotedBlock, NotedRows, grouped
-from meander.runtime.process.keeping import OutputKeeper
+from meander.runtime.process.keeping import OutputKeeper, OutputNews
 from meander.runtime.process.outputs import ROWS_MAX, Outputs
 from meander.runtime.process.recording import Recorder
 from meander.runtime.process.telling import WatermarkTeller
@@ -70,6 +70,8 @@ class Place(NamedTuple):
     """Whether what it emits is kept for readers."""
     work: Work | None = None
     """Counts what all operators of the node do; None: it has one of its own."""
+    news: OutputNews | None = None
+    """Hears of outputs of all of them; None: it has one of its own."""
     settings: Settings = Settings()
     """Of the protocol."""
 
@@ -100,13 +102,14 @@ class OperatorAdapter:
             place: where it stands in a topology; None: it is alone.
         """
         self.operator, self.tasks = operator, tasks
-        first, routes, waits, keeps, work, settings = place or Place()
+        first, routes, waits, keeps, work, news, settings = place or Place()
         self.keeper = OutputKeeper(
             operator,
             gated=gated,
             rows_max=output_rows_max,
             keeps=keeps,
             keeps_aside=keeps or ERRORS not in (routes or ()),
+            news=news,
         )
         self.timing = Timing(operator, tasks, self.keeper, clock.wall_us, first, waits)
         self.work = work or Work(tasks, clock, operator.trace_chunks_max)
@@ -487,8 +490,8 @@ class OperatorAdapter:
         return self._recorder.revise(task, app, blob)
 
     @property
-    def news(self) -> int:
-        """Rises whenever there may be more outputs to read."""
+    def news(self) -> OutputNews:
+        """Tells that there are more outputs to read."""
         return self.keeper.news
 
     def accepted(self, app: AppState, mark: Sealed) -> None:

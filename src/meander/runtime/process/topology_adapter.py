@@ -22,6 +22,7 @@ from meander.runtime.process.adapter import OperatorAdapter, Place
 from meander.runtime.process.app_state import AppState, Sealed
 from meander.runtime.process.dumping import dump_rows, load_rows
 from meander.runtime.process.feeding import routes_of
+from meander.runtime.process.keeping import OutputNews
 from meander.runtime.process.outputs import ROWS_MAX
 from meander.runtime.process.recording import open_joint
 from meander.runtime.process.work import Work
@@ -75,6 +76,7 @@ class TopologyAdapter:
         self.laid = laid or LaidRows()
         traced = max(part.operator.trace_chunks_max for part in topology.parts)
         self.work = Work(topology.tasks_in_all, clock, traced)
+        self.news = OutputNews()
         self._ends = topology.ends[:-1]
         self._adapters = [
             OperatorAdapter(
@@ -90,6 +92,7 @@ class TopologyAdapter:
                     topology.upstream(part.name),
                     part.name in (topology.outputs or ()),
                     self.work,
+                    self.news,
                     settings,
                 ),
             )
@@ -237,11 +240,6 @@ class TopologyAdapter:
     def revise(self, task: TaskId, app: AppState | None, blob: bytes) -> AppState:
         """Read a record that counts."""
         return self._of(task).revise(task, app, blob)
-
-    @property
-    def news(self) -> int:
-        """Rises whenever there may be more outputs to read."""
-        return sum(adapter.news for adapter in self._adapters)
 
     def accepted(self, app: AppState, mark: Sealed) -> None:
         """Hear that a record is durable."""

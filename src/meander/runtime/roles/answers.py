@@ -44,7 +44,7 @@ class NodeAnswers:
         common, self.node, self.adapter, gauge, self.watch = parts
         self.process, self.post = common.process, post
         gauge.counted = self.counts
-        outputs = OutputAnswers(self.process, lambda: self.adapter.news)
+        outputs = OutputAnswers(self.process, self.adapter.news)
         self.facts: dict[str, Answer] = {
             "ends": outputs.ends,
             "release": outputs.release,

@@ -8,7 +8,7 @@ because a reader asks for it (`release`), or because there is more than is kept.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import pyarrow as pa
 from meander.model import TASKS_MAX, TaskId
 from meander.protocol.node.node import Node
 from meander.protocol.node.slot import TaskPhase
+from meander.runtime.process.keeping import OutputNews
 from meander.runtime.process.outputs import Outputs, nothing, with_place
 from meander.runtime.process.process import Process
 from meander.runtime.process.script import Call, Script, Until
@@ -28,8 +29,8 @@ WAIT_S_MAX = 1.0
 class OutputAnswers:
     """Answers for the tasks that this node serves."""
 
-    def __init__(self, process: Process, news: Callable[[], int]) -> None:
-        """Answer for a process; `news` rises whenever there may be more to read."""
+    def __init__(self, process: Process, news: OutputNews) -> None:
+        """Answer for a process; `news` says whenever there is more to read."""
         self._process, self._news = process, news
 
     def ends(self, _: Mapping[str, Any]) -> Script[dict[str, list[int]]]:
@@ -96,10 +97,13 @@ class OutputAnswers:
                 rows += [(task, number, batch) for number, batch in found]
             return kept, rows
 
-        seen = self._news()
+        def count() -> int:
+            return self._news.kept if early else self._news.shown
+
+        seen = count()
         kept, rows = yield Call(self._process, collect)
         if not rows and wait_s:
-            yield Until(lambda: self._news() != seen, wait_s)
+            yield Until(lambda: count() != seen, wait_s, told=True)
             kept, rows = yield Call(self._process, collect)
         return _table(rows).replace_schema_metadata({b"kept": json.dumps(kept).encode()})
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any, NamedTuple
 
-from meander.errors import InputError, OutputsLostError
+from meander.errors import InputError, OperatorGoneError, OutputsLostError, UnreadError
 from meander.runtime.clients.driver_client import DriverClient, renewed
 from meander.runtime.clients.follower import OutputFollower
 from meander.runtime.clients.output_reader import OutputReader
@@ -23,6 +24,8 @@ from meander.runtime.wire.authority import LIFE_S
 
 IDLE_S = 0.2
 """How long it waits for outputs before it looks whether it shall end."""
+TRANSACTION_S = 0.03
+"""A transaction begins no sooner after the last began: each costs brokers much, however small it is."""
 AGAIN_S = 1.0
 """After which a sink that could not be written is tried again."""
 
@@ -57,7 +60,7 @@ def write_outputs(
         writer = share.sink.open(f"{share.name}.{share.number}")
         try:
             _write(share, writer, desk, gone, trouble)
-        except ConnectionError as error:
+        except (ConnectionError, OperatorGoneError, UnreadError) as error:
             trouble.say(str(error))
         finally:
             writer.close()
@@ -84,9 +87,13 @@ def _write(
         numbers = [ends[task][0] - 1 for task in tasks]
     trouble.over()
     with OutputFollower(desk, tasks, numbers, early=share.sink.at_least_once) as follower:
+        begun_at = -inf
         while not gone():
             keep_desk_fresh(desk)
+            if not share.sink.at_least_once:
+                time.sleep(max(0.0, begun_at + TRANSACTION_S - time.monotonic()))
             found = follower.take(IDLE_S)
+            begun_at = time.monotonic()
             for rows in found:
                 writer.write(rows.select(range(rows.num_columns - 2)))
             if found:

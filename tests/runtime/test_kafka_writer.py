@@ -1,0 +1,105 @@
+"""A writer of Kafka whose records are not taken says so: it does not wait for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from meander.errors import SinkError
+from meander.sinks import kafka as module
+from meander.sinks.kafka import Kafka, KafkaWriter, PlainWriter
+
+NOBODY = Kafka("127.0.0.1:1", "counts", "raw")
+
+
+class Broker:
+    """Stands in for librdkafka's producer: takes records as a test says."""
+
+    def __init__(self, refuse: Callable[[bytes], int | None]) -> None:
+        self.refuse = refuse
+        """Gives the error of a record, if it has one."""
+        self.taken: list[bytes] = []
+        self.aborted: KafkaError | None = None
+        """What an abort meets; None: nothing."""
+        self.steps: list[str] = []
+
+    def produce_batch(self, topic: str, records: list[dict[str, Any]], on_delivery: Any) -> int:
+        for record in records:
+            error = self.refuse(record["value"])
+            if error is None:
+                self.taken.append(record["value"])
+            else:
+                record["_error"] = KafkaError(error)
+        return len(records)
+
+    def poll(self, timeout: float) -> int:
+        return 0
+
+    def begin_transaction(self) -> None:
+        self.steps.append("begin")
+
+    def abort_transaction(self, timeout: float) -> None:
+        self.steps.append("abort")
+        if self.aborted is not None:
+            raise KafkaException(self.aborted)
+
+
+def rows(*values: bytes) -> pa.Table:
+    return pa.table({"value": pa.array(values, pa.binary())})
+
+
+def plain(broker: Broker) -> PlainWriter:
+    writer = PlainWriter(NOBODY)
+    writer._producer = broker  # type: ignore[assignment]
+    return writer
+
+
+def in_transactions(broker: Broker) -> KafkaWriter:
+    writer = KafkaWriter(NOBODY, "meander.counts.0")
+    writer._producer = broker  # type: ignore[assignment]
+    return writer
+
+
+def test_records_that_found_the_queue_full_are_handed_over_again_each_once() -> None:
+    tries = iter([None, KafkaError._QUEUE_FULL, KafkaError._QUEUE_FULL] + [None] * 3)
+    broker = Broker(lambda _: next(tries))
+    plain(broker).write(rows(b"a", b"b", b"c"))
+    assert broker.taken == [b"a", b"b", b"c"]
+
+
+def test_a_queue_that_stays_full_is_an_error_that_may_be_over_soon(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "ANSWER_S", 0.0)
+    with pytest.raises(ConnectionError, match="no broker answers"):
+        plain(Broker(lambda _: KafkaError._QUEUE_FULL)).write(rows(b"a"))
+
+
+def test_librdkafka_refuses_a_record_that_is_too_large_and_so_does_the_sink() -> None:
+    """The real one, which no broker has to answer."""
+    writer = PlainWriter(NOBODY)
+    with pytest.raises(SinkError, match=r"counts: .*too large.*message\.max\.bytes"):
+        writer.write(rows(b"x" * 2_000_000))
+    writer._producer.purge()
+
+
+def test_a_transaction_that_failed_under_way_is_aborted_and_another_writer_tries() -> None:
+    errors = iter([None, KafkaError._STATE])
+    broker = Broker(lambda _: next(errors))
+    writer = in_transactions(broker)
+    writer.write(rows(b"a"))
+    writer._failed.append(KafkaError(KafkaError.INVALID_TXN_STATE))
+    with pytest.raises(ConnectionError, match="invalid state"):
+        writer.write(rows(b"b"))
+    assert broker.steps == ["begin", "abort"]
+
+
+def test_one_whose_place_was_taken_under_way_does_not_take_it_back() -> None:
+    broker = Broker(lambda _: KafkaError._STATE)
+    broker.aborted = KafkaError(KafkaError._FENCED)
+    with pytest.raises(SinkError, match="another writer took the place"):
+        in_transactions(broker).write(rows(b"a"))
