@@ -33,12 +33,14 @@ def node(gated: bool, known: bool = True, **slots: tuple[TaskPhase, Outputs]) ->
     return SimpleNamespace(
         gated=gated,
         installs=SimpleNamespace(settled=lambda _: known and not gated),
-        slots={
-            int(name[1:]): SimpleNamespace(
-                phase=phase, state=SimpleNamespace(app=SimpleNamespace(outputs=outputs))
-            )
-            for name, (phase, outputs) in slots.items()
-        },
+        book=SimpleNamespace(
+            slots={
+                int(name[1:]): SimpleNamespace(
+                    phase=phase, state=SimpleNamespace(app=SimpleNamespace(outputs=outputs))
+                )
+                for name, (phase, outputs) in slots.items()
+            }
+        ),
     )
 
 
