@@ -97,13 +97,11 @@ class OutputAnswers:
                 rows += [(task, number, batch) for number, batch in found]
             return kept, rows
 
-        def count() -> int:
-            return self._news.kept if early else self._news.shown
-
-        seen = count()
+        bell = self._news.kept if early else self._news.shown
+        seen = bell.count
         kept, rows = yield Call(self._process, collect)
         if not rows and wait_s:
-            yield Until(lambda: count() != seen, wait_s, told=True)
+            yield Until(lambda: bell.count != seen, wait_s, changed=bell.changed)
             kept, rows = yield Call(self._process, collect)
         return _table(rows).replace_schema_metadata({b"kept": json.dumps(kept).encode()})
 
