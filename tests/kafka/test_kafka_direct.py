@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import SparkSession
 
 import meander
-from meander.errors import InputError
+from meander.errors import InputError, SinkError
 from meander.operators import WordCount
 from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.launch import WarmLauncher
@@ -170,6 +170,39 @@ def test_every_output_is_there_once_whoever_is_killed(
         words.send(300)
         until(lambda: last_counts(servers, "updates") == words.counts)
     check(servers, "updates", words.counts)
+
+
+def test_a_writer_whose_place_is_taken_under_way_says_so(servers: str) -> None:
+    create_topic(servers, "fenced", 1)
+    sink, rows = sinks.Kafka(servers, "fenced", key="k"), pa.table({"k": ["a"], "n": [1]})
+
+    def opened() -> sinks.KafkaWriter:
+        while True:  # coordinators may not be known yet
+            writer = sink.open("counts.0")
+            assert isinstance(writer, sinks.KafkaWriter)
+            try:
+                writer.recover()
+            except ConnectionError:
+                writer.close()
+            else:
+                return writer
+
+    def write_on() -> None:
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            first.write(rows)
+            time.sleep(0.02)
+
+    first = opened()
+    first.write(rows)
+    second = opened()
+    with pytest.raises(SinkError, match="another writer took the place"):
+        write_on()
+    first.close()
+    second.write(rows)
+    second.commit("1")
+    second.close()
+    assert committed(servers, "fenced") == [("a", {"k": "a", "n": 1})]
 
 
 def test_in_spark_tasks_and_at_least_once(

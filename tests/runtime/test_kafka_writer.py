@@ -26,6 +26,8 @@ class Broker:
         self.aborted: KafkaError | None = None
         """What an abort meets; None: nothing."""
         self.steps: list[str] = []
+        self.fatal: KafkaError | None = None
+        """What has ended the producer, as it tells in every poll."""
 
     def produce_batch(self, topic: str, records: list[dict[str, Any]], on_delivery: Any) -> int:
         for record in records:
@@ -37,7 +39,14 @@ class Broker:
         return len(records)
 
     def poll(self, timeout: float) -> int:
+        if self.fatal is not None:
+            raise KafkaException(self.fatal)
         return 0
+
+    flush = poll
+
+    def purge(self) -> None:
+        pass
 
     def begin_transaction(self) -> None:
         self.steps.append("begin")
@@ -103,3 +112,20 @@ def test_one_whose_place_was_taken_under_way_does_not_take_it_back() -> None:
     broker.aborted = KafkaError(KafkaError._FENCED)
     with pytest.raises(SinkError, match="another writer took the place"):
         in_transactions(broker).write(rows(b"a"))
+
+
+@pytest.mark.parametrize(
+    ("error", "means"),
+    [(KafkaError._FENCED, SinkError), (KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, ConnectionError)],
+)
+def test_an_error_that_ends_the_producer_means_what_it_does_elsewhere(
+    error: int, means: type[Exception]
+) -> None:
+    broker = Broker(lambda _: None)
+    broker.fatal = KafkaError(error)
+    writer = plain(broker)
+    with pytest.raises(means):
+        writer.write(rows(b"a"))
+    with pytest.raises(means):
+        writer.commit("1")
+    writer.close()

@@ -16,6 +16,7 @@ from meander.protocol.node.slot import TaskPhase
 from meander.protocol.settings import Settings
 from meander.runtime.clients.driver_client import DeploymentInfo
 from meander.runtime.clock import Clock
+from meander.runtime.process.keeping import OutputNews
 from meander.runtime.process.outputs import Outputs
 from meander.runtime.process.script import Ask, FetchRows, Script
 from meander.runtime.roles.answers import NodeAnswers
@@ -35,11 +36,13 @@ class Place:
 
     def __init__(self) -> None:
         self.gated, self.slots = True, dict[int, Any]()
+        self.book = SimpleNamespace(slots=self.slots)
         self.installs = SimpleNamespace(settled=lambda _: True)
         process: Any = SimpleNamespace(call=self.call, machine=SimpleNamespace(me="n"))
         common: Any = SimpleNamespace(process=process)
         adapter: Any = SimpleNamespace(
-            show=lambda app, *, whole: pa.table({"n": [app.outputs.last]})
+            show=lambda app, *, whole: pa.table({"n": [app.outputs.last]}),
+            news=OutputNews.none(),
         )
         self.operator = adapter
         gauge: Any = SimpleNamespace()

@@ -17,6 +17,7 @@ import base64
 import time
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -142,7 +143,7 @@ class PlainWriter:
             self._try(lambda some=left: self._producer.produce_batch(  # type: ignore[misc]
                 self._sink.topic, some, on_delivery=self._delivered
             ))  # fmt: skip
-            self._producer.poll(0)
+            self._poll(0.0)
             before, left = left, [record for record in left if "_error" in record]
             errors = [record.pop("_error") for record in left]
             for error in errors:
@@ -153,7 +154,11 @@ class PlainWriter:
             elif time.monotonic() > until:
                 raise ConnectionError(self._not_taken())
             if left:
-                self._producer.poll(FULL_S)
+                self._poll(FULL_S)
+
+    def _poll(self, timeout_s: float) -> None:
+        """Let librdkafka tell what became of records; an error that ends a producer comes here, too."""
+        self._try(lambda: self._producer.poll(timeout_s))
 
     def _delivered(self, error: Any, _: Any) -> None:
         if error is not None:
@@ -161,7 +166,7 @@ class PlainWriter:
 
     def commit(self, position: str) -> None:
         """Wait until brokers have all records."""
-        left = self._producer.flush(ANSWER_S)
+        left = self._try(lambda: self._producer.flush(ANSWER_S))
         if self._failed:
             raise self._refused(self._failed[0])
         if left:
@@ -172,8 +177,11 @@ class PlainWriter:
 
     def close(self) -> None:
         """Leave; librdkafka ends with its object."""
+        from confluent_kafka import KafkaException
+
         self._producer.purge()
-        self._producer.flush(1.0)
+        with suppress(KafkaException):  # what it was closed for, once more
+            self._producer.flush(1.0)
 
     def _try(self, step: Callable[[], Any]) -> Any:
         """Do something that brokers may refuse.

@@ -9,11 +9,13 @@ from typing import Any
 import pyarrow as pa
 
 from meander.model import Epoch
+from meander.operators import WordCount
 from meander.protocol.node.slot import TaskPhase
-from meander.runtime.process.keeping import OutputNews
+from meander.runtime.process.app_state import AppState, Sealed
+from meander.runtime.process.keeping import OutputKeeper, OutputNews
 from meander.runtime.process.loop_counts import counts
 from meander.runtime.process.outputs import Outputs
-from meander.runtime.process.script import run
+from meander.runtime.process.script import Call, Until, run
 from meander.runtime.roles.answers import moment
 from meander.runtime.roles.output_answers import OutputAnswers
 
@@ -31,19 +33,21 @@ def node(gated: bool, known: bool = True, **slots: tuple[TaskPhase, Outputs]) ->
     return SimpleNamespace(
         gated=gated,
         installs=SimpleNamespace(settled=lambda _: known and not gated),
-        slots={
-            int(name[1:]): SimpleNamespace(
-                phase=phase, state=SimpleNamespace(app=SimpleNamespace(outputs=outputs))
-            )
-            for name, (phase, outputs) in slots.items()
-        },
+        book=SimpleNamespace(
+            slots={
+                int(name[1:]): SimpleNamespace(
+                    phase=phase, state=SimpleNamespace(app=SimpleNamespace(outputs=outputs))
+                )
+                for name, (phase, outputs) in slots.items()
+            }
+        ),
     )
 
 
 def asked(machine: Any, what: str, fields: Any) -> Any:
     """Have a machine answer."""
     process: Any = object()
-    answer = getattr(OutputAnswers(process, OutputNews()), what)
+    answer = getattr(OutputAnswers(process, OutputNews.none()), what)
     return run(answer(fields), lambda step: step.function(machine))
 
 
@@ -108,3 +112,33 @@ def test_a_loop_is_counted_by_what_tasks_put_in_and_took_out_of_it() -> None:
     }
     machine: Any = SimpleNamespace(slots=slots, operator=None)
     assert counts(machine) == {0: (9, 8)}
+
+
+def test_who_waits_for_durable_outputs_is_not_woken_by_those_that_are_not() -> None:
+    news, process = OutputNews.none(), object()
+    answers = OutputAnswers(process, news)  # type: ignore[arg-type]
+
+    def waiting(early: bool) -> Until:
+        script = answers.fresh({"after": {"0": 0}, "early": early, "wait_s": 1.0})
+        assert type(next(script)) is Call
+        step = script.send(({}, []))  # nothing is there
+        assert type(step) is Until
+        return step
+
+    durable, early = waiting(False), waiting(True)
+    assert durable.changed is not early.changed
+    news.kept.ring()
+    assert (durable.true(), early.true()) == (False, True)
+    news.shown.ring()
+    assert durable.true()
+
+
+def test_with_checkpoints_outputs_are_shown_when_they_are_durable_and_said_to_be_once() -> None:
+    keeper = OutputKeeper(WordCount(), gated=True)
+    app = AppState(0, None, Outputs())
+    keeper.keep(app, [pa.record_batch({"n": [1]})])
+    assert (keeper.news.kept.count, keeper.news.shown.count) == (1, 0)
+    mark = Sealed(None, app.outputs.last)
+    for _ in range(2):  # the second record holds nothing new
+        keeper.accepted(app, mark)
+    assert (keeper.news.kept.count, keeper.news.shown.count) == (1, 1)

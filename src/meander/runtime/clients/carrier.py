@@ -85,8 +85,8 @@ class StepRunner:
 
     def _wait(self, step: Until) -> bool:
         end, look_s = time.monotonic() + step.timeout_s, LOOK_S
-        told = step.told and self._changed is not None
-        changed = self._changed or threading.Condition()
+        told = step.changed is not None or (step.told and self._changed is not None)
+        changed = step.changed or self._changed or threading.Condition()
         with changed:
             while not step.true():
                 left_s = end - time.monotonic()

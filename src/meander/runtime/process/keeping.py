@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -14,23 +14,34 @@ from meander.runtime.process.app_state import AppState, Sealed
 from meander.runtime.process.outputs import ROWS_MAX
 
 
-class OutputNews:
-    """Tells those who wait for outputs of a node that there are more."""
+class Bell:
+    """Tells whoever waits that there is more."""
 
     def __init__(self) -> None:
-        self.kept = 0
-        """Rises whenever there is more."""
-        self.shown = 0
-        """Rises whenever more of it is shown: with checkpoints, when it is durable."""
+        self.count = 0
+        """Rises with it."""
         self.changed = threading.Condition()
-        """Notified when one of them has risen."""
+        """Notified then."""
 
-    def came(self, *, kept: int = 0, shown: int = 0) -> None:
-        """Say that there is more."""
+    def ring(self) -> None:
+        """Say so."""
         with self.changed:
-            self.kept += kept
-            self.shown += shown
+            self.count += 1
             self.changed.notify_all()
+
+
+class OutputNews(NamedTuple):
+    """Tells of new outputs of a node. Nobody is woken for what he may not see."""
+
+    kept: Bell
+    """Of all."""
+    shown: Bell
+    """Of those that are shown: with checkpoints, when they are durable."""
+
+    @classmethod
+    def none(cls) -> OutputNews:
+        """Make one that has nothing to tell yet."""
+        return cls(Bell(), Bell())
 
 
 class OutputKeeper:
@@ -55,7 +66,7 @@ class OutputKeeper:
         """Whether anybody may read them: else what is emitted is for other operators alone."""
         self.keeps_aside = keeps_aside
         """Whether anybody may read what is set aside."""
-        self.news = news or OutputNews()
+        self.news = news or OutputNews.none()
         """Hears of everything that is taken; None: nobody else's."""
 
     def keep(self, app: AppState, emitted: Sequence[Any], aside: Sequence[Any] = ()) -> None:
@@ -70,14 +81,16 @@ class OutputKeeper:
         shown = (*(emitted if self.keeps else ()), *(aside if self.keeps_aside else ()))
         for batch in shown:
             app.outputs.add(batch)
-        if shown:
-            self.news.came(kept=1, shown=0 if self.gated else 1)
         if not self.gated:
             app.outputs.retain(self.rows_max, app.outputs.last - 1)
+        if shown:
+            self.news.kept.ring()
+            if not self.gated:
+                self.news.shown.ring()
 
     def accepted(self, app: AppState, mark: Sealed) -> None:
         """Show outputs that are durable now; of those shown before, let go what is too much."""
         app.outputs.retain(self.rows_max, app.outputs.durable)
         if mark.outputs != app.outputs.durable:
             app.outputs.durable = mark.outputs
-            self.news.came(shown=1)
+            self.news.shown.ring()

@@ -16,6 +16,7 @@ sleeps (`run`); a simulator does so on its own time, and lets anything happen in
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
@@ -89,6 +90,8 @@ class Until(NamedTuple):
     timeout_s: float
     told: bool = False
     """Whether who makes it hold says so: then there is no need to look meanwhile."""
+    changed: threading.Condition | None = None
+    """What is notified then; None: what whoever carries it out knows of."""
 
 
 class Found(NamedTuple):

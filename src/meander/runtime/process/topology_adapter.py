@@ -76,7 +76,7 @@ class TopologyAdapter:
         self.laid = laid or LaidRows()
         traced = max(part.operator.trace_chunks_max for part in topology.parts)
         self.work = Work(topology.tasks_in_all, clock, traced)
-        self.news = OutputNews()
+        self.news = OutputNews.none()
         self._ends = topology.ends[:-1]
         self._adapters = [
             OperatorAdapter(

@@ -15,22 +15,22 @@ from meander.runtime.wire.transport import Transport
 
 def serve(answers: NodeAnswers, transport: Transport) -> None:
     """Have a transport answer requests from now on."""
-    carry_out = StepRunner(_nobody, _nobody, answers.adapter.news.changed)
     for name, answer in answers.facts.items():
-        transport.actions[name] = _facts(answer, carry_out)
+        transport.actions[name] = _facts(answer)
     for name, answer in answers.tables.items():
-        transport.answers[name] = _rows(answer, carry_out)
+        transport.answers[name] = _rows(answer)
 
 
-def _facts(answer: Answer, carry_out: StepRunner) -> Callable[[Mapping[str, Any]], Any]:
-    return lambda fields: run(answer(fields), carry_out)
+def _facts(answer: Answer) -> Callable[[Mapping[str, Any]], Any]:
+    return lambda fields: run(answer(fields), _carry_out)
 
 
-def _rows(
-    answer: Answer, carry_out: StepRunner
-) -> Callable[[Mapping[str, Any]], flight.RecordBatchStream]:
-    return lambda fields: flight.RecordBatchStream(run(answer(fields), carry_out))
+def _rows(answer: Answer) -> Callable[[Mapping[str, Any]], flight.RecordBatchStream]:
+    return lambda fields: flight.RecordBatchStream(run(answer(fields), _carry_out))
 
 
 def _nobody(step: Ask | FetchRows) -> Any:
     raise AssertionError(f"an answer of a node asks others: {step}")
+
+
+_carry_out = StepRunner(_nobody, _nobody)

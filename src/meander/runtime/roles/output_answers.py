@@ -93,17 +93,15 @@ class OutputAnswers:
                 outputs.release(min(release.get(task, 0), ready))
                 found = outputs.after(after[task], outputs.last if early else ready)
                 if found or early:
-                    kept[str(task)] = [outputs.first, ready, *node.slots[task].term]
+                    kept[str(task)] = [outputs.first, ready, *node.book.slots[task].term]
                 rows += [(task, number, batch) for number, batch in found]
             return kept, rows
 
-        def count() -> int:
-            return self._news.kept if early else self._news.shown
-
-        seen = count()
+        bell = self._news.kept if early else self._news.shown
+        seen = bell.count
         kept, rows = yield Call(self._process, collect)
         if not rows and wait_s:
-            yield Until(lambda: count() != seen, wait_s, told=True)
+            yield Until(lambda: bell.count != seen, wait_s, changed=bell.changed)
             kept, rows = yield Call(self._process, collect)
         return _table(rows).replace_schema_metadata({b"kept": json.dumps(kept).encode()})
 
@@ -131,12 +129,14 @@ class OutputAnswers:
 def served(node: Node) -> dict[TaskId, Outputs]:
     """Give the outputs of the tasks that a node serves.
 
+    From its book: what the express (`protocol.node.express`) holds is not of outputs, and stays there.
+
     Without checkpoints not before the master knows that: else what is shown could be taken back, as the
     task goes on from the frozen copy at its old owner if this node dies (`Installs.settled`).
     """
     return {
         task: slot.state.app.outputs
-        for task, slot in node.slots.items()
+        for task, slot in node.book.slots.items()
         if slot.state is not None
         and slot.phase is TaskPhase.SERVING
         and (node.gated or node.installs.settled(slot))
