@@ -27,6 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     measure.add_argument(
         "--keep", action="store_true", help="take cells that other code has measured as they are"
     )
+    measure.add_argument(
+        "--minutes", type=float, default=float("inf"), metavar="M",
+        help="begin no further cell after so long; the next run goes on from there",
+    )  # fmt: skip
     report = rows.add_parser("report", help="tables to docs/experiments.md, figures and a page")
     report.add_argument(
         "--docs", type=Path, default=DOCS, metavar="DIR", help=f"where to write (default: {DOCS})"
@@ -67,7 +71,7 @@ def measured(args: argparse.Namespace) -> int:
     folder = args.out / args.scale
     ground = ExperimentGround(args.scale, args.data, folder)
     say(f"tables in {folder}; tweets {ground.data}")
-    trouble = measure(chosen, ground, folder, say, keep=args.keep)
+    trouble = measure(chosen, ground, folder, say, keep=args.keep, stop_s=60 * args.minutes)
     for text in trouble:
         say(f"not measured: {text}")
     return UNDONE if trouble else OK

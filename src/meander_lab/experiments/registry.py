@@ -39,6 +39,8 @@ class Experiment(NamedTuple):
 EXPERIMENTS: Final = (
     Experiment("table3", "Table 3: cheapest steps, dear sequences", "table3", False),
     Experiment("appendix-a", "Appendix A: what consistent hashing misses", "appendix_a", False),
+    Experiment("routing", "Section 4.1: routing by intervals or by a map", "routing", False),
+    Experiment("bursts", "Bursts: how the load of tasks jumps", "bursts", False),
     Experiment("fig12", "Figure 12: migration cost against τ", "fig12", False),
     Experiment("fig13", "Figure 13: time of a plan against τ", "fig13", False),
     Experiment("fig14", "Figure 14: time of the pre-computation against τ", "fig14", False),
