@@ -10,17 +10,17 @@ from meander_lab.experiments.columns import SHOWN
 from meander_lab.experiments.ground import ExperimentGround
 from meander_lab.experiments.parameters import parameters
 from meander_lab.experiments.registry import EXPERIMENTS, experiment
-from meander_lab.experiments.report import DRAWINGS, ORDER, prose, write_report
+from meander_lab.experiments.report import DRAWINGS, ORDER, prose, read_tables, write_report
 from meander_lab.experiments.runner import run
 from meander_lab.experiments.tables import ResultTable, TableRows
 
-PLANNED = ("table3", "appendix-a", "fig12", "fig13", "fig15", "fig17", "drift")
+PLANNED = ("table3", "appendix-a", "routing", "bursts", "fig12", "fig13", "fig15", "fig17", "drift")
 
 
 @pytest.fixture(scope="module")
 def folder(ground: ExperimentGround, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tables of all planning experiments."""
-    folder = tmp_path_factory.mktemp("tables")
+    folder = tmp_path_factory.mktemp("tables") / "toy"
     trouble = run([experiment(name) for name in PLANNED], ground, folder, lambda _: None)
     assert trouble == []
     return folder
@@ -78,7 +78,8 @@ def test_figures_13_and_15_agree_on_what_two_algorithms_cost(folder: Path) -> No
 
 def test_figure_17_begins_with_single_step(folder: Path) -> None:
     rows = table(folder, "fig17").where(gamma=0.0)
-    assert rows.where(method="mtm:n").mean("cost_pct") == rows.where(method="ssm").mean("cost_pct")
+    ahead, ssm = (rows.where(method=m).mean("cost_pct") for m in ("mtm-paper", "ssm"))
+    assert ahead == ssm
     exact = table(folder, "fig17").where(method="PMC")
     assert exact.where(gamma=0.8)[0]["sweeps"] < exact.where(gamma=0.8)[0]["sweeps_plain"]
 
@@ -101,10 +102,15 @@ def test_drift_is_drawn_from_the_seed(folder: Path, ground: ExperimentGround) ->
 
 
 def test_the_report_is_one_page_with_its_figures(folder: Path, tmp_path: Path) -> None:
-    written = write_report(folder, tmp_path, "toy")
+    written = write_report(read_tables(folder.parent, "toy"), tmp_path)
     text = (tmp_path / "experiments.md").read_text()
-    assert "| 12.1 | fig12 |" in text
-    assert "*not measured*" in text  # nothing live was
+    assert "| 12.1 | [fig12](#fig12) |" in text
+    assert "**not measured**" in text  # nothing live was
+    assert "claims of the paper:" in text.split("## ")[0]
+    assert "What decides" in text
+    for name in PLANNED:
+        assert f'<a id="{name}">' in text
+        assert "commit" in (tmp_path / "tables" / f"{name}.csv").read_text().splitlines()[0]
     page = (tmp_path / "experiments.html").read_text()
     assert page.count("data:image/svg+xml") == 2 * len(PLANNED)
     assert 'src="figures/' not in page

@@ -35,8 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     report.add_argument(
         "--docs", type=Path, default=DOCS, metavar="DIR", help=f"where to write (default: {DOCS})"
     )
-    for row in (listing, measure, report):
+    for row in (listing, measure):
         row.add_argument("--scale", choices=SCALES, default="quick", help="(default: quick)")
+    report.add_argument(
+        "--scale", choices=SCALES, help="(default: of each experiment the largest that is complete)"
+    )
     for row in (measure, report):
         row.add_argument(
             "--out", type=Path, default=TABLES, metavar="DIR",
@@ -79,8 +82,8 @@ def measured(args: argparse.Namespace) -> int:
 
 def reported(args: argparse.Namespace) -> int:
     """Judge and draw what was measured."""
-    from meander_lab.experiments.report import write_report
+    from meander_lab.experiments.report import read_tables, write_report
 
-    for path in write_report(args.out / args.scale, args.docs, args.scale):
+    for path in write_report(read_tables(args.out, args.scale), args.docs):
         print(path)
     return OK

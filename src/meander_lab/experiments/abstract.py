@@ -1,0 +1,139 @@
+"""The top of the report: how many claims hold, which of the large ones do not, and what is better here.
+
+Every sentence is made of verdicts and tables. What was not measured is left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from meander_lab.experiments import thresholds as limit
+from meander_lab.experiments.claims import CLAIMS
+from meander_lab.experiments.claims_planning import gains
+from meander_lab.experiments.noise import text
+from meander_lab.experiments.verdicts import (
+    FAILS,
+    HOLDS,
+    IN_PART,
+    UNDECIDED,
+    UNKNOWN,
+    VERDICTS,
+    ClaimVerdict,
+    Tables,
+    measured,
+    unforced,
+)
+
+Verdicts = Mapping[str, ClaimVerdict]
+MARKS: Final = {HOLDS: "🟢", IN_PART: "🟡", FAILS: "🔴", UNDECIDED: "⚪", UNKNOWN: "▫️"}
+"""A colour for each verdict, also where there is no style sheet."""
+LARGE: Final = (
+    "11.1",
+    "12.1",
+    "12.2",
+    "12.3",
+    "12.5",
+    "13.2",
+    "14.2",
+    "15.1",
+    "15.2",
+    "16.2",
+    "17.3",
+)
+"""The claims that the paper is known for: one of every figure and of both methods."""
+
+
+def judged(tables: Tables) -> Verdicts:
+    """Judge every claim once."""
+    return {claim.id: claim.verdict(tables) for claim in CLAIMS}
+
+
+def counts(verdicts: Verdicts) -> str:
+    """Count the verdicts on the paper's claims."""
+    theirs = [claim.id for claim in CLAIMS if not claim.ours]
+    found = Counter(verdicts[number].status for number in theirs)
+    listed = ", ".join(
+        f"{MARKS[status]} {found[status]} {status}" for status in VERDICTS if found[status]
+    )
+    return f"**{len(theirs)} claims of the paper:** {listed}."
+
+
+def abstract(tables: Tables, verdicts: Verdicts) -> Iterator[str]:
+    """Give the lines."""
+    for title, wanted in (
+        ("What holds", (HOLDS,)),
+        ("What does not, or only in part", (FAILS, IN_PART)),
+        ("What cannot be told, or was not measured", (UNDECIDED, UNKNOWN)),
+    ):
+        some = [c for c in CLAIMS if c.id in LARGE and verdicts[c.id].status in wanted]
+        if some:
+            listed = " ".join(
+                f"{MARKS[verdicts[c.id].status]} {c.says} *({c.id}; {_short(verdicts[c.id].number)})*"
+                for c in some
+            )
+            yield f"- **{title}.** {listed}"
+    better = [line for line in map(_told(tables), BETTER) if line]
+    if better:
+        yield f"- **What is better here.** {' '.join(better)}"
+
+
+def _short(number: str) -> str:
+    """Leave out which points were left out: the table of claims says it."""
+    return number.partition(" (left out")[0]
+
+
+def _told(tables: Tables) -> Callable[[Callable[[Tables], str]], str]:
+    def told(line: Callable[[Tables], str]) -> str:
+        try:
+            return line(tables)
+        except (LookupError, ValueError):
+            return ""
+
+    return told
+
+
+def _plan_time(tables: Tables) -> str:
+    rows = measured(tables, "fig13").where(application="word-count")
+    ours, theirs = (rows.where(method=m).mean("plan_us") for m in ("ssm", "ssm-paper"))
+    return (
+        f"A single step is planned in {ours:.0f} µs where the paper's algorithm takes {theirs:.0f} "
+        f"({theirs / ours:.0f} times; both compiled, m = 64, word count)."
+    )
+
+
+def _pre_computation(tables: Tables) -> str:
+    rows = measured(tables, "fig14").where(method="exact", beyond=False)
+    rows = rows.where(lambda row: row["partitions"] >= limit.PARTITIONS.value)
+    best = min(rows, key=lambda row: float(row["seconds"]))
+    return (
+        f"Projected costs of {best['partitions']:,} partitions take {best['seconds']:.0f} s in one "
+        f"process ({best['sweeps']} sweeps) where the paper needs hundreds of minutes on 64 executors."
+    )
+
+
+def _ahead(tables: Tables) -> str:
+    rows, _ = unforced(measured(tables, "fig12"), "tau")
+    told = []
+    for application in rows.names("application"):
+        found = gains(rows, application, "ahead")
+        theirs = gains(rows, application, "mtm-paper")
+        listed = (
+            f"{text(gain, scale=100)} % at τ = {tau:g} (the paper's: {text(theirs[tau], scale=100)})"
+            for tau, gain in found.items()
+            if tau in theirs
+        )
+        told.append(f"{application} {', '.join(listed)}")
+    return f"Below single-step, with the policy `ahead`: {'; '.join(told)}."
+
+
+def _exact_counts(tables: Tables) -> str:
+    rows = [row for name in ("fig11", "fig16") for row in tables.get(name, [])]
+    seen = [row["exact"] for row in rows if row.get("exact") is not None]
+    if not seen:
+        raise LookupError("no live run")
+    return f"Counts were exact after {'every' if all(seen) else 'not every'} live run."
+
+
+BETTER: Final = (_plan_time, _pre_computation, _ahead, _exact_counts)
