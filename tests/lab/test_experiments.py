@@ -6,8 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from meander.errors import InputError
+from meander.planning.ahead.mdp import Model
+from meander.planning.exact.partitions import Family
 from meander_lab.experiments.columns import SHOWN
+from meander_lab.experiments.fig17 import plain_sweeps
 from meander_lab.experiments.ground import ExperimentGround
+from meander_lab.experiments.noise import pooled
 from meander_lab.experiments.parameters import parameters
 from meander_lab.experiments.registry import EXPERIMENTS, experiment
 from meander_lab.experiments.report import DRAWINGS, ORDER, prose, read_tables, write_report
@@ -82,6 +87,36 @@ def test_figure_17_begins_with_single_step(folder: Path) -> None:
     assert ahead == ssm
     exact = table(folder, "fig17").where(method="PMC")
     assert exact.where(gamma=0.8)[0]["sweeps"] < exact.where(gamma=0.8)[0]["sweeps_plain"]
+
+
+def test_plain_iteration_ends_at_the_same_costs(ground: ExperimentGround) -> None:
+    """It needs more sweeps the larger γ is, and no fewer than its error bound asks for."""
+    load, mtm = ground.workload("word-count", 16, 90.0), ground.mtm("n", even=True)
+    family = Family.exact(load, mtm.nodes, 0.4)
+    found = [plain_sweeps(Model.of(load, mtm, gamma, family), 1e-6) for gamma in (0.0, 0.4, 0.8)]
+    assert found[0] == 1
+    assert found == sorted(set(found))
+
+
+def test_points_of_several_spans_are_pooled() -> None:
+    rows = TableRows([
+        {"m": "a", "tau": 0.2, "span": s, "costs": [1.0 + s] * 4, "relaxed": s, "trusted": s == 0}
+        for s in (0, 1)
+    ])  # fmt: skip
+    (point,) = pooled(rows, ("m", "tau"))
+    assert (point["cost_pct"], point["relaxed"], point["trusted"]) == (1.5, 1, False)
+    assert (point["cost_low"], point["cost_high"]) == (1.5, 1.5)
+
+
+def test_of_each_experiment_the_largest_complete_scale_is_reported(tmp_path: Path) -> None:
+    table3 = {"cell": '{"sequence": "2, 3, 4 nodes"}', "total": 1}
+    for scale in ("quick", "paper"):
+        ResultTable(tmp_path / scale, "table3").put([table3 | {"scale": scale}])
+        ResultTable(tmp_path / scale, "routing").put([{"cell": '{"nodes": 10, "tasks": 64}'}])
+    assert read_tables(tmp_path, None)["table3"].column("scale") == ["paper"]
+    assert "routing" not in read_tables(tmp_path, None)
+    with pytest.raises(InputError, match="no tables"):
+        read_tables(tmp_path / "none", None)
 
 
 def test_table_3_and_appendix_a_are_as_the_errata_say(folder: Path) -> None:
