@@ -50,7 +50,7 @@ EXPERIMENTS: Final = (
     Experiment("scale", "Beyond: up to 1,000 nodes, simulated", "scale", True),
     Experiment("fig11", "Figure 11: response time around a migration", "fig11", True),
     Experiment("fig16", "Figure 16: response time against the window", "fig16", True),
-    Experiment("state", "Beyond: from 1 MiB to 1 GiB of state", "state", True),
+    Experiment("state", "Beyond: from a little state to a lot of it", "state", True),
     Experiment("rounds", "Beyond: all at once, or one task at a time", "rounds", True),
 )
 """In the order in which `all` runs them."""
