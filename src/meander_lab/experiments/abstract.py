@@ -65,7 +65,7 @@ def abstract(tables: Tables, verdicts: Verdicts) -> Iterator[str]:
     for title, wanted in (
         ("What holds", (HOLDS,)),
         ("What does not, or only in part", (FAILS, IN_PART)),
-        ("What cannot be told, or was not measured", (UNDECIDED, UNKNOWN)),
+        ("What the noise leaves open", (UNDECIDED,)),
     ):
         some = [c for c in CLAIMS if c.id in LARGE and verdicts[c.id].status in wanted]
         if some:
@@ -74,6 +74,9 @@ def abstract(tables: Tables, verdicts: Verdicts) -> Iterator[str]:
                 for c in some
             )
             yield f"- **{title}.** {listed}"
+    lacking = [c.id for c in CLAIMS if verdicts[c.id].status == UNKNOWN]
+    if lacking:
+        yield f"- **What was not measured.** {', '.join(lacking)}."
     better = [line for line in map(_told(tables), BETTER) if line]
     if better:
         yield f"- **What is better here.** {' '.join(better)}"
@@ -125,6 +128,8 @@ def _ahead(tables: Tables) -> str:
             if tau in theirs
         )
         told.append(f"{application} {', '.join(listed)}")
+    if not told:
+        raise LookupError("no τ that was met")
     return f"Below single-step, with the policy `ahead`: {'; '.join(told)}."
 
 

@@ -257,6 +257,8 @@ def ssm_is_fast(tables: Tables) -> ClaimVerdict:
 def mtm_is_fast(tables: Tables) -> ClaimVerdict:
     """The slowest choice, among few partitions (Figure 13) and among all (Figure 14)."""
     few = measured(tables, "fig13").where(method=PAPER, fallbacks=0)
+    if not len(few):
+        raise LookupError("an online choice that never fell back")
     found = {"among candidates": _never(
         max(few.column("plan_max")), max(few.column("plan_worst")),
         f"{max(few.column('plan_worst')) / 1000:.3g} ms at most",

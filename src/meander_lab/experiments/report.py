@@ -132,9 +132,9 @@ def _report(tables: Tables, points: Tables) -> Iterator[str]:
         "of differences migration by migration, by block bootstrap. *Undecided*: the noise is larger "
         "than the difference. Nothing is judged where τ was infeasible and eased."
     )
-    yield _claims([claim for claim in CLAIMS if not claim.ours], verdicts)
+    yield _claims([claim for claim in CLAIMS if not claim.ours], verdicts, tables)
     yield "What we say of our own, by the same rules:"
-    yield _claims([claim for claim in CLAIMS if claim.ours], verdicts)
+    yield _claims([claim for claim in CLAIMS if claim.ours], verdicts, tables)
     yield '<a id="thresholds"></a>'
     yield _folded("What decides: every threshold, with its reason", _thresholds())
     for name in ORDER:
@@ -185,12 +185,13 @@ def _origin(tables: Tables) -> Iterator[str]:
     yield _folded("Which scale, which commit, when", "\n".join(lines))
 
 
-def _claims(claims: Sequence[Claim], verdicts: Verdicts) -> str:
+def _claims(claims: Sequence[Claim], verdicts: Verdicts, tables: Tables) -> str:
     lines = ["| | figure | claim | verdict | measured |", "| --- | --- | --- | --- | --- |"]
     for claim in claims:
         status, number = verdicts[claim.id]
+        figure = f"[{claim.figure}](#{claim.figure})" if claim.figure in tables else claim.figure
         lines.append(
-            f"| {claim.id} | [{claim.figure}](#{claim.figure}) | {claim.says} | {MARKS[status]} "
+            f"| {claim.id} | {figure} | {claim.says} | {MARKS[status]} "
             f"**{status}** | {_cell_text(number)} |"
         )
     return "\n".join(lines)
