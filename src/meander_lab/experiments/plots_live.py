@@ -11,6 +11,7 @@ from meander_lab.experiments.canvas import lines, new_figure, plain_numbers
 from meander_lab.experiments.tables import TableRows
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -34,34 +35,33 @@ def fig11(rows: TableRows, theme: Theme) -> Figure:
 
 
 def fig16(rows: TableRows, theme: Theme) -> Figure:
-    """Mean response time against the window, and its distribution at one window."""
-    figure, (left, right) = new_figure(theme, 2)
+    """Mean response time against the window, and its distribution at one window, where it was kept."""
+    kept = bool(rows.column("quantiles_ms"))
+    figure, (left, *others) = new_figure(theme, 2 if kept else 1)
     left.set(xlabel="window, s", ylabel="mean response time, ms", yscale="log",
              title="after a migration")  # fmt: skip
-    lines(
-        left,
-        _with_spread(rows, "method", "window_s"),
-        theme,
-        "window_s",
-        "mean_ms",
-        low="mean_low",
-        high="mean_high",
-    )
+    spread = _with_spread(rows, "method", "window_s")
+    lines(left, spread, theme, "window_s", "mean_ms", low="mean_low", high="mean_high")
+    for right in others:
+        _distribution(right, rows, theme)
+    return figure
+
+
+def _distribution(ax: Axes, rows: TableRows, theme: Theme) -> None:
     window = _middle(rows)
-    right.set(xlabel="response time, ms", ylabel="share of all rows, %", xscale="log",
-              title=f"distribution, window {window:g} s")  # fmt: skip
+    ax.set(xlabel="response time, ms", ylabel="share of all rows, %", xscale="log",
+           title=f"distribution, window {window:g} s")  # fmt: skip
     for method in rows.names("method"):
-        some = rows.where(method=method, window_s=window)
-        if not len(some):
+        some = rows.where(method=method, window_s=window).column("quantiles_ms")
+        if not some:
             continue
-        values = np.sort(np.concatenate([row["quantiles_ms"] for row in some]))
+        values = np.sort(np.concatenate(some))
         share = np.linspace(0, 100, len(values))
-        right.plot(
+        ax.plot(
             np.maximum(values, 0.1), share, color=theme.color(method), lw=1.6, label=name_of(method)
         )
-    plain_numbers(right)
-    right.legend(frameon=False, labelcolor=theme.ink, fontsize=8, loc="lower right")
-    return figure
+    plain_numbers(ax)
+    ax.legend(frameon=False, labelcolor=theme.ink, fontsize=8, loc="lower right")
 
 
 def _middle(rows: TableRows) -> float:

@@ -63,8 +63,9 @@ SCALES_BY_SIZE: Final = ("paper", "quick")
 
 
 def _complete(one: Experiment, scale: str, rows: TableRows) -> bool:
+    """Whether all cells are there; a table whose rows bear a `note` says itself what it is."""
     wanted = {cell_key(cell) for cell in one.load().cells(parameters(one.name, scale))}
-    return wanted <= set(rows.column("cell"))
+    return wanted <= set(rows.column("cell")) or bool(rows.column("note"))
 
 
 def write_report(tables: Tables, docs: Path) -> list[Path]:
@@ -225,9 +226,8 @@ def _section(name: str, tables: Tables, points: Tables, verdicts: Verdicts) -> I
     yield f"## {title}"
     scales, commits = (", ".join(dict.fromkeys(rows.column(key))) for key in ("scale", "commit"))
     spans = len(rows.values("span"))
-    yield f"*Scale `{scales}`, commit {commits}" + (
-        f"; {spans} test spans.*" if spans > 1 else ".*"
-    )
+    said = [f"Scale `{scales}`, commit {commits}" + (f"; {spans} test spans" if spans > 1 else "")]
+    yield f"*{'. '.join([*said, *rows.names('note')])}.*"
     yield f"*The paper.* {_flat(words['says'])}"
     yield f"*Here.* {_flat(words['reads'])}"
     yield (
