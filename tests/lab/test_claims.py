@@ -150,6 +150,18 @@ def test_verdicts_of_several_series_are_joined() -> None:
     assert of(UNDECIDED, UNDECIDED) == UNDECIDED
 
 
+def test_one_run_decides_nothing_and_few_runs_only_what_is_far_apart() -> None:
+    def one(raw: dict[str, list[dict[str, object]]]) -> None:
+        raw["fig11"] = [row for row in raw["fig11"] if row["repeat"] == 0]
+
+    found = judged("11.1", one)
+    assert found.status == UNDECIDED
+    assert "(one run)" in found.number
+    near, far = ({0: [10.0, 12.0]}, {0: [500.0, 600.0]})
+    assert above(compare(lambda a: a - 9, near, block=1)) is None
+    assert above(compare(lambda a: 5000 - a, far, block=1)) is True
+
+
 def test_differences_are_paired() -> None:
     """Migrations scatter by a fifth; a difference of a hundredth is seen since they are the same."""
     one, two = about(4.0), about(3.96)

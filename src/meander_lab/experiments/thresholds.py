@@ -52,7 +52,8 @@ FOUR: Final = Threshold(0.5, "A.2", "tasks off four at most", "it rounds to four
 CONFIDENCE: Final = Threshold(
     0.95, "all with brackets", "of resampled means lie within the brackets",
     f"usual; {RESAMPLES} resamples in blocks of {BLOCK} migrations, since neighbours depend on each "
-    "other. A difference whose brackets hold 0 decides nothing",
+    "other; of few runs widened by Student's distribution. A difference whose brackets hold 0 decides "
+    "nothing",
 )  # fmt: skip
 
 THRESHOLDS: Final = tuple(
