@@ -5,6 +5,7 @@ Every sentence is made of verdicts and tables. What was not measured is left out
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
@@ -12,7 +13,6 @@ from typing import Final
 from meander_lab.experiments import thresholds as limit
 from meander_lab.experiments.claims import CLAIMS
 from meander_lab.experiments.claims_planning import gains
-from meander_lab.experiments.noise import text
 from meander_lab.experiments.verdicts import (
     FAILS,
     HOLDS,
@@ -28,7 +28,10 @@ from meander_lab.experiments.verdicts import (
 
 Verdicts = Mapping[str, ClaimVerdict]
 MARKS: Final = {HOLDS: "🟢", IN_PART: "🟡", FAILS: "🔴", UNDECIDED: "⚪", UNKNOWN: "▫️"}
-"""A colour for each verdict, also where there is no style sheet."""
+"""A colour for each verdict, where there is no style sheet."""
+COLORS: Final = {HOLDS: "#2da44e", IN_PART: "#d4a72c", FAILS: "#cf222e", UNDECIDED: "#8c959f",
+                 UNKNOWN: "transparent"}  # fmt: skip
+"""The same, where there is one."""
 LARGE: Final = (
     "11.1",
     "12.1",
@@ -83,8 +86,21 @@ def abstract(tables: Tables, verdicts: Verdicts) -> Iterator[str]:
 
 
 def _short(number: str) -> str:
-    """Leave out which points were left out: the table of claims says it."""
-    return number.partition(" (left out")[0]
+    """Give the ends of long lists, and leave out what was left out: the table of claims has it all.
+
+    >>> _short("a: τ 0.2: 5.1 [0.9, 9.2] %, τ 0.4: -6.6 [-0.9, 15.6] %; b: 3 (left out: …)")
+    'a: -6.6 to 5.1 %; b: 3'
+    >>> _short("a: 7.74 → 5.35 → 4.3 → 2.12; b: 9 → 4")
+    'a: 7.74 → … → 2.12; b: 9 → 4'
+    """
+    told = []
+    for part in number.partition(" (left out")[0].split("; "):
+        gains = [float(x) for x in re.findall(r"τ [\d.]+: (-?[\d.]+)", part)]
+        if gains:
+            told.append(f"{part.partition(': ')[0]}: {min(gains):g} to {max(gains):g} %")
+        else:
+            told.append(re.sub(r"( → [^→;]+){2,} → ", " → … → ", part))
+    return "; ".join(told)
 
 
 def _told(tables: Tables) -> Callable[[Callable[[Tables], str]], str]:
@@ -122,15 +138,15 @@ def _ahead(tables: Tables) -> str:
     for application in rows.names("application"):
         found = gains(rows, application, "ahead")
         theirs = gains(rows, application, "mtm-paper")
-        listed = (
-            f"{text(gain, scale=100)} % at τ = {tau:g} (the paper's: {text(theirs[tau], scale=100)})"
-            for tau, gain in found.items()
-            if tau in theirs
-        )
-        told.append(f"{application} {', '.join(listed)}")
+        ends = [
+            f"{100 * min(g.mean for g in some.values()):.1f} to "
+            f"{100 * max(g.mean for g in some.values()):.1f} %"
+            for some in (found, theirs)
+        ]
+        told.append(f"{application} {ends[0]} (the paper's method: {ends[1]})")
     if not told:
         raise LookupError("no τ that was met")
-    return f"Below single-step, with the policy `ahead`: {'; '.join(told)}."
+    return f"Below single-step, over τ, with the policy `ahead`: {'; '.join(told)}."
 
 
 def _exact_counts(tables: Tables) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from meander.errors import InputError
 from meander.show.palette import THEMES, Theme, name_of
 from meander_lab.experiments import plots, plots_live
-from meander_lab.experiments.abstract import MARKS, Verdicts, abstract, counts, judged
+from meander_lab.experiments.abstract import COLORS, MARKS, Verdicts, abstract, counts, judged
 from meander_lab.experiments.canvas import to_svg
 from meander_lab.experiments.claims import CLAIMS
 from meander_lab.experiments.columns import KEYS, SHOWN
@@ -21,7 +21,7 @@ from meander_lab.experiments.parameters import parameters
 from meander_lab.experiments.registry import EXPERIMENTS, Experiment
 from meander_lab.experiments.tables import ResultTable, TableRows, as_csv, cell_key
 from meander_lab.experiments.thresholds import THRESHOLDS
-from meander_lab.experiments.verdicts import HOLDS, UNKNOWN, Claim, Tables
+from meander_lab.experiments.verdicts import HOLDS, UNKNOWN, VERDICTS, Claim, Tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -81,7 +81,9 @@ def write_report(tables: Tables, docs: Path) -> list[Path]:
     markdown = "\n\n".join(_report(tables, points)) + "\n"
     files = {
         docs / "experiments.md": markdown,
-        docs / "experiments.html": page(TITLE, markdown, drawn),
+        docs / "experiments.html": page(
+            TITLE, markdown, drawn, {MARKS[verdict]: COLORS[verdict] for verdict in VERDICTS}
+        ),
     }
     for name, pictures in drawn.items():
         for theme, svg in zip(THEMES, pictures, strict=True):
