@@ -12,7 +12,7 @@ Rows come open-loop, and belong to the vacate within which they were due. The st
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -90,7 +90,23 @@ def _carry_out(site: Site, step: Step) -> dict[str, Any]:
         "what": "upgrade" if step.operator is not None else "vacate",
         "began_s": began, "seconds": time.time() - began, "bytes_moved": report.bytes_moved,
         "rounds": len(report.rounds), "pause_ms": 1000 * report.pause_s,
+        "details": [_round(found) for found in report.rounds],
     }  # fmt: skip
+
+
+def _round(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Tell of a round how large it was, what was expected, and what it took; in milliseconds."""
+    times = ("predicted_s", "measured_s", "copy_s", "duration_s")
+    return {"tasks": found["tasks"]} | {
+        name.replace("_s", "_ms"): round(1000 * found[name], 1) for name in times
+    }
+
+
+def _worst_at_s(found: Samples, began_s: float) -> float | None:
+    """Tell when the row was due that took the longest, in seconds after the beginning."""
+    if not len(found):
+        return None
+    return float(found.due_us[found.latency_us.argmax()] / 1e6 - began_s)
 
 
 def _summed(spans: list[dict[str, Any]], samples: Samples, start_s: float) -> dict[str, Any]:
@@ -100,7 +116,9 @@ def _summed(spans: list[dict[str, Any]], samples: Samples, start_s: float) -> di
         found = samples.due(span["began_s"], span["began_s"] + span["seconds"])
         waited = found.where(found.waited).summary()
         span |= {"latency": found.summary(), "waited_max_ms": waited["max_ms"],
-                 "waited_rows": waited["rows"]}  # fmt: skip
+                 "waited_rows": waited["rows"],
+                 "worst_at_s": _worst_at_s(found, span["began_s"]),
+                 "waited_at_s": _worst_at_s(found.where(found.waited), span["began_s"])}  # fmt: skip
         span["began_s"] -= start_s
     facts: dict[str, Any] = {"quiet": quiet, "runs": spans}
     for what in ("vacate", "upgrade"):

@@ -74,7 +74,7 @@ class Figures(NamedTuple):
     records: int
     """Counted in all, by the last output of each key: so many of those that were sent."""
     held: int
-    """Of wrong counts: what a reader of the committed did not get of the topic, with Kafka's own marks."""
+    """Of wrong counts: what a reader of the committed did not get, with Kafka's own marks."""
 
 
 @contextmanager

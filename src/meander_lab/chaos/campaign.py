@@ -77,7 +77,7 @@ class ChaosGround(Protocol):
         """Begin the stream."""
 
     def tend(self) -> int:
-        """Start feeders again that have died; give how many have not finished."""
+        """Start feeders again that have died; give how many (or how much of their work) is left."""
 
     def seats(self) -> dict[str, int]:
         """Tell the pids of the Spark workers that hold the slots of nodes; none without Spark."""
@@ -194,16 +194,19 @@ class Campaign:
         self._full_until = 0.0
 
     def _drain(self) -> None:
-        """Wait for the feeders; as long as rows are applied there is hope."""
+        """Wait for all that is to come; as long as rows are applied, or less is left, there is hope."""
         self._relent()
-        rows, end = -1, time.monotonic() + STILL_S_MAX
-        while self.ground.tend():
+        seen, end = (-1, -1), time.monotonic() + STILL_S_MAX
+        while left := self.ground.tend():
             self.driver.check()
-            now = int(self.op.metrics()["rows"])
-            if now != rows:
-                rows, end = now, time.monotonic() + STILL_S_MAX
+            now = int(self.op.metrics()["rows"]), left
+            if now != seen:
+                seen, end = now, time.monotonic() + STILL_S_MAX
             if time.monotonic() > end:
-                raise MeanderError(f"no row was applied for {STILL_S_MAX:.0f} s, with no harm done")
+                raise MeanderError(
+                    f"no row was applied for {STILL_S_MAX:.0f} s, with no harm done: {now[0]} were, "
+                    f"and {left} feeders or outputs are left"
+                )
             time.sleep(0.2)
         self.driver.wait_for(self.driver.serving, STILL_S_MAX, "all tasks")
         self.op.drain(STILL_S_MAX)

@@ -67,6 +67,7 @@ class KafkaGround:
         self._trouble = ""
         self._looked_at = 0.0
         self._last = app.expected()
+        self._missing = self._last.total()
 
     @property
     def restarts(self) -> int:
@@ -106,7 +107,7 @@ class KafkaGround:
                 producer.poll(0.1)
 
     def tend(self) -> int:
-        """Tell whether there is more to come: words, or updates of them in the other topic."""
+        """Give how many updates have not come to the other topic, as far as that is known."""
         if self._trouble:
             raise MeanderError(self._trouble)
         for task in (self.source, self.sink):
@@ -115,9 +116,8 @@ class KafkaGround:
         now = time.monotonic()
         if self._sent.is_set() and now - self._looked_at > LOOK_S:
             self._looked_at = now
-            if self.updates()[0] == self._last:
-                return 0
-        return 1
+            self._missing = (self._last - self.updates()[0]).total()
+        return self._missing
 
     def updates(self) -> tuple[Counter[str], int]:
         """Read what is committed: the last count of each word, and how many updates did not rise."""
