@@ -266,7 +266,7 @@ def mtm_is_fast(tables: Tables) -> ClaimVerdict:
     for row in tables.get("fig14", TableRows([])).where(method="exact", beyond=False, fallbacks=0):
         if row["partitions"] >= limit.PARTITIONS.value:
             found[f"among {row['partitions']:,}"] = _never(
-                row["online_us"], row["online_worst"],
+                row["online_max"], row["online_worst"],
                 f"{row['online_us'] / 1000:.3g} ms (median), {row['online_worst'] / 1000:.3g} at most",
             )  # fmt: skip
     return together(found)

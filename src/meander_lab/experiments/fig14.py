@@ -28,6 +28,8 @@ from meander_lab.experiments.tables import Cell, Row
 
 ONLINE = 40
 """Migrations whose online choice is timed."""
+BEST_OF = 5
+"""Walks: of every migration the fastest choice is its time, as in Figure 13."""
 
 
 def cells(wanted: Parameters) -> list[Cell]:
@@ -83,13 +85,16 @@ def _made(
 def _online(found: Forecast, load: Workload, tau: float, ground: ExperimentGround) -> Row:
     """Time the online choice, on migrations that the forecast knows."""
     steps, before = ground.even_steps(load, ONLINE)
-    walk(PAPER, steps[:2], (load, before), tau, forecast=found)
-    done = walk(PAPER, steps, (load, before), tau, forecast=found)
+    first = (load, before)
+    walk(PAPER, steps[:2], first, tau, forecast=found)
+    runs = [walk(PAPER, steps, first, tau, forecast=found) for _ in range(BEST_OF)]
+    times = np.array([run.plan_s for run in runs])
     return {
         "error": found.error, "partitions": len(found.model.family),
-        "online_us": 1e6 * float(np.median(done.plan_s)),
-        "online_worst": 1e6 * float(done.plan_s.max()), "online_plans": len(steps),
-        "fallbacks": sum("planned by ssm" in note for note in done.notes),
+        "online_us": 1e6 * float(np.median(times.min(axis=0))),
+        "online_max": 1e6 * float(times.min(axis=0).max()),
+        "online_worst": 1e6 * float(times.max()), "online_plans": times.size,
+        "fallbacks": sum("planned by ssm" in note for note in runs[0].notes),
     }  # fmt: skip
 
 
