@@ -69,7 +69,8 @@ def tables() -> Raw:
         ],
         "fig14": [
             {"method": m, "tau": tau, "tau_met": tau, "seconds": 7000.0, "online_us": 800.0,
-             "online_max": 850.0, "online_worst": 900.0, "beyond": False, "states": 1e6 * tau, "partitions": 113_102,
+             "online_max": 850.0, "online_worst": 900.0, "beyond": False, "states": 1e6 * tau,
+             "partitions": 113_102,
              "cores": 2, "fallbacks": 0, "weights": "recorded"}
             for tau in TAUS for m in ("exact", "spark")
         ],
