@@ -39,6 +39,7 @@ def cells(wanted: Parameters) -> list[Cell]:
         for tau in wanted.taus
         for m in wanted.methods
     ]
+    found += [{"method": "spark", "tau": tau, "weights": "recorded"} for tau in wanted.spark_taus]
     for tau in wanted.equal_taus:
         found += [{"method": m, "tau": tau, "weights": "equal"} for m in wanted.methods]
     return found
