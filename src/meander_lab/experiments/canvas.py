@@ -17,6 +17,10 @@ GAP = 0.062
 """Least distance of two labels, as a share of the height of the axes."""
 
 
+NEAR = 0.8
+"""Share of the width from which on a line ends at the right: others bear their name where they end."""
+
+
 def new_figure(theme: Theme, panels: int = 1, *, height: float = 3.6) -> tuple[Figure, list[Axes]]:
     """Make a figure with panels side by side, two in a row."""
     import matplotlib as mpl
@@ -89,11 +93,24 @@ def lines(
 
 
 def label_ends(ax: Axes, theme: Theme, ends: Sequence[tuple[float, float, str]]) -> None:
-    """Write each method's name right of the axes, tied to its last point, none on another."""
+    """Write each method's name right of the axes, tied to its last point, none on another.
+
+    A line that ends long before has its name there.
+    """
     plain_numbers(ax)
     to_axes = ax.transData + ax.transAxes.inverted()
     ax.autoscale_view()
-    places = sorted((float(to_axes.transform((x, y))[1]), x, y, method) for x, y, method in ends)
+    for x, y, method in ends:
+        if float(to_axes.transform((x, y))[0]) < NEAR:
+            ax.annotate(
+                name_of(method), (x, y), xytext=(7, 5), textcoords="offset points", fontsize=8,
+                color=theme.color(method),
+            )  # fmt: skip
+    places = sorted(
+        (float(to_axes.transform((x, y))[1]), x, y, method)
+        for x, y, method in ends
+        if float(to_axes.transform((x, y))[0]) >= NEAR
+    )
     heights = apart([place[0] for place in places], GAP)
     for height, (_, x, y, method) in zip(heights, places, strict=True):
         color = theme.color(method)
