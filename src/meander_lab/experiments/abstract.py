@@ -92,6 +92,8 @@ def _short(number: str) -> str:
     'a: -6.6 to 5.1 %; b: 3'
     >>> _short("a: 7.74 → 5.35 → 4.3 → 2.12; b: 9 → 4")
     'a: 7.74 → … → 2.12; b: 9 → 4'
+    >>> _short("1 → 15 → 63 → 139 sweeps (ours 2 → 3 → 3 → 4)")
+    '1 → … → 139 sweeps (ours 2 → … → 4)'
     """
     told = []
     for part in number.partition(" (left out")[0].split("; "):
@@ -99,7 +101,7 @@ def _short(number: str) -> str:
         if gains:
             told.append(f"{part.partition(': ')[0]}: {min(gains):g} to {max(gains):g} %")
         else:
-            told.append(re.sub(r"( → [^→;]+){2,} → ", " → … → ", part))
+            told.append(re.sub(r"( → [^→;(]+){2,} → ", " → … → ", part))
     return "; ".join(told)
 
 

@@ -44,8 +44,8 @@ def compare(stat: Callable[..., Any], *of: Series, block: int = BLOCK) -> Interv
     >>> compare(lambda a, b: b - a, {0: [1.0, 2.0]}, {0: [2.0, 3.0]})
     Interval95(mean=1.0, low=1.0, high=1.0)
 
-    With `block=1` values are runs, and few: the interval is as much wider as Student's distribution
-    is than a normal one. A single run has none.
+    With `block=1` values are runs, and few: the interval is by Student's distribution. A single run
+    has none.
 
     Raises:
         LookupError: if the series have no span in common, or other migrations in it.
@@ -59,14 +59,12 @@ def compare(stat: Callable[..., Any], *of: Series, block: int = BLOCK) -> Interv
         np.concatenate([np.asarray(one[span], dtype=np.float64) for span in spans]) for one in of
     ]
     drawn = _drawn([len(of[0][span]) for span in spans], block)
-    low, high = np.quantile(stat(*(values[drawn].mean(axis=1) for values in flat)), [0.025, 0.975])
     value = float(stat(*(values.mean() for values in flat)))
-    wide = _widening(len(flat[0])) if block == 1 else 1.0
-    if np.isinf(wide):
-        return Interval95(value, -np.inf, np.inf)
-    return Interval95(
-        value, value - wide * (value - float(low)), value + wide * (float(high) - value)
-    )
+    found = stat(*(values[drawn].mean(axis=1) for values in flat))
+    if block == 1:
+        return _of_runs(value, float(np.std(found)), len(flat[0]))
+    low, high = np.quantile(found, [0.025, 0.975])
+    return Interval95(value, float(low), float(high))
 
 
 STUDENT: Final = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}
@@ -74,11 +72,12 @@ STUDENT: Final = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36
 NORMAL: Final = 1.96
 
 
-def _widening(runs: int) -> float:
-    """How much wider the interval of so few runs is than resampling them makes it."""
+def _of_runs(value: float, spread: float, runs: int) -> Interval95:
+    """Give the interval of a few runs by the standard deviation of their resampled means."""
     if runs < 2:
-        return float("inf")
-    return STUDENT.get(runs, NORMAL) / NORMAL * float(np.sqrt(runs / (runs - 1)))
+        return Interval95(value, -np.inf, np.inf)
+    half = STUDENT.get(runs, NORMAL) * spread * float(np.sqrt(runs / (runs - 1)))
+    return Interval95(value, value - half, value + half)
 
 
 def _drawn(lengths: Sequence[int], block: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:

@@ -209,7 +209,7 @@ def _signed(
     origin: dict[str, Any] = {
         "cell": cell_key(done.cell), "identity": _identity(found, wanted, ground),
         "scale": ground.scale, "seed": ground.seed, "data": ground.data, "commit": commit(),
-        "code": code(), "machine": machine(), "cell_s": done.took_s,
+        "code": code(), "machine": machine(), "load": os.getloadavg()[0], "cell_s": done.took_s,
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }  # fmt: skip
     return {**done.cell, **row, **origin}

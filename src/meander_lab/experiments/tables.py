@@ -3,7 +3,7 @@
 One experiment has one table per scale. A row has what was measured, and beside it
 
     cell        the parameters that were set, as JSON: what `resume` compares
-    scale, seed, data, commit, code, machine, measured_at, cell_s
+    scale, seed, data, commit, code, machine, load (of the minute before), measured_at, cell_s
 
 The CSV is for eyes and diffs, the Parquet is what is read back. Both are replaced whole.
 """
