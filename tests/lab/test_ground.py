@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -83,3 +84,46 @@ def test_bad_data_is_named(tmp_path: Path) -> None:
 def test_a_number_of_tasks_must_divide_the_finest(ground: ExperimentGround) -> None:
     with pytest.raises(InputError, match="does not divide"):
         ground.workload("word-count", 48, 90.0)
+
+
+def test_the_papers_matrix_is_of_the_month_before(ground: ExperimentGround) -> None:
+    begin = ground.month_before
+    assert begin <= ground.split
+    nodes = ground.trace.nodes[begin : ground.split]
+    assert ground.mtm("n", month=True).counts.sum() == np.count_nonzero(np.diff(nodes))
+    months = ground.trace.slots.astype("datetime64[M]")
+    if begin:
+        assert months[begin] != months[begin - 1]
+    assert months[ground.split] - months[begin] <= np.timedelta64(1, "M")
+
+
+def test_migrations_among_even_numbers_are_even_and_real(ground: ExperimentGround) -> None:
+    load = ground.workload("word-count", 32, 90.0)
+    steps, before = ground.even_steps(load, 4)
+    seen = [before, *(step.nodes for step in steps)]
+    assert all(n % 2 == 0 for n in seen)
+    assert all(a != b for a, b in pairwise(seen))
+    assert set(seen) <= set(ground.mtm("n", even=True).nodes)
+
+
+def test_a_span_without_a_month_is_refused(ground: ExperimentGround) -> None:
+    assert ground.at_span(0) is ground
+    other = ground.at_span(9)
+    assert ground.at_span(9) is other
+    with pytest.raises(InputError, match="no month for test span 9"):
+        other.split  # noqa: B018 - asking is the test
+
+
+def test_work_by_piece_adds_up(ground: ExperimentGround) -> None:
+    begin, end = ground.test_us
+    work = ground.work_by_piece("word-count", 16, 1)
+    hours = (end - begin) // 3_600_000_000
+    _, texts = ground.texts(begin, begin + hours * 3_600_000_000)
+    assert work.shape == (hours, 16)
+    assert work.sum() == len(tokenise(texts).words)
+
+
+def test_the_policy_ahead_is_told_of_every_slot_up_to_a_migration(ground: ExperimentGround) -> None:
+    steps, policy = ground.steps("word-count", 32, 90.0), ground.ahead()
+    policy.prepare(steps[0])
+    assert policy.slots == ground.test[0] + 1

@@ -8,6 +8,7 @@ from types import ModuleType
 import pytest
 
 from meander.errors import InputError, MeanderError
+from meander.show import provenance
 from meander_lab.experiments import runner
 from meander_lab.experiments.ground import ExperimentGround
 from meander_lab.experiments.parameters import Parameters, parameters
@@ -50,6 +51,23 @@ def test_a_run_goes_on_where_it_stopped(
     assert runner.run([COUNTED], ground, tmp_path, said.append) == []
     assert len(measured) == 3
     assert ResultTable(tmp_path, "table3").read().line("x", "y") == ([1, 2], [10.0, 20.0])
+
+
+def test_a_run_that_must_stop_begins_no_cell_and_the_next_goes_on(
+    measured: list[Cell], ground: ExperimentGround, tmp_path: Path
+) -> None:
+    assert runner.run([COUNTED], ground, tmp_path, lambda _: None, stop_s=0.0) == []
+    assert measured == []
+    runner.run([COUNTED], ground, tmp_path, lambda _: None)
+    assert len(measured) == 2
+
+
+def test_the_code_of_the_laboratory_counts_but_not_how_it_draws() -> None:
+    names = {(path.parent.name, path.name) for path in provenance._sources()}
+    assert {("experiments", "fig12.py"), ("experiments", "ground.py"), ("exact", "ssm.py")} <= names
+    assert not {("experiments", "report.py"), ("experiments", "claims_live.py")} & names
+    drawn = {path.stem for path in (provenance.LAB / "experiments").glob("*.py")}
+    assert drawn >= provenance.DRAWN
 
 
 def test_other_code_is_measured_again_unless_its_cells_are_kept(

@@ -81,3 +81,11 @@ def test_sizes_are_scaled_so_that_prices_can_be_whole_numbers():
     assert fine_grained(Workload([1, 1], [1, 2])).size[1] == pytest.approx(
         2 * fine_grained(Workload([1, 1], [1, 2])).size[0]
     )
+
+
+def test_a_number_of_nodes_that_walks_never_come_to_has_a_candidate_too():
+    seldom = mtm_from_trace([3, 4] * 200 + [7, 3, 4], "n")
+    few = Effort(candidates=20, rounds=1, chains=1, steps=3, columns=5, pairs=20)
+    load = Workload([3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8], [1] * 12)
+    grown = grow(load, seldom, 0.8, Fraction(1, 2), 1, effort=few)
+    assert set(grown.model.family.nodes.tolist()) == {3, 4, 7}

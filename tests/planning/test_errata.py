@@ -12,9 +12,10 @@ import pytest
 from printed import Repairs, figure7
 
 from meander.errors import InfeasibleError
-from meander.model import Assignment, Problem, Workload
-from meander.planning.exact.match import pair_cost
+from meander.model import Assignment, Plan, Problem, Workload
+from meander.planning.exact.match import assign, pair_cost
 from meander.planning.exact.oms import oms
+from meander.planning.exact.partitions import enumerate_partitions
 from meander.planning.exact.ssm import ssm
 from meander.planning.rivals.paper import ssm_paper
 
@@ -258,3 +259,17 @@ def test_erratum_13_nodes_are_removed_when_they_become_fewer_not_more():
     load = Workload([1] * 12, [1] * 12)
     assert len(ssm(Problem(load, now, 2, 1)).leaving) == 1
     assert ssm(Problem(load, now, 4, 1)).leaving == ()
+
+
+def test_erratum_15_with_gamma_0_the_definitions_still_see_the_next_migration():
+    """Table 3, the step to 4 nodes being certain: cheapest first steps are not all alike."""
+    load, start = Workload([1] * 20, [1] * 20), Assignment.from_intervals([(0, 13), (13, 20)])
+    first = Problem(load, start, 3, "2/5")
+    totals = []
+    for ends in enumerate_partitions(load, 3, "2/5"):
+        plan = Plan(first, assign(first, [0, *np.unique(ends).tolist()]), "given")
+        totals.append((plan.cost, ssm(Problem(load, plan.target, 4, "2/5")).cost))
+    cheapest = min(now for now, _ in totals)
+    assert cheapest == 4
+    assert {later for now, later in totals if now == cheapest} == {2, 3, 4}
+    assert min(now + later for now, later in totals) == 6

@@ -25,6 +25,7 @@ from meander.planning.ahead.foresight import Foresight
 from meander.planning.ahead.mtm import mtm_from_trace
 from meander.planning.exact.oms import oms
 from meander.planning.exact.ssm import ssm
+from meander.planning.rivals.redist import redist
 
 LIGHT = Effort(candidates=80, rounds=2, chains=8, steps=20, columns=30, pairs=150)
 NODES = [3, 4, 5, 4, 3, 4, 5, 6, 5, 4, 3, 4, 5, 4, 3, 5, 6, 5, 4, 3]
@@ -71,6 +72,16 @@ def test_steps_that_are_infeasible_at_tau_are_relaxed_and_counted():
 def test_every_baseline_can_be_replayed(policy):
     done = replay(ByName(policy), DRIFTING[:6], "2/5", ticks(), FIRST)
     assert ((done.cost >= 0) & (done.cost <= 1)).all()
+
+
+def test_redist_begins_with_the_kind_of_assignment_it_keeps():
+    """A ring with the heavy tasks in a table: planned once more for the same nodes, little moves."""
+    begun = ByName("redist").begin(*FIRST)
+    assert not begun.contiguous
+    again = redist(Problem(FIRST[0], begun, FIRST[1], "1/5"))
+    assert (
+        again.cost_share < redist(Problem(FIRST[0], most_even(*FIRST), FIRST[1], "1/5")).cost_share
+    )
 
 
 def test_rings_keep_their_own_history_and_are_averaged():

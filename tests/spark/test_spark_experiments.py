@@ -18,9 +18,12 @@ def test_figure_14_on_generated_tweets(spark: SparkSession, tmp_path: Path) -> N
     assert ground.data.startswith("generated")
     assert run([experiment("fig14")], ground, tmp_path, lambda _: None) == []
     rows = ResultTable(tmp_path, "fig14").read()
-    assert rows.names("method") == ["exact", "candidates"]
-    exact = rows.where(method="exact")[0]
-    assert exact["partitions"] == exact["states"]
-    assert exact["seconds"] > 0
+    assert rows.names("method") == ["exact", "spark", "candidates"]
+    for weights in ("recorded", "equal"):
+        exact, spark_row = (rows.where(method=m, weights=weights)[0] for m in ("exact", "spark"))
+        assert exact["partitions"] == exact["states"]
+        assert exact["seconds"] > 0
+        assert exact["fallbacks"] == 0  # the online choice that is timed is the forecast's own
+        assert (spark_row["seconds"], spark_row["sweeps_on_spark"]) == (None, 0)  # too few rows
     again = ExperimentGround("toy", None, tmp_path)
     assert np.array_equal(again.trace.nodes, ground.trace.nodes)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1]
 """The package that runs."""
+LAB = SOURCE.parent / "meander_lab"
+"""The laboratory beside it, where it is installed."""
 
 
 @cache
@@ -44,24 +46,26 @@ def code() -> str:
     """
     digest = sha256()
     for path in _sources():
-        digest.update(str(path.relative_to(SOURCE)).encode())
+        digest.update(str(path.relative_to(SOURCE.parent)).encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
 
 def _sources() -> Iterator[Path]:
     """The files that can change a measurement; how it is drawn and judged cannot."""
-    for path in sorted(SOURCE.rglob("*.py")):
-        inside = path.relative_to(SOURCE).parts
-        if inside[0] != "cli" and not (inside[0] == "lab" and path.stem in DRAWN):
-            yield path
+    for root in (SOURCE, LAB):
+        for path in sorted(root.rglob("*.py")):
+            inside = path.relative_to(root).parts
+            if inside[0] != "cli" and not (inside[0] == "experiments" and path.stem in DRAWN):
+                yield path
 
 
 DRAWN = frozenset({
-    "palette", "canvas", "plots", "plots_live", "claims", "claims_live", "claims_planning", "verdicts",
-    "report", "page", "columns", "runner", "registry", "tables",
+    "canvas", "plots", "plots_live", "claims", "claims_live", "claims_planning", "claims_rest",
+    "verdicts", "noise", "thresholds", "abstract", "report", "page", "columns", "runner", "registry",
+    "tables",
 })  # fmt: skip
-"""Modules of the lab that measure nothing."""
+"""Modules of `meander_lab.experiments` that measure nothing."""
 
 
 @cache

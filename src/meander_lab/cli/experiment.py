@@ -27,12 +27,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     measure.add_argument(
         "--keep", action="store_true", help="take cells that other code has measured as they are"
     )
+    measure.add_argument(
+        "--minutes", type=float, default=float("inf"), metavar="M",
+        help="begin no further cell after so long; the next run goes on from there",
+    )  # fmt: skip
     report = rows.add_parser("report", help="tables to docs/experiments.md, figures and a page")
     report.add_argument(
         "--docs", type=Path, default=DOCS, metavar="DIR", help=f"where to write (default: {DOCS})"
     )
-    for row in (listing, measure, report):
+    for row in (listing, measure):
         row.add_argument("--scale", choices=SCALES, default="quick", help="(default: quick)")
+    report.add_argument(
+        "--scale", choices=SCALES, help="(default: of each experiment the largest that is complete)"
+    )
     for row in (measure, report):
         row.add_argument(
             "--out", type=Path, default=TABLES, metavar="DIR",
@@ -67,7 +74,7 @@ def measured(args: argparse.Namespace) -> int:
     folder = args.out / args.scale
     ground = ExperimentGround(args.scale, args.data, folder)
     say(f"tables in {folder}; tweets {ground.data}")
-    trouble = measure(chosen, ground, folder, say, keep=args.keep)
+    trouble = measure(chosen, ground, folder, say, keep=args.keep, stop_s=60 * args.minutes)
     for text in trouble:
         say(f"not measured: {text}")
     return UNDONE if trouble else OK
@@ -75,8 +82,8 @@ def measured(args: argparse.Namespace) -> int:
 
 def reported(args: argparse.Namespace) -> int:
     """Judge and draw what was measured."""
-    from meander_lab.experiments.report import write_report
+    from meander_lab.experiments.report import read_tables, write_report
 
-    for path in write_report(args.out / args.scale, args.docs, args.scale):
+    for path in write_report(read_tables(args.out, args.scale), args.docs):
         print(path)
     return OK

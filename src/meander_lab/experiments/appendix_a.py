@@ -17,6 +17,7 @@ import numpy as np
 
 from meander.model import Assignment, Problem, Workload
 from meander.planning import plan
+from meander.planning.ahead.evaluate import bootstrap
 from meander.planning.rivals.hashing import consistent_hash, ring_assignment
 from meander_lab.experiments.ground import ExperimentGround
 from meander_lab.experiments.parameters import Parameters
@@ -57,9 +58,12 @@ def _rings(rings: int, like_work: bool) -> list[Row]:
         found = consistent_hash(Problem(load, now, 3, TAU), seed=seed)
         moved.append(len(found.moves))
         cost.append(found.cost)
+    draw = np.random.default_rng(0)
+    tasks, bytes_ = (bootstrap(np.array(x, dtype=np.float64), draw, block=1) for x in (moved, cost))
     return [{
-        "method": "consistent-hash", "rings": rings, "tasks_moved": float(np.mean(moved)),
-        "cost": float(np.mean(cost)), "both_heavy_share": float(np.mean(both)),
+        "method": "consistent-hash", "rings": rings, "tasks_moved": tasks.mean,
+        "moved_low": tasks.low, "moved_high": tasks.high, "cost": bytes_.mean,
+        "cost_low": bytes_.low, "cost_high": bytes_.high, "both_heavy_share": float(np.mean(both)),
         "imbalance": float(np.mean(uneven)),
     }]  # fmt: skip
 

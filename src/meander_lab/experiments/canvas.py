@@ -17,6 +17,10 @@ GAP = 0.062
 """Least distance of two labels, as a share of the height of the axes."""
 
 
+NEAR = 0.8
+"""Share of the width from which on a line ends at the right: others bear their name where they end."""
+
+
 def new_figure(theme: Theme, panels: int = 1, *, height: float = 3.6) -> tuple[Figure, list[Axes]]:
     """Make a figure with panels side by side, two in a row."""
     import matplotlib as mpl
@@ -54,7 +58,7 @@ def lines(
 ) -> None:  # fmt: skip
     """Draw y against x, a line per method, with bars from `low` to `high`; name each at its end.
 
-    With `zero` the axis begins there.
+    With `zero` the axis begins there. Dashed: methods that do not keep to τ. Hollow: τ was eased.
     """
     ends: list[tuple[float, float, str]] = []
     for method in rows.names(by):
@@ -70,10 +74,18 @@ def lines(
                     [max(0.0, a - b) for a, b in zip(ys, lows, strict=True)],
                     [max(0.0, b - a) for a, b in zip(ys, highs, strict=True)],
                 ]
+        free = any(share < 1 for share in some.column("met_tau_share"))
+        color = theme.color(method)
         ax.errorbar(
-            xs, ys, yerr=spread, color=theme.color(method), marker="o", ms=3.5, lw=1.6,
-            elinewidth=0.8, capsize=2,
+            xs, ys, yerr=spread, color=color, marker="o", ms=3.5, lw=1.2 if free else 1.6,
+            ls="--" if free else "-", elinewidth=0.8, capsize=2,
         )  # fmt: skip
+        eased = {row[x] for row in some if row.get("relaxed")}
+        hollow = [(a, b) for a, b in zip(xs, ys, strict=True) if a in eased]
+        if hollow:
+            ax.plot(
+                *zip(*hollow, strict=True), "o", ms=4.5, mfc=theme.paper, mec=color, zorder=5,
+            )  # fmt: skip
         ends.append((xs[-1], ys[-1], method))
     if zero:
         ax.set_ylim(bottom=0)
@@ -81,17 +93,31 @@ def lines(
 
 
 def label_ends(ax: Axes, theme: Theme, ends: Sequence[tuple[float, float, str]]) -> None:
-    """Write each method's name right of its last point, without two of them on each other."""
+    """Write each method's name right of the axes, tied to its last point, none on another.
+
+    A line that ends long before has its name there.
+    """
     plain_numbers(ax)
     to_axes = ax.transData + ax.transAxes.inverted()
     ax.autoscale_view()
-    places = sorted((float(to_axes.transform((x, y))[1]), method) for x, y, method in ends)
-    heights = apart([height for height, _ in places], GAP)
-    for height, (_, method) in zip(heights, places, strict=True):
+    for x, y, method in ends:
+        if float(to_axes.transform((x, y))[0]) < NEAR:
+            ax.annotate(
+                name_of(method), (x, y), xytext=(7, 5), textcoords="offset points", fontsize=8,
+                color=theme.color(method),
+            )  # fmt: skip
+    places = sorted(
+        (float(to_axes.transform((x, y))[1]), x, y, method)
+        for x, y, method in ends
+        if float(to_axes.transform((x, y))[0]) >= NEAR
+    )
+    heights = apart([place[0] for place in places], GAP)
+    for height, (_, x, y, method) in zip(heights, places, strict=True):
+        color = theme.color(method)
         ax.annotate(
-            name_of(method), (1.0, height), xycoords="axes fraction", xytext=(6, 0),
-            textcoords="offset points", color=theme.color(method), va="center", fontsize=8,
-            annotation_clip=False,
+            name_of(method), (x, y), xytext=(1.05, height), textcoords="axes fraction", color=color,
+            va="center", fontsize=8, annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": color, "lw": 0.6, "alpha": 0.7, "shrinkB": 3},
         )  # fmt: skip
 
 
@@ -120,11 +146,24 @@ def plain_numbers(ax: Axes) -> None:
 
     for axis, kind in ((ax.xaxis, ax.get_xscale()), (ax.yaxis, ax.get_yscale())):
         if kind == "log":
-            axis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0), numticks=12))
+            low, high = axis.get_view_interval()
+            wide = high > 1000 * max(low, 1e-300)
+            subs = (1.0,) if wide else (1.0, 2.0, 5.0)
+            axis.set_major_locator(LogLocator(base=10, subs=subs, numticks=9))
             axis.set_major_formatter(
                 FuncFormatter(lambda x, _: f"{x:,.6g}" if x < 1e6 else f"{x:.0e}")
             )
             axis.set_minor_formatter(FuncFormatter(lambda *_: ""))
+
+
+def powers(ax: Axes, values: Sequence[int]) -> None:
+    """Put the ticks of a logarithmic x-axis at the values that were measured."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    ax.xaxis.set_major_locator(FixedLocator(list(values)))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
+    ax.tick_params(axis="x", labelsize=7.5)
 
 
 def to_svg(figure: Figure) -> str:

@@ -5,6 +5,24 @@ from __future__ import annotations
 from typing import Final
 
 SHOWN: Final = {
+    "routing": {
+        "tasks": "m",
+        "nodes": "n",
+        "map_rows_s": "map, rows/s",
+        "intervals_rows_s": "intervals, rows/s",
+        "ratio": "intervals / map",
+        "map_bytes": "map, bytes",
+        "intervals_bytes": "intervals, bytes",
+    },
+    "bursts": {
+        "application": "",
+        "piece_h": "piece, h",
+        "pieces": "pieces",
+        "rows": "rows in a piece",
+        "spike": "largest spike, mean",
+        "spike_max": "largest of all",
+        "chance": "by chance, mean",
+    },
     "fig11": {
         "application": "",
         "mode": "way",
@@ -22,23 +40,33 @@ SHOWN: Final = {
         "imbalance_max": "busiest node / mean",
         "met_tau_share": "meets τ",
         "relaxed": "τ eased",
+        "by": "by",
         "trusted": "forecast trusted",
+        "fallbacks": "planned by single-step",
     },
     "fig13": {
         "application": "",
         "method": "method",
         "tau": "τ",
         "plan_us": "median, µs",
-        "plan_max": "most, µs",
+        "plan_max": "slowest migration, µs",
+        "plan_worst": "slowest of all plans, µs",
+        "relaxed": "τ eased",
     },
     "fig14": {
+        "weights": "weights",
         "method": "method",
         "tau": "τ",
+        "tau_met": "τ met",
         "states": "feasible partitions",
         "seconds": "s",
+        "cores": "cores",
         "sweeps": "sweeps",
+        "sweeps_on_spark": "sweeps on Spark",
         "partitions": "partitions used",
         "online_us": "online choice, µs",
+        "online_worst": "slowest, µs",
+        "fallbacks": "planned by single-step",
     },
     "fig15": {
         "application": "",
@@ -46,13 +74,14 @@ SHOWN: Final = {
         "tasks": "m",
         "cost_pct": "cost, %",
         "relaxed": "τ eased",
+        "states": "partitions, n = 16",
+        "by": "by",
         "plan_us": "median, µs",
+        "fallbacks": "planned by single-step",
     },
     "fig16": {
         "method": "method",
         "window_s": "window, s",
-        "migration": "migration",
-        "nodes": "to nodes",
         "mean_ms": "mean, ms",
         "p99_ms": "p99, ms",
         "bytes_moved": "bytes moved",
@@ -65,9 +94,10 @@ SHOWN: Final = {
         "gamma": "γ",
         "cost_pct": "cost, %",
         "precompute_s": "pre-computation, s",
-        "sweeps": "sweeps",
+        "sweeps": "sweeps, ours",
         "sweeps_plain": "sweeps of plain iteration",
-        "trusted": "forecast trusted",
+        "partitions": "partitions",
+        "by": "by",
     },
     "table3": {
         "method": "sequence",
@@ -126,3 +156,13 @@ SHOWN: Final = {
     },
 }
 """By experiment: column and heading."""
+
+KEYS: Final = {
+    "bursts": ("application", "piece_h"),
+    "fig12": ("application", "method", "tau"),
+    "fig15": ("application", "method", "tasks"),
+    "fig16": ("method", "window_s"),
+    "fig17": ("application", "method", "gamma"),
+    "drift": ("application", "drift", "method", "refresh"),
+}
+"""By experiment: what tells two points apart. Rows that agree in it, of other spans, are one."""

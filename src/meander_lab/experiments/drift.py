@@ -21,29 +21,35 @@ def cells(wanted: Parameters) -> list[Cell]:
     """List the cells; methods that look ahead are measured with and without refreshing."""
     drifts: list[float | str] = [*wanted.sigmas, *(["recorded"] if wanted.recorded else [])]
     return [
-        {"application": application, "method": method, "drift": str(drift), "refresh": refresh}
+        {"application": application, "method": method, "drift": str(drift), "refresh": refresh,
+         "span": span}
+        for span in range(wanted.spans)
         for application in wanted.applications
         for drift in drifts
         for method in wanted.methods
         for refresh in ((0, wanted.refresh) if method.startswith("mtm:") else (0,))
-    ]
+    ]  # fmt: skip
 
 
 def measure(cell: Cell, wanted: Parameters, ground: ExperimentGround) -> list[Row]:
     """Walk the migrations with weights that drift."""
+    ground = ground.at_span(cell["span"])
     where = (cell["application"], wanted.tasks, wanted.window_s)
     first = ground.first(*where)
     steps = steps_of(cell["drift"], ground, where)
     method, forecast = cell["method"], None
+    ahead = ground.ahead() if method == "ahead" else None
     if method.startswith("mtm:"):
         forecast, _ = forecast_of(
             first[0], ground.mtm(method[4:]), wanted.tau, wanted.gamma, wanted.effort, ground.seed
         )
     done = walk(
-        method, steps, first, wanted.tau, forecast=forecast, refresh=cell["refresh"],
-        rings=wanted.rings,
+        method, steps, first, wanted.tau, forecast=forecast, ahead=ahead,
+        refresh=cell["refresh"], rings=wanted.rings,
     )  # fmt: skip
-    return [{**cost_row(done, ground.seed), "trusted": forecast and forecast.trusted}]
+    return [
+        {**cost_row(done, ground.seed), "trusted": None if forecast is None else forecast.trusted}
+    ]
 
 
 def steps_of(

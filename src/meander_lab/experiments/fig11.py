@@ -39,6 +39,7 @@ def measure(cell: Cell, wanted: Parameters, ground: ExperimentGround) -> list[Ro
     (facts,) = found.migrations
     told = {key: facts.get(key) for key in ("seconds", "bytes_moved", "rounds", "pause_ms")}
     told |= {"moved": len(facts["moved"]), "exact": found.exact, "state_bytes": found.state_bytes}
+    told["interval_s"] = wanted.interval_s
     rows = []
     for k in range(wanted.intervals):
         seen = found.between(k * wanted.interval_s, (k + 1) * wanted.interval_s)

@@ -10,18 +10,18 @@ from __future__ import annotations
 from meander_lab.experiments.ground import ExperimentGround
 from meander_lab.experiments.live import LiveDeployment, LiveMigration, distribution, response, run
 from meander_lab.experiments.parameters import Parameters
-from meander_lab.experiments.policies import forecast_of
+from meander_lab.experiments.policies import PAPER, paper_forecast
 from meander_lab.experiments.stream import PatternStream
 from meander_lab.experiments.tables import Cell, Row
 
 APPLICATION = "frequent-patterns"
-MTM = "mtm:"
 
 
 def cells(wanted: Parameters) -> list[Cell]:
     """List the cells; a restart is measured with the smallest windows only."""
     return [
-        {"method": method, "window_s": window}
+        {"method": method, "window_s": window, "repeat": repeat}
+        for repeat in range(wanted.repeats)
         for number, window in enumerate(sorted(wanted.windows_s))
         for method in wanted.methods
         if method != "restart" or number < wanted.restart_windows
@@ -34,12 +34,13 @@ def measure(cell: Cell, wanted: Parameters, ground: ExperimentGround) -> list[Ro
     nodes = [int(ground.trace.nodes[k]) for k in ground.test[: wanted.migrations]]
     before = int(ground.trace.nodes[ground.test[0] - 1])
     forecast = None
-    if method.startswith(MTM):
+    if method == PAPER:
         load = ground.workload(APPLICATION, wanted.tasks, wanted.planned_window_s)
-        forecast, _ = forecast_of(
-            load, ground.mtm(method[4:]), wanted.tau, wanted.gamma, wanted.effort, ground.seed
-        )
-    policy = {"restart": "storm"}.get(method, "mtm" if method.startswith(MTM) else method)
+        forecast, _ = paper_forecast(
+            load, ground.mtm("n", month=True), wanted.tau, wanted.gamma, wanted.effort, ground.seed,
+            int(wanted.states_max),
+        )  # fmt: skip
+    policy = str({"restart": "storm", PAPER: "mtm"}.get(method, method))
     mode = "restart" if method == "restart" else "live"
     begin = window + FULL_S
     script = [
@@ -57,7 +58,7 @@ def measure(cell: Cell, wanted: Parameters, ground: ExperimentGround) -> list[Ro
             "quantiles_ms": distribution(near), "seconds": facts["seconds"],
             "bytes_moved": facts["bytes_moved"], "moved": len(facts["moved"]),
             "exact": found.exact, "state_bytes": found.state_bytes,
-            "trusted": forecast and forecast.trusted,
+            "trusted": None if forecast is None else forecast.trusted,
         })  # fmt: skip
     return rows
 

@@ -4,8 +4,9 @@
        └─────► words, patterns ──► work and state of every task, known when the test begins
 
 Weights are fixed at the beginning of the test, as the paper's model has it (`Steps.fixed`); the
-experiment `drift` lets them change. Tasks are counted finely once: since tasks are ranges of the
-hash, fewer tasks are sums of neighbours.
+experiment `drift` lets them change. There are several *spans* of test, each the beginning of a month
+(`at_span`): each has its own weights, and its own matrix from what came before it. Tasks are counted
+finely once: since tasks are ranges of the hash, fewer tasks are sums of neighbours.
 
 The state of frequent patterns is what lies in the window. A window of ω seconds is meant at the
 paper's rate of tweets; ours come more slowly, so it covers a longer time and as many tweets.
@@ -17,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -26,7 +28,9 @@ from meander.model import Workload
 from meander.operators.hashing import Hashes, Tasks, tasks_of
 from meander.operators.patterns.rules import STOP_WORDS, PatternRules
 from meander.planning.ahead.evaluate import ReplayStep
+from meander.planning.ahead.horizon import Ahead
 from meander.planning.ahead.mtm import Mtm, mtm_from_trace
+from meander.planning.ahead.observed import ByAhead, Record
 from meander.spark.pipeline.trace import Scaling, Trace, make_trace
 from meander_lab.experiments.parameters import Parameters, parameters
 from meander_lab.experiments.texts import Longs, Units, pattern_units, word_units
@@ -40,7 +44,9 @@ APPLICATIONS = ("word-count", "frequent-patterns")
 class ExperimentGround:
     """Tweets, cut into what comes before the test and the test."""
 
-    def __init__(self, scale: str, data: Path | None, folder: Path, seed: int = 7) -> None:
+    def __init__(
+        self, scale: str, data: Path | None, folder: Path, seed: int = 7, span: int = 0
+    ) -> None:
         """Find the tweets; nothing is read yet.
 
         Args:
@@ -49,11 +55,13 @@ class ExperimentGround:
                 are there, else generated ones.
             folder: where generated tweets are kept.
             seed: of everything that is drawn.
+            span: which test, from 0 on; see `at_span`.
 
         Raises:
             InputError: if the data cannot be read.
         """
-        self.scale, self.seed, self.folder = scale, seed, folder
+        self.scale, self.seed, self.folder, self.span = scale, seed, folder, span
+        self._other: ExperimentGround | None = None
         self.wanted: Parameters = parameters("data", scale)
         if data is None and SHARED.exists() and scale != "toy":
             data = SHARED
@@ -62,6 +70,20 @@ class ExperimentGround:
         if data is not None and (data / SHARED.name).is_file():
             data = data / SHARED.name  # a directory that holds other tables as well
         self.path = data
+
+    def at_span(self, span: int) -> ExperimentGround:
+        """Give the ground of another test: the same tweets, cut a month later for each span.
+
+        One is kept: the texts of a month fill a gigabyte.
+        """
+        if span == self.span:
+            return self
+        if self._other is None or self._other.span != span:
+            self._other = ExperimentGround(self.scale, self.path, self.folder, self.seed, span)
+            self._other.__dict__.update(
+                {"tweets": self.tweets, "_times": self._times, "trace": self.trace}
+            )
+        return self._other
 
     @cached_property
     def tweets(self) -> ds.Dataset:
@@ -124,9 +146,11 @@ class ExperimentGround:
         least = int(len(slots) * self.wanted.test_after)
         months = slots[least:].astype("datetime64[M]")
         new = np.flatnonzero(months[1:] != months[:-1])
-        at = least + 1 + int(new[0]) if len(new) else least
-        if len(self._migrations(at)) < self.wanted.migrations:
+        at = least + 1 + int(new[self.span]) if len(new) > self.span else least
+        if len(self._migrations(at)) < self.wanted.migrations and not self.span:
             at = least
+        if self.span and at == least:
+            raise InputError(f"{self.data}: there is no month for test span {self.span}")
         if len(self._migrations(at)) < self.wanted.migrations:
             raise InputError(
                 f"{self.data}: {len(self._migrations(at))} migrations after {slots[at]}, "
@@ -134,8 +158,13 @@ class ExperimentGround:
             )
         return at
 
-    def _migrations(self, start: int) -> list[int]:
-        changed = np.flatnonzero(np.diff(self.trace.nodes)) + 1
+    def _nodes(self, *, even: bool = False) -> npt.NDArray[np.int64]:
+        """Give n per slot; `even`: rounded up to even numbers, as the authors' code has them."""
+        nodes = self.trace.nodes
+        return nodes + nodes % 2 if even else nodes
+
+    def _migrations(self, start: int, *, even: bool = False) -> list[int]:
+        changed = np.flatnonzero(np.diff(self._nodes(even=even))) + 1
         return [int(k) for k in changed[changed >= max(start, 1)]]
 
     @property
@@ -143,16 +172,38 @@ class ExperimentGround:
         """The slots that begin with the migrations of the test."""
         return self._migrations(self.split)[: self.wanted.migrations]
 
-    def mtm(self, kind: str, *, even: bool = False) -> Mtm:
+    def mtm(self, kind: str, *, even: bool = False, month: bool = False) -> Mtm:
         """Count the transitions before the test.
 
         Args:
             kind: of the labels.
             even: round nodes up to even numbers, as the authors' code has them.
+            month: of the month before the test alone, as the paper has it; else of all before it.
         """
-        nodes = self.trace.nodes[: self.split]
-        nodes = nodes + nodes % 2 if even else nodes
-        return mtm_from_trace(nodes.tolist(), kind, hours=self.hours(0, self.split))
+        start = self.month_before if month else 0
+        nodes = self._nodes(even=even)[start : self.split]
+        return mtm_from_trace(nodes.tolist(), kind, hours=self.hours(start, self.split))
+
+    @property
+    def month_before(self) -> int:
+        """The first slot of the month before the test."""
+        begin = self.trace.slots[self.split].astype("datetime64[M]") - 1
+        return int(np.searchsorted(self.trace.slots, begin.astype(self.trace.slots.dtype)))
+
+    def ahead(self) -> ByAhead:
+        """Give the policy `ahead`, which learns from the slots up to each migration.
+
+        It is told numbers of nodes and no weights: those are fixed here, or wander as nobody knows.
+        """
+        begin = self.trace.slots[0].astype("datetime64[h]").astype(int)
+        slot_h = int(self.wanted.slot_h)
+        since_monday = (int(begin) + 3 * 24) % (7 * 24)  # 1970 began on a Thursday
+        policy = Ahead(
+            day_slots=24 // slot_h, days_before=since_monday // slot_h, window=0, seed=self.seed
+        )
+        slots = len(self.trace.nodes)
+        nothing = np.zeros((0, 1), dtype=np.int64), np.zeros(slots, dtype=np.int64)
+        return ByAhead(policy, Record(self.trace.nodes, self.trace.need(), *nothing))
 
     def hours(self, start: int, stop: int) -> list[int]:
         """Give the hours of the day of some slots."""
@@ -187,6 +238,12 @@ class ExperimentGround:
         load = self.workload(application, tasks, window_s)
         return [self._step(k, load) for k in self.test]
 
+    def even_steps(self, load: Workload, count: int) -> tuple[list[ReplayStep], int]:
+        """Give the first migrations among even numbers of nodes, and the number before them."""
+        nodes, some = self._nodes(even=True), self._migrations(self.split, even=True)[:count]
+        steps = [self._step(k, load)._replace(nodes=int(nodes[k])) for k in some]
+        return steps, int(nodes[some[0] - 1])
+
     def drifting_steps(self, application: str, tasks: int, window_s: float) -> list[ReplayStep]:
         """Give the migrations of the test, each with the weights of its own moment."""
         return [self._step(k, self.workload(application, tasks, window_s, at=k)) for k in self.test]
@@ -198,7 +255,7 @@ class ExperimentGround:
 
     def _step(self, k: int, load: Workload) -> ReplayStep:
         return ReplayStep(
-            int(self.trace.nodes[k]), load, self.hours(k, k + 1)[0], str(self.trace.slots[k])
+            int(self.trace.nodes[k]), load, self.hours(k, k + 1)[0], str(self.trace.slots[k]), k
         )
 
     def _us(self, slot: int) -> int:
@@ -227,6 +284,15 @@ class ExperimentGround:
         weight = held.bytes.astype(np.float64)
         size = np.bincount(self._tasks(held.hashes), weight, self.wanted.finest)
         return work.astype(np.int64), size.astype(np.int64)
+
+    def work_by_piece(self, application: str, tasks: int, piece_h: int) -> Longs:
+        """Count the work of every task, `[piece, task]`, in whole pieces of the test's time."""
+        begin, end = self.test_us
+        units = (self._words if application == "word-count" else self._patterns).between(begin, end)
+        piece = (units.us - begin) // (piece_h * HOUR_US)
+        count = (end - begin) // (piece_h * HOUR_US)
+        found = np.bincount(piece * tasks + tasks_of(units.hashes, tasks), minlength=count * tasks)
+        return found[: count * tasks].reshape(count, tasks)
 
     def _tasks(self, hashes: Hashes) -> Tasks:
         return tasks_of(hashes, int(self.wanted.finest))

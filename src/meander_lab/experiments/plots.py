@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from meander.show.palette import Theme, name_of
-from meander_lab.experiments.canvas import dress, lines, new_figure, plain_numbers
+from meander_lab.experiments.canvas import dress, lines, new_figure, plain_numbers, powers
 from meander_lab.experiments.tables import TableRows
 
 if TYPE_CHECKING:
@@ -45,9 +45,10 @@ def fig13(rows: TableRows, theme: Theme) -> Figure:
 def fig14(rows: TableRows, theme: Theme) -> Figure:
     """Time of the pre-computation, and the number of partitions, against τ."""
     figure, (left, right) = new_figure(theme, 2)
-    left.set(xlabel="τ", ylabel="pre-computation on Spark, s", yscale="log", title="time")
+    rows = rows.where(weights="recorded")
+    left.set(xlabel="τ", ylabel="pre-computation, s", yscale="log", title="time")
     lines(left, rows, theme, "tau", "seconds")
-    right.set(xlabel="τ", ylabel="feasible partitions", yscale="log", title="partitions")
+    right.set(xlabel="τ", ylabel="feasible partitions", yscale="log", title="partitions, n even")
     xs, ys = rows.line("tau", "states")
     right.plot(xs, ys, color=theme.ink, marker="o", ms=3.5)
     plain_numbers(right)
@@ -67,6 +68,8 @@ def fig15(rows: TableRows, theme: Theme) -> Figure:
         spent.set(title=f"{application}: time", xlabel="tasks m", xscale="log", yscale="log",
                   ylabel="time of one plan, µs")  # fmt: skip
         lines(spent, some, theme, "tasks", "plan_us", low="plan_low", high="plan_high")
+        for ax in (cost, spent):
+            powers(ax, some.values("tasks"))
     return figure
 
 
@@ -83,10 +86,45 @@ def fig17(rows: TableRows, theme: Theme) -> Figure:
         costs = some.where(lambda row: row.get("cost_pct") is not None)
         lines(cost, costs, theme, "gamma", "cost_pct", low="cost_low", high="cost_high", zero=True)
         spent.set(
-            title=f"{application}: pre-computation", xlabel="γ", ylabel="seconds", yscale="log"
+            title=f"{application}: pre-computation", xlabel="γ", ylabel="sweeps", yscale="log"
         )
-        times = some.where(lambda row: row["method"] != "ssm")
-        lines(spent, times, theme, "gamma", "precompute_s")
+        counted = [
+            {"gamma": row["gamma"], "method": kind, "count": row[kind]}
+            for row in some.where(method="PMC")
+            for kind in ("sweeps", "sweeps_plain")
+        ]
+        lines(spent, TableRows(counted), theme, "gamma", "count")
+    return figure
+
+
+def routing(rows: TableRows, theme: Theme) -> Figure:
+    """Rows a second, both ways."""
+    figure, (ax,) = new_figure(theme)
+    ax.set(xlabel="tasks m", ylabel="rows a second, million", xscale="log", yscale="log")
+    both = [
+        {"tasks": row["tasks"], "way": way, "rate": row[f"{key}_rows_s"] / 1e6}
+        for row in rows
+        for way, key in (("a map from tasks to nodes", "map"), ("intervals", "intervals"))
+    ]
+    lines(ax, TableRows(both), theme, "tasks", "rate", by="way")
+    return figure
+
+
+def bursts(rows: TableRows, theme: Theme) -> Figure:
+    """The mean of the largest spike, as it is and as chance would have it."""
+    pieces = rows.values("piece_h")
+    figure, axes = new_figure(theme, len(pieces), height=2.4)
+    for ax, hours in zip(axes, pieces, strict=True):
+        some = rows.where(piece_h=hours)
+        names = some.names("application")
+        for k, (what, text) in enumerate((("spike", "seen"), ("chance", "by chance"))):
+            ys = [i + 0.2 * (2 * k - 1) for i in range(len(names))]
+            values = [some.where(application=a).mean(what) for a in names]
+            ax.barh(ys, values, 0.36, color=theme.color("ssm" if not k else "redist"), label=text)
+        ax.set_yticks(range(len(names)), names)
+        ax.invert_yaxis()
+        ax.set(xlabel="largest share of a task over its mean share", title=f"pieces of {hours} h")
+        ax.legend(frameon=False, labelcolor=theme.ink, fontsize=8)
     return figure
 
 

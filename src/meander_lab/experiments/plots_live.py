@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from meander.show.palette import Theme
-from meander_lab.experiments.canvas import label_ends, lines, new_figure, plain_numbers
+from meander.show.palette import Theme, name_of
+from meander_lab.experiments.canvas import lines, new_figure, plain_numbers
 from meander_lab.experiments.tables import TableRows
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -20,33 +21,47 @@ def fig11(rows: TableRows, theme: Theme) -> Figure:
     figure, axes = new_figure(theme, len(applications))
     for ax, application in zip(axes, applications, strict=True):
         some = rows.where(application=application)
-        ax.set(title=application, xlabel="interval", ylabel="mean response time, ms", yscale="log")
+        seconds = some[0].get("interval_s", 0.0)
+        ax.set(
+            title=application, xlabel=f"interval of {seconds:g} s", yscale="log",
+            ylabel="mean response time, ms",
+        )  # fmt: skip
         for interval in some.where(migrating=True).values("interval"):
             ax.axvline(interval, color=theme.faint, lw=6, zorder=0)
-        lines(ax, some, theme, "interval", "mean_ms", by="mode")
+        spread = _with_spread(some, "mode", "interval")
+        lines(ax, spread, theme, "interval", "mean_ms", by="mode", low="mean_low", high="mean_high")
+        ax.set_xticks(some.values("interval"))
     return figure
 
 
 def fig16(rows: TableRows, theme: Theme) -> Figure:
-    """Mean response time against the window, and its distribution at one window."""
-    figure, (left, right) = new_figure(theme, 2)
+    """Mean response time against the window, and its distribution at one window, where it was kept."""
+    kept = bool(rows.column("quantiles_ms"))
+    figure, (left, *others) = new_figure(theme, 2 if kept else 1)
     left.set(xlabel="window, s", ylabel="mean response time, ms", yscale="log",
              title="after a migration")  # fmt: skip
-    lines(left, _with_spread(rows), theme, "window_s", "mean_ms", low="mean_low", high="mean_high")
-    window = _middle(rows)
-    right.set(xlabel="response time, ms", ylabel="share of all rows, %", xscale="log",
-              title=f"distribution, window {window:g} s")  # fmt: skip
-    ends = list[tuple[float, float, str]]()
-    for method in rows.names("method"):
-        some = rows.where(method=method, window_s=window)
-        if not len(some):
-            continue
-        values = np.sort(np.concatenate([row["quantiles_ms"] for row in some]))
-        share = np.linspace(0, 100, len(values))
-        right.plot(np.maximum(values, 0.1), share, color=theme.color(method), lw=1.6)
-        ends.append((float(values[-1]), 100 * (0.25 + 0.12 * len(ends)), method))
-    label_ends(right, theme, ends)
+    spread = _with_spread(rows, "method", "window_s")
+    lines(left, spread, theme, "window_s", "mean_ms", low="mean_low", high="mean_high")
+    for right in others:
+        _distribution(right, rows, theme)
     return figure
+
+
+def _distribution(ax: Axes, rows: TableRows, theme: Theme) -> None:
+    window = _middle(rows)
+    ax.set(xlabel="response time, ms", ylabel="share of all rows, %", xscale="log",
+           title=f"distribution, window {window:g} s")  # fmt: skip
+    for method in rows.names("method"):
+        some = rows.where(method=method, window_s=window).column("quantiles_ms")
+        if not some:
+            continue
+        values = np.sort(np.concatenate(some))
+        share = np.linspace(0, 100, len(values))
+        ax.plot(
+            np.maximum(values, 0.1), share, color=theme.color(method), lw=1.6, label=name_of(method)
+        )
+    plain_numbers(ax)
+    ax.legend(frameon=False, labelcolor=theme.ink, fontsize=8, loc="lower right")
 
 
 def _middle(rows: TableRows) -> float:
@@ -54,11 +69,11 @@ def _middle(rows: TableRows) -> float:
     return float(windows[len(windows) // 2])
 
 
-def _with_spread(rows: TableRows) -> TableRows:
-    """Add the least and the largest mean over the migrations of a cell."""
+def _with_spread(rows: TableRows, *keys: str) -> TableRows:
+    """Add the least and the largest mean over migrations and runs that agree in some columns."""
     out = []
     for row in rows:
-        same = rows.where(method=row["method"], window_s=row["window_s"]).column("mean_ms")
+        same = rows.where(**{key: row[key] for key in keys}).column("mean_ms")
         out.append({**row, "mean_low": min(same, default=0.0), "mean_high": max(same, default=0.0)})
     return TableRows(out)
 
@@ -80,17 +95,23 @@ def rounds(rows: TableRows, theme: Theme) -> Figure:
     figure, (ax,) = new_figure(theme, height=3.8)
     color = {"tasks": theme.color("ssm"), "bytes": theme.color("storm"),
              "pause": theme.color("consistent-hash"), "none": theme.color("restart")}  # fmt: skip
+    seen: dict[str, int] = {}
     for limit in rows.names("limit"):
         some = rows.where(limit=limit)
-        x, y = some.mean("seconds"), some.mean("worst_ms")
-        ax.plot([x], [y], "o", color=color[some[0]["kind"]])
-        ax.annotate(LIMIT_TEXT[some[0]["kind"]].format(some[0]["amount"]), (x, y), xytext=(6, 3),
-                    textcoords="offset points", fontsize=8, color=color[some[0]["kind"]])  # fmt: skip
+        x, y, kind = some.mean("seconds"), some.mean("worst_ms"), some[0]["kind"]
+        text = LIMIT_TEXT[kind].format(some[0]["amount"])
+        seen[kind] = seen.get(kind, -1) + 1
+        ax.plot([x], [y], MARKERS[seen[kind] % len(MARKERS)], color=color[kind], label=text)
     ax.set(xlabel="duration of the migration, s", ylabel="worst response time meanwhile, ms",
            xscale="log", yscale="log")  # fmt: skip
     ax.margins(0.18)
     plain_numbers(ax)
+    ax.legend(frameon=False, labelcolor=theme.ink, fontsize=8, loc="best")
     return figure
+
+
+MARKERS = "osD^v"
+"""One for each limit of a kind."""
 
 
 LIMIT_TEXT = {

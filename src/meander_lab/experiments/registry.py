@@ -39,6 +39,8 @@ class Experiment(NamedTuple):
 EXPERIMENTS: Final = (
     Experiment("table3", "Table 3: cheapest steps, dear sequences", "table3", False),
     Experiment("appendix-a", "Appendix A: what consistent hashing misses", "appendix_a", False),
+    Experiment("routing", "Section 4.1: routing by intervals or by a map", "routing", False),
+    Experiment("bursts", "Bursts: how the load of tasks jumps", "bursts", False),
     Experiment("fig12", "Figure 12: migration cost against τ", "fig12", False),
     Experiment("fig13", "Figure 13: time of a plan against τ", "fig13", False),
     Experiment("fig14", "Figure 14: time of the pre-computation against τ", "fig14", False),
@@ -48,7 +50,7 @@ EXPERIMENTS: Final = (
     Experiment("scale", "Beyond: up to 1,000 nodes, simulated", "scale", True),
     Experiment("fig11", "Figure 11: response time around a migration", "fig11", True),
     Experiment("fig16", "Figure 16: response time against the window", "fig16", True),
-    Experiment("state", "Beyond: from 1 MiB to 1 GiB of state", "state", True),
+    Experiment("state", "Beyond: from a little state to a lot of it", "state", True),
     Experiment("rounds", "Beyond: all at once, or one task at a time", "rounds", True),
 )
 """In the order in which `all` runs them."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from datetime import UTC, datetime
 from hashlib import sha256
+from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +33,8 @@ UNSEEN = (
     "restart_windows",
     "paper_tasks_max",
     "mtm_tasks_max",
+    "ahead_tasks_max",
+    "spans",
 )
 """Parameters that say which cells there are, or how they are run, and change nothing in a cell."""
 
@@ -62,6 +65,7 @@ def run(
     say: Say,
     *,
     keep: bool = False,
+    stop_s: float = float("inf"),
 ) -> list[str]:
     """Measure whatever is missing.
 
@@ -71,10 +75,12 @@ def run(
         folder: where the tables are.
         say: hears how far it is.
         keep: take cells of other code as they are.
+        stop_s: seconds after which no further cell is begun; the next run goes on from there.
 
     Returns:
         What went wrong, cell by cell; empty if all is well.
     """
+    end_s = time.perf_counter() + stop_s
     todo = [(e, parameters(e.name, ground.scale)) for e in experiments]
     clock, trouble = RunClock(sum(wanted.get("budget_s", 10.0) for _, wanted in todo)), list[str]()
     for found, wanted in todo:
@@ -86,7 +92,7 @@ def run(
         missing = [cell for cell in cells if cell_key(cell) not in known]
         for _ in range(len(cells) - len(missing)):
             clock.past(share, None)
-        for number, done in enumerate(_measured(found, missing, wanted, ground), 1):
+        for number, done in enumerate(_measured(found, missing, wanted, ground, end_s), 1):
             label = f"{found.name} {number}/{len(missing)} {_told(done.cell)}"
             clock.past(share, done.took_s / _workers(wanted))
             if done.trouble:
@@ -122,12 +128,20 @@ def _workers(wanted: Parameters) -> int:
 
 
 def _measured(
-    found: Experiment, cells: Sequence[Cell], wanted: Parameters, ground: ExperimentGround
+    found: Experiment,
+    cells: Sequence[Cell],
+    wanted: Parameters,
+    ground: ExperimentGround,
+    end_s: float,
 ) -> Iterator[Done]:
     """Measure cells one after the other, or side by side in processes of their own."""
+    if time.perf_counter() >= end_s:
+        return
     workers = min(_workers(wanted), len(cells))
     if workers <= 1:
         for cell in cells:
+            if time.perf_counter() >= end_s:
+                return
             yield measure(found, cell, wanted, ground)
         return
     ground.prepare()
@@ -136,9 +150,14 @@ def _measured(
         workers, mp_context=get_context("spawn"), initializer=_settle, initargs=where
     )
     try:
-        asked = [pool.submit(_measure_there, found, cell, wanted) for cell in cells]
-        for one in as_completed(asked):
-            yield one.result()
+        left = iter(cells)
+        asked = {pool.submit(_measure_there, found, c, wanted) for c in islice(left, workers)}
+        while asked:
+            done, asked = wait(asked, return_when=FIRST_COMPLETED)
+            room = len(done) if time.perf_counter() < end_s else 0
+            asked |= {pool.submit(_measure_there, found, c, wanted) for c in islice(left, room)}
+            for one in done:
+                yield one.result()
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -190,7 +209,7 @@ def _signed(
     origin: dict[str, Any] = {
         "cell": cell_key(done.cell), "identity": _identity(found, wanted, ground),
         "scale": ground.scale, "seed": ground.seed, "data": ground.data, "commit": commit(),
-        "code": code(), "machine": machine(), "cell_s": done.took_s,
+        "code": code(), "machine": machine(), "load": os.getloadavg()[0], "cell_s": done.took_s,
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }  # fmt: skip
     return {**done.cell, **row, **origin}

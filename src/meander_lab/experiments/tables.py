@@ -3,7 +3,7 @@
 One experiment has one table per scale. A row has what was measured, and beside it
 
     cell        the parameters that were set, as JSON: what `resume` compares
-    scale, seed, data, commit, code, machine, measured_at, cell_s
+    scale, seed, data, commit, code, machine, load (of the minute before), measured_at, cell_s
 
 The CSV is for eyes and diffs, the Parquet is what is read back. Both are replaced whole.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -132,12 +133,24 @@ class ResultTable:
             part = self.path.with_suffix(".part")
             pq.write_table(pa.table(columns), part)
             part.replace(self.path)
-            with self.path.with_suffix(".csv").open("w", newline="", encoding="utf-8") as out:
-                writer = csv.writer(out)
-                writer.writerow(names)
-                writer.writerows([_plain(row.get(name)) for name in names] for row in rows)
+            self.path.with_suffix(".csv").write_text(as_csv(rows), encoding="utf-8")
         except OSError as error:
             raise InputError(f"cannot write {self.path}: {error}") from None
+
+
+def as_csv(rows: Iterable[Row]) -> str:
+    r"""Write rows for eyes and diffs.
+
+    >>> as_csv([{"tau": 0.2, "costs": [1.0]}, {"tau": 1 / 3}])
+    'tau,costs\n0.2,[1.0]\n0.333333,\n'
+    """
+    rows = list(rows)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    out = StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows([_plain(row.get(name)) for name in names] for row in rows)
+    return out.getvalue()
 
 
 def _plain(value: Any) -> Any:

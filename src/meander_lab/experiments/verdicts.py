@@ -1,20 +1,28 @@
-"""What a claim is, and the few shapes that claims have: above, growing, falling."""
+"""What a claim is, and the few shapes that claims have: above, growing, falling.
+
+A part of a claim is True, False, or None where the noise is larger than the difference.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from meander.planning.ahead.evaluate import BLOCK
+from meander_lab.experiments.noise import Series, above, compare
 from meander_lab.experiments.tables import TableRows
 
 HOLDS: Final = "holds"
 IN_PART: Final = "holds in part"
 FAILS: Final = "does not hold"
+UNDECIDED: Final = "undecided"
 UNKNOWN: Final = "not measured"
+VERDICTS: Final = (HOLDS, IN_PART, FAILS, UNDECIDED, UNKNOWN)
 
 Tables = Mapping[str, TableRows]
+Part = bool | None
 
 
 class ClaimVerdict(NamedTuple):
@@ -39,12 +47,17 @@ class Claim:
     """What is claimed, in our words."""
     judge: Judge
 
+    @property
+    def ours(self) -> bool:
+        """Whether we say it, and not the paper."""
+        return self.id.startswith("O.")
+
     def verdict(self, tables: Tables) -> ClaimVerdict:
         """Judge it; a table that lacks what is asked for leaves it open."""
         try:
             return self.judge(tables)
         except (LookupError, ValueError, ZeroDivisionError) as error:
-            return ClaimVerdict(UNKNOWN, f"the tables lack it: {error}")
+            return ClaimVerdict(UNKNOWN, f"the tables lack it: {str(error).strip(chr(39))}")
 
 
 def entering(claims: list[Claim]) -> Callable[[str, str, str], Callable[[Judge], Judge]]:
@@ -72,16 +85,44 @@ def measured(tables: Tables, name: str) -> TableRows:
     return rows
 
 
-def looking_ahead(rows: TableRows) -> str:
-    """Name the method that looks ahead in a table."""
-    return next((str(m) for m in rows.names("method") if m.startswith("mtm:")), "mtm:n")
+def unforced(rows: TableRows, by: str) -> tuple[TableRows, str]:
+    """Leave out every point at which τ was eased for single-step; say which.
+
+    A point is an application, a span of test and a value of `by`.
+    """
+
+    def point(row: dict[str, Any]) -> tuple[Any, ...]:
+        return row.get("application"), row.get("span") or 0, row.get(by)
+
+    eased = {point(row) for row in rows if row["method"] == "ssm" and row.get("relaxed")}
+    if not eased:
+        return rows, ""
+    told = []
+    for application in rows.names("application"):
+        values: dict[Any, int] = {}
+        for name, _, value in sorted(eased, key=repr):
+            if name == application:
+                values[value] = values.get(value, 0) + 1
+        if values:
+            spans = len(rows.where(application=application).values("span")) or 1
+            told.append(f"{application} " + ", ".join(
+                f"{value:g}" + (f" in {n} of {spans} spans" if n < spans else "")
+                for value, n in values.items()
+            ))  # fmt: skip
+    name = "τ" if by == "tau" else "m"
+    return (
+        rows.where(lambda row: point(row) not in eased),
+        f" (left out, τ was eased there: {name} of {'; '.join(told)})",
+    )
 
 
-def of_parts(parts: Sequence[bool], number: str) -> ClaimVerdict:
-    """Holds if all parts do, in part if some do.
+def of_parts(parts: Sequence[Part], number: str) -> ClaimVerdict:
+    """Holds if all parts do, in part if some do; undecided if the noise leaves all open.
 
-    >>> of_parts([True, False], "2 of 3").status
-    'holds in part'
+    >>> of_parts([True, False], "2 of 3").status, of_parts([True, None], "").status
+    ('holds in part', 'holds in part')
+    >>> of_parts([None, False], "").status, of_parts([None, None], "").status
+    ('does not hold', 'undecided')
     >>> of_parts([], "")
     Traceback (most recent call last):
       ...
@@ -89,32 +130,57 @@ def of_parts(parts: Sequence[bool], number: str) -> ClaimVerdict:
     """
     if not parts:
         raise LookupError("nothing to compare")
-    status = HOLDS if all(parts) else IN_PART if any(parts) else FAILS
-    return ClaimVerdict(status, number)
+    if all(parts):
+        return ClaimVerdict(HOLDS, number)
+    if any(parts):
+        return ClaimVerdict(IN_PART, number)
+    return ClaimVerdict(FAILS if False in parts else UNDECIDED, number)
 
 
-def falls(values: Sequence[float], slack: float = 0.0) -> bool:
-    """Whether no value exceeds the one before it by more than a share.
+def trend(
+    points: Sequence[Sequence[Series]],
+    *,
+    up: bool,
+    stat: Callable[..., Any] = lambda value: value,
+    block: int = BLOCK,
+    digits: int = 3,
+) -> ClaimVerdict:
+    """Judge a row of points: each some series, and `stat` a function of their means.
 
-    >>> falls([3.0, 2.0, 2.01], slack=0.02), falls([3.0, 2.0, 2.5])
-    (True, False)
+    It holds if the last is surely beyond the first and no step surely goes the other way, in part if
+    one does; if first and last cannot be told apart it is undecided.
+
+    Raises:
+        LookupError: for fewer than two points.
     """
-    _several(values)
-    return all(b <= a * (1 + slack) for a, b in pairwise(values))
+    if len(points) < 2:
+        raise LookupError("a trend needs two points")
+    sign = 1 if up else -1
+
+    def step(a: Sequence[Series], b: Sequence[Series]) -> Part:
+        def difference(*means: Any) -> Any:
+            return sign * (stat(*means[len(a) :]) - stat(*means[: len(a)]))
+
+        return above(compare(difference, *a, *b, block=block))
+
+    number = " → ".join(f"{compare(stat, *p, block=block).mean:.{digits}g}" for p in points)
+    ends = step(points[0], points[-1])
+    if ends is None:
+        return ClaimVerdict(UNDECIDED, number)
+    if ends is False:
+        return ClaimVerdict(FAILS, number)
+    against = any(_against(step(a, b), a, b) for a, b in pairwise(points))
+    return ClaimVerdict(IN_PART if against else HOLDS, number)
 
 
-def grows(values: Sequence[float], slack: float = 0.0) -> bool:
-    """Whether no value is below the one before it by more than a share."""
-    _several(values)
-    return all(b >= a * (1 - slack) for a, b in pairwise(values))
+def _against(step: Part, a: Sequence[Series], b: Sequence[Series]) -> bool:
+    """Whether a step surely goes the wrong way; standing still is not that."""
+    return step is False and list(a) != list(b)
 
 
-def trend(values: Sequence[float], *, up: bool, slack: float = 0.0) -> ClaimVerdict:
-    """Judge one series: monotone holds, the right way from end to end holds in part."""
-    monotone = grows(values, slack) if up else falls(values, slack)
-    ends = values[-1] > values[0] if up else values[-1] < values[0]
-    status = HOLDS if monotone and ends else IN_PART if ends else FAILS
-    return ClaimVerdict(status, " → ".join(f"{value:.3g}" for value in values))
+def plain(values: Sequence[float]) -> list[tuple[Series]]:
+    """Make points of numbers without noise, such as counts."""
+    return [({0: [float(value)]},) for value in values]
 
 
 def together(verdicts: Mapping[str, ClaimVerdict]) -> ClaimVerdict:
@@ -122,10 +188,10 @@ def together(verdicts: Mapping[str, ClaimVerdict]) -> ClaimVerdict:
     if not verdicts:
         raise LookupError("nothing to compare")
     found = {verdict.status for verdict in verdicts.values()}
-    status = found.pop() if len(found) == 1 else IN_PART
+    if len(found) == 1:
+        status = found.pop()
+    elif found & {HOLDS, IN_PART}:
+        status = IN_PART
+    else:
+        status = FAILS if FAILS in found else UNDECIDED
     return ClaimVerdict(status, "; ".join(f"{name}: {v.number}" for name, v in verdicts.items()))
-
-
-def _several(values: Sequence[float]) -> None:
-    if len(values) < 2:
-        raise LookupError("a trend needs two points")

@@ -129,6 +129,7 @@ def grow(
     else:
         prices = np.zeros((len(mtm.labels), workload.tasks + 1))
         _add(space, pool, *_walk(space, prices, effort, _source(seed, 0)))
+        _cover(space, pool)
     while True:
         rng = _source(seed, number + 1)
         model = Model.of(workload, mtm, gamma, Family.of(workload, tau, pool))
@@ -181,6 +182,14 @@ def _add(space: Space, pool: Pool, rows: Ends, sets: Ints) -> None:
         fresh = rows[sets == s][:, :n]
         known = pool.get(n, fresh[:0])
         pool[n] = np.unique(np.concatenate([known, fresh]), axis=0)
+
+
+def _cover(space: Space, pool: Pool) -> None:
+    """Give every n a partition: walks may not have come to one that is seldom reached."""
+    whole = np.array([space.workload.tasks], dtype=np.int32)
+    for s, n in enumerate(space.mtm.nodes):
+        if n not in pool:
+            pool[n] = space.propose(whole, s, space.no_prices)[None, :n]
 
 
 def _pruned(model: Model, visits: Floats, most: int) -> Pool:

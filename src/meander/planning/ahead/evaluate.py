@@ -11,9 +11,9 @@ cheap step that spoils the next one shows.
 A step that is infeasible at τ is planned at the smallest feasible τ by everyone, and counted.
 
 Interval policies begin with the most even intervals there are; the ring begins as a ring, and its
-figures are means over several rings. The clairvoyant reference knows the whole trace
-(clairvoyant.py). Confidence intervals are by block bootstrap: neighbouring migrations depend on
-each other, so blocks of them are drawn, not single ones.
+figures are means over several rings; Redist begins as a ring with a table of its own. The
+clairvoyant reference knows the whole trace (clairvoyant.py). Confidence intervals are by block
+bootstrap: neighbouring migrations depend on each other, so blocks of them are drawn, not single ones.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ BLOCK = 24
 """Migrations in a bootstrap block: about a day or two of an hourly trace."""
 
 RESAMPLES = 1000
+REDIST_TAU = "1/5"
+"""Of the table that Redist begins with: a ring, and the heavy tasks placed once."""
 
 
 class ReplayStep(NamedTuple):
@@ -81,7 +83,10 @@ class ByName:
         self.policy = policy
 
     def begin(self, workload: Workload, nodes: int) -> Assignment:
-        """Begin with the most even intervals, or with those of the policy itself."""
+        """Begin with the most even intervals, or with the kind of assignment the policy keeps."""
+        if self.policy == "redist":
+            ring = ring_assignment(workload.tasks, [f"n{i}" for i in range(1, nodes + 1)])
+            return plan_by(Problem(workload, ring, nodes, REDIST_TAU), self.policy).target
         even = most_even(workload, nodes)
         if self.policy in ("storm", "storm-matched", "flink"):
             return plan_by(Problem(workload, even, nodes, 10**6), self.policy).target
