@@ -92,8 +92,27 @@ def test_a_round_is_sized_by_budget_overhead_and_bandwidth():
     pacer.start(0.5, PaceLimits(bytes_max=7))
     assert pacer.limits() == PaceLimits(tasks_max=1), "nothing was measured yet"
     pacer.observe_install(1000, 1.0)
-    assert pacer.limits() == PaceLimits(bytes_max=7, link_bytes_max=400)
-    assert pacer.predict(400) == pytest.approx(0.5)
+    assert pacer.limits() == PaceLimits(bytes_max=7, link_bytes_max=250)
+    assert pacer.predict(250) == pytest.approx(0.35), (
+        "rounds differ by 0.05 s: three times that is spared"
+    )
+
+
+def test_the_more_rounds_differ_the_less_a_round_has() -> None:
+    """1. they all take as long: nearly all of the budget  2. they do not: less, with the same mean
+    3. far too much: a quarter of what is beyond the overhead is left."""
+    pacer = Pacer(1000.0, 0.1)
+    pacer.observe_install(1000, 1.0)
+    pacer.start(1.0, PaceLimits())
+    rooms = []
+    for worse in (0.0, 0.05, 0.4):
+        for k in range(40):
+            pacer.observe_round(0.5 + (worse if k % 2 else -worse), weight=100)
+        rooms.append(pacer.limits().link_bytes_max)
+    even, uneven, wild = rooms
+    assert even == pytest.approx(600, abs=2)
+    assert 400 < uneven < 550
+    assert wild == pytest.approx(1000 * (1.0 - pacer.overhead_s) / 4, abs=1)
 
 
 def test_a_time_instead_of_a_pause_cuts_as_many_rounds_as_it_has_room_for():

@@ -273,8 +273,12 @@ class Conductor:
         return self.turn.settings.copy_wait_s if budget_s is None else budget_s * COPY_SHARE
 
     def _look_ahead(self, migration: Migration) -> None:
-        """Have the next round copied while this one is installed, if it can be sized already."""
-        if not self.pacer.copies or not self.pacer.measured:
+        """Have the next round copied while this one is installed, if it can be sized already.
+
+        Not where a pause was promised: copies would take processors and links from what rows wait for.
+        """
+        pacer = self.pacer
+        if not pacer.copies or not pacer.measured or pacer.budget_s is not None:
             return
         if migration.stage is not MigrationStage.MOVING or not self._all_up(migration.target.nodes):
             return

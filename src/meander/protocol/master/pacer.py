@@ -6,7 +6,8 @@ A node installs states one after another, so the last tuple of a round waits for
 
 The share is what is left of a state when it was copied ahead (`copies_ahead`); 1 if it was not. It is
 learned from what was moved, the cost of a task and the bandwidth are fitted to every fetch, the
-overhead (hearing of the round, freezing) to what a whole round took beyond that. A task weighs
+overhead (hearing of the round, freezing) to what a whole round took beyond that, and so is by how much
+that differs from round to round: a round is sized for one that goes worse than most. A task weighs
 `share · bytes + toll`, the toll being its cost in bytes of the link; rounds are sized and predicted in
 such bytes. A round that took longer than the
 budget halves the next one; two in a row, and rounds shrink to a single task until one fits again.
@@ -25,6 +26,10 @@ from typing import NamedTuple
 
 GAIN = 0.3
 """How much of a new round enters the estimate of the overhead."""
+SCATTER = 3.0
+"""A round has so many times as much to spare as pauses differ from their mean, in the mean."""
+SPARED_MAX = 0.75
+"""Of what the budget leaves beyond the overhead: no more is spared, however much they differ."""
 FADE = 0.05
 """How much of what was learned from installs each new one replaces."""
 BANDWIDTH_BYTES_S_MAX = 1e12
@@ -64,6 +69,8 @@ class Pacer:
     def __init__(self, bandwidth_bytes_s: float, overhead_s: float, task_s: float = 0.002) -> None:
         self.bandwidth_bytes_s = bandwidth_bytes_s
         self.overhead_s = overhead_s
+        self.scatter_s = overhead_s / 2
+        """By how much rounds differ from that, in the mean."""
         self.task_s = task_s
         self.budget_s: float | None = None
         self.until: float | None = None
@@ -105,7 +112,9 @@ class Pacer:
             return self._wish._replace(link_bytes_max=max(1, ceil(left / rounds)))
         if self._exceeded >= 2 or not self.measured:  # try one task first
             return PaceLimits(tasks_max=1)
-        room = max(0.0, self.budget_s - self.overhead_s) * self.bandwidth_bytes_s * self._shrink
+        left_s = max(0.0, self.budget_s - self.overhead_s)
+        room_s = left_s - min(SCATTER * self.scatter_s, SPARED_MAX * left_s)
+        room = room_s * self.bandwidth_bytes_s * self._shrink
         return self._wish._replace(link_bytes_max=max(1, int(room)))
 
     def weights(self, sizes: Sequence[int]) -> list[int]:
@@ -157,7 +166,9 @@ class Pacer:
         """Compare a finished round with its prediction; say whether it was within the budget."""
         if measured_s > 0 and weight:
             rest = max(1e-4, measured_s - weight / self.bandwidth_bytes_s)
-            self.overhead_s += GAIN * (rest - self.overhead_s)
+            error = rest - self.overhead_s
+            self.overhead_s += GAIN * error
+            self.scatter_s += GAIN * (abs(error) - self.scatter_s)
         if self.budget_s is None:
             return True
         if measured_s > self.budget_s:
