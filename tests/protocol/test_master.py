@@ -289,6 +289,20 @@ def test_a_rescale_within_a_time_has_as_many_rounds_as_that_allows():
         assert [r.tasks for r in town.master.conductor.migration.reports] == rounds
 
 
+@pytest.mark.parametrize(("wish", "looks"), [({"within_s": 10.0}, True), ({"pause_ms": 100}, False)])
+def test_copies_of_the_next_round_wait_where_a_pause_was_promised(wish, looks):
+    """1. from 2 nodes to 1, a task at a time, and the links are known  2. no state gets through, so the
+    first round stays under way  3. the next one is cut and copied meanwhile, or not yet."""
+    town = Town()
+    conductor = town.master.conductor
+    conductor.carrier = carrier
+    conductor.pacer.observe_share(1, 1)
+    town.give(MASTER, Rescale(1, tasks_max=1, **wish))
+    fetchless(town, 0.5)
+    assert len(conductor.migration.round_tasks) == 1
+    assert (conductor.migration.ahead is not None) is looks
+
+
 def test_a_node_is_dismissed_only_when_no_feeder_can_still_send_to_it():
     """1. a feeder is cut off, with its lease running  2. n2 has nothing any more, and stays  3. the
     feeder's lease has run out: n2 goes."""
