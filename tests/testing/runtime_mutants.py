@@ -635,6 +635,37 @@ MUTANTS = [
         "part.name not in (topology.outputs or ())",
         trial="relays",
     ),
+    # ------------------------------------------------------------------ who leaves, and other code
+    mutant(
+        "plan with nodes that were told to leave",
+        "protocol.master.books",
+        "if p.outgoing or p.noticed or",
+        "if p.noticed or",
+    ),
+    mutant(
+        "launch the first version of an operator after an upgrade",
+        "driver.core",
+        "code = self.versions[action.version - 1].pickled",
+        "code = self.versions[0].pickled",
+    ),
+    mutant(
+        "roll back to nodes of the new version",
+        "protocol.master.conductor",
+        "        self.books.version = migration.origin.version\n",
+        "",
+    ),
+    mutant(
+        "have an older version stand in for a newer one",
+        "protocol.master.conductor",
+        "p.status is Status.UP and (p.version >= peer.version or p.version == books.version)",
+        "p.status is Status.UP",
+    ),
+    mutant(
+        "tell who heads back from an upgrade that it was superseded",
+        "driver.rescales",
+        "            self._known.pop(rescaling.number, None)\n",
+        "            pass\n",
+    ),
 ]
 """Each is caught within `SEEDS_MAX` schedules."""
 QUICK = frozenset(
