@@ -655,12 +655,6 @@ MUTANTS = [
         "",
     ),
     mutant(
-        "have an older version stand in for a newer one",
-        "protocol.master.conductor",
-        "p.status is Status.UP and (p.version >= peer.version or p.version == books.version)",
-        "p.status is Status.UP",
-    ),
-    mutant(
         "tell who heads back from an upgrade that it was superseded",
         "driver.rescales",
         "            self._known.pop(rescaling.number, None)\n",
