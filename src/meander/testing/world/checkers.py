@@ -464,12 +464,8 @@ class WorldCheckers:
         if world.durable:
             for text in world.trial.judge(self._restored(states), outputs):
                 self.violated("store", f"what would be restored: {text}")
-        for driver in world.user.drivers:
-            for order in driver.under_way():
-                assert order.rescaling is not None
-                if driver is not world.driver and order.rescaling.stage is News.ABORTED:
-                    continue  # it is its user's to go on with, who has turned to another driver
-                self.violated("answer", f"{order.what} of {order.at:.3f} has not come to its end")
+        for order in world.driver.under_way():
+            self.violated("answer", f"{order.what} of {order.at:.3f} has not come to its end")
         self._vacated(world.driver)
         self._of_one_version(world.driver)
         self._ended_once(world.driver)
