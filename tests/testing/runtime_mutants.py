@@ -617,8 +617,8 @@ MUTANTS = [
     mutant(
         "tell a watermark to nobody who gets no rows",
         "process.telling",
-        "        return (\n            app.time.watermark_us > told.everybody_us",
-        "        return False and (\n            app.time.watermark_us > told.everybody_us",
+        "        if app.time.watermark_us <= told.everybody_us:\n",
+        "        if True:\n",
         trial="cascades",
     ),
     mutant(

@@ -129,3 +129,8 @@ def test_a_driver_that_was_replaced_is_given_time_to_find_that_out():
     )
     outcome = run_world(Schedule(8900002, 3, 8, 2.0, incidents, "full"))
     assert (outcome.violations, outcome.counts["drivers_beside"] > 0) == ([], True)
+
+
+def test_a_calendar_that_jumps_back_holds_up_no_watermark_between_operators():
+    jump = Incident(1.2, "jump", 3, 100)
+    assert run_world(Schedule(14, 2, 6, 1.5, (jump,), "full", "cascades")).violations == []
