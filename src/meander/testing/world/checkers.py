@@ -484,16 +484,14 @@ class WorldCheckers:
 
     def _of_one_version(self, driver: SimDriver) -> None:
         """All nodes run what the last upgrade has brought, or what it was rolled back to."""
-        code, rescaling = driver.core.versions[0].pickled, None
+        code = driver.core.versions[0].pickled
         for order in driver.book:
-            if not order.granted or order.rescaling is None:
+            if not order.code or not order.granted or order.rescaling is None:
                 continue
-            stage, same = order.rescaling.stage, order.rescaling is rescaling
-            if stage == News.SUPERSEDED and order.code:
+            if order.rescaling.stage == News.SUPERSEDED:
                 return  # whoever took its place may have gone on with it
-            if order.code and (same or stage == News.COMPLETED):
+            if order.what == WAY_BACK or order.rescaling.stage == News.COMPLETED:
                 code = order.code
-            rescaling = order.rescaling
         for resident in self.world.living():
             if resident.code and self.world.counted_on(resident) and resident.code != code:
                 text = f"{resident.name} runs {resident.code!r}, and all should run {code!r}"
