@@ -550,6 +550,32 @@ def test_who_stands_in_is_there():
     assert (town.owners(), len(town.master.ledger.chain)) == ("2222", 0)
 
 
+def test_nobody_stands_in_who_may_not_be_able_to_read_the_state():
+    """1. an upgrade that changes the state is aborted half way  2. the new node dies, and its successor
+    is late  3. nodes of the old version stay what they are  4. it comes, and restores its tasks."""
+    town = lossy()
+    town.give(MASTER, Rescale(1, tasks_max=1, version=2, one_way=True))
+    ledger = town.master.ledger
+    while "x1-1" not in [
+        owner for task, owner in enumerate(ledger.owner) if task not in ledger.chain
+    ]:
+        if town.mail:
+            town.deliver()
+        else:
+            town.tick(0.1)
+            town.start_launched()
+    town.give(MASTER, Abort())
+    town.settle(1.0)
+    before = list(ledger.owner)
+    assert set(before) == {"n1", "n2", "x1-1"}
+    lose(town, "x1-1")
+    orders = late(town, 3.0)
+    assert (ledger.owner, "stood in" in town.words()) == (before, False)
+    town.launched = orders
+    town.settle(1.0)
+    assert (ledger.owner, ledger.chain) == (before, {})
+
+
 def test_a_successor_that_dies_gives_others_no_more_time():
     """1. n1 dies  2. its successor dies before it registers, again and again  3. n2 stands in within a
     second of the first death."""

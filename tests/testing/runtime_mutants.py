@@ -617,8 +617,8 @@ MUTANTS = [
     mutant(
         "tell a watermark to nobody who gets no rows",
         "process.telling",
-        "        return (\n            app.time.watermark_us > told.everybody_us",
-        "        return False and (\n            app.time.watermark_us > told.everybody_us",
+        "        if app.time.watermark_us <= told.everybody_us:\n",
+        "        if True:\n",
         trial="cascades",
     ),
     mutant(
@@ -634,6 +634,31 @@ MUTANTS = [
         "part.name in (topology.outputs or ())",
         "part.name not in (topology.outputs or ())",
         trial="relays",
+    ),
+    # ------------------------------------------------------------------ who leaves, and other code
+    mutant(
+        "plan with nodes that were told to leave",
+        "protocol.master.books",
+        "if p.outgoing or p.noticed or",
+        "if p.noticed or",
+    ),
+    mutant(
+        "launch the first version of an operator after an upgrade",
+        "driver.core",
+        "code = self.versions[action.version - 1].pickled",
+        "code = self.versions[0].pickled",
+    ),
+    mutant(
+        "roll back to nodes of the new version",
+        "protocol.master.conductor",
+        "        self.books.version = migration.origin.version\n",
+        "",
+    ),
+    mutant(
+        "tell who heads back from an upgrade that it was superseded",
+        "driver.rescales",
+        "            self._known.pop(rescaling.number, None)\n",
+        "            pass\n",
     ),
 ]
 """Each is caught within `SEEDS_MAX` schedules."""

@@ -118,3 +118,19 @@ def test_all_kinds_are_known_to_the_injector():
     from meander.testing.world.injector import WorldInjector
 
     assert [kind for kind in ALL_FAULTS if not hasattr(WorldInjector, f"_do_{kind}")] == []
+
+
+def test_a_driver_that_was_replaced_is_given_time_to_find_that_out():
+    """Its rescale waits for a node that never comes, so it has nothing to write that would tell it."""
+    incidents = (
+        Incident(1.435, "rescale", 2, 1),
+        Incident(1.576, "launch", 398, 113, 0.392, 0.177),
+        Incident(1.943, "store", 393, 146, 0.398, 0.273),
+    )
+    outcome = run_world(Schedule(8900002, 3, 8, 2.0, incidents, "full"))
+    assert (outcome.violations, outcome.counts["drivers_beside"] > 0) == ([], True)
+
+
+def test_a_calendar_that_jumps_back_holds_up_no_watermark_between_operators():
+    jump = Incident(1.2, "jump", 3, 100)
+    assert run_world(Schedule(14, 2, 6, 1.5, (jump,), "full", "cascades")).violations == []

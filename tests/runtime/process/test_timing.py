@@ -109,3 +109,25 @@ def test_an_operator_without_time_has_none() -> None:
 def test_neighbours_of_one_schema_become_one_batch() -> None:
     a, b = pa.record_batch({"a": [1]}), pa.record_batch({"b": [1]})
     assert [batch.num_rows for batch in together([a, a, b, a])] == [2, 1, 1]
+
+
+@pytest.mark.parametrize("hours", [-3, 3])
+def test_who_is_silent_is_told_by_a_clock_that_does_not_jump(hours: int) -> None:
+    """The calendar jumps: nobody is silent for that, and whoever is, is so in time."""
+    now_us, jump_us, operator = 0, 0, Alarms()
+    timing = Timing(
+        operator, 1, OutputKeeper(operator), lambda: now_us + jump_us, steady=lambda: now_us
+    )
+    app = AppState(0, [], Outputs(), timing.fresh())
+    assert app.time is not None
+    timing.hear({0: (app, [("b", 5 * S), ("a", 9 * S)])})
+    jump_us = hours * 3600 * S
+    timing.hear({0: (app, [("a", 20 * S)])})
+    assert app.time.watermark_us == 4 * S  # b holds it
+    now_us = 29 * S
+    timing.hear({0: (app, [("a", 30 * S)])})
+    assert app.time.watermark_us == 4 * S
+    now_us = 31 * S
+    assert timing.due(app)
+    assert timing.elapse(app) is not None
+    assert app.time.watermark_us == 29 * S

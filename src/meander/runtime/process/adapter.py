@@ -111,7 +111,10 @@ class OperatorAdapter:
             keeps_aside=keeps or ERRORS not in (routes or ()),
             news=news,
         )
-        self.timing = Timing(operator, tasks, self.keeper, clock.wall_us, first, waits)
+        self.timing = Timing(
+            operator, tasks, self.keeper, clock.wall_us, first, waits,
+            lambda: int(1e6 * clock.monotonic()),
+        )  # fmt: skip
         self.work = work or Work(tasks, clock, operator.trace_chunks_max)
         self.laid = laid or LaidRows()
         own_way = Route(OperatorTasks(operator.name, operator, first, tasks), tells=False)
@@ -388,8 +391,7 @@ class OperatorAdapter:
 
     def _told(self, app: AppState) -> list[Emission] | None:
         """Tell the watermark to those who got no rows, when it is time; None: it is not."""
-        now_us = self.timing.clock()
-        if self.teller is None or not self.teller.due(app, now_us):
+        if self.teller is None or not self.teller.due(app, now_us := self.timing.steady()):
             return None
         return self.teller.speak(app, now_us)
 

@@ -39,7 +39,8 @@ class Told:
         """What all have heard."""
         self.lanes: dict[TaskId, int] = {}
         """What some have heard since."""
-        self.spoke_us = 0
+        self.spoke_us: int | None = None
+        """When it last spoke to all, by a clock that never jumps."""
 
 
 class WatermarkTeller:
@@ -76,9 +77,9 @@ class WatermarkTeller:
         """Whether it is time to speak to those who got no rows."""
         assert app.time is not None
         told = self._of(app)
-        return (
-            app.time.watermark_us > told.everybody_us and now_us >= told.spoke_us + self._every_us
-        )
+        if app.time.watermark_us <= told.everybody_us:
+            return False
+        return told.spoke_us is None or now_us >= told.spoke_us + self._every_us
 
     def speak(self, app: AppState, now_us: int) -> list[Emission]:
         """Tell the watermark to everybody who has not heard it."""

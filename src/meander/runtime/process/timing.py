@@ -36,6 +36,7 @@ class Timing:
         clock: Callable[[], int],
         first: TaskId = 0,
         waits: tuple[int, int] | None = None,
+        steady: Callable[[], int] | None = None,
     ) -> None:
         """Prepare.
 
@@ -46,9 +47,11 @@ class Timing:
             clock: tells the time in microseconds since 1970.
             first: the number of its first task.
             waits: whose watermarks its tasks wait for (`TaskTime`).
+            steady: tells microseconds from some moment on, and never jumps: who is silent is told by
+                it; None: the clock does not jump.
         """
         self.operator, self.tasks, self.keeper, self.clock = operator, tasks, keeper, clock
-        self.first, self.waits = first, waits
+        self.first, self.waits, self.steady = first, waits, steady or clock
         self.wait = operator.timers_wait
         """Whether timers wait for rows: they fire behind the next, by the time those were given."""
         self._fired: set[TaskId] = set()
@@ -80,7 +83,7 @@ class Timing:
             if self.wait:
                 self._behind(app, context)
             for feeder, watermark in said:
-                app.time.hear(feeder, watermark, self.clock())
+                app.time.hear(feeder, watermark, self.steady())
             if not self.wait:
                 context.watermark_us = app.time.watermark_us
                 self.fire(app, context)
@@ -106,8 +109,8 @@ class Timing:
         if app.time is None:
             return False
         if self.wait:
-            return self._overdue(app) or app.time.looks(self.clock())
-        return app.time.due(self.clock())
+            return self._overdue(app) or app.time.looks(self.steady())
+        return app.time.due(self.clock(), self.steady())
 
     def _overdue(self, app: AppState) -> bool:
         """Whether a timer of the clock has waited for rows as long as it may."""
@@ -122,7 +125,7 @@ class Timing:
             OperatorError: naming the key and the timer.
         """
         assert app.time is not None
-        risen = app.time.look(self.clock())
+        risen = app.time.look(self.steady())
         context = self.context(app)
         waits = self.wait and not self._overdue(app)
         fired = 0 if waits else self.fire(app, context, by_clock=True)
@@ -159,7 +162,7 @@ class Timing:
         if facts is None or not self.timed:
             return self.fresh()
         batches = read_streams(timers)
-        return TaskTime.load(self.operator, batches, facts, self.clock(), self.waits)
+        return TaskTime.load(self.operator, batches, facts, self.steady(), self.waits)
 
 
 def together(batches: list[Any]) -> list[Any]:

@@ -130,11 +130,11 @@ class TaskTime:
         self.watermark_us = mark
         return True
 
-    def due(self, now_us: int) -> bool:
-        """Whether a timer is due, or it is time to look for silent feeders."""
+    def due(self, clock_us: int, now_us: int) -> bool:
+        """Whether a timer is due by the clock, or it is time to look for silent feeders."""
         at, event_at = self.timers.next_us, self.event_timers.next_us
         return (
-            (at is not None and at <= now_us)
+            (at is not None and at <= clock_us)
             or (event_at is not None and event_at <= self.watermark_us)
             or self.looks(now_us)
         )

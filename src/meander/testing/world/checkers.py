@@ -73,7 +73,7 @@ from meander.testing.process import SimProcess as Simulated
 from meander.testing.trial import Trial
 from meander.testing.world.actor import Actor
 from meander.testing.world.copies import CopyBook
-from meander.testing.world.driver import SimDriver
+from meander.testing.world.driver import WAY_BACK, SimDriver
 from meander.testing.world.fence import FenceBook
 from meander.testing.world.owners import Holder, Owners
 from meander.testing.world.resident import Resident
@@ -464,13 +464,11 @@ class WorldCheckers:
         if world.durable:
             for text in world.trial.judge(self._restored(states), outputs):
                 self.violated("store", f"what would be restored: {text}")
-        for driver in world.user.drivers:
-            for order in driver.under_way():
-                assert order.rescaling is not None
-                if driver is not world.driver and order.rescaling.stage is News.ABORTED:
-                    continue  # it is its user's to go on with, who has turned to another driver
-                self.violated("answer", f"{order.what} of {order.at:.3f} has not come to its end")
+        for order in world.driver.under_way():
+            self.violated("answer", f"{order.what} of {order.at:.3f} has not come to its end")
         self._vacated(world.driver)
+        self._of_one_version(world.driver)
+        self._ended_once(world.driver)
         self._left_over()
         self._overdue()
         self._unneeded()
@@ -483,6 +481,28 @@ class WorldCheckers:
             done = order.rescaling is not None and order.rescaling.stage == News.COMPLETED
             if done and (left := there.intersection(order.gone)):
                 self.violated("answer", f"{sorted(left)} are there, and should have left")
+
+    def _of_one_version(self, driver: SimDriver) -> None:
+        """All nodes run what the last upgrade has brought, or what it was rolled back to."""
+        code = driver.core.versions[0].pickled
+        for order in driver.book:
+            if not order.code or not order.granted or order.rescaling is None:
+                continue
+            if order.rescaling.stage == News.SUPERSEDED:
+                return  # whoever took its place may have gone on with it
+            if order.what == WAY_BACK or order.rescaling.stage == News.COMPLETED:
+                code = order.code
+        for resident in self.world.living():
+            if resident.code and self.world.counted_on(resident) and resident.code != code:
+                text = f"{resident.name} runs {resident.code!r}, and all should run {code!r}"
+                self.violated("answer", text)
+
+    def _ended_once(self, driver: SimDriver) -> None:
+        """Nobody hears of the end of a rescale that goes on."""
+        for order in driver.book:
+            ends = sum(ended is order.rescaling for ended in driver.ended)
+            if order.what != WAY_BACK and ends > 1:
+                self.violated("answer", f"{order.what} of {order.at:.3f} has ended {ends} times")
 
     def _restored(self, tasks: Iterable[TaskId]) -> dict[TaskId, pa.Table | None]:
         """Give the states of tasks as the checkpoint alone has them."""

@@ -56,6 +56,13 @@ class Order(NamedTuple):
     """Its handle, if it is a rescale: if the answer is no error, it is over some time."""
     gone: tuple[str, ...] = ()
     """Nodes that are not there any more when it is completed."""
+    code: bytes = b""
+    """What all nodes run when it is completed; empty: what they did."""
+
+    @property
+    def granted(self) -> bool:
+        """Whether it was answered, and with no error."""
+        return self.answer.done() and self.answer.exception() is None
 
 
 class Ground(NamedTuple):
@@ -125,8 +132,10 @@ class SimDriver:
         self.service = DriverService(core, ground.commits)
         self.book: list[Order] = []
         """All that was asked of it."""
+        self.ended: list[Rescaling] = []
+        """Those rescales of which somebody has heard that they are over."""
         self.sources: list[SourceTask] = []
-        self._back: tuple[Rescaling, Callable[[], Future[None]]] | None = None
+        self._back: tuple[Rescaling, Callable[[], None]] | None = None
         """The last upgrade that has changed the state, and what begins the way back from it."""
         self.began = actor.timeline.now
         self.stopped = False
@@ -158,7 +167,7 @@ class SimDriver:
         if not self._open():
             return False
         command = wish(self.core.tasks, nodes, **limits)
-        rescaling = Rescaling(command.nodes)
+        rescaling = self._rescaling(command.nodes)
         self._order("rescale", self.core.rescale(rescaling, command), rescaling)
         return True
 
@@ -167,7 +176,7 @@ class SimDriver:
         if not self._open():
             return False
         self._ground.launcher.free = room
-        command, rescaling = wish(self.core.tasks, 1, **limits), Rescaling(1)
+        command, rescaling = wish(self.core.tasks, 1, **limits), self._rescaling(1)
         began = replacing.vacate(self.core, rescaling, gone, command)
         self._order("vacate", began, rescaling, tuple(gone))
         return True
@@ -187,18 +196,22 @@ class SimDriver:
         """
         if not self._open():
             return False
-        command, rescaling = wish(self.core.tasks, 1, **limits)._replace(nodes=0), Rescaling(1)
+        command, rescaling = (
+            wish(self.core.tasks, 1, **limits)._replace(nodes=0),
+            self._rescaling(1),
+        )
 
-        def begin(to: Operator[Any] | Topology, *, back: bool = False) -> Future[None]:
+        def begin(what: str, to: Operator[Any] | Topology, *, back: bool = False) -> None:
             pickled = self.launcher.pickle(to, to.name)
             version = Version(to, b"-" + pickled if back else pickled)
             one_way = old is not None
-            return replacing.upgrade(
+            began = replacing.upgrade(
                 self.core, rescaling, version, command, one_way=one_way, back=back
             )
+            self._order(what, began, rescaling, code=version.pickled)
 
-        self._order("upgrade", begin(operator), rescaling)
-        self._back = None if old is None else (rescaling, partial(begin, old, back=True))
+        begin("upgrade", operator)
+        self._back = None if old is None else (rescaling, partial(begin, WAY_BACK, old, back=True))
         return True
 
     def command(self, event: Abort | Resume | RollBack) -> bool:
@@ -208,7 +221,7 @@ class SimDriver:
         if self._back is not None and type(event) is RollBack:
             rescaling, back = self._back
             if self.core.rescales.of(self.core.master.conductor.migrations) is rescaling:
-                self._order(WAY_BACK, back())
+                back()
                 return True
         self._order(type(event).__name__, self.core.process.command(event))
         return True
@@ -239,6 +252,10 @@ class SimDriver:
         task.start()
         return task
 
+    def _rescaling(self, nodes: int) -> Rescaling:
+        found = Rescaling(nodes, lambda: self.ended.append(found))
+        return found
+
     def _open(self) -> bool:
         """Whether a caller would not be refused at once (`check`)."""
         core = self.core
@@ -252,8 +269,9 @@ class SimDriver:
         answer: Future[Any],
         rescaling: Rescaling | None = None,
         gone: tuple[str, ...] = (),
+        code: bytes = b"",
     ) -> None:
-        self.book.append(Order(what, self.actor.timeline.now, answer, rescaling, gone))
+        self.book.append(Order(what, self.actor.timeline.now, answer, rescaling, gone, code))
         self.actor.wake()
 
     # ------------------------------------------------------------------ the end
@@ -300,7 +318,7 @@ class SimDriver:
     @property
     def ways_back(self) -> int:
         """How often it began to head back from an upgrade that had changed the state."""
-        return sum(order.what == WAY_BACK and _well(order.answer) for order in self.book)
+        return sum(order.what == WAY_BACK and order.granted for order in self.book)
 
     def unanswered(self) -> list[Order]:
         """Give the calls without an answer; of a driver that lives, there are none in the end."""
@@ -310,7 +328,7 @@ class SimDriver:
         """Give the rescales that began and are not over."""
         if not self.present:
             return []
-        return [o for o in self.book if o.rescaling and not o.rescaling.over and _well(o.answer)]
+        return [o for o in self.book if o.rescaling and not o.rescaling.over and o.granted]
 
 
 def _settle(answer: Future[Any], result: Any, error: BaseException | None) -> None:
@@ -318,7 +336,3 @@ def _settle(answer: Future[Any], result: Any, error: BaseException | None) -> No
         answer.set_exception(error)
     else:
         answer.set_result(result)
-
-
-def _well(answer: Future[Any]) -> bool:
-    return answer.done() and answer.exception() is None

@@ -68,12 +68,14 @@ class SimLauncher:
         """Those of them that have begun."""
         self._ended: Callable[[ProcessExit], None] = lambda _: None
         self._dead = False
+        self._pickled = 0
 
     # ------------------------------------------------------------------ as a `Launcher`
 
     def pickle(self, value: object, what: str) -> bytes:
-        """Write which version of the operator it is: `make` knows the rest."""
-        return b"%d" % getattr(value, "state_version", 0)
+        """Write which version of the operator it is, and which code: `make` knows the rest."""
+        self._pickled += 1
+        return b"%d/%d" % (getattr(value, "state_version", 0), self._pickled)
 
     def room(self) -> int | None:
         """Tell how many more can be started."""

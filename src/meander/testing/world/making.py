@@ -53,9 +53,9 @@ class Maker:
             raise
 
     def _make_node(self, spec: ProcessSpec, host: str, report: EndReport) -> None:
-        operator = opened(self.world.operator(int(spec.operator)))
+        operator = opened(self.world.operator(int(spec.operator.partition(b"/")[0])))
         resident = self.world.settle(spec.name, spec.incarnation, host, operator.schemas)
-        resident.report, resident.run = report, spec.run
+        resident.report, resident.run, resident.code = report, spec.run, spec.operator
         resident.mischief = Mischief(operator, resident.actor.spend)
         resident.store = self.store(resident)
         if "store" in self.world.kinds and resident.store.view is not None:

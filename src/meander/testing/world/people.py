@@ -11,7 +11,7 @@ import pyarrow as pa
 from meander.errors import OutputsLostError
 from meander.model import TaskId
 from meander.operators.topology import OperatorTasks, Topology
-from meander.protocol.messages import MASTER
+from meander.protocol.messages import MASTER, News
 from meander.protocol.node.slot import TaskPhase
 from meander.runtime.clients.driver_client import DeploymentInfo
 from meander.runtime.clients.feeder_process import FeederProcess
@@ -242,7 +242,20 @@ class People:
             or (migration is not None and migration.active)
         ):
             return False
-        return all(self._idle(task) for task in range(world.tasks)) and self._all_read()
+        idle = all(self._idle(task) for task in range(world.tasks))
+        return idle and self._all_read() and not self._rivals_busy()
+
+    def _rivals_busy(self) -> bool:
+        """Whether a driver that was replaced has yet to hear that its rescale cannot go on.
+
+        One that was aborted is its user's to go on with, who has turned to another driver.
+        """
+        return any(
+            order.rescaling is not None and order.rescaling.stage is not News.ABORTED
+            for driver in self.world.user.drivers
+            if driver is not self.world.driver
+            for order in driver.under_way()
+        )
 
     @property
     def given_up(self) -> bool:
@@ -320,7 +333,7 @@ class People:
             f"under way {sorted(master.ledger.chain)[:8]}",
             f"migration {None if migration is None else migration.stage.value}",
             f"not idle {[t for t in range(self.world.tasks) if not self._idle(t)]}",
-            f"all read {self._all_read()}",
+            f"all read {self._all_read()}; rivals busy {self._rivals_busy()}",
             f"driver {driver.core.failure!r}, {MASTER} {driver.actor.over}",
         ]
         return "; ".join(parts)

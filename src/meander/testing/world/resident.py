@@ -31,6 +31,8 @@ class Resident:
         self.mischief: Mischief | None = None
         self.run = ""
         """The deployment that has launched it; empty: none has."""
+        self.code = b""
+        """What a node runs: a version of the operator, as its launcher has written it."""
         self.report: EndReport | None = None
         """Tells its end to whoever launched it."""
         self.outlives = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from math import inf
 from random import Random
 from typing import Any, Final
@@ -257,7 +257,7 @@ class World:
         if self.random.random() < (CALL_BEHIND_TROUBLE if trouble else CALL_BEHIND):
             self.timeline.after(0.0, self.people.call_behind, resident)
 
-    @property
+    @cached_property
     def settled_s(self) -> float:
         """When the last order was given, and whoever aborted has it carried on."""
         last = max((incident.at for incident in self.schedule.incidents), default=0.0)
