@@ -3,7 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from meander_lab.bench.nexmark_ours import told
+from meander_lab.bench.nexmark import NexmarkSetting
+from meander_lab.bench.nexmark_ours import Fed, latency, told
 from meander_lab.nexmark.events import SCHEMAS, Nexmark
 from meander_lab.nexmark.local import run_query, same
 from meander_lab.nexmark.queries import COLUMNS, QUERIES
@@ -52,3 +53,21 @@ LONG = ("q3", "q5", "q6", "q7")
 def test_a_deployment_that_is_rescaled_answers_the_same(name: str) -> None:
     expected = run_query(QUERIES[name](), STREAM, 8_000, 1_000)
     assert same(told(QUERIES[name](), STREAM, 8_000, 8), expected)
+
+
+def test_event_time_does_not_go_back_before_a_rescale_is_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else all rows whose latency is told would be late, and thrown away."""
+    times, feed = list[int](), Fed.feed
+
+    def seen(fed: Fed, kind: str, batch: pa.RecordBatch, due_s: float | None = None) -> None:
+        times.extend(batch["dateTime"].cast(pa.int64()).to_numpy()[[0, -1]].tolist())
+        feed(fed, kind, batch, due_s)
+
+    monkeypatch.setattr(Fed, "feed", seen)
+    setting = NexmarkSetting(tasks=4, nodes=1, to=2, seconds=1.0, paced_rate=20_000)
+    found = latency(QUERIES["q11"](), setting)
+    assert times == sorted(times)
+    assert times[-1] - times[0] >= 1_900_000  # the filling, and what was paced
+    assert (found["rate_events_s"], found["max_during_ms"] > 0) == (20_000.0, True)

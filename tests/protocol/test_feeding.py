@@ -19,6 +19,7 @@ from meander.protocol.messages import (
     Finish,
     loop_feeder,
 )
+from meander.protocol.outbox import PACKED_BYTES_MAX, Outbox
 
 CHECKPOINTS = Settings(lease_s=1e6, checkpoint_s=1.0)
 
@@ -344,6 +345,50 @@ def test_with_checkpoints_nothing_emitted_leaves_before_it_is_durable():
     books.tick(2.0, "a")
     accept_all(books)
     assert [c.feeder for e in books.pending(Chunks) for c in e.body.chunks] == [loop_feeder(0)]
+
+
+def test_what_is_emitted_between_two_records_leaves_as_one_chunk():
+    """1. task 0 feeds task 2 three times  2. the record that holds it is accepted: one chunk leaves
+    3. what is fed meanwhile, and behind it, is another  4. all rows come, in their order."""
+    books = Books("aab", CHECKPOINTS)
+    accept_all(books)
+    for number in (1, 2, 3):
+        books.send("a", chunk(number, to=2))
+    books.tick(2.0, "a")
+    books.send("a", chunk(4, to=2))
+    accept_all(books)
+    (found,) = [c for e in books.pending(Chunks) for c in e.body.chunks]
+    assert (found.number, found.first, found.last, found.size) == (1, 1, 3, 24)
+    books.send("a", chunk(5, to=2))
+    books.tick(4.0, "a")
+    accept_all(books)
+    chunks = [c for e in books.pending(Chunks) for c in e.body.chunks]
+    assert {c.number: len(c.rows) for c in chunks} == {1: 3, 2: 2}  # the first is asked after, too
+    books.deliver(Chunks)
+    assert books.notes(2) == [1, 2, 3, 4, 5]
+    assert books.machines["a"].slots[0].state.outbox.retained == 2
+
+
+def test_chunks_that_become_one_are_not_too_large_and_packing_them_again_changes_none():
+    outbox = Outbox("loop/0", 1, gated=True)
+    for number in range(1, 8):
+        outbox.offer(2, (number,), number, number, PACKED_BYTES_MAX // 3)
+
+    def pack():
+        outbox.pack(lambda parts: tuple(row for rows in parts for row in rows))
+        return [(c.number, c.rows) for c in outbox.lanes[2].chunks]
+
+    assert pack() == [(1, (1, 2, 3)), (2, (4, 5, 6)), (3, (7,))] == pack()
+    outbox.offer(2, (8,), 8, 8, 1)
+    assert pack() == [(1, (1, 2, 3)), (2, (4, 5, 6)), (3, (7, 8))]
+    assert (outbox.retained, outbox.lanes[2].last) == (3, 3)
+    outbox.release()
+    outbox.offer(2, (9,), 9, 9, 1)
+    assert pack()[2:] == [(3, (7, 8)), (4, (9,))]
+    outbox.lanes[2].released = 3
+    outbox.offer(2, (10,), 10, 10, 1)
+    outbox.pack(lambda parts: None)
+    assert [c.number for c in outbox.lanes[2].chunks] == [1, 2, 3, 4, 5]
 
 
 def test_what_a_lost_task_had_emitted_is_sent_again_verbatim():

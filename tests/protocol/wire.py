@@ -89,6 +89,9 @@ class Notes:
     def load_rows(self, blob):
         return tuple(tuple(row) for row in json.loads(blob))
 
+    def join_rows(self, parts):
+        return tuple(row for rows in parts for row in rows)
+
     def size(self, app):
         return 10 * len(app)
 

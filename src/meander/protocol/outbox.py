@@ -15,7 +15,7 @@ emitted is durable; without checkpoints, until the master knows that the task is
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -25,6 +25,8 @@ from meander.protocol.kernels import TRIES_MAX
 from meander.protocol.messages import FeederId
 from meander.protocol.table import Table
 
+PACKED_BYTES_MAX = 2**18
+"""Chunks that are made one are not larger in all."""
 PROBE_RETRIES = 6
 """Whoever waits for durability is patient: records are written far less often than chunks."""
 
@@ -96,6 +98,23 @@ class Outbox:
         self.gated = False
         for lane in self.lanes.values():
             lane.released = lane.last
+
+    def pack(self, join: Callable[[Sequence[Any]], Any]) -> None:
+        """Make few chunks of those that must not leave yet, before a record names them.
+
+        Nobody else knows their numbers: no record that counts has them, and none has left.
+
+        Args:
+            join: puts rows together; gives None for what cannot be one.
+        """
+        for task in self.active:
+            lane = self.lanes[task]
+            if lane.last > lane.released + 1:
+                count = lane.last - lane.released
+                some = [lane.chunks.pop() for _ in range(count)]
+                lane.chunks.extend(_packed(reversed(some), join, lane.released))
+                lane.last = lane.durable + len(lane.chunks)
+                self.retained -= count - (lane.last - lane.released)
 
     def due(self, task: TaskId, window: int, now: float) -> list[Chunk]:
         """Give the chunks of a lane that may be sent now, and count them as sent."""
@@ -186,6 +205,31 @@ class Outbox:
     def idle(self) -> bool:
         """Whether every chunk is durable."""
         return self.retained == 0
+
+
+def _packed(
+    chunks: Iterator[Chunk], join: Callable[[Sequence[Any]], Any], number: int
+) -> list[Chunk]:
+    """Make chunks of neighbours that are small, numbered from behind a number on.
+
+    What was packed before stays as it was, or grows: of two neighbours the second did not fit.
+    """
+    runs, room = list[list[Chunk]](), 0
+    for chunk in chunks:
+        if chunk.size > room:
+            runs.append([])
+            room = PACKED_BYTES_MAX
+        runs[-1].append(chunk)
+        room -= chunk.size
+    found = list[Chunk]()
+    for run in runs:
+        rows = run[0].rows if len(run) == 1 else join([chunk.rows for chunk in run])
+        if rows is None:
+            found += run
+        else:
+            size = sum(chunk.size for chunk in run)
+            found.append(run[0]._replace(last=run[-1].last, rows=rows, size=size))
+    return [chunk._replace(number=number + i) for i, chunk in enumerate(found, 1)]
 
 
 def restored(outbox: Outbox, old: Table | None, new: Table) -> None:

@@ -153,6 +153,13 @@ class CopyingOperator(OperatorPort, Protocol):
         """Make a state of a copy and what `rest` wrote."""
 
 
+class Packing(OperatorPort, Protocol):
+    """An operator that makes rows of several chunks one. Not every operator does."""
+
+    def join_rows(self, parts: Sequence[AppRows]) -> AppRows:
+        """Put rows together that a task has sent to another, in their order; None: they stay apart."""
+
+
 class Laying(OperatorPort, Protocol):
     """An operator that knows where to keep rows that wait for their commit. Not every one does."""
 
@@ -242,6 +249,12 @@ def as_gathering(operator: OperatorPort) -> Gathering | None:
 def as_joining(operator: OperatorPort) -> Joining | None:
     """Give the operator if it writes the changes of many tasks in one go."""
     return cast(Joining, operator) if hasattr(operator, "record_joint") else None
+
+
+def pack(state: TaskState, operator: OperatorPort) -> None:
+    """Make few chunks of what a task has sent since its last record: each costs by itself."""
+    if state.outbox.active and hasattr(operator, "join_rows"):
+        state.outbox.pack(cast(Packing, operator).join_rows)
 
 
 def lay_by(operator: OperatorPort, rows: AppRows) -> Any:

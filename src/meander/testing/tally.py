@@ -185,6 +185,10 @@ class Tally:
         """Read rows."""
         return tuple(tuple(r) if isinstance(r, list) else r for r in json.loads(blob))
 
+    def join_rows(self, parts: Sequence[AppRows]) -> AppRows:
+        """Put rows together."""
+        return tuple(row for rows in parts for row in rows)
+
     def size(self, app: App) -> int:
         """Say about how large the notes are."""
         padding: int = app[""][1]

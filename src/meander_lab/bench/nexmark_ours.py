@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,8 @@ CHECKPOINT_S = 0.25
 """Spark writes its state behind every micro-batch, of half a second or more."""
 PIECE_S = 0.01
 """One batch of a paced stream covers so much time."""
-SATURATION_S = 3.0
+FIRST_S = (1.0, 2.0)
+"""So long it is fed as fast as it goes: to warm up, and to count."""
 LEAD_S = 0.3
 WARM_SHARE, BEFORE_SHARE = 0.2, 0.3
 """Of the seconds of a paced run; the rest is during and behind the rescale."""
@@ -131,14 +132,19 @@ def _end(stream: Nexmark, kind: str, events: int, place: int) -> pa.RecordBatch:
 
 
 def latency(query: Query, setting: NexmarkSetting) -> dict[str, Any]:
-    """Rescale at a share of what it can take; give latencies before and during that."""
+    """Rescale at a share of what it can take; give latencies before and during that.
+
+    Event time passes about as fast as time does, and never goes back: events of the filling are the
+    first of the stream, so what is paced finds the windows and tables of a run that was long.
+    """
     for operator in query.operators.values():
         operator.trace_chunks_max = TRACE_CHUNKS_MAX
-    how = {"output_rows_max": OUTPUT_ROWS_MAX}
-    with running(query, setting.nodes, setting.tasks, **how) as fed:
-        rate, first = _saturation(fed, setting)
-        rate = float(setting.paced_rate or setting.load * rate)
-        stream, piece = Nexmark(max(1, round(rate))), max(1, round(rate * PIECE_S))
+    about = float(setting.paced_rate or setting.load * _at_first(query, setting))
+    stream = Nexmark(max(1, round(about)))
+    with _traced(query, setting) as fed:
+        sustained, first = _sustained(fed, stream, round(about * setting.seconds))
+        rate = float(setting.paced_rate or setting.load * sustained)
+        piece = max(1, round(rate * PIECE_S))
         start, spans = time.time() + LEAD_S, setting.seconds
         pieces = (
             PacedPiece(i, first + i * piece, i * PIECE_S) for i in range(int(spans / PIECE_S))
@@ -161,7 +167,7 @@ def latency(query: Query, setting: NexmarkSetting) -> dict[str, Any]:
     before = samples.due(start + WARM_SHARE * spans, began).summary()
     during = samples.due(began, max(ended, start + spans)).summary()
     return {
-        "rate_events_s": rate,
+        "rate_events_s": rate, "sustained_events_s": sustained,
         "p50_before_ms": before["p50_ms"], "p99_before_ms": before["p99_ms"],
         "max_before_ms": before["max_ms"], "p50_during_ms": during["p50_ms"],
         "p99_during_ms": during["p99_ms"], "max_during_ms": during["max_ms"],
@@ -169,15 +175,42 @@ def latency(query: Query, setting: NexmarkSetting) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _saturation(fed: Fed, setting: NexmarkSetting) -> tuple[float, int]:
-    """Feed as fast as it goes for a while; give the events a second, and the next event."""
+def _traced(query: Query, setting: NexmarkSetting) -> AbstractContextManager[Fed]:
+    return running(query, setting.nodes, setting.tasks, output_rows_max=OUTPUT_ROWS_MAX)
+
+
+def _at_first(query: Query, setting: NexmarkSetting) -> float:
+    """Tell how many events a second it takes for some seconds, empty as it is.
+
+    That is what to try, and no more: state grows, and event time passes as fast as events come.
+    """
     stream, at, began = Nexmark(setting.rate), 0, 0.0
-    for warming in (True, False):
+    with _traced(query, setting) as fed:
+        for seconds in FIRST_S:
+            began, counted = time.monotonic(), at
+            while time.monotonic() - began < seconds:
+                at = _feed_events(fed, stream, at, ROWS_MAX // 4)
+            fed.flush()
+        return (at - counted) / (time.monotonic() - began)
+
+
+def _sustained(fed: Fed, stream: Nexmark, events: int) -> tuple[float, int]:
+    """Feed as many events as a run has, as fast as it goes.
+
+    Returns:
+        The events a second of the second half, and the next event.
+    """
+    at, piece = 0, max(1, round(stream.rate * PIECE_S))
+    for half in (1, 2):
         began, counted = time.monotonic(), at
-        while time.monotonic() - began < (1.0 if warming else SATURATION_S):
-            for kind in fed.query.streams:
-                fed.feed(kind, stream.batch(kind, at, at + ROWS_MAX // 4))
-            at += ROWS_MAX // 4
+        while at < events * half // 2:
+            at = _feed_events(fed, stream, at, piece)
         fed.flush()
-        rate = (at - counted) / (time.monotonic() - began)
-    return rate, at
+    return (at - counted) / (time.monotonic() - began), at
+
+
+def _feed_events(fed: Fed, stream: Nexmark, at: int, count: int) -> int:
+    """Feed some events of all streams; give the next one."""
+    for kind in fed.query.streams:
+        fed.feed(kind, stream.batch(kind, at, at + count))
+    return at + count

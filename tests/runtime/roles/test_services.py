@@ -105,13 +105,14 @@ def test_a_moment_names_what_a_task_has_taken_in() -> None:
 def test_a_loop_is_counted_by_what_tasks_put_in_and_took_out_of_it() -> None:
     position = SimpleNamespace(number=4)
     positions = {"loop/1": position, "loop/2": position, "words": position}
-    state = SimpleNamespace(emitted=9, positions=positions)
+    lanes = {2: SimpleNamespace(last=4), 3: SimpleNamespace(last=3)}
+    state = SimpleNamespace(emitted=9, positions=positions, outbox=SimpleNamespace(lanes=lanes))
     slots = {
         0: SimpleNamespace(phase=TaskPhase.SERVING, state=state),
         1: SimpleNamespace(phase=away(), state=state),
     }
     machine: Any = SimpleNamespace(slots=slots, operator=None)
-    assert counts(machine) == {0: (9, 8)}
+    assert counts(machine) == {0: (7, 8, 9)}
 
 
 def test_who_waits_for_durable_outputs_is_not_woken_by_those_that_are_not() -> None:

@@ -42,7 +42,7 @@ from meander.protocol.node.shares import Share, states_of
 from meander.protocol.node.slot import Slot
 from meander.protocol.records import Base, Part, Ref
 from meander.protocol.spans import count, spans, within
-from meander.protocol.state import Joining, OperatorPort, TaskState, as_joining
+from meander.protocol.state import Joining, OperatorPort, TaskState, as_joining, pack
 from meander.protocol.turn import LeasedTurn
 
 SMALL_BYTES = 4096
@@ -265,6 +265,7 @@ class Checkpointer:
     def _write_alone(self, slot: Slot, base: Base | None) -> None:
         state, share = slot.state, self._share([slot], base)
         assert state is not None
+        pack(state, self.operator)
         part = records.write(slot.task, state, self.operator, base, slot.mark)
         share.lanes = records.lanes_of(state)
         self._take([share], part)

@@ -1,11 +1,12 @@
 """Is the loop empty? What an operator feeds itself may be on its way when all sources are done.
 
-Every task counts what it has put into the loop and what it has taken out, in chunks; both numbers are
-part of its state and move with it. Nodes do not answer at the same time, so one look is not a moment:
-a chunk may leave a task after it was asked and arrive at another before that one is. So there are two
-looks. If both find the same numbers at every task, no task did anything between its two looks; then all
-of them stood still together from the end of the first look to the beginning of the second, and if in
-sum as much was taken as was put in, nothing was on its way then (Mattern's four counters).
+Every task counts what it has put into the loop and what it has taken out, in chunks, and how often it
+has put something in; these numbers are part of its state and move with it. Nodes do not answer at the
+same time, so one look is not a moment: a chunk may leave a task after it was asked and arrive at
+another before that one is. So there are two looks. If both find the same numbers at every task, no task
+did anything between its two looks; then all of them stood still together from the end of the first look
+to the beginning of the second, and if in sum as much was taken as was put in, nothing was on its way
+then (Mattern's four counters).
 
 A task that is on the move is at no node for a while, or at two: that look does not count.
 """
@@ -37,20 +38,20 @@ def look(nodes: Mapping[NodeId, str], tasks: int) -> Script[Counts | None]:
     if None in answers:
         return None
     for told in answers:
-        for task, (put, taken) in told.items():
+        for task, (put, taken, times) in told.items():
             if int(task) in found:
                 return None
-            found[int(task)] = put, taken
+            found[int(task)] = put, taken, times
     return found if len(found) == tasks else None
 
 
 def on_its_way(found: Counts) -> int:
     """Count chunks that were put in and not taken.
 
-    >>> on_its_way({0: (3, 0), 1: (0, 2)})
+    >>> on_its_way({0: (3, 0, 3), 1: (0, 2, 0)})
     1
     """
-    return sum(put - taken for put, taken in found.values())
+    return sum(put - taken for put, taken, _ in found.values())
 
 
 def emptied(

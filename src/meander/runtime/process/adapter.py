@@ -42,7 +42,7 @@ from meander.runtime.clock import REAL, Clock
 from meander.runtime.process.app_state import AppState, Call, Sealed
 from meander.runtime.process.contexts import Contexts
 from meander.runtime.process.copying import CopyMaker
-from meander.runtime.process.dumping import Dumper, dump_rows, load_rows
+from meander.runtime.process.dumping import Dumper, dump_rows, join_rows, load_rows
 from meander.runtime.process.feeding import FEED, Route, Routes, spread
 from meander.runtime.process.grouping import Noted, NotedBlock, NotedRows, grouped
 from meander.runtime.process.keeping import OutputKeeper, OutputNews
@@ -527,6 +527,10 @@ class OperatorAdapter:
     def load_rows(self, blob: bytes) -> Rows:
         """Read what `dump_rows` wrote."""
         return load_rows(blob)
+
+    def join_rows(self, parts: Sequence[Rows]) -> Rows | None:
+        """Put rows together that a task has sent to another."""
+        return join_rows(parts)
 
     def lay_by(self, rows: Rows) -> Laid | None:
         """Keep rows that wait for their commit; None if there is no room."""

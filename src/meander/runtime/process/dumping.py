@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from meander.runtime.process.outputs import Outputs
 from meander.runtime.process.streams import read_batches, write_batches
 from meander.runtime.process.timing import Timing
 from meander.runtime.process.user_code import ask, written
-from meander.runtime.wire.rows import Mark, Rows
+from meander.runtime.wire.rows import EVER, Mark, Rows, joined
 
 
 class Dumper:
@@ -72,3 +73,30 @@ def load_rows(blob: bytes) -> Rows:
     marks = tuple(Mark(*mark) for mark in json.loads(blob[4:at]))
     (batch,) = read_batches(blob[at:])
     return Rows(batch, 0, batch.num_rows, marks)
+
+
+def join_rows(parts: Sequence[Rows]) -> Rows | None:
+    """Put rows together that a task has sent to another; None: they are of several kinds.
+
+    They were due when the first of them was. The last of their watermarks stands behind all of them: to
+    hear one later makes no row late.
+
+    >>> batch = pa.record_batch({"word": ["a", "b", "c"]})
+    >>> first = Rows(batch, 0, 1, (Mark(EVER, 0, 7), Mark(EVER, 1, 300)))
+    >>> both = join_rows([first, Rows(batch, 1, 2, (Mark(EVER, 0, 9), Mark(EVER, 2, 200)))])
+    >>> both.count, [mark[1:] for mark in both.marks]
+    (3, [(3, 200), (0, 9)])
+    """
+    first = parts[0]
+    schema = first.batch.schema
+    for part in parts[1:]:
+        if part.batch is not first.batch and not part.batch.schema.equals(schema):
+            return None
+    dues = [mark.due_us for part in parts for mark in part.marks if mark.rows]
+    watermarks = [mark.due_us for part in parts for mark in part.marks if not mark.rows]
+    batch, _ = joined(parts)
+    if watermarks and batch.num_rows and not dues:
+        return None  # marks tell of all rows, or of none
+    marks = [Mark(EVER, batch.num_rows, min(dues))] if dues else []
+    marks += [Mark(EVER, 0, max(watermarks))] if watermarks else []
+    return Rows(batch, 0, batch.num_rows, tuple(marks))

@@ -9,8 +9,9 @@ from meander.protocol.messages import loop_task
 from meander.protocol.node.node import Node
 from meander.protocol.node.slot import TaskPhase
 
-Counts: TypeAlias = dict[TaskId, tuple[int, int]]
-"""Chunks put into outboxes and taken out of them, by task; a watermark yet to be told is one."""
+Counts: TypeAlias = dict[TaskId, tuple[int, int, int]]
+"""Chunks put into outboxes and taken out of them, by task; a watermark yet to be told is one. And how
+often something was put in: chunks that have not left may become one."""
 
 
 def counts(node: Node) -> Counts:
@@ -22,5 +23,6 @@ def counts(node: Node) -> Counts:
             taken = sum(p.number for feeder, p in positions if loop_task(feeder) is not None)
             owes = getattr(node.operator, "owes", None)
             owed = owes is not None and owes(slot.state.app)
-            found[task] = slot.state.emitted + owed, taken
+            put = sum(lane.last for lane in slot.state.outbox.lanes.values())
+            found[task] = put + owed, taken, slot.state.emitted
     return found

@@ -86,8 +86,9 @@ class WatermarkTeller:
         told = self._of(app)
         self.called(app)
         found = [
-            Emission(target, route.mark(told.risen_us), MARK_BYTES)
+            Emission(target, mark, MARK_BYTES)
             for route in self.routes
+            for mark in [route.mark(told.risen_us)]
             for target in range(route.target.first, route.target.end)
             if told.lanes.get(target, 0) < told.risen_us
         ]

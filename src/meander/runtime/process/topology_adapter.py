@@ -20,7 +20,7 @@ from meander.protocol.state import Emission, Pieces
 from meander.runtime.clock import REAL, Clock
 from meander.runtime.process.adapter import OperatorAdapter, Place
 from meander.runtime.process.app_state import AppState, Sealed
-from meander.runtime.process.dumping import dump_rows, load_rows
+from meander.runtime.process.dumping import dump_rows, join_rows, load_rows
 from meander.runtime.process.feeding import routes_of
 from meander.runtime.process.keeping import OutputNews
 from meander.runtime.process.outputs import ROWS_MAX
@@ -270,6 +270,10 @@ class TopologyAdapter:
     def load_rows(self, blob: bytes) -> Rows:
         """Read what `dump_rows` wrote."""
         return load_rows(blob)
+
+    def join_rows(self, parts: Sequence[Rows]) -> Rows | None:
+        """Put rows together that a task has sent to another."""
+        return join_rows(parts)
 
     def lay_by(self, rows: Rows) -> Laid | None:
         """Keep rows that wait for their commit; None if there is no room."""
