@@ -16,6 +16,7 @@ from meander.cli.run_arguments import OPERATORS, add_arguments, source_of
 from meander.errors import InputError
 
 if TYPE_CHECKING:
+    from meander.autoscale import Autoscale
     from meander.run.apps import Application
     from meander.run.loop import RunOptions
 
@@ -39,7 +40,6 @@ def wish_of(args: argparse.Namespace) -> RunOptions:
     Raises:
         InputError: saying which argument cannot be.
     """
-    from meander.autoscale import Autoscale
     from meander.run.loop import RunOptions
     from meander.runtime.store.forecast_file import read_forecast
     from meander.wiring import Planners
@@ -57,14 +57,7 @@ def wish_of(args: argparse.Namespace) -> RunOptions:
     for wanted in (args.nodes, *(r.nodes for r in args.rescale)):
         if wanted > args.tasks:
             raise InputError(f"{wanted} nodes are more than the {args.tasks} tasks they share")
-    autoscale = None
-    if args.autoscale is not None:
-        autoscale = Autoscale(
-            args.autoscale, args.latency_ms, args.utilisation, args.pause_ms, dry_run=args.dry_run
-        )
-        autoscale.check_tasks(args.tasks)
-        if args.rescale:
-            raise InputError("--rescale and --autoscale do not go together: a person's wish wins")
+    autoscale = autoscale_of(args)
     forecast = None if args.forecast is None else read_forecast(args.forecast)
     Planners(args.tasks, forecast).check(args.policy)
     app = app_of(args)
@@ -79,6 +72,27 @@ def wish_of(args: argparse.Namespace) -> RunOptions:
         doors_of(args), app, forecast, args.within_s, autoscale,
         dashboard_of(args),
     )  # fmt: skip
+
+
+def autoscale_of(args: argparse.Namespace) -> Autoscale | None:
+    """Make the autoscaler's options of the arguments; None: nobody wants one.
+
+    Raises:
+        InputError: saying which argument cannot be.
+    """
+    from meander.autoscale import Autoscale
+
+    names = ("latency_ms", "utilisation", "dry_run")
+    said = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    if args.autoscale is None:
+        for name in said:
+            raise InputError(f"--{name.replace('_', '-')} is for --autoscale MIN:MAX: say both")
+        return None
+    if args.rescale:
+        raise InputError("--rescale and --autoscale do not go together: a person's wish wins")
+    autoscale = Autoscale(args.autoscale, pause_ms=args.pause_ms, **said)
+    autoscale.check_tasks(args.tasks)
+    return autoscale
 
 
 def app_of(args: argparse.Namespace) -> Application:

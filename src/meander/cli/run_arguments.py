@@ -62,15 +62,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="rescale by itself between so many nodes, as 2:12; every decision says why",
     )  # fmt: skip
     parser.add_argument(
-        "--latency-ms", type=float, default=200.0, metavar="MS",
+        "--latency-ms", type=float, metavar="MS",
         help="what --autoscale promises (default: 200)",
     )  # fmt: skip
     parser.add_argument(
-        "--utilisation", type=float, default=0.7, metavar="X",
+        "--utilisation", type=float, metavar="X",
         help="how busy --autoscale plans nodes to be (default: 0.7)",
     )  # fmt: skip
     parser.add_argument(
-        "--dry-run", action="store_true", help="--autoscale only says what it would do"
+        "--dry-run",
+        action="store_true",
+        default=None,
+        help="--autoscale only says what it would do",
     )
     parser.add_argument(
         "--policy",

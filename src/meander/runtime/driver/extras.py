@@ -44,8 +44,10 @@ def trace_rescales(op: Any, provider: Any) -> None:
     """Have the rescales of a deployment traced from now on.
 
     Raises:
-        InputError: if what it needs is not installed.
+        InputError: if what it needs is not installed, or the provider is none.
     """
+    if provider is not None and not hasattr(provider, "get_tracer"):
+        raise InputError(f"a provider is a TracerProvider of OpenTelemetry, not {provider!r}")
     try:
         tracing = import_module("meander.dashboard.traces")
     except ModuleNotFoundError as error:

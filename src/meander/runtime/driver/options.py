@@ -215,7 +215,6 @@ class Deployment:
         check_whole("output_rows_max", self.output_rows_max)
         _check_kind("tls", self.tls, (bool, type(None)), "True, False, or None")
         _check_kind("insecure", self.insecure, bool, "True or False")
-        _check_kind("autoscale", self.autoscale, (Autoscale, type(None)), "an Autoscale, or None")
         if self.autoscale is not None:
             self.check_autoscale(self.autoscale)
         if self.tell is not None and not callable(self.tell):
@@ -266,6 +265,7 @@ class Deployment:
         Raises:
             InputError: saying why.
         """
+        _check_kind("autoscale", options, (Autoscale,), "an Autoscale, or None")
         options.check_tasks(self.tasks)
         if self.groups.several:
             raise InputError("a topology with groups is not autoscaled: rescale each as it needs")

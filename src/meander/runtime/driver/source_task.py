@@ -304,6 +304,10 @@ class Sinks(Beside[SinkTasks]):
             InputError: for what cannot be written.
         """
         check_whole("tasks", tasks, part.tasks)
+        if not isinstance(sink, TransactionalSink):
+            raise InputError(
+                f"a sink is a `meander.sinks.Kafka`, `Files` or the like, not {sink!r}"
+            )
         sink.check(part.operator.output_schema)
 
         def begin(number: int, of: int) -> SourceTask:
