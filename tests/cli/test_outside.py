@@ -95,6 +95,10 @@ def test_a_rescale_is_planned_and_done_from_outside(op: ElasticOperator, meander
     assert len(op.driver.nodes()) == 3
     rescaling = newest(op)
     assert (rescaling.by, rescaling.why) == ("the command line", "more to do")
+    (begun,) = meander("rescale", "--nodes", 3, "--no-wait", "--json").lines
+    assert set(begun) == {"migration"}
+    (told,) = meander("rescale", "--nodes", 3, "--json").lines
+    assert (told["migration"], told["stage"]) == (begun["migration"] + 1, "completed")
     said = meander("rescale", "--nodes", 17)
     assert (said.code, "from 1 to 16" in said.err) == (2, True)
 
