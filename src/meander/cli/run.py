@@ -153,6 +153,7 @@ def summarise(report: dict[str, Any], page: Path) -> None:
     from rich.console import Console
 
     from meander.show.html_report import (
+        decision_rows,
         latency_rows,
         migration_rows,
         rich_table,
@@ -163,6 +164,9 @@ def summarise(report: dict[str, Any], page: Path) -> None:
 
     console = Console(highlight=False)
     console.print()
+    if report["decisions"]:
+        console.print(rich_table(*decision_rows(report), "What the autoscaler decided", left=4))
+        console.print()
     if report["rescales"]:
         console.print(rich_table(*migration_rows(report), "What moved"))
         console.print()
