@@ -29,6 +29,7 @@ from meander.planning.ahead.forecast import Forecast
 from meander.planning.ahead.learner import DAY_S
 from meander.protocol.master.groups import Groups, Wanted
 from meander.protocol.settings import Settings
+from meander.runtime.driver.extras import load_page
 from meander.runtime.process.outputs import ROWS_MAX
 from meander.runtime.process.spec import live_settings
 from meander.runtime.store.forecast_file import read_forecast
@@ -222,6 +223,8 @@ class Deployment:
                 f"tell is a function of what happened and its facts, not {self.tell!r}"
             )
         _check_kind("dashboard", self.dashboard, (bool, Dashboard), "True, False, or a Dashboard")
+        if self.dashboard:
+            load_page()
         if self.initial_state is not None:
             _check_initial(topology)
         mark = self.initial_watermark
