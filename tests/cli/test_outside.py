@@ -239,6 +239,8 @@ def test_the_doctor_names_what_is_wrong_and_what_to_do(
     assert "✗ network" in said.out
     assert "! memory" in said.out
     assert "→ give an address of this machine" in said.out
+    said = meander("doctor", "--spark", "nonsense://")
+    assert (said.code, "no master 'nonsense://'" in said.err) == (2, True)
     file = tmp_path / "file"
     file.touch()
     assert "✗ checkpoint" in meander("doctor", "--checkpoint", file / "below").out

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,6 @@ __all__ = ["add_arguments", "live", "run", "wish_of"]
 
 DIFFERENT = 1
 """Exit code when the counts are not those of a batch count."""
-MASTERS = r"local$|local\[|local-cluster\[|spark://|yarn$|k8s://"
 PAUSE_MS = 100.0
 
 
@@ -50,10 +48,6 @@ def wish_of(args: argparse.Namespace) -> RunOptions:
         raise InputError(f"--pause-ms must be 0 or more, not {args.pause_ms}")
     if args.within_s is not None and not (math.isfinite(args.within_s) and args.within_s > 0):
         raise InputError(f"--within-s must be more than 0, not {args.within_s}")
-    if args.master and not re.match(MASTERS, args.master):
-        raise InputError(
-            f"Spark knows no master {args.master!r}: local[N,4], spark://HOST:PORT, yarn or k8s://…"
-        )
     for wanted in (args.nodes, *(r.nodes for r in args.rescale)):
         if wanted > args.tasks:
             raise InputError(f"{wanted} nodes are more than the {args.tasks} tasks they share")

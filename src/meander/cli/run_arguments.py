@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from meander.cli.arguments import positive
+from meander.cli.arguments import positive, spark_master
 from meander.cli.doors import add_dashboard, add_doors, add_log
 from meander.cli.own import operator_of
 from meander.cli.patterns import add_patterns
@@ -84,7 +84,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--forecast", metavar="FILE", help="for --policy mtm: what meander forecast wrote"
     )
     parser.add_argument("--feeders", type=positive, default=1, help="source tasks (default: 1)")
-    parser.add_argument("--master", help="Spark master (default: local, with enough slots)")
+    parser.add_argument(
+        "--master", type=spark_master, help="Spark master (default: local, with enough slots)"
+    )
     parser.add_argument(
         "--checkpoint", metavar="DIR", help="where nodes store their state; a lost one is replaced"
     )
