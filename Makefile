@@ -58,7 +58,8 @@ shots: $(VENV)/dev.stamp browser  ## the dashboard's pictures in the docs, made 
 	MEANDER_SHOTS=docs/img $(BIN)/python -m pytest -q tests/dashboard/test_page.py -k "pictures or phone"
 
 docs: $(VENV)/dev.stamp   ## the docs as a site, in site/: warnings are errors
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html; its search needs a server: $(BIN)/python -m http.server -b 127.0.0.1 -d site"
 
 format: $(VENV)/dev.stamp ## rewrite the code in the project's style
 	$(BIN)/ruff check --fix .

@@ -25,6 +25,7 @@ def test_the_site_is_built_without_a_warning_and_loads_nothing_from_elsewhere(
         text = page.read_text(encoding="utf-8")
         loaded = re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="?(https?://[^" >]+)', text)
         assert loaded == [], page.name
+        assert "```" not in text, f"{page.name} has a block of code that is shown as text"
     assert "ElasticOperator" in (tmp_path / "api.html").read_text(encoding="utf-8")
 
 

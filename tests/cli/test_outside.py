@@ -95,6 +95,10 @@ def test_a_rescale_is_planned_and_done_from_outside(op: ElasticOperator, meander
     assert len(op.driver.nodes()) == 3
     rescaling = newest(op)
     assert (rescaling.by, rescaling.why) == ("the command line", "more to do")
+    (begun,) = meander("rescale", "--nodes", 3, "--no-wait", "--json").lines
+    assert set(begun) == {"migration"}
+    (told,) = meander("rescale", "--nodes", 3, "--json").lines
+    assert (told["migration"], told["stage"]) == (begun["migration"] + 1, "completed")
     said = meander("rescale", "--nodes", 17)
     assert (said.code, "from 1 to 16" in said.err) == (2, True)
 
@@ -235,6 +239,8 @@ def test_the_doctor_names_what_is_wrong_and_what_to_do(
     assert "✗ network" in said.out
     assert "! memory" in said.out
     assert "→ give an address of this machine" in said.out
+    said = meander("doctor", "--spark", "nonsense://")
+    assert (said.code, "no master 'nonsense://'" in said.err) == (2, True)
     file = tmp_path / "file"
     file.touch()
     assert "✗ checkpoint" in meander("doctor", "--checkpoint", file / "below").out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,19 @@ import pytest
 from cli_kit import Said
 from rich.console import Console
 
+from meander.autoscale.decisions import Action, Decision
 from meander.run.loop import Scene
 from meander.run.record import of_samples
 from meander.runtime.driver.look import runs_of
 from meander.runtime.driver.monitor import Samples
-from meander.show.html_report import latency_rows, migration_rows, render, verdict, write
+from meander.show.html_report import (
+    decision_rows,
+    latency_rows,
+    migration_rows,
+    render,
+    verdict,
+    write,
+)
 from meander.show.live_view import View, line
 
 Call = Callable[..., Said]
@@ -53,6 +62,12 @@ FIND = ("run", "frequent-patterns", "--input", "generated")
         ((*RUN, "--rescale", "six@3s"), "NODES@SECONDS"),
         ((*RUN, "--rescale", "65@3s"), "65 nodes are more than the 64 tasks"),
         ((*RUN, "--pause-ms", "-1"), "--pause-ms"),
+        ((*RUN, "--autoscale", "3"), "for example 2:12"),
+        ((*RUN, "--autoscale", "2:65"), "65 nodes are more than the 64 tasks"),
+        ((*RUN, "--autoscale", "2:6", "--rescale", "6@3s"), "do not go together"),
+        ((*RUN, "--autoscale", "2:6", "--utilisation", "3"), "utilisation is a share"),
+        ((*RUN, "--latency-ms", "5"), "--latency-ms is for --autoscale"),
+        ((*RUN, "--dry-run"), "--dry-run is for --autoscale"),
         ((*RUN, "--policy", "guess"), "guess"),
         ((*RUN, "--policy", "mtm"), "needs a forecast"),
         ((*RUN, "--policy", "mtm", "--forecast", "nowhere"), "cannot read the forecast nowhere"),
@@ -167,6 +182,21 @@ def test_the_verdict_says_what_differs() -> None:
     assert "class=bad" in render(report)
     assert migration_rows(report)[1][0][:4] == ("1 → 2 at 4.0 s", "2", "4,096", "1")
     assert latency_rows(report)[1][-1][0] == "the whole run"
+
+
+def test_the_page_says_what_the_autoscaler_decided() -> None:
+    up = Decision(7.0, Action.UP, 2, 4, ("more <is> coming", "at once"))
+    said = replace(up, action=Action.DOWN, nodes_after=1, carried_out=False)
+    report = a_report()
+    report["decisions"] = [{**d.to_json(), "at_s": 3.21} for d in (up, said)]
+    assert decision_rows(report)[1] == [
+        ("3.2 s", "up", "2 → 4", "more <is> coming; at once"),
+        ("3.2 s", "down (only said)", "2 → 1", "more <is> coming; at once"),
+    ]
+    page = render(report)
+    assert "What the autoscaler decided" in page
+    assert "<is>" not in page
+    assert "autoscaler" not in render(a_report())
 
 
 def test_the_page_of_frequent_patterns_names_the_reported_ones() -> None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from dashboard_kit import programs
-
-SHOTS = os.environ.get("MEANDER_SHOTS", "")
-"""Where screenshots go; empty: to a folder of the tests."""
+from dashboard_kit import SHOTS, programs
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import random
 import shutil
 import time
@@ -26,6 +27,8 @@ from meander.runtime.process.metrics import Histogram
 from meander.testing.scale import run_until, started
 
 TOKEN = "a token of the tests"
+SHOTS = os.path.abspath(found) if (found := os.environ.get("MEANDER_SHOTS", "")) else ""
+"""Where screenshots for the docs go; empty: to a folder of the tests."""
 ROUND = {"epoch": "1.2", "tasks": 4, "bytes": 4000, "predicted_s": 0.06, "measured_s": 0.05,
          "duration_s": 0.1, "copy_s": 0.0}  # fmt: skip
 

@@ -11,9 +11,22 @@ from meander.dashboard.doors import HEADERS
 from meander.dashboard.feed import Feed
 from meander.dashboard.server import DashboardServer
 from meander.errors import InputError
-from meander.runtime.driver.options import Dashboard
+from meander.operators import WordCount
+from meander.runtime.driver import extras
+from meander.runtime.driver.options import Dashboard, Deployment
 
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
+
+
+def test_what_is_not_installed_is_named_before_anything_is_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(name, name="uvicorn")
+
+    monkeypatch.setattr(extras, "import_module", missing)
+    with pytest.raises(InputError, match=r"needs uvicorn: pip install 'meander\[dashboard\]'"):
+        Deployment(WordCount(), 8, 2, dashboard=True)
 
 
 @pytest.fixture(scope="module")

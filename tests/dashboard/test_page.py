@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import re
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -13,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from dashboard_kit import ended, made_up, moving, served, simulated, soon
+from dashboard_kit import SHOTS, ended, made_up, moving, served, simulated, soon
 
 import meander
 from meander.autoscale.decisions import Action, Decision
@@ -352,19 +355,51 @@ def rich_feed(seconds: int = 90) -> Feed:
     return feed
 
 
-def test_it_is_readable_on_a_phone(narrow: Any, shot: Callable[..., Path]) -> None:
-    with served(rich_feed()) as server:
-        narrow.get(server.link)
-        shows(narrow, "#migration-stage", "completed")
-        wide = narrow.execute_script("return document.documentElement.scrollWidth")
-        assert wide <= 390
-        assert shot("dashboard-phone", "body").stat().st_size > 10_000
+@pytest.fixture(scope="module")
+def link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Give a page with something to see everywhere; a real one, where its picture is for the docs."""
+    if not SHOTS:
+        with served(rich_feed(), rescale=True, state=True) as server:
+            yield server.link
+        return
+    over, allowed = threading.Event(), Dashboard(rescale=True, state=True)
+    with (
+        contextlib.chdir(tmp_path_factory.mktemp("shots")),
+        meander.deploy_local(WordCount(), 64, 4, dashboard=allowed, checkpoint="words") as op,
+    ):
+        feeding = threading.Thread(target=feed_words, args=(op, over))
+        feeding.start()
+        over.wait(40)
+        op.rescale(6, pause_ms=100, why="the evening peak").wait()
+        over.wait(25)
+        assert op.dashboard is not None
+        yield op.dashboard
+        over.set()
+        feeding.join()
+
+
+def feed_words(op: ElasticOperator, over: threading.Event) -> None:
+    """Feed until it is over: some words are much more frequent than others."""
+    chance = random.Random(7)
+    known = range(20_000)
+    weights = [1 / (rank + 20) for rank in known]
+    with op.feeder("words") as feeder:
+        while not over.wait(0.1):
+            words = chance.choices(known, weights, k=500)
+            feeder.feed(pa.record_batch({"word": [f"word{word}" for word in words]}))
+
+
+def test_it_is_readable_on_a_phone(link: str, narrow: Any, shot: Callable[..., Path]) -> None:
+    narrow.get(link)
+    shows(narrow, "#migration-stage", "completed")
+    wide = narrow.execute_script("return document.documentElement.scrollWidth")
+    assert wide <= 390
+    assert shot("dashboard-phone", "body").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_pictures_for_the_docs(page: Any, shot: Callable[..., Path], theme: str) -> None:
-    with served(rich_feed(), rescale=True, state=True) as server:
-        page.get(server.link)
-        page.execute_script(f"document.documentElement.dataset.theme = '{theme}'")
-        shows(page, "#migration-stage", "completed")
-        assert shot(f"dashboard-{theme}").stat().st_size > 10_000
+def test_pictures_for_the_docs(link: str, page: Any, shot: Callable[..., Path], theme: str) -> None:
+    page.get(link)
+    page.execute_script(f"document.documentElement.dataset.theme = '{theme}'")
+    shows(page, "#migration-stage", "completed")
+    assert shot(f"dashboard-{theme}").stat().st_size > 10_000

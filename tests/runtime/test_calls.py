@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pandas as pd
@@ -65,6 +65,23 @@ def test_a_preview_is_checked_like_a_rescale(calm: ElasticOperator) -> None:
         calm.plan(2.5)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="pause_ms is a number"):
         calm.plan(2, pause_ms=-1)
+
+
+@pytest.mark.parametrize(
+    ("call", "wrong"),
+    [
+        (lambda op: op.autoscale("2:4"), "autoscale is an Autoscale, or None, not '2:4'"),
+        (lambda op: op.feeder(5), "a feeder cannot be called 5"),
+        (lambda op: op.source("s", "file.csv"), "a source is .* not 'file.csv'"),
+        (lambda op: op.sink("s", "file.csv"), "a sink is .* not 'file.csv'"),
+        (lambda op: op.trace_rescales("all"), "a provider is a TracerProvider .* not 'all'"),
+    ],
+)
+def test_what_a_call_cannot_take_is_one_line(
+    calm: ElasticOperator, call: Callable[[ElasticOperator], Any], wrong: str
+) -> None:
+    with pytest.raises(InputError, match=wrong):
+        call(calm)
 
 
 def test_no_pause_budget_moves_everything_at_once(launcher: WarmLauncher) -> None:
@@ -290,6 +307,10 @@ def test_nothing_can_be_called_after_the_stop(launcher: WarmLauncher) -> None:
         op.feeder("late")
     with pytest.raises(DeployError, match="was stopped: deploy it again"):
         op.rescale(2)
+    with pytest.raises(DeployError, match="was stopped: deploy it again"):
+        op.status()
+    with pytest.raises(DeployError, match="was stopped: deploy it again"):
+        op.metrics()
     with pytest.raises(DeployError, match="was stopped: deploy it again"):
         feeder.feed([{"word": "late"}])
 

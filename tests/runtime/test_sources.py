@@ -164,7 +164,7 @@ def test_missing_columns_and_unknown_names_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="its name ends in none"):
         FileReplay(str(tmp_path / "rows.doc")).format  # noqa: B018
     (tmp_path / "bad.csv").write_text("ts,text\nyesterday,a\n")
-    with pytest.raises(InputError, match="time stamp cannot be read"):
+    with pytest.raises(InputError, match=r"time stamp cannot be read.*numbers since 1970 need"):
         list(FileReplay(str(tmp_path / "bad.csv")).read())
 
 

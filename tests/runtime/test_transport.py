@@ -19,6 +19,7 @@ import pytest
 from pyarrow import flight
 from runtime_kit import LOOPBACK, WORDS, cut, listening, until
 
+from meander.errors import DeployError
 from meander.model import Epoch
 from meander.protocol.blocks import Chunk, Chunks
 from meander.protocol.messages import Bye, Envelope, Fetch, Part, PeerLost
@@ -70,6 +71,11 @@ def test_control_rows_and_states_arrive_in_order_per_kind(ends: tuple[End, End])
     assert [m.offset for m in found if isinstance(m, Bye)] == list(range(1, 30))
     assert [m.chunks[0].number for m in found if isinstance(m, Chunks)] == list(range(1, 30))
     assert [len(m.data) for m in found if isinstance(m, Part)] == list(range(1, 30))
+
+
+def test_an_address_of_another_machine_is_refused_in_one_line() -> None:
+    with pytest.raises(DeployError, match=r"192\.0\.2\.1 cannot be listened on: `host` is"):
+        Transport(lambda _: None, run="run", peer="n1", credentials="token", host="192.0.2.1")
 
 
 def test_the_end_of_a_peer_is_an_event(ends: tuple[End, End]) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 
 from meander.errors import InputError
 from meander.planning.exact.rounds import PauseBudget, RoundLimits
 
+MASTERS = r"local$|local\[|local-cluster\[|spark://|yarn$|k8s://"
+"""How addresses of Spark masters begin."""
 UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 
@@ -49,6 +52,15 @@ def positive(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < len(text) < 20 and int(text) > 0):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
+
+
+def spark_master(text: str) -> str:
+    """Read the address of a Spark master."""
+    if not re.match(MASTERS, text):
+        raise argparse.ArgumentTypeError(
+            f"Spark knows no master {text!r}: local[N,4], spark://HOST:PORT, yarn or k8s://…"
+        )
+    return text
 
 
 def folder(text: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from meander.cli.answers import to_line
-from meander.cli.arguments import positive
+from meander.cli.arguments import positive, spark_master
 from meander.cli.main import OK
 from meander.errors import InputError, MeanderError
 
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", metavar="DIR", help="a folder, or a URI that Arrow knows")
     parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS",
                         help="where the master shall listen (default: 127.0.0.1)")  # fmt: skip
-    parser.add_argument("--spark", nargs="?", const="", metavar="MASTER",
+    parser.add_argument("--spark", nargs="?", type=spark_master, const="", metavar="MASTER",
                         help="also start a session and look at it (takes seconds)")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object a finding")
 

@@ -11,7 +11,7 @@ from math import inf, log
 from pathlib import Path
 from typing import Any
 
-from meander.cli.arguments import positive
+from meander.cli.arguments import positive, spark_master
 from meander.cli.main import OK, say
 from meander.errors import InputError
 from meander.model import Workload, exact_tau
@@ -50,7 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the forecast")
     parser.add_argument("--resume", action="store_true", help="go on from FILE.checkpoint")
     parser.add_argument("--here", action="store_true", help="in this process, without Spark")
-    parser.add_argument("--master", help="of a new Spark session (default local[*])")
+    parser.add_argument(
+        "--master", type=spark_master, help="of a new Spark session (default local[*])"
+    )
     parser.add_argument("--json", action="store_true", help="answer in JSON")
 
 

@@ -7,6 +7,8 @@ import time
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from meander.cli.answers import to_line
+from meander.cli.main import OK
 from meander.errors import MigrationError
 
 if TYPE_CHECKING:
@@ -47,6 +49,26 @@ def ask(name: str | None, what: str, fields: Mapping[str, Any] | None = None) ->
         return desk.ask(what, fields)
     finally:
         desk.close()
+
+
+def add_asking(parser: argparse.ArgumentParser) -> None:
+    """Add what commands take that have something moved."""
+    parser.add_argument("--why", default="", help="for the history of rescales")
+    parser.add_argument("--no-wait", action="store_true", help="do not wait for its end")
+
+
+def follow(desk: DriverClient, number: int, args: argparse.Namespace) -> int:
+    """Wait for the end of a migration, if that is wanted, and print how it went.
+
+    Raises:
+        MigrationError: if it did not come to the end that was wanted.
+    """
+    if args.no_wait:
+        print(to_line({"migration": number}) if args.json else f"migration {number} has begun")
+        return OK
+    told = wait_for(desk, number)
+    print(to_line(told) if args.json else ending(told))
+    return OK
 
 
 def wait_for(desk: Any, number: int) -> dict[str, Any]:

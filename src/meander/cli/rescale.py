@@ -7,8 +7,8 @@ from typing import Any
 
 from meander.cli.answers import to_line
 from meander.cli.arguments import positive
-from meander.cli.main import OK, say
-from meander.cli.outside import add_deployment, client, counted, ending, wait_for
+from meander.cli.main import OK
+from meander.cli.outside import add_asking, add_deployment, client, counted, follow
 
 PAUSE_MS = 100.0
 
@@ -18,9 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_deployment(parser)
     add_wish(parser, required=True)
     parser.add_argument("--policy", help="another planner, from now on")
-    parser.add_argument("--why", default="", help="for the history of rescales")
     parser.add_argument("--plan", action="store_true", help="only tell what it would do")
-    parser.add_argument("--no-wait", action="store_true", help="do not wait for its end")
+    add_asking(parser)
 
 
 def add_wish(parser: argparse._ActionsContainer, *, required: bool = False) -> None:
@@ -50,14 +49,9 @@ def run(args: argparse.Namespace) -> int:
         if args.plan:
             return OK
         number = desk.ask("rescale", {**wanted, "why": args.why})["migration"]
-        if args.no_wait:
-            say(f"migration {number} has begun")
-            return OK
-        told = wait_for(desk, number)
+        return follow(desk, number, args)
     finally:
         desk.close()
-    print(to_line(told) if args.json else ending(told))
-    return OK
 
 
 def preview(told: dict[str, Any]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from meander.cli.run_arguments import OPERATORS, add_arguments, source_of
 from meander.errors import InputError
 
 if TYPE_CHECKING:
+    from meander.autoscale import Autoscale
     from meander.run.apps import Application
     from meander.run.loop import RunOptions
 
@@ -23,7 +23,6 @@ __all__ = ["add_arguments", "live", "run", "wish_of"]
 
 DIFFERENT = 1
 """Exit code when the counts are not those of a batch count."""
-MASTERS = r"local$|local\[|local-cluster\[|spark://|yarn$|k8s://"
 PAUSE_MS = 100.0
 
 
@@ -39,7 +38,6 @@ def wish_of(args: argparse.Namespace) -> RunOptions:
     Raises:
         InputError: saying which argument cannot be.
     """
-    from meander.autoscale import Autoscale
     from meander.run.loop import RunOptions
     from meander.runtime.store.forecast_file import read_forecast
     from meander.wiring import Planners
@@ -50,21 +48,10 @@ def wish_of(args: argparse.Namespace) -> RunOptions:
         raise InputError(f"--pause-ms must be 0 or more, not {args.pause_ms}")
     if args.within_s is not None and not (math.isfinite(args.within_s) and args.within_s > 0):
         raise InputError(f"--within-s must be more than 0, not {args.within_s}")
-    if args.master and not re.match(MASTERS, args.master):
-        raise InputError(
-            f"Spark knows no master {args.master!r}: local[N,4], spark://HOST:PORT, yarn or k8s://…"
-        )
     for wanted in (args.nodes, *(r.nodes for r in args.rescale)):
         if wanted > args.tasks:
             raise InputError(f"{wanted} nodes are more than the {args.tasks} tasks they share")
-    autoscale = None
-    if args.autoscale is not None:
-        autoscale = Autoscale(
-            args.autoscale, args.latency_ms, args.utilisation, args.pause_ms, dry_run=args.dry_run
-        )
-        autoscale.check_tasks(args.tasks)
-        if args.rescale:
-            raise InputError("--rescale and --autoscale do not go together: a person's wish wins")
+    autoscale = autoscale_of(args)
     forecast = None if args.forecast is None else read_forecast(args.forecast)
     Planners(args.tasks, forecast).check(args.policy)
     app = app_of(args)
@@ -79,6 +66,27 @@ def wish_of(args: argparse.Namespace) -> RunOptions:
         doors_of(args), app, forecast, args.within_s, autoscale,
         dashboard_of(args),
     )  # fmt: skip
+
+
+def autoscale_of(args: argparse.Namespace) -> Autoscale | None:
+    """Make the autoscaler's options of the arguments; None: nobody wants one.
+
+    Raises:
+        InputError: saying which argument cannot be.
+    """
+    from meander.autoscale import Autoscale
+
+    names = ("latency_ms", "utilisation", "dry_run")
+    said = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    if args.autoscale is None:
+        for name in said:
+            raise InputError(f"--{name.replace('_', '-')} is for --autoscale MIN:MAX: say both")
+        return None
+    if args.rescale:
+        raise InputError("--rescale and --autoscale do not go together: a person's wish wins")
+    autoscale = Autoscale(args.autoscale, pause_ms=args.pause_ms, **said)
+    autoscale.check_tasks(args.tasks)
+    return autoscale
 
 
 def app_of(args: argparse.Namespace) -> Application:
@@ -139,6 +147,7 @@ def summarise(report: dict[str, Any], page: Path) -> None:
     from rich.console import Console
 
     from meander.show.html_report import (
+        decision_rows,
         latency_rows,
         migration_rows,
         rich_table,
@@ -149,6 +158,9 @@ def summarise(report: dict[str, Any], page: Path) -> None:
 
     console = Console(highlight=False)
     console.print()
+    if report["decisions"]:
+        console.print(rich_table(*decision_rows(report), "What the autoscaler decided", left=4))
+        console.print()
     if report["rescales"]:
         console.print(rich_table(*migration_rows(report), "What moved"))
         console.print()

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from meander.cli.arguments import positive
+from meander.cli.arguments import positive, spark_master
 from meander.cli.doors import add_dashboard, add_doors, add_log
 from meander.cli.own import operator_of
 from meander.cli.patterns import add_patterns
@@ -62,15 +62,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="rescale by itself between so many nodes, as 2:12; every decision says why",
     )  # fmt: skip
     parser.add_argument(
-        "--latency-ms", type=float, default=200.0, metavar="MS",
+        "--latency-ms", type=float, metavar="MS",
         help="what --autoscale promises (default: 200)",
     )  # fmt: skip
     parser.add_argument(
-        "--utilisation", type=float, default=0.7, metavar="X",
+        "--utilisation", type=float, metavar="X",
         help="how busy --autoscale plans nodes to be (default: 0.7)",
     )  # fmt: skip
     parser.add_argument(
-        "--dry-run", action="store_true", help="--autoscale only says what it would do"
+        "--dry-run",
+        action="store_true",
+        default=None,
+        help="--autoscale only says what it would do",
     )
     parser.add_argument(
         "--policy",
@@ -81,7 +84,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--forecast", metavar="FILE", help="for --policy mtm: what meander forecast wrote"
     )
     parser.add_argument("--feeders", type=positive, default=1, help="source tasks (default: 1)")
-    parser.add_argument("--master", help="Spark master (default: local, with enough slots)")
+    parser.add_argument(
+        "--master", type=spark_master, help="Spark master (default: local, with enough slots)"
+    )
     parser.add_argument(
         "--checkpoint", metavar="DIR", help="where nodes store their state; a lost one is replaced"
     )

@@ -6,6 +6,7 @@ import argparse
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from meander.cli.arguments import spark_master
 from meander.errors import InputError
 from meander.spark.pipeline.slots import parse_length, parse_moment
 
@@ -32,7 +33,9 @@ def add_source(parser: argparse.ArgumentParser) -> None:
 def add_session(parser: argparse.ArgumentParser) -> None:
     """Add where Spark runs."""
     group = parser.add_argument_group("Spark")
-    group.add_argument("--master", metavar="URL", help="where to run (default: local[*])")
+    group.add_argument(
+        "--master", type=spark_master, metavar="URL", help="where to run (default: local[*])"
+    )
     group.add_argument("--spark-ui", action="store_true", help="serve Spark's web page meanwhile")
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from meander.cli.answers import to_line
-from meander.cli.main import OK, say
-from meander.cli.outside import add_deployment, client, ending, wait_for
+from meander.cli.outside import add_asking, add_deployment, client, follow
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,8 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="how long it may take (default: 120)")  # fmt: skip
     parser.add_argument("--pause-ms", type=float, default=100.0, metavar="MS",
                         help="longest wait for a moving state (default: 100)")  # fmt: skip
-    parser.add_argument("--why", default="", help="for the history of rescales")
-    parser.add_argument("--no-wait", action="store_true", help="do not wait for its end")
+    add_asking(parser)
     parser.epilog = "As many others take their place as there is room for; rows flow on."
 
 
@@ -31,12 +28,6 @@ def run(args: argparse.Namespace) -> int:
               "pause_ms": args.pause_ms, "why": args.why}  # fmt: skip
     desk = client(args.deployment)
     try:
-        number = desk.ask("vacate", wanted)["migration"]
-        if args.no_wait:
-            say(f"migration {number} has begun")
-            return OK
-        told = wait_for(desk, number)
+        return follow(desk, desk.ask("vacate", wanted)["migration"], args)
     finally:
         desk.close()
-    print(to_line(told) if args.json else ending(told))
-    return OK

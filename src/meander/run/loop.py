@@ -271,7 +271,10 @@ class StreamRun:
                 for o in self.monitor.owners
             ],
             "lost": self.lost, "chunks_forgotten": self.monitor.forgotten,
-            "decisions": [decision.to_json() for decision in self.counts.decisions()],
+            "decisions": [
+                {**decision.to_json(), "at_s": decision.when - self.start_s}
+                for decision in self.counts.decisions()
+            ],
             "skipped": [[late.nodes, late.at_s] for late in self.skipped],
             "verify": None,
         }  # fmt: skip

@@ -90,6 +90,21 @@ def latency_rows(report: Report) -> tuple[Sequence[str], Rows]:
     return head, rows
 
 
+def decision_rows(report: Report) -> tuple[Sequence[str], Rows]:
+    """Say what the autoscaler has decided, and why."""
+    head = ("at", "decision", "nodes", "why")
+    rows: Rows = [
+        (
+            f"{d['at_s']:.1f} s",
+            d["action"] if d["carried_out"] else f"{d['action']} (only said)",
+            f"{d['nodes_before']} → {d['nodes_after']}",
+            "; ".join(d["reasons"]),
+        )
+        for d in report["decisions"]
+    ]
+    return head, rows
+
+
 def _figures(summary: dict[str, float]) -> tuple[str, ...]:
     if not summary["rows"]:
         return ("–",) * 4
@@ -143,11 +158,11 @@ def top_rows(report: Report) -> tuple[Sequence[str], Rows]:
     return ("pattern", "count"), [(name, f"{count:,}") for name, count in report["top"]]
 
 
-def rich_table(head: Sequence[str], rows: Rows, title: str) -> Table:
-    """Make a table for the terminal."""
+def rich_table(head: Sequence[str], rows: Rows, title: str, left: int = 1) -> Table:
+    """Make a table for the terminal, whose first columns are texts and the others numbers."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for i, name in enumerate(head):
-        table.add_column(name, justify="left" if i == 0 else "right")
+        table.add_column(name, justify="left" if i < left else "right")
     for row in rows:
         table.add_row(*row)
     return table
@@ -174,6 +189,7 @@ def render(report: Report) -> str:
         verdict=verdict(report),
         top=top_rows(report) if report.get("top") else None,
         migrations=migration_rows(report),
+        decisions=decision_rows(report) if report.get("decisions") else None,
         latencies=latency_rows(report),
         figures=figures,
         version=__version__,

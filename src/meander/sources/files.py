@@ -237,7 +237,8 @@ def micros(
             raise InputError(f"{path}: a column of {kind} holds no time stamps")
         numbers = column.cast(pa.int64())
     except pa.ArrowException as error:
-        raise InputError(f"{path}: a time stamp cannot be read: {error}") from None
+        advice = "" if unit else "; numbers since 1970 need --ts-unit s, ms or us"
+        raise InputError(f"{path}: a time stamp cannot be read: {error}{advice}") from None
     known = np.asarray(pc.is_valid(numbers).to_numpy(zero_copy_only=False), dtype=bool)
     return np.asarray(pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False)), known
 

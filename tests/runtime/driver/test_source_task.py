@@ -32,7 +32,7 @@ class Place:
         )
         keys = Credentials("t")
         spec = ProcessSpec("feeder", "r", "words", 1, 1, "there:1", keys, 4, Settings())
-        self.task = SourceTask(driver, spec)
+        self.driver, self.task = driver, SourceTask(driver, spec)
         self.task.start()
 
     def end(self, reason: Reason) -> None:
@@ -70,6 +70,14 @@ def test_one_that_ended_by_itself_or_was_cancelled_is_not() -> None:
     told.task.cancel()
     told.end(Reason.KILLED)
     assert (told.started, told.cancelled, told.task.running) == ([1], [1], False)
+
+
+def test_one_that_was_killed_with_its_operator_says_so() -> None:
+    place = Place()
+    place.driver.stopping = True
+    place.end(Reason.KILLED)
+    with pytest.raises(DeployError, match="the source words ended: the operator was stopped"):
+        place.task.wait(0.0)
 
 
 def test_the_end_of_a_former_process_is_heard_late_and_changes_nothing() -> None:

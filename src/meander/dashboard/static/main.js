@@ -65,7 +65,7 @@ const THEMES = ["", "light", "dark"];
 function setTheme(theme) {
   if (theme) document.documentElement.dataset.theme = theme;
   else delete document.documentElement.dataset.theme;
-  say("theme", `theme: ${theme || "auto"}`);
+  say("theme", {light: "☀ light", dark: "☾ dark"}[theme] || "◐ auto");
   try { localStorage.setItem("meander-theme", theme); } catch { /* a private window */ }
   redraw();
 }

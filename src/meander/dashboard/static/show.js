@@ -36,7 +36,7 @@ export function now(it) {
     card("busiest node", percent(it.busy), "of its time at work", "busy"),
     card("state", bytes(it.state_bytes), "of all tasks", "state-bytes"),
     card("nodes", whole(it.nodes), `epoch ${it.epoch}`, "node-count"),
-    card("on the way", it.coming ? whole(it.coming) : "nothing", `${whole(it.waits)} chunks have waited for a state so far`, "coming"));
+    card("on the way", it.coming ? whole(it.coming) : "nothing", `so far ${count(it.waits, "chunk")} waited for a state`, "coming"));
 }
 
 /** All points up to a while ago, or those since: together they are the curves. */

@@ -34,10 +34,13 @@ def together(tables: Sequence[pa.Table]) -> pa.Table:
     """Put the rows of states together. Where one has no rows, its columns may have no type; and while
     an operator is upgraded, one may have a column that another lacks: it is null there.
 
-    >>> together([pa.table({"n": pa.array([], pa.null())}), pa.table({"n": [1]})]).to_pylist()
-    [{'n': 1}]
+    >>> found = together([pa.table({"n": pa.array([], pa.null())}), pa.table({"n": [1]})])
+    >>> found.to_pylist(), found["n"].num_chunks
+    ([{'n': 1}], 1)
     """  # noqa: D205
-    return pa.concat_tables(tables, promote_options="default")
+    found = pa.concat_tables(tables, promote_options="default")
+    rows = [batch for batch in found.to_batches() if batch.num_rows]  # most tasks may have none
+    return pa.Table.from_batches(rows, found.schema)
 
 
 class Reader:

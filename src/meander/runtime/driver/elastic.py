@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from meander.autoscale.decisions import Decision
 from meander.autoscale.options import Autoscale, replace_options
-from meander.errors import InputError, MeanderError
+from meander.errors import DeployError, InputError, MeanderError
 from meander.model import TaskId
 from meander.operators.base import Operator
 from meander.operators.topology import Topology, check_deployable
@@ -28,6 +28,7 @@ from meander.runtime.clients.feeder import FeederClient
 from meander.runtime.clients.query import PEERS
 from meander.runtime.driver import books, loop_drain, replacing, runs
 from meander.runtime.driver.books import ASK_S
+from meander.runtime.driver.core import STOPPED
 from meander.runtime.driver.driver import Driver
 from meander.runtime.driver.extras import live_view, open_page, small_view, trace_rescales
 from meander.runtime.driver.handle import RescaleHandle, UpgradeHandle
@@ -472,9 +473,19 @@ class ElasticOperator:
 
     # ------------------------------------------------------------------ looking
 
+    def _running(self) -> Driver:
+        """Give the driver, also of an operator that has failed: why can be looked at."""
+        if self.driver.stopping:
+            raise DeployError(STOPPED)
+        return self.driver
+
     def status(self) -> dict[str, Any]:
-        """Tell where things stand: epoch, processes, migration, losses, failure."""
-        driver = self.driver
+        """Tell where things stand: epoch, processes, migration, losses, failure.
+
+        Raises:
+            DeployError: if it was stopped.
+        """
+        driver = self._running()
         found: dict[str, Any] = driver.ask(lambda m: m.status())
         return {
             **found,
@@ -488,6 +499,9 @@ class ElasticOperator:
         Totals and latencies count since the deployment began, those of nodes included that have
         left (see `totals` for one that was killed). A row that is applied again after a loss counts
         again. `staged_rows`, `tasks` ([rows, seconds, bytes] each) and `nodes` are of those that run.
+
+        Raises:
+            DeployError: if it was stopped.
         """
-        found: dict[str, Any] = summed_up(measured(self.driver))
+        found: dict[str, Any] = summed_up(measured(self._running()))
         return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from types import ModuleType
 from typing import Any, Protocol
 
 from meander.errors import InputError
@@ -19,21 +20,30 @@ class Page(Protocol):
         """Serve it no longer."""
 
 
+def load_page() -> ModuleType:
+    """Load what serves pages; before anything is started, so that nobody waits to hear what is missing.
+
+    Raises:
+        InputError: if what it needs is not installed.
+    """
+    try:
+        return import_module("meander.dashboard.server")
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"a dashboard needs {error.name}: pip install 'meander[dashboard]'"
+        ) from None
+
+
 def open_page(op: Any) -> Page | None:
     """Open the page of a deployment, if it wants one.
 
     Raises:
-        InputError: if what it needs is not installed, or its port is taken.
+        InputError: if its port is taken.
     """
     if not op.driver.deployment.dashboard:
         return None
     try:
-        opened: Page = import_module("meander.dashboard.server").open_dashboard(op)
-    except ModuleNotFoundError as error:
-        op.driver.stop()
-        raise InputError(
-            f"a dashboard needs {error.name}: pip install 'meander[dashboard]'"
-        ) from None
+        opened: Page = load_page().open_dashboard(op)
     except BaseException:
         op.driver.stop()
         raise
@@ -44,8 +54,10 @@ def trace_rescales(op: Any, provider: Any) -> None:
     """Have the rescales of a deployment traced from now on.
 
     Raises:
-        InputError: if what it needs is not installed.
+        InputError: if what it needs is not installed, or the provider is none.
     """
+    if provider is not None and not hasattr(provider, "get_tracer"):
+        raise InputError(f"a provider is a TracerProvider of OpenTelemetry, not {provider!r}")
     try:
         tracing = import_module("meander.dashboard.traces")
     except ModuleNotFoundError as error:

@@ -29,6 +29,7 @@ from meander.planning.ahead.forecast import Forecast
 from meander.planning.ahead.learner import DAY_S
 from meander.protocol.master.groups import Groups, Wanted
 from meander.protocol.settings import Settings
+from meander.runtime.driver.extras import load_page
 from meander.runtime.process.outputs import ROWS_MAX
 from meander.runtime.process.spec import live_settings
 from meander.runtime.store.forecast_file import read_forecast
@@ -215,7 +216,6 @@ class Deployment:
         check_whole("output_rows_max", self.output_rows_max)
         _check_kind("tls", self.tls, (bool, type(None)), "True, False, or None")
         _check_kind("insecure", self.insecure, bool, "True or False")
-        _check_kind("autoscale", self.autoscale, (Autoscale, type(None)), "an Autoscale, or None")
         if self.autoscale is not None:
             self.check_autoscale(self.autoscale)
         if self.tell is not None and not callable(self.tell):
@@ -223,6 +223,8 @@ class Deployment:
                 f"tell is a function of what happened and its facts, not {self.tell!r}"
             )
         _check_kind("dashboard", self.dashboard, (bool, Dashboard), "True, False, or a Dashboard")
+        if self.dashboard:
+            load_page()
         if self.initial_state is not None:
             _check_initial(topology)
         mark = self.initial_watermark
@@ -266,6 +268,7 @@ class Deployment:
         Raises:
             InputError: saying why.
         """
+        _check_kind("autoscale", options, (Autoscale,), "an Autoscale, or None")
         options.check_tasks(self.tasks)
         if self.groups.several:
             raise InputError("a topology with groups is not autoscaled: rescale each as it needs")

@@ -35,6 +35,8 @@ RESTARTS_MAX = 5
 """One whose process is lost more often in a row is given up: something kills it again and again."""
 LIVED_S = 3.0
 """One that has lived so long was not lost in a row with the one before: it got on."""
+STOPPED = "the operator was stopped"
+"""Why a source or a sink has ended with it."""
 
 
 class Place(Protocol):
@@ -85,7 +87,8 @@ class SourceTask:
         """Hear of the end of a process; read on from the last durable offset if it was lost."""
         if (ended.name, ended.incarnation) != (self._spec.name, self._spec.incarnation):
             return
-        lost = ended.reason is Reason.KILLED and not self.cancelled and not self._driver.stopping
+        killed = ended.reason is Reason.KILLED and not self.cancelled
+        lost = killed and not self._driver.stopping
         if time.monotonic() - self._started_at > LIVED_S:
             self._in_a_row = 0
         if lost and self._in_a_row < RESTARTS_MAX:
@@ -98,14 +101,14 @@ class SourceTask:
             return
         if not (ended.clean or self.cancelled or self._driver.stopping):
             log.error("%s has ended, and nothing takes its place: %s", self._what, ended.detail)
-        self._exit = ended
+        self._exit = replace(ended, detail=STOPPED) if killed and not lost else ended
         self._over.set()
 
     def stop(self) -> None:
         """Hear that the deployment has ended, and its process with it."""
         if self._exit is None:
-            spec, why = self._spec, "the operator was stopped"
-            self.tell(ProcessExit(spec.kind, spec.name, spec.incarnation, Reason.KILLED, why))
+            spec = self._spec
+            self.tell(ProcessExit(spec.kind, spec.name, spec.incarnation, Reason.KILLED, STOPPED))
 
     @property
     def running(self) -> bool:
@@ -304,6 +307,10 @@ class Sinks(Beside[SinkTasks]):
             InputError: for what cannot be written.
         """
         check_whole("tasks", tasks, part.tasks)
+        if not isinstance(sink, TransactionalSink):
+            raise InputError(
+                f"a sink is a `meander.sinks.Kafka`, `Files` or the like, not {sink!r}"
+            )
         sink.check(part.operator.output_schema)
 
         def begin(number: int, of: int) -> SourceTask:

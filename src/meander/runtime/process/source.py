@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_
 import numpy as np
 import numpy.typing as npt
 
+from meander.errors import InputError
 from meander.model import Ints
 
 if TYPE_CHECKING:
@@ -94,7 +95,16 @@ class OnePartition:
         self.source = source
 
     def check(self) -> None:
-        """It cannot be known before it is read."""
+        """See that it can be called; what it gives cannot be known before it is read.
+
+        Raises:
+            InputError: if it cannot.
+        """
+        if not callable(self.source):
+            raise InputError(
+                "a source is a `meander.sources.Kafka` or the like, or a function of the last offset, "
+                f"not {self.source!r}"
+            )
 
     def partitions(self) -> Sequence[str]:
         """Name the only one."""

@@ -149,7 +149,7 @@ class Guard:
         Raises:
             InputError: for a feeder with a name that the deployment uses itself.
         """
-        if kind == "feeder" and not may_feed_as(name):
+        if kind == "feeder" and not (isinstance(name, str) and may_feed_as(name)):
             raise InputError(
                 f"a feeder cannot be called {name!r}: the deployment's own processes bear such names "
                 "(master, n1, loop/3, server@host). Choose another"

@@ -28,7 +28,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import pyarrow as pa
 from pyarrow import flight
 
-from meander.errors import InputError, MalformedMessage, StaleMessage
+from meander.errors import DeployError, InputError, MalformedMessage, StaleMessage
 from meander.model import NAME_CHARS_MAX
 from meander.protocol.messages import MASTER, Envelope, Event, PeerId, PeerLost
 from meander.runtime.wire.auth import FINAL, Door, host_of, identity_in, printable
@@ -141,11 +141,18 @@ class Transport:
             schemas: of rows that may come.
             full: whether readers shall wait before they take more.
             board: where tables are put up; None: they are sent like everything else.
+
+        Raises:
+            DeployError: if nothing can listen on that address.
         """
         self._deliver, self._schemas, self._full = deliver, schemas, full
         self.credentials = Credentials.of(credentials)
         self.door = Door(self.credentials, run, peer)
-        self.server = Server(self, f"{host}:0")
+        try:
+            self.server = Server(self, f"{host}:0")
+        except pa.ArrowException:
+            message = f"{host} cannot be listened on: `host` is an address of this machine"
+            raise DeployError(message) from None
         self.door.open(self.server.port)
         self.identity = Identity(run, peer, incarnation, f"{host}:{self.server.port}")
         self.answers: dict[str, Answer] = {}
