@@ -289,7 +289,9 @@ def test_a_rescale_within_a_time_has_as_many_rounds_as_that_allows():
         assert [r.tasks for r in town.master.conductor.migration.reports] == rounds
 
 
-@pytest.mark.parametrize(("wish", "looks"), [({"within_s": 10.0}, True), ({"pause_ms": 100}, False)])
+@pytest.mark.parametrize(
+    ("wish", "looks"), [({"within_s": 10.0}, True), ({"pause_ms": 100}, False)]
+)
 def test_copies_of_the_next_round_wait_where_a_pause_was_promised(wish, looks):
     """1. from 2 nodes to 1, a task at a time, and the links are known  2. no state gets through, so the
     first round stays under way  3. the next one is cut and copied meanwhile, or not yet."""
