@@ -14,6 +14,7 @@ import pytest
 from meander.errors import OperatorGoneError
 from meander.protocol.node.slot import TaskPhase
 from meander.protocol.settings import Settings
+from meander.protocol.state import TaskState
 from meander.runtime.clients.driver_client import DeploymentInfo
 from meander.runtime.clock import Clock
 from meander.runtime.process.keeping import OutputNews
@@ -76,7 +77,7 @@ class World:
         self.emits = True
         for task in range(TASKS):
             app = SimpleNamespace(outputs=Outputs())
-            state = SimpleNamespace(app=app, emitted=0, batches={}, positions={})
+            state = TaskState(0, app, gated=False)
             slot = SimpleNamespace(phase=TaskPhase.SERVING, state=state, tenure=1)
             self.places["n1"].slots[task] = slot
         self.runner = ScriptRunner(self.timeline, self.ask, call=lambda process, f: process.call(f))
