@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -129,3 +130,22 @@ def test_an_error_that_ends_the_producer_means_what_it_does_elsewhere(
     with pytest.raises(means):
         writer.commit("1")
     writer.close()
+
+
+def test_a_step_that_never_ends_is_left_behind_with_its_producer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """1. librdkafka does not return from a step  2. the writer gives up  3. it asks nothing more."""
+    monkeypatch.setattr(module, "ANSWER_S", 0.0)
+    monkeypatch.setattr(module, "OVERDUE_S", 0.05)
+    broker, never = Broker(lambda _: None), threading.Event()
+    writer = in_transactions(broker)
+    writer._group = None
+    writer.write(rows(b"a"))
+    broker.send_offsets_to_transaction = lambda *_: never.wait()  # type: ignore[attr-defined]
+    with pytest.raises(ConnectionError, match="no answer to a step"):
+        writer.commit("{}")
+    broker.fatal = KafkaError(KafkaError._FATAL)  # would be told by any further question
+    writer.close()
+    never.set()
+    assert broker.steps == ["begin"]

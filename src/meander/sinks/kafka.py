@@ -14,11 +14,14 @@ they are durable, and a flush is the commit.
 from __future__ import annotations
 
 import base64
+import queue
+import threading
 import time
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 FORMATS = ("json", "arrow", "raw")
 ANSWER_S = 20.0
 """How long brokers may take for a step of a transaction."""
+OVERDUE_S = 2.0
+"""How much later librdkafka may say so."""
 METADATA_CHARS_MAX = 4000
 """Of an offset: brokers take 4096 bytes, unless told otherwise."""
 WRITER = {
@@ -211,17 +216,57 @@ class PlainWriter:
 
 
 class KafkaWriter(PlainWriter):
-    """Writes in transactions."""
+    """Writes in transactions.
+
+    Not every call of librdkafka keeps to the time that it is given: `send_offsets_to_transaction` may
+    wait for ever for a broker that has come back since (confluentinc/librdkafka, issues 5456 and 5511).
+    So steps are taken on a thread of their own, and one that is overdue is left behind with its
+    producer: the next writer of this name fences it, and its transaction is aborted.
+    """
 
     def __init__(self, sink: Kafka, name: str) -> None:
         super().__init__(sink, {"transactional.id": name})
         self._name, self._open, self._commits = name, False, 0
+        self._left = False
+        """Whether a step is overdue: nothing is asked of the producer any more."""
+
+    def close(self) -> None:
+        """Leave; what was not committed does not count."""
+        if not self._left:
+            super().close()
+
+    def _step(self, step: Callable[[], Any]) -> Any:
+        """Take a step of a transaction.
+
+        Raises:
+            SinkError: if another writer has this one's place.
+            ConnectionError: if it may be over soon.
+        """
+        told: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+
+        def take() -> None:
+            try:
+                told.put((step(), None))
+            except BaseException as error:  # raised where it is waited for
+                told.put((None, error))
+
+        threading.Thread(target=take, name="transaction", daemon=True).start()
+        try:
+            found, error = told.get(timeout=ANSWER_S + OVERDUE_S)
+        except queue.Empty:
+            self._left, self._open = True, False
+            raise ConnectionError(
+                f"{self._sink.topic}: no answer to a step of a transaction for {ANSWER_S:.0f} s"
+            ) from None
+        if error is not None:
+            raise error
+        return found
 
     def recover(self) -> str | None:
         """Fence others of this name, and read the position that the last one committed."""
         from confluent_kafka import TopicPartition
 
-        self._try(lambda: self._producer.init_transactions(ANSWER_S))
+        self._try(lambda: self._step(lambda: self._producer.init_transactions(ANSWER_S)))
         with self._sink.consumer({"group.id": self._name}) as consumer:
             self._group = consumer.consumer_group_metadata()
             place = [TopicPartition(self._sink.topic, 0)]
@@ -244,7 +289,7 @@ class KafkaWriter(PlainWriter):
             self._open = False
             first = self._failed[0] if self._failed else error
             try:
-                self._try(lambda: self._producer.abort_transaction(ANSWER_S))
+                self._try(lambda: self._step(lambda: self._producer.abort_transaction(ANSWER_S)))
             except (SinkError, ConnectionError) as found:
                 return found
             return super()._refused(first)
@@ -256,8 +301,9 @@ class KafkaWriter(PlainWriter):
 
         self._commits += 1
         at = TopicPartition(self._sink.topic, 0, self._commits, packed(position))
-        self._try(lambda: self._producer.send_offsets_to_transaction([at], self._group, ANSWER_S))
-        self._try(lambda: self._producer.commit_transaction(ANSWER_S))
+        tell = partial(self._producer.send_offsets_to_transaction, [at], self._group, ANSWER_S)
+        self._try(lambda: self._step(tell))
+        self._try(lambda: self._step(lambda: self._producer.commit_transaction(ANSWER_S)))
         self._open = False
 
 
