@@ -186,6 +186,11 @@ def create_topic(servers: str, topic: str, partitions: int) -> None:
     else:
         made = admin.create_topics([NewTopic(topic, partitions, 1)])
     made[topic].result(FIRST_S_MAX)
+    end = time.monotonic() + FIRST_S_MAX
+    while len(admin.list_topics(topic, timeout=FIRST_S_MAX).topics[topic].partitions) < partitions:
+        if time.monotonic() > end:
+            raise TimeoutError(f"the broker at {servers} does not tell of the topic {topic}")
+        time.sleep(0.05)  # made, and not yet told to whoever answers
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
