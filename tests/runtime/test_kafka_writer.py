@@ -142,7 +142,7 @@ def test_a_step_that_never_ends_is_left_behind_with_its_producer(
     writer = in_transactions(broker)
     writer._group = None
     writer.write(rows(b"a"))
-    broker.send_offsets_to_transaction = lambda *_: never.wait()  # type: ignore[attr-defined]
+    broker.send_offsets_to_transaction = lambda *_: never.wait(5)  # type: ignore[attr-defined]
     with pytest.raises(ConnectionError, match="no answer to a step"):
         writer.commit("{}")
     broker.fatal = KafkaError(KafkaError._FATAL)  # would be told by any further question
