@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from meander.errors import DeployError, MigrationError, OperatorFailedError
+from meander.errors import DeployError, MalformedMessage, MigrationError, OperatorFailedError
 from meander.model import Assignment, Epoch, Problem, Workload
 from meander.operators import WordCount
 from meander.protocol.master.pacer import Pacer
@@ -25,12 +25,13 @@ from meander.protocol.messages import (
 )
 from meander.protocol.settings import Settings
 from meander.runtime.clock import Clock
-from meander.runtime.driver import books, ending
+from meander.runtime.driver import books, ending, replacing
 from meander.runtime.driver.core import STAFF_S, STOPPED, TIDY_S, DriverCore
 from meander.runtime.driver.options import Deployment
 from meander.runtime.driver.preview import Preview, preview
 from meander.runtime.driver.rescales import Rescaling, wish
 from meander.runtime.driver.supervisor import FAILED_STARTS_MAX, SERVER_S_MIN
+from meander.runtime.driver.versions import Version
 from meander.runtime.process.script import Call, Sleep, Step, Together, Until, run
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 from meander.runtime.wire.credentials import Credentials
@@ -267,6 +268,37 @@ def test_a_rescale_that_another_follows_is_superseded_and_commands_are_answered(
     town.turn()
     assert aborted.exception(0) is None
     assert town.core.rescales.under_way() == [second]
+
+
+def test_after_an_abort_as_many_nodes_are_wanted_as_it_headed_for() -> None:
+    town = Town(nodes=6)
+    for spec in list(town.launched):
+        town.register(spec)
+    command = wish(8, 6)
+    replacing.upgrade(town.core, Rescaling(6), Version(WordCount(), b"2"), command, one_way=False)
+    town.turn()
+    town.core.process.command(Abort())
+    town.turn()
+    assert len(town.core.master.membership.nodes()) == 12  # old and new ones, and 8 tasks
+    assert books.wanted(town.core.master) == 6
+
+
+def test_an_upgrade_that_the_master_refuses_leaves_everything_as_it_was() -> None:
+    town = Town(nodes=2)
+    core, command = town.core, wish(8, 2)
+    upgrade = Rescaling(2)
+    version = Version(WordCount(), b"2")
+    replacing.upgrade(core, upgrade, version, command, one_way=True)
+    town.turn()
+    begun = upgrade.number
+    back = replacing.upgrade(
+        core, upgrade, Version(WordCount(), b"1"), command._replace(nodes=9), one_way=True, back=True
+    )
+    town.turn()
+    assert isinstance(back.exception(), MalformedMessage)
+    assert (upgrade.number, upgrade.reverse) == (begun, False)
+    assert core.rescales.of(begun) is upgrade
+    assert [v.pickled for v in core.versions[1:]] == [b"2"]
 
 
 def test_a_preview_changes_nothing() -> None:

@@ -49,9 +49,9 @@ def placed(master: Master, host: str) -> list[NodeId]:
 
 
 def wanted(master: Master) -> int:
-    """Tell how many nodes there shall be."""
+    """Tell how many nodes there shall be: also after an abort, which leaves old and new ones there."""
     migration = master.conductor.migration
-    if migration is not None and migration.active:
+    if migration is not None and migration.stage not in ENDED:
         return len(migration.target.nodes)
     return len(master.membership.nodes())
 

@@ -44,11 +44,13 @@ def vacate(
     room = core.room()
 
     def begin(master: Master) -> list[Any]:
-        rescaling.nodes = nodes = books.without(master, gone, room)
+        nodes = books.without(master, gone, room)
         if not nodes:
             raise InputError("nobody would be left, and there is no room for other nodes")
         wish = command._replace(nodes=nodes, leaving=tuple(gone))
-        return core.rescales.begin(rescaling, wish, master)
+        actions = core.rescales.begin(rescaling, wish, master)
+        rescaling.nodes = nodes
+        return actions
 
     return core.process.do(begin)
 
@@ -94,11 +96,11 @@ def upgrade(
             raise MigrationError(text)
         if books.upgrading(master) and not back:
             raise InputError("an upgrade is under way: wait for it, or roll it back")
-        rescaling.reverse = back
+        nodes, number = command.nodes or books.wanted(master), len(core.versions) + 1
+        wish = command._replace(nodes=nodes, version=number, one_way=one_way)
+        actions = core.rescales.begin(rescaling, wish, master, back=back)
         core.versions.append(version)
-        rescaling.nodes = nodes = command.nodes or books.wanted(master)
-        wish = command._replace(nodes=nodes, version=len(core.versions), one_way=one_way)
-        actions = core.rescales.begin(rescaling, wish, master)
+        rescaling.nodes = nodes
         if one_way:
             master.archive.describe(describe(version.operator))
         return actions

@@ -153,13 +153,24 @@ class Rescales:
         self._failure: Exception | None = None
         """Why none can come to its end any more."""
 
-    def begin(self, rescaling: Rescaling, command: Rescale, master: Master) -> list[Any]:
-        """Give the master the command; on its thread."""
-        if rescaling.reverse:  # what it has begun is not superseded: it is this
-            self._known.pop(rescaling.number, None)
-        rescaling.number, rescaling.command = master.conductor.migrations + 1, command
+    def begin(
+        self, rescaling: Rescaling, command: Rescale, master: Master, *, back: bool = False
+    ) -> list[Any]:
+        """Give the master the command; on its thread. If it refuses, nothing has changed.
+
+        Args:
+            rescaling: hears what becomes of it.
+            command: what is wanted.
+            master: whom it is given to.
+            back: whether it heads back from what the same rescale has begun.
+        """
+        number = master.conductor.migrations + 1
         actions = master.handle(command, self._clock())
-        self._known[rescaling.number] = rescaling  # before anything of it is told
+        if back:  # what it has begun is not superseded: it is this
+            self._known.pop(rescaling.number, None)
+            rescaling.reverse = True
+        rescaling.number, rescaling.command = number, command
+        self._known[number] = rescaling  # before anything of it is told
         if self._failure is not None:
             rescaling.fail(self._failure)
         return actions
