@@ -540,6 +540,20 @@ def test_others_stand_in_for_a_lost_node_whose_successor_is_late():
     assert (town.owners(), town.stage(), town.notes(0)) == ("112233", "completed", [0, 10])
 
 
+def test_a_rescale_that_was_aborted_is_not_completed_by_those_who_stand_in():
+    """1. a rescale is aborted  2. n1 dies, and its successor is late  3. others stand in for it: the
+    rescale cannot be resumed any more, and its caller is told that, not that it was completed."""
+    town = lossy(tasks=6, nodes=3)
+    town.give(MASTER, Rescale(2, tasks_max=1))
+    town.give(MASTER, Abort())
+    first = town.master.conductor.migrations
+    lose(town, "n1")
+    late(town, 2.0)
+    told = [(tell.what.value, tell.facts.get("migration")) for tell in town.told]
+    assert ("superseded", first) in told
+    assert town.master.conductor.migrations == first + 1
+
+
 def test_who_stands_in_is_there():
     """1. all nodes die  2. nobody can stand in  3. the first successor that comes takes all tasks."""
     town = lossy()

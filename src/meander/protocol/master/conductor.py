@@ -65,10 +65,8 @@ class Conductor:
         """Head for another number of nodes, from wherever things stand."""
         old, books = self.migration, self.books
         origin = self._here()
-        if old is not None and old.stage not in ENDED:  # also one that was aborted
-            replacing = any(p.outgoing or p.version != books.version for p in self._nodes())
-            origin = old.origin if old.active or replacing else origin
-            self.turn.tell(News.SUPERSEDED, **old.report(self.turn.now))
+        if old is not None and self._unfinished(old):
+            origin = old.origin
         origin = origin._replace(one_way=origin.one_way or event.one_way)
         if event.version is not None:
             books.version = event.version
@@ -136,7 +134,17 @@ class Conductor:
         """Give what there is now as the origin of a migration."""
         return Origin(self.books.current(), self.books.version)
 
-    def _head_for(self, target: Assignment, origin: Origin) -> None:
+    def _unfinished(self, migration: Migration) -> bool:
+        """Whether things stand between the origin of a migration and its target, also after an abort."""
+        if migration.stage in ENDED:
+            return False
+        version = self.books.version
+        return migration.active or any(p.outgoing or p.version != version for p in self._nodes())
+
+    def _head_for(self, target: Assignment, origin: Origin, *, carries_on: bool = False) -> None:
+        old = self.migration
+        if old is not None and old.stage not in ENDED and not carries_on:  # aborted, or under way
+            self.turn.tell(News.SUPERSEDED, **old.report(self.turn.now))
         self.migrations += 1
         self.migration = Migration(self.migrations, origin, target, self.turn.now)
         self._staff(target)
@@ -144,9 +152,17 @@ class Conductor:
 
     def _carry_on(self, before: Migration, target: Assignment) -> None:
         """Go on with a migration towards another target: one that was rolled back stays so."""
-        self._head_for(target, before.origin)
+        self._head_for(target, before.origin, carries_on=True)
         assert self.migration is not None
         self.migration.rolling_back = before.rolling_back
+
+    def _head_unasked(self, target: Assignment) -> None:
+        """Head for a target because a node is gone: what is unfinished goes on with that."""
+        migration = self.migration
+        if migration is not None and self._unfinished(migration):
+            self._carry_on(migration, target)
+        else:
+            self._head_for(target, self._here())
 
     def _staff(self, target: Assignment) -> None:
         """Launch who joins; note who leaves and who stays after all."""
@@ -395,7 +411,7 @@ class Conductor:
         self.counts["stand_ins"] += 1
         self.turn.tell(News.STOOD_IN, node=peer.id, tasks=len(tasks), nodes=len(heirs))
         if migration is None or not migration.active:
-            self._head_for(self._as_it_was(), self._here())
+            self._head_unasked(self._as_it_was())
         elif migration.stage is MigrationStage.DRAINING:
             self._carry_on(migration, migration.target)
         self.rehoming.spread(tasks, heirs)
@@ -417,15 +433,11 @@ class Conductor:
             self._rehome(peer.id, incarnation)
             return
         self.turn.tell(News.NEVER_CAME, node=peer.id, after_s=self.turn.now - peer.since)
-        migration = self.migration
         wanted, group = self._counted(), books.groups.of(peer.id)
         wanted[group] = max(1, wanted[group] - 1)
         target = self.targets.plan(wanted, without=peer.id)
         peer.go(Change.LOST)
-        if migration is not None and migration.active:
-            self._carry_on(migration, target)
-        else:
-            self._head_for(target, self._here())
+        self._head_unasked(target)
         self._rehome(peer.id, incarnation)
 
     def _counted(self) -> Wanted:
