@@ -292,7 +292,12 @@ def test_an_upgrade_that_the_master_refuses_leaves_everything_as_it_was() -> Non
     town.turn()
     begun = upgrade.number
     back = replacing.upgrade(
-        core, upgrade, Version(WordCount(), b"1"), command._replace(nodes=9), one_way=True, back=True
+        core,
+        upgrade,
+        Version(WordCount(), b"1"),
+        command._replace(nodes=9),
+        one_way=True,
+        back=True,
     )
     town.turn()
     assert isinstance(back.exception(), MalformedMessage)

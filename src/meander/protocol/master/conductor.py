@@ -135,7 +135,7 @@ class Conductor:
         return Origin(self.books.current(), self.books.version)
 
     def _unfinished(self, migration: Migration) -> bool:
-        """Whether things stand between the origin of a migration and its target, also after an abort."""
+        """Whether things stand between its origin and its target, also after an abort."""
         if migration.stage in ENDED:
             return False
         version = self.books.version
