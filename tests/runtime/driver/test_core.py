@@ -20,6 +20,7 @@ from meander.protocol.messages import (
     Load,
     Loaded,
     News,
+    Resume,
     Store,
     Stored,
 )
@@ -268,6 +269,10 @@ def test_a_rescale_that_another_follows_is_superseded_and_commands_are_answered(
     town.turn()
     assert aborted.exception(0) is None
     assert town.core.rescales.under_way() == [second]
+    stale = town.core.command(first, Resume())
+    town.turn()
+    assert str(stale.exception(0)) == "migration 1 was superseded: it cannot resume"
+    assert second.stage == News.ABORTED  # whoever holds the first one has no say in the second
 
 
 def test_after_an_abort_as_many_nodes_are_wanted_as_it_headed_for() -> None:

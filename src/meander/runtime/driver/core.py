@@ -17,12 +17,13 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final
 
-from meander.errors import CheckpointError, DeployError, OperatorFailedError
+from meander.errors import CheckpointError, DeployError, MigrationError, OperatorFailedError
 from meander.model import NodeId, Plan, Problem, TaskId
 from meander.operators.base import Operator
 from meander.operators.topology import Topology
 from meander.protocol.master.master import Master
 from meander.protocol.messages import (
+    Abort,
     Action,
     Beat,
     Ending,
@@ -34,6 +35,8 @@ from meander.protocol.messages import (
     News,
     PeerLost,
     Rescale,
+    Resume,
+    RollBack,
     Tell,
 )
 from meander.runtime.clock import REAL, Clock
@@ -357,6 +360,21 @@ class DriverCore:
     def rescale(self, rescaling: Rescaling, command: Rescale) -> Future[None]:
         """Give the master a rescale; `rescaling` hears what becomes of it."""
         return self.process.do(partial(self.rescales.begin, rescaling, command))
+
+    def command(self, rescaling: Rescaling, event: Abort | Resume | RollBack) -> Future[None]:
+        """Give the master a command for a rescale.
+
+        The future has a MigrationError if that is over: a later one is not meant.
+        """
+
+        def begin(master: Master) -> list[Action]:
+            if rescaling.over:
+                verb = type(event).__name__.replace("Back", " back").lower()
+                text = f"migration {rescaling.number} was {rescaling.stage}: it cannot {verb}"
+                raise MigrationError(text)
+            return master.handle(event, self._clock())
+
+        return self.process.do(begin)
 
     def preview(self, command: Rescale, policy: str | None = None) -> Script[Preview]:
         """Tell what a rescale would do."""

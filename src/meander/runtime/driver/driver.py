@@ -30,6 +30,7 @@ from meander.runtime.driver.core import STOPPED, DriverCore, next_generation
 from meander.runtime.driver.desk import open_desk
 from meander.runtime.driver.launch import Launcher
 from meander.runtime.driver.options import Deployment
+from meander.runtime.driver.rescales import Rescaling
 from meander.runtime.process.script import Script
 from meander.runtime.process.shell import Shell
 from meander.runtime.process.spec import ProcessExit
@@ -230,9 +231,9 @@ class Driver:
         """Have the master's thread answer."""
         return self.process.call(question).result(ASK_S)
 
-    def command(self, event: Abort | Resume | RollBack) -> None:
-        """Give the master a command; a refusal is raised."""
-        self.process.command(event).result(ASK_S)
+    def command(self, rescaling: Rescaling, event: Abort | Resume | RollBack) -> None:
+        """Give the master a command for a rescale; a refusal is raised."""
+        self.core.command(rescaling, event).result(ASK_S)
 
     def carry_out(self, script: Script[T]) -> T:
         """Carry a script out, on this thread."""

@@ -73,15 +73,15 @@ class RescaleHandle:
 
     def abort(self) -> None:
         """Stop here; tasks under way return to whoever holds their state."""
-        self._driver.command(Abort())
+        self._driver.command(self.rescaling, Abort())
 
     def resume(self) -> None:
         """Carry on after an abort."""
-        self._driver.command(Resume())
+        self._driver.command(self.rescaling, Resume())
 
     def roll_back(self) -> None:
         """Go back to where it began."""
-        self._driver.command(RollBack())
+        self._driver.command(self.rescaling, RollBack())
 
 
 class UpgradeHandle(RescaleHandle):

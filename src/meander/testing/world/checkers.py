@@ -471,6 +471,7 @@ class WorldCheckers:
         self._vacated(world.driver)
         self._of_one_version(world.driver)
         self._ended_once(world.driver)
+        self._as_asked(world.driver)
         self._left_over()
         self._overdue()
         self._unneeded()
@@ -498,6 +499,19 @@ class WorldCheckers:
             if resident.code and self.world.counted_on(resident) and resident.code != code:
                 text = f"{resident.name} runs {resident.code!r}, and all should run {code!r}"
                 self.violated("answer", text)
+
+    def _as_asked(self, driver: SimDriver) -> None:
+        """A rescale that is told to be completed has headed for as many nodes as were asked for."""
+        for order in driver.book:
+            rescaling = order.rescaling
+            if order.what != "rescale" or rescaling is None or rescaling.facts is None:
+                continue
+            brought, command = rescaling.facts["nodes"], rescaling.command
+            whole = command is not None and not command.groups
+            if whole and rescaling.stage == News.COMPLETED and brought != rescaling.nodes:
+                text = f"a rescale to {rescaling.nodes} nodes was completed with {brought}"
+                if not self.world.counts["launches_failed"]:
+                    self.violated("answer", text)
 
     def _ended_once(self, driver: SimDriver) -> None:
         """Nobody hears of the end of a rescale that goes on."""
