@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from meander.testing.faults import Incident, Schedule
+from meander.testing.world.judgement import Judgement
 from meander.testing.world.trials.words import WordTrial
 from meander.testing.world.world import World
 
@@ -34,7 +35,7 @@ def world(seed: int, *kinds: str) -> World:
 def checked(world: World) -> World:
     people = world.people
     assert people.quiet(), people.why_stuck()
-    world.checkers.final()
+    Judgement(world, world.checkers).final()
     assert [str(violation) for violation in world.checkers.seen] == []
     assert all(source.finished for source in people.sources)
     assert people.query.finished

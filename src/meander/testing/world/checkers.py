@@ -3,7 +3,7 @@
 Who owns what, and who is counted on, they know from tables that crossed the wire (`owners`); who is the
 newest driver, from the claims on the disk. When a run is over, machines are asked (`people.quiet`): one
 that lies there ends its run too early, with something left to find, or never. `left`, `inside` and the
-limits of queues look into the machines themselves.
+limits of queues look into the machines themselves. What is judged when all is over is in `judgement`.
 
 lease       nobody acts on a table whose lease has run out (kept from what crossed the wire)
 fence       a manifest that counts is read by every later driver
@@ -19,18 +19,13 @@ end, left   states and outputs are those of a plain sequential run, and nothing 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 
 from meander.errors import (
     BrokenRuleError,
-    CheckpointError,
-    DeployError,
-    InputError,
-    MalformedMessage,
-    OperatorFailedError,
     ProtocolError,
 )
 from meander.model import TaskId
@@ -60,8 +55,6 @@ from meander.protocol.messages import (
 )
 from meander.protocol.node.node import Node
 from meander.protocol.node.retriever import LOADS_MAX
-from meander.protocol.reading import Blob, restore
-from meander.protocol.records import file_of
 from meander.runtime.process.spec import Reason
 from meander.runtime.store.answering import StoreAction
 from meander.runtime.store.staged import InMemory, OnDisk
@@ -73,14 +66,12 @@ from meander.testing.process import SimProcess as Simulated
 from meander.testing.trial import Trial
 from meander.testing.world.actor import Actor
 from meander.testing.world.copies import CopyBook
-from meander.testing.world.driver import WAY_BACK, SimDriver
 from meander.testing.world.fence import FenceBook
 from meander.testing.world.owners import Holder, Owners
 from meander.testing.world.resident import Resident
 from meander.testing.world.store import Outstanding
 from meander.testing.world.store_view import StoreView, TrialRows
 from meander.testing.world.trials import Mischief
-from meander.testing.world.user import Failure
 
 if TYPE_CHECKING:
     from meander.testing.world.world import World
@@ -95,23 +86,10 @@ RECORDS_FAIL_S: Final = 0.8
 ONE_TRY_S: Final = 0.05
 """So often in so many seconds nobody tries again what the store cannot do; records that somebody waits
 for may follow others that failed."""
-HEALED_S: Final = 10.0
-"""So long after all faults are over their consequences may show."""
-LATER_DRIVER: Final = "later driver"
-"""Whoever was replaced is told so."""
 SLACK_EVENTS: Final = 64
 """An inbox has requests, answers of the store and what the master says besides what it limits."""
-LOSES_ROWS: Final = frozenset({"master", "cut", "raise", "dump", "store", "limits"})
-"""What ends drivers: the next one knows nothing of rows that were staged. And a lack of room: staged
-rows that move with their task find none."""
 OURS: Final = (AssertionError, BrokenRuleError, ProtocolError)
 """A machine has seen by itself that something is wrong."""
-ORDER_S: Final = 1.0
-"""So long an order may be without an answer."""
-OVERDUE_S: Final = 1.0
-"""So long after its time a timer may wait."""
-UNNEEDED_MAX: Final = 22
-"""So many files may wait to be deleted."""
 NEED_LEASE: Final = frozenset({Chunks, Acks, Stage, Commit, Committed})
 """What only somebody with a lease may say to others than the master."""
 PROMISES: Final = frozenset({Acks, Committed, Chunks, Accepted})
@@ -444,199 +422,6 @@ class WorldCheckers:
         failures.append(now)
         if len(failures) == FAILURES_MAX and failures[-1] - failures[0] < within_s:
             self.violated("limit", f"{resident.name} tries {key} again and again, and it fails")
-
-    # ------------------------------------------------------------------ the end
-
-    def final(self) -> None:
-        """Everything has come to its end: compare, and look for what was left over."""
-        world = self.world
-        world.behave()  # what is read from here on is read by those who judge
-        states = {t: s for t, s in world.people.states().items() if t not in self.lost_tasks}
-        missing = set(range(world.tasks)) - set(states) - self.lost_tasks
-        if missing:
-            self.violated("end", f"tasks {sorted(missing)} are served by nobody")
-        outputs: dict[TaskId, list[tuple[int, pa.RecordBatch]]] = {}
-        if world.people.readers:
-            outputs = {task: [] for task in states if task not in world.people.gone}
-            for (task, number), batch in sorted(self.shown.items(), key=lambda item: item[0]):
-                if task in outputs:
-                    outputs[task].append((number, batch))
-        for text in world.trial.judge(states, outputs):
-            self.violated("end", text)
-        if world.durable:
-            for text in world.trial.judge(self._restored(states), outputs):
-                self.violated("store", f"what would be restored: {text}")
-        for order in world.driver.under_way():
-            self.violated("answer", f"{order.what} of {order.at:.3f} has not come to its end")
-        self._vacated(world.driver)
-        self._of_one_version(world.driver)
-        self._ended_once(world.driver)
-        self._as_asked(world.driver)
-        self._left_over()
-        self._overdue()
-        self._unneeded()
-        self.rest()
-
-    def _vacated(self, driver: SimDriver) -> None:
-        """Whoever was to leave has left, wherever that was said to be done."""
-        there = set(driver.core.master.membership.nodes())
-        for order in driver.book:
-            done = order.rescaling is not None and order.rescaling.stage == News.COMPLETED
-            if done and (left := there.intersection(order.gone)):
-                self.violated("answer", f"{sorted(left)} are there, and should have left")
-
-    def _of_one_version(self, driver: SimDriver) -> None:
-        """All nodes run what the last upgrade has brought, or what it was rolled back to."""
-        code = driver.core.versions[0].pickled
-        for order in driver.book:
-            if not order.code or not order.granted or order.rescaling is None:
-                continue
-            if order.rescaling.stage == News.SUPERSEDED:
-                return  # whoever took its place may have gone on with it
-            if order.what == WAY_BACK or order.rescaling.stage == News.COMPLETED:
-                code = order.code
-        for resident in self.world.living():
-            if resident.code and self.world.counted_on(resident) and resident.code != code:
-                text = f"{resident.name} runs {resident.code!r}, and all should run {code!r}"
-                self.violated("answer", text)
-
-    def _as_asked(self, driver: SimDriver) -> None:
-        """A rescale that is told to be completed has headed for as many nodes as were asked for."""
-        for order in driver.book:
-            rescaling = order.rescaling
-            if order.what != "rescale" or rescaling is None or rescaling.facts is None:
-                continue
-            brought, command = rescaling.facts["nodes"], rescaling.command
-            whole = command is not None and not command.groups
-            if whole and rescaling.stage == News.COMPLETED and brought != rescaling.nodes:
-                text = f"a rescale to {rescaling.nodes} nodes was completed with {brought}"
-                if not self.world.counts["launches_failed"]:
-                    self.violated("answer", text)
-
-    def _ended_once(self, driver: SimDriver) -> None:
-        """Nobody hears of the end of a rescale that goes on."""
-        for order in driver.book:
-            ends = sum(ended is order.rescaling for ended in driver.ended)
-            if order.what != WAY_BACK and ends > 1:
-                self.violated("answer", f"{order.what} of {order.at:.3f} has ended {ends} times")
-
-    def _restored(self, tasks: Iterable[TaskId]) -> dict[TaskId, pa.Table | None]:
-        """Give the states of tasks as the checkpoint alone has them."""
-        self.look_at_store()
-        manifest = self.oracle.manifest
-        found: dict[TaskId, pa.Table | None] = {}
-        for task in tasks:
-            owner = self.world.people.owner(task)
-            kept = None if manifest is None else manifest.records.get(task)
-            if kept is not None and owner is not None and owner.node is not None:
-                read = [self.store.record(key) for key in kept.chain]
-                blobs = [Blob(blob) for blob in read if blob is not None]
-                adapter = owner.node.adapter
-                try:
-                    found[task] = adapter.show(restore(task, blobs, adapter).app)
-                except MalformedMessage as error:
-                    self.violated("store", f"what would be restored: {error}")
-        return found
-
-    def rest(self) -> None:
-        """Whatever was lost: every call was answered, and nothing failed without a cause.
-
-        A rescale that has to move a lost state waits, as rows for it do.
-        """
-        self._answers()
-        self._failures()
-        self._failed_batches()
-
-    def _answers(self) -> None:
-        world = self.world
-        for what in world.people.book.overdue():
-            self.violated("answer", f"nobody has answered {what}")
-        for driver in world.user.drivers:
-            for order in driver.unanswered():
-                if order.at < world.timeline.now - ORDER_S:
-                    self.violated("answer", f"{order.what} of {order.at:.3f} has no answer")
-
-    def _failed_batches(self) -> None:
-        """Staged rows are lost with a node, or with a driver; else no micro-batch fails."""
-        lost = self.world.people.query.rows_lost
-        drivers = len(self.world.user.drivers)
-        if lost and not self.nodes_lost and drivers == 1 and not self.world.kinds & LOSES_ROWS:
-            self.violated("cause", f"micro-batches failed, and no node was lost: {lost[0]}")
-
-    def _failures(self) -> None:
-        """A deployment fails because an operator did, a later driver took over, or the disk failed.
-
-        When it is told of a later driver does not matter: it hears of it with its next write.
-        """
-        healed = self.world.schedule.seconds + HEALED_S
-        for failure in self.world.user.failures:
-            late = failure.at > healed and LATER_DRIVER not in str(failure.error)
-            if late or not self._deserved(failure):
-                self.violated(
-                    "cause", f"run {failure.run} failed at {failure.at:.3f}: {failure.error}"
-                )
-
-    def _deserved(self, failure: Failure) -> bool:
-        """Whether what a user is told has happened: in that run, and before."""
-        world, error, text = self.world, failure.error, str(failure.error)
-        if isinstance(error, OperatorFailedError):
-            run = f"run{failure.run}"
-            failed = (r for r in world.residents if (r.name, r.run) == (error.node, run))
-            return " fails" in text and any(r.mischief and r.mischief.failed for r in failed)
-        disk_failed = world.disk_failed_at < failure.at
-        if isinstance(error, CheckpointError | InputError):
-            return disk_failed  # whoever dies in a write leaves no harm
-        if not isinstance(error, DeployError):
-            return False
-        if LATER_DRIVER in text:
-            return world.user.has_rival(failure.run, failure.at)
-        started = world.counts["launches_failed"] > 0 or disk_failed
-        return text.startswith("processes end before they register") and started
-
-    def _overdue(self) -> None:
-        """Timers have fired that were due, by the clock of whoever serves their task."""
-        if self.world.kinds & {"jump", "pause", "slow", "long", "lazy"}:
-            return  # it may have had no turn since
-        for task in range(self.world.tasks):
-            owner = self.world.people.owner(task)
-            state = None
-            if owner is not None and owner.node is not None:
-                state = owner.node.node.slots[task].state
-            known = None if state is None else state.app.time
-            at_us = None if known is None else known.timers.next_us
-            if owner is None or at_us is None:
-                continue
-            late_s = (owner.actor.time.wall_us() - at_us) / 1e6
-            if late_s > OVERDUE_S:
-                self.violated("left", f"a timer of task {task} was due {late_s:.1f} s ago")
-
-    def _unneeded(self) -> None:
-        """Records that nothing needs are let go."""
-        world, manifest = self.world, self.oracle.manifest
-        if not world.durable or world.kinds & {"store", "cut", "master"} or manifest is None:
-            return  # a file that could not be deleted stays until somebody sweeps
-        named = {file_of(key) for kept in manifest.records.values() for key in kept.chain}
-        unneeded = self.store.files("log") - named
-        if len(unneeded) > UNNEEDED_MAX:
-            self.violated(
-                "left", f"{len(unneeded)} files of records are of no use: {min(unneeded)}"
-            )
-
-    def _left_over(self) -> None:
-        for resident in self.world.living():
-            machine = resident.actor.machine
-            if not isinstance(machine, Node):
-                continue
-            if not self.world.counted_on(resident):
-                continue  # it was replaced: nobody tells it what became of a batch, and it ends
-            for slot in machine.slots.values():
-                if slot.pending_chunks:
-                    self.violated("left", f"{resident.name}: task {slot.task} still keeps chunks")
-                if slot.state is not None and slot.state.staged:
-                    self.violated("left", f"{resident.name}: task {slot.task} has staged rows")
-        for way, count in self.world.wires.waiting().items():
-            if count > 64:
-                self.violated("left", f"{count} messages wait from {way[0]} to {way[1]}")
 
 
 def _simulated(actor: Actor) -> Simulated:

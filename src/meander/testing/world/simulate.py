@@ -15,6 +15,7 @@ from meander.protocol.node.node import Node
 from meander.testing.checkers import ACCIDENT
 from meander.testing.faults import ALL_FAULTS, Schedule
 from meander.testing.outcome import Outcome
+from meander.testing.world.judgement import Judgement
 from meander.testing.world.trials import WorldTrial, named
 from meander.testing.world.world import World
 
@@ -76,11 +77,11 @@ def _judge(world: World) -> None:
     quiet = people.quiet()
     if people.given_up and not quiet:  # those tasks are not served again, and rows for them wait
         counts["states_lost"] = 1
-        checkers.rest()
+        Judgement(world, checkers).rest()
         return
     counts["stuck"] = 0 if quiet else 1
     if quiet:
-        checkers.final()
+        Judgement(world, checkers).final()
     else:
         checkers.violated("stuck", people.why_stuck())
 
