@@ -17,7 +17,13 @@ from meander.errors import (
     OutputsLostError,
     UnreadError,
 )
-from meander.runtime.clients.output_scripts import AGAIN_S, Offset, OutputScripts, OutputSpan
+from meander.runtime.clients.output_scripts import (
+    AGAIN_S,
+    NODE_S,
+    Offset,
+    OutputScripts,
+    OutputSpan,
+)
 from meander.runtime.clients.owners import owners_of
 from meander.runtime.clients.reader import metrics_of, new_outputs
 from meander.runtime.clients.state_scripts import first_schema, read_states
@@ -159,6 +165,19 @@ def test_a_stretch_is_read_across_moves_and_nodes_that_vanish(error: Exception) 
     spans = OutputSpan(0, 1, 3), OutputSpan(2, 2, 5)
     assert rows(made, made.scripts(), *spans) == [2, 3, 23, 24, 25]
     assert len([step for step in made.asked if isinstance(step, FetchRows)]) == 4
+
+
+def test_a_node_of_a_lost_host_is_not_waited_for_long_and_a_slow_one_longer_each_time() -> None:
+    made = Made()
+    made.refusing["b"] = OperatorGoneError("b:1")  # when its time is over
+    made.later = [lambda: None] * 3 + [lambda: made.move(2, "a")]
+    assert rows(made, made.scripts(), OutputSpan(2, 2, 5)) == [23, 24, 25]
+    patient = [step.timeout_s for step in made.asked if isinstance(step, FetchRows)]
+    assert patient == [NODE_S * 2**n for n in range(5)]
+    made.asked.clear()
+    scripts = made.scripts()
+    run(scripts.latest(numbers(scripts, 1, 1, 4)), made)
+    assert {s.timeout_s for s in made.asked if isinstance(s, Ask) and s.what == "ends"} == {NODE_S}
 
 
 def test_what_is_gone_is_an_error_unless_it_may_be() -> None:

@@ -41,20 +41,26 @@ PATIENCE_S = 60.0
 """How long a task may be on the move before the reader gives up."""
 AGAIN_S, AGAIN_S_MAX = 0.05, 0.4
 """After so long tasks on the move are asked for again, then less often."""
+NODE_S = 3.0
+"""How long a node may take at first: one whose host is lost never answers, and its tasks are soon
+elsewhere. One that is only slow is given more time when it is asked again."""
 
 
 class Patience:
     """How long somebody waits for tasks on the move, and how often it asks for them."""
 
-    def __init__(self, what: str, clock: Clock, timeout_s: float) -> None:
+    def __init__(self, what: str, clock: Clock, timeout_s: float, node_s: float = NODE_S) -> None:
         """Begin to wait.
 
         Args:
             what: is read of them.
             clock: what it goes by.
             timeout_s: how long a task may be on the move.
+            node_s: how long a node may take to answer, the first time.
         """
         self._what, self._clock = what, clock
+        self.node_s = node_s
+        """How long a node may take to answer, now."""
         self._end = clock.monotonic() + timeout_s
         self._again = Backoff(AGAIN_S, AGAIN_S_MAX)
 
@@ -68,6 +74,7 @@ class Patience:
         if missing and now > self._end:
             raise UnreadError(self._what, tuple(sorted(missing)))
         if missing:
+            self.node_s *= 2
             yield Sleep(self._again.failed(now) - now)
 
 
@@ -108,8 +115,11 @@ class OutputScripts:
         """Make an offset."""
         return {"lineage": self.about.lineage, "numbers": list(numbers)}
 
-    def ends(self) -> Script[Ends]:
+    def ends(self, node_s: float = NODE_S) -> Script[Ends]:
         """Ask all nodes for the ends of their tasks; of those on the move nothing is known.
+
+        Args:
+            node_s: how long a node may take to answer.
 
         Raises:
             OutputsBrokenError: if no more will come.
@@ -118,7 +128,7 @@ class OutputScripts:
         if owners.trouble is not None:
             raise OutputsBrokenError(owners.trouble)
         found: Ends = {}
-        steps = [Ask(address, "ends", {}, ASK_S) for address in owners.nodes.values()]
+        steps = [Ask(address, "ends", {}, node_s) for address in owners.nodes.values()]
         for node, told in zip(owners.nodes, (yield Together(steps)), strict=True):
             # Whoever does not answer has just left, or fails: its tasks are elsewhere soon.
             for task, (first, ready, last) in (told or {}).items():
@@ -134,7 +144,7 @@ class OutputScripts:
         """
         found, patience = Ends(), Patience("outputs", self.clock, timeout_s)
         while len(found) < len(self.tasks):
-            found |= yield from self.ends()
+            found |= yield from self.ends(min(patience.node_s, ASK_S))
             yield from patience.wait(set(self.tasks) - set(found))
         return found
 
@@ -219,15 +229,18 @@ class OutputScripts:
             for node, tasks in owners.by_node(list(missing)).items():
                 for at in range(0, len(tasks), TASKS_ONCE):
                     some = {t: missing[t] for t in tasks[at : at + TASKS_ONCE]}
-                    for task in (yield from self._fetch(owners.nodes[node], some)):
+                    fetch_s = min(patience.node_s, FETCH_S)
+                    for task in (yield from self._fetch(owners.nodes[node], some, fetch_s)):
                         del missing[task]
             yield from patience.wait(missing)
 
-    def _fetch(self, address: str, spans: Mapping[TaskId, OutputSpan]) -> Script[list[TaskId]]:
+    def _fetch(
+        self, address: str, spans: Mapping[TaskId, OutputSpan], fetch_s: float
+    ) -> Script[list[TaskId]]:
         """Find what a node has of some stretches; give the tasks that are done."""
         asked = {str(span.task): [span.after, span.upto] for span in spans.values()}
         try:
-            table: pa.Table = yield FetchRows(address, {"kind": "emitted", "spans": asked}, FETCH_S)
+            table: pa.Table = yield FetchRows(address, {"kind": "emitted", "spans": asked}, fetch_s)
         except (OperatorGoneError, OperatorRefusedError):
             return []
         kept = json.loads((table.schema.metadata or {}).get(b"kept", b"{}"))
@@ -256,7 +269,7 @@ class OutputScripts:
         steps = list[Ask]()
         for node, tasks in owners.by_node(self.tasks).items():
             upto = {str(task): numbers[task] for task in tasks if numbers[task]}
-            steps.append(Ask(owners.nodes[node], "release", {"upto": upto}, ASK_S))
+            steps.append(Ask(owners.nodes[node], "release", {"upto": upto}, NODE_S))
         yield Together(steps)
 
 

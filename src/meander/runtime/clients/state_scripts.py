@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 PARTS_ONCE = 8
 """Requests that are answered at a time: what they bring is in memory together."""
+NODE_S = 10.0
+"""How long a node may take for a request at first: states are larger than outputs."""
 
 
 def read_states(
@@ -43,7 +45,7 @@ def read_states(
     Raises:
         UnreadError: naming tasks that could not be read in time.
     """
-    patience = Patience("the state", clock, timeout_s)
+    patience = Patience("the state", clock, timeout_s, NODE_S)
     missing = None if tasks is None else set(tasks)
     while missing is None or missing:
         told = yield from owners()
@@ -54,14 +56,17 @@ def read_states(
             for at in range(0, len(there), tasks_once)
         ]
         for at in range(0, len(parts), PARTS_ONCE):
-            missing -= yield from _fetch(parts[at : at + PARTS_ONCE], whole)
+            fetch_s = min(patience.node_s, FETCH_S)
+            missing -= yield from _fetch(parts[at : at + PARTS_ONCE], whole, fetch_s)
         yield from patience.wait(missing)
 
 
-def _fetch(parts: Sequence[tuple[str, list[TaskId]]], whole: bool) -> Script[set[TaskId]]:
+def _fetch(
+    parts: Sequence[tuple[str, list[TaskId]]], whole: bool, fetch_s: float
+) -> Script[set[TaskId]]:
     """Find what nodes have of some tasks each, asked at once; give those that they serve."""
     how = {"kind": "state", "whole": whole}
-    steps = [FetchRows(to, {**how, "tasks": tasks}, FETCH_S) for to, tasks in parts]
+    steps = [FetchRows(to, {**how, "tasks": tasks}, fetch_s) for to, tasks in parts]
     served = set[TaskId]()
     for (_, tasks), table in zip(parts, (yield Together(steps)), strict=True):
         if table is not None:
