@@ -10,6 +10,7 @@ from decimal import Decimal
 from random import Random
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import processors
 import pyarrow as pa
@@ -22,6 +23,7 @@ from pyspark.sql.types import StructType
 
 import meander
 from meander.errors import InputError, OperatorError, StateError
+from meander.operators import Context
 from meander.runtime.clock import Clock
 from meander.runtime.process.adapter import OperatorAdapter
 from meander.runtime.wire.rows import Mark, Rows
@@ -193,6 +195,82 @@ def test_numpy_and_pandas_scalars_fit() -> None:
     row = pd.DataFrame({"n": [3], "d": [0.5], "t": [pd.Timestamp("2026-01-01")]}).iloc[0]
     assert fit((row.n, row.d, row.t, 2)) == (3, 0.5, datetime(2026, 1, 1), 2.0)
     assert [type(x) for x in fit((row.n, row.d, row.t, 2))] == [int, float, datetime, float]
+
+
+class Sums(Base):
+    """Adds up, and says so; a negative number yields what is no output."""
+
+    def init(self, handle: Any) -> None:
+        self.sum = handle.getValueState("sum", "n long")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        n = (self.sum.get()[0] if self.sum.exists() else 0) + sum(row["n"] for row in rows)
+        self.sum.update((n,))
+        if n < 0:
+            yield Row(k=key[0], what=7.5, n="none")
+        elif n:
+            yield self.say(key, "sum", n)
+
+
+def rows_of(*rows: tuple[str, int]) -> pa.RecordBatch:
+    schema = made(Sums()).schema
+    at = [datetime.fromtimestamp(1, UTC)] * len(rows)
+    return pa.record_batch([[k for k, _ in rows], at, [n for _, n in rows]], schema=schema)
+
+
+@pytest.mark.parametrize("options", [{}, {"time_mode": "ProcessingTime"}, {"on_error": "collect"}])
+def test_rows_of_many_tasks_are_taken_together_as_one_by_one(options: Any) -> None:
+    rows = [("a", 1), ("b", 2), ("a", 3), ("c", 0), ("b", 5), ("d", 6)]
+    bounds, found = np.array([0, 3, 4, 6]), []
+    for together in (True, False):
+        operator = made(Sums(), **options)
+        operator.open()
+        contexts = [Context(task, 8) for task in range(3)]
+        states = [operator.create(context) for context in contexts]
+        for _ in range(2):
+            batch = rows_of(*rows)
+            if together:
+                operator.process_groups(states, bounds, batch, contexts)
+            else:
+                for i, (state, context) in enumerate(zip(states, contexts, strict=True)):
+                    operator.process(state, batch[bounds[i] : bounds[i + 1]], context)
+        emitted = [[b.to_pylist() for b in context.emitted] for context in contexts]
+        found.append((emitted, [state.entries for state in states]))
+    assert found[0] == found[1]
+    assert [[r["n"] for b in task for r in b] for task in found[0][0]] == [
+        [4, 2, 8, 4],
+        [],
+        [5, 6, 10, 12],
+    ]
+
+
+def test_of_many_tasks_the_one_is_named_whose_rows_cannot_be_taken() -> None:
+    operator = made(Sums())
+    operator.open()
+    contexts = [Context(task, 8) for task in range(3)]
+    states = [operator.create(context) for context in contexts]
+    with pytest.raises(OperatorError) as raised:
+        operator.process_groups(
+            states,
+            np.array([0, 1, 3, 4]),
+            rows_of(("a", 1), ("b", 2), ("c", -1), ("d", 4)),
+            contexts,
+        )
+    assert (raised.value.task, raised.value.rows) == (1, (1, 3))
+
+
+def test_without_timers_a_node_takes_blocks_of_many_tasks_whole() -> None:
+    for mode, takes in (("None", True), ("ProcessingTime", False)):
+        operator = made(Sums(), time_mode=mode)
+        assert (operator.timed, OperatorAdapter(operator, 8).takes_blocks) == (not takes, takes)
+
+
+def test_every_micro_batch_is_a_call_of_its_own() -> None:
+    place = Place(made(Sums(), time_mode="ProcessingTime"))
+    for n in (1, 2):
+        rows = rows_of(("a", n))
+        list(place.adapter.apply_batch(0, place.app, "q", [Rows(rows, 0, 1)]))
+    assert place.out() == [("a", "sum", 1), ("a", "sum", 3)]
 
 
 class Lists(Base):
@@ -628,6 +706,7 @@ class Whole(Place):
     """Tells all columns of what came out."""
 
     def out(self) -> list[Any]:
+        self.adapter.settle()
         found = self.app.outputs.after(self.number)
         super().out()
         return [row for _, batch in found for row in batch.to_pylist()]

@@ -43,10 +43,11 @@ METADATA_CHARS_MAX = 4000
 WRITER = {
     "enable.idempotence": True,
     "partitioner": "murmur2_random",
-    "linger.ms": 0,
+    "linger.ms": 1,
     "retry.backoff.ms": 10,
 }
-"""`retry.backoff.ms`: a transaction that follows another closely is asked to wait for its end."""
+"""`linger.ms`: those of one call go out together; a flush waits for none. `retry.backoff.ms`: a
+transaction that follows another closely is asked to wait for its end."""
 RECORDS_ONCE = 2000
 """Handed to librdkafka in one call."""
 QUEUE_FULL = "_QUEUE_FULL"

@@ -43,7 +43,13 @@ BATCH_RECORDS_MAX = 4096
 """Records that are taken at once, if so many are there."""
 GATHER_S = 0.01
 """Records that follow others closely are taken that often, those of all partitions at the same moment:
-what is done for every batch, from the broker's answer to the acknowledgement, is done less often."""
+what is done for every batch, from decoding to the acknowledgement, is done less often …"""
+GATHER_MORE = 2
+"""… and so much less often where a machine is busy: then each costs all others time, too."""
+LATE_S = 0.001
+"""A thread that wakes so much later than it wanted to is on a machine that is busy."""
+SMOOTHING = 0.1
+"""How much the last time counts for how late it wakes."""
 STARTS = ("earliest", "latest")
 BAD = ("fail", "drop")
 Reader: TypeAlias = Callable[[Sequence[bytes], pa.Schema], Decoded]
@@ -149,9 +155,6 @@ value='value', start='earliest', bad='fail', registry=None)
         own = {
             "auto.offset.reset": "error",
             "queued.max.messages.kbytes": QUEUED_KIB,
-            # While any wait to be taken, no more are asked for; those that come meanwhile come at once.
-            "queued.min.messages": 1,
-            "fetch.queue.backoff.ms": int(1000 * GATHER_S),
             "error_cb": lambda error: trouble.say(self.told(error)),
         }
         reader, gather = self._reader(), Gathering()
@@ -183,7 +186,7 @@ value='value', start='earliest', bad='fail', registry=None)
         first = consumer.poll(IDLE_S)
         if first is None:
             return []
-        time.sleep(gather.wait_s(time.monotonic()))
+        gather.wait(time.monotonic, time.sleep)
         found = [first, *consumer.consume(BATCH_RECORDS_MAX - 1, 0)]
         gather.taken(len(found), time.monotonic())
         wrong = [error for record in found if (error := record.error()) is not None]
@@ -253,19 +256,42 @@ class Gathering:
     >>> gathering.taken(1, 5.003)
     >>> round(gathering.wait_s(5.004), 3), gathering.wait_s(7.004)
     (0.006, 0.0)
+
+    Whoever wakes late is on a busy machine, and takes them less often.
+
+    >>> for _ in range(8):
+    ...     gathering.woke(late_s=0.004)
+    >>> round(gathering.wait_s(5.004), 3)
+    0.016
     """
 
     def __init__(self) -> None:
         self._taken_at, self._full = -inf, False
+        self._late_s = 0.0
+        """How much later than it wanted to it woke of late."""
 
     def wait_s(self, now: float) -> float:
-        """Tell how long to wait for more: until the clock shows a multiple of `GATHER_S`.
+        """Tell how long to wait for more: until the clock shows a multiple of `GATHER_S`, or more.
 
         Not at all where none came for a while, or more are there than are taken at once.
         """
-        if self._full or now - self._taken_at > 2 * GATHER_S:
+        busy = self._late_s > LATE_S
+        every_s = GATHER_MORE * GATHER_S if busy else GATHER_S
+        if self._full or now - self._taken_at > 2 * GATHER_MORE * GATHER_S:
             return 0.0
-        return GATHER_S - now % GATHER_S
+        return every_s - now % every_s
+
+    def wait(self, clock: Callable[[], float], sleep: Callable[[float], None]) -> None:
+        """Wait so long, and see how late that is over."""
+        now = clock()
+        wait_s = self.wait_s(now)
+        if wait_s > 0:
+            sleep(wait_s)
+            self.woke(clock() - now - wait_s)
+
+    def woke(self, late_s: float) -> None:
+        """Note how much later it woke than it wanted to."""
+        self._late_s += SMOOTHING * (late_s - self._late_s)
 
     def taken(self, records: int, now: float) -> None:
         """Note that so many were taken."""

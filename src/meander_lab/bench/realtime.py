@@ -27,6 +27,7 @@ from meander_lab.bench.realtime_load import (
     RealtimeLoad,
     consuming,
     producing,
+    warm_up,
 )
 from meander_lab.bench.realtime_sides import NODES_MAX, PARTITIONS, RealtimeSide, sides
 from meander_lab.servers.kafka import broker, connector, create_topic
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 SLOTS = 16
 """Spark's real-time mode wants one for every task of all stages at once."""
 STARTED_S_MAX = 120.0
+BROKERS_S = 30.0
+"""So long brokers are at work before the first side: what their JVM compiles meanwhile takes a third
+of a core, and would be counted to whoever comes first."""
 Say = Callable[[str], None]
 
 
@@ -71,6 +75,8 @@ def table(setting: RealtimeSetting, say: Say) -> dict[str, Any]:
     """
     rows = list[dict[str, Any]]()
     with _servers(setting.servers) as servers, _session() as spark:
+        say("brokers at work, so that no side finds them cold …")
+        warm_up(servers, BROKERS_S)
         for rate in setting.rates:
             for side in setting.chosen():
                 say(f"{side.name}, {side.once} once, {rate:,} records/s …")

@@ -11,6 +11,7 @@ is an output that was written twice.
 from __future__ import annotations
 
 import multiprocessing
+import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,8 +25,11 @@ import pyarrow as pa
 
 from meander.model import Ints
 from meander.sources.formats import decode
+from meander_lab.servers.kafka import create_topic
 
 TICK_S = 0.002
+LINGER_MS = 5
+"""What clients do unless told, those in Java (since 4.0) as librdkafka. It counts, for every side."""
 LATE_S_MAX = 30.0
 """How long no output may come before the rest is given up."""
 OUTPUT = pa.schema({"key": pa.int64(), "count": pa.int64(), "sent_us": pa.int64()})
@@ -33,6 +37,7 @@ COUNTS_MAX = 2**24
 """Of one key."""
 READY_S_MAX = 60.0
 CONSUMED = 10_000
+WARM_PARTITIONS, WARM_RECORDS = 5, 50
 
 
 @dataclass(frozen=True)
@@ -106,13 +111,45 @@ def _process(target: Any, load: RealtimeLoad) -> Iterator[Connection]:
         process.join()
 
 
+def warm_up(servers: str, seconds: float) -> None:
+    """Have brokers do what every side asks of them: records in transactions or not, and readers."""
+    from confluent_kafka import Consumer, Producer, TopicPartition
+
+    topic = f"warm-{secrets.token_hex(4)}"
+    create_topic(servers, topic, WARM_PARTITIONS)
+    known = {"bootstrap.servers": servers, "log_level": 2}
+    plain, whole = Producer(known), Producer({**known, "transactional.id": topic})
+    reader = Consumer({**known, "group.id": topic, "isolation.level": "read_committed"})
+    reader.assign([TopicPartition(topic, number, 0) for number in range(WARM_PARTITIONS)])
+    whole.init_transactions(READY_S_MAX)
+    group, commits, end = reader.consumer_group_metadata(), 0, time.monotonic() + seconds
+    while time.monotonic() < end:
+        commits += 1
+        whole.begin_transaction()
+        for producer in (plain, whole):
+            records = [{"key": b"%d" % n, "value": b"0" * 60} for n in range(WARM_RECORDS)]
+            producer.produce_batch(topic, records)
+        plain.flush(READY_S_MAX)
+        at = [TopicPartition(topic, 0, commits)]
+        whole.send_offsets_to_transaction(at, group, READY_S_MAX)
+        whole.commit_transaction(READY_S_MAX)
+        reader.consume(CONSUMED, 0)
+        time.sleep(TICK_S)
+    reader.close()
+
+
 # ---------------------------------------------------------------------- in the processes
 
 
 def _produce(load: RealtimeLoad, tell: Connection) -> None:
     from confluent_kafka import Producer
 
-    settings = {"bootstrap.servers": load.servers, "linger.ms": 0, "log_level": 2, "acks": 1}
+    settings = {
+        "bootstrap.servers": load.servers,
+        "linger.ms": LINGER_MS,
+        "log_level": 2,
+        "acks": 1,
+    }
     producer, keys = Producer(settings), load.drawn()
     producer.list_topics(load.into, timeout=READY_S_MAX)
     start, sent = time.time() + 0.2, 0

@@ -78,6 +78,8 @@ transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 group.initial.rebalance.delay.ms=0
 """
+JVM = ("-Xms256m", "-Xmx384m", "-XX:+UseSerialGC")
+"""A heap this small is collected by one thread, not by several beside all that it serves."""
 GUARDED = """\
 exec 3<&0
 "$@" 3<&- & broker=$!
@@ -107,7 +109,7 @@ class LocalBroker:
             NoJarsError: if there is no way to fetch it.
         """
         jars, java = broker_jars(), str(java_home() / "bin" / "java")
-        self._run = [java, "-Xmx384m", "-cp", f"{jars}/*"]
+        self._run = [java, *JVM, "-cp", f"{jars}/*"]
         self._folder = Path(tempfile.mkdtemp(prefix="meander-kafka-"))
         self._settings, self._log = self._folder / "server.properties", self._folder / "log"
         self._port = controller = free_port()

@@ -15,7 +15,7 @@ from meander.runtime.process.app_state import AppState, Sealed
 from meander.runtime.process.keeping import OutputKeeper, OutputNews
 from meander.runtime.process.loop_counts import counts
 from meander.runtime.process.outputs import Outputs
-from meander.runtime.process.script import Call, Until, run
+from meander.runtime.process.script import Call, Sleep, Until, run
 from meander.runtime.roles.answers import moment
 from meander.runtime.roles.output_answers import OutputAnswers
 
@@ -120,7 +120,7 @@ def test_who_waits_for_durable_outputs_is_not_woken_by_those_that_are_not() -> N
     answers = OutputAnswers(process, news)  # type: ignore[arg-type]
 
     def waiting(early: bool) -> Until:
-        script = answers.fresh({"after": {"0": 0}, "early": early, "wait_s": 1.0})
+        script = answers.fresh({"first": 0, "after": [0], "early": early, "wait_s": 1.0})
         assert type(next(script)) is Call
         step = script.send(({}, []))  # nothing is there
         assert type(step) is Until
@@ -132,6 +132,20 @@ def test_who_waits_for_durable_outputs_is_not_woken_by_those_that_are_not() -> N
     assert (durable.true(), early.true()) == (False, True)
     news.shown.ring()
     assert durable.true()
+
+
+def test_while_outputs_come_closely_an_answer_waits_for_those_that_follow() -> None:
+    answers = OutputAnswers(object(), OutputNews.none())  # type: ignore[arg-type]
+    for gather_s, wanted in ((0.0, Call), (0.004, Sleep)):
+        asked = {"first": 0, "after": [0], "early": True, "wait_s": 1.0, "gather_s": gather_s}
+        script = answers.fresh(asked)
+        next(script)
+        assert type(script.send(({}, []))) is Until
+        assert type(script.send(True)) is wanted  # there are some
+    script = answers.fresh(asked)
+    next(script)
+    script.send(({}, []))
+    assert type(script.send(False)) is Call  # none came
 
 
 def test_with_checkpoints_outputs_are_shown_when_they_are_durable_and_said_to_be_once() -> None:

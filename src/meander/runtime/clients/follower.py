@@ -39,9 +39,11 @@ from meander.runtime.store.complaint import Complaint
 
 WAIT_S = 0.1
 """How long a question waits at a node: a task that has just come there is asked for no later."""
-GATHER_S = 0.01
-"""A node that has just told of outputs is asked again when the clock shows a multiple of that: what
-comes meanwhile comes at once, and of all nodes at the same moment."""
+GATHER_S = 0.004
+"""While outputs come closely, a node answers so long after the first: rows that were sent to it at the
+same moment are taken in several turns, and an answer costs more than most of them."""
+CLOSELY_S = 0.1
+"""Outputs that come so soon after others do."""
 OWNERS_S = 0.25
 """How often the driver is asked for the nodes."""
 ANSWERS_MAX = 16
@@ -188,12 +190,13 @@ class OutputFollower:
     def _follow(self, node: str, address: str) -> None:
         """Ask a node again and again, as long as it is one."""
         desk = DriverClient(address, self._desk.credentials)
-        silence = _Silence(f"outputs of {node} are not read")
+        silence, came_at = _Silence(f"outputs of {node} are not read"), -inf
         try:
             while not self._stopping.is_set() and self._nodes.get(node) == address:
                 try:
                     desk.credentials = self._desk.credentials  # they are renewed
-                    told = desk.fetch(self._question())
+                    closely = time.monotonic() - came_at < CLOSELY_S
+                    told = desk.fetch(self._question(GATHER_S if closely else 0.0))
                 except (OperatorGoneError, OperatorRefusedError) as error:
                     silence.goes_on(error)
                     self._stopping.wait(AGAIN_S)
@@ -204,7 +207,7 @@ class OutputFollower:
                     if rows.num_rows:
                         self._put(rows)
                 if rows.num_rows:
-                    time.sleep(GATHER_S - time.monotonic() % GATHER_S)
+                    came_at = time.monotonic()
         finally:
             desk.close()
 
@@ -215,14 +218,13 @@ class OutputFollower:
                 self._found.put(told, timeout=WAIT_S)
                 return
 
-    def _question(self) -> dict[str, Any]:
-        names = [str(task) for task in self.tasks]
+    def _question(self, gather_s: float) -> dict[str, Any]:
         with self._lock:
-            after = dict(zip(names, self._heard.tolist(), strict=True))
-        released = dict(zip(names, self._released.tolist(), strict=True))
+            after = self._heard.tolist()
         return {
-            "kind": "fresh", "after": after, "release": released, "early": self._early,
-            "wait_s": WAIT_S,
+            "kind": "fresh", "first": self.tasks.start, "after": after,
+            "release": self._released.tolist(), "early": self._early, "wait_s": WAIT_S,
+            "gather_s": gather_s,
         }  # fmt: skip
 
 

@@ -142,6 +142,8 @@ class OperatorAdapter:
         """What was noted chunk by chunk. As long as there is any, no block is noted, and conversely:
         a task has its rows in their order."""
         self._blocks: list[NotedBlock] = []
+        self._batched: set[TaskId] = set()
+        """Tasks with a micro-batch that was noted: the next is a call of its own."""
         self._fresh: Any = None
         """The batch of the message in hand: chunks of another one have waited."""
 
@@ -193,6 +195,10 @@ class OperatorAdapter:
         rows = Rows(batch, 0, sum(part.count for part in full))
         if self.timing.wait and not full and not last:
             return self._fire_waiting(app)
+        if app.task in self._batched:
+            self.settle()
+        if self.defers:
+            self._batched.add(app.task)
         return self._take(Noted(app, feeder, rows, waited=False), last)
 
     def _take(self, noted: Noted, watermarks: Sequence[int]) -> Iterable[Emission]:
@@ -273,6 +279,7 @@ class OperatorAdapter:
         Raises:
             OperatorError: naming task, rows and where they came from. The states are spoilt.
         """
+        self._batched.clear()
         if self._blocks:
             blocks, self._blocks = self._blocks, []
             for block in blocks:

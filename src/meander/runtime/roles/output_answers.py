@@ -20,7 +20,7 @@ from meander.protocol.node.slot import TaskPhase
 from meander.runtime.process.keeping import OutputNews
 from meander.runtime.process.outputs import Outputs, nothing, with_place
 from meander.runtime.process.process import Process
-from meander.runtime.process.script import Call, Script, Until
+from meander.runtime.process.script import Call, Script, Sleep, Until
 
 WAIT_S_MAX = 1.0
 """How long an answer may wait for something to tell."""
@@ -73,16 +73,19 @@ class OutputAnswers:
         return _table(rows).replace_schema_metadata({b"kept": json.dumps(kept).encode()})
 
     def fresh(self, fields: Mapping[str, Any]) -> Script[pa.Table]:
-        """Give what follows a number per task, `{"after": {task: number}}`, and wait for it a while.
+        """Give what follows a number per task, from the task `first` on, and wait for it a while.
 
-        Fields: `wait_s`; `early`: also what is not durable yet, which may come otherwise after a loss;
+        Fields: `after`, the numbers; `wait_s`; `gather_s`: how much longer, for what follows closely;
+        `early`: also what is not durable yet, which may come otherwise after a loss;
         `release`: what may be forgotten. The metadata say of tasks with rows, or if `early` of all: the
         oldest batch that is kept, the newest that is durable, and the term, which changes when a task
         is restored.
         """
-        after = {int(t): int(n) for t, n in dict(fields["after"]).items()}
-        release = {int(t): int(n) for t, n in dict(fields.get("release", {})).items()}
+        first = int(fields["first"])
+        after = {first + i: int(n) for i, n in enumerate(fields["after"])}
+        release = {first + i: int(n) for i, n in enumerate(fields.get("release", ()))}
         early, wait_s = bool(fields.get("early")), min(WAIT_S_MAX, float(fields.get("wait_s", 0)))
+        gather_s = min(WAIT_S_MAX, float(fields.get("gather_s", 0)))
 
         def collect(node: Node) -> tuple[dict[str, Any], list[tuple[TaskId, int, pa.RecordBatch]]]:
             kept, rows = dict[str, Any](), list[tuple[TaskId, int, pa.RecordBatch]]()
@@ -101,7 +104,9 @@ class OutputAnswers:
         seen = bell.count
         kept, rows = yield Call(self._process, collect)
         if not rows and wait_s:
-            yield Until(lambda: bell.count != seen, wait_s, changed=bell.changed)
+            news = yield Until(lambda: bell.count != seen, wait_s, changed=bell.changed)
+            if news and gather_s:
+                yield Sleep(gather_s)
             kept, rows = yield Call(self._process, collect)
         return _table(rows).replace_schema_metadata({b"kept": json.dumps(kept).encode()})
 

@@ -16,8 +16,10 @@ only listens, as Spark does. What cannot run is said then.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from copy import copy
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -29,15 +31,16 @@ from pyspark.sql.streaming.stateful_processor import (
 from pyspark.sql.types import Row, StructType
 
 from meander.errors import InputError, MeanderError
+from meander.model import Ints
 from meander.operators import letters
 from meander.operators.base import Context, Operator, check_operator
-from meander.operators.hashing import hash_columns, tasks_of
+from meander.operators.hashing import Hashes, hash_columns, tasks_of
 from meander.operators.timers import Key, Timer, Timers
 from meander.runtime.clients.given import conform
 from meander.spark.cluster.pickling import dumps
 from meander.spark.processor import adopting, undoing
 from meander.spark.processor.handle import DeclaringHandle, Handle, Moment
-from meander.spark.processor.rows import FORMS, Form
+from meander.spark.processor.rows import FORMS, Form, RowForm, by_key
 from meander.spark.processor.schemas import arrow_schema, frame_rules, parse, session_timezone
 from meander.spark.processor.state import ProcessorLayout, ProcessorState
 
@@ -130,7 +133,7 @@ def processor(
     found.named, found.state_version, found.migration = name, state_version, migrate
     if on_error == "collect":
         found = found.collecting()
-    found.timers_wait = timers == "batch"
+    found.timers_wait = timers == "batch" and found.timed
     found.event_time, found.delay_s, found.idle_s = event_time, delay_s, idle_s
     found.feeders_min = feeders_min
     check_operator(found)
@@ -154,8 +157,6 @@ def _initial(given: DataFrame | pa.Table, keys: tuple[str, ...], rows: pa.Schema
 
 class ProcessorOperator(Operator[ProcessorState]):
     """A processor as an operator. Made by `processor`."""
-
-    timed = True
 
     def __init__(
         self,
@@ -184,6 +185,11 @@ class ProcessorOperator(Operator[ProcessorState]):
         self._processor: Any = None
         self._handle: Handle | None = None
         self._form: Form = FORMS[form](output, self.timezone, rules)
+
+    @property
+    def timed(self) -> bool:
+        """Whether there can be timers, or state that outlives its time."""
+        return self.mode != "None"
 
     @property
     def name(self) -> str:
@@ -257,15 +263,81 @@ class ProcessorOperator(Operator[ProcessorState]):
             self._process_collecting(state, batch, context)
             self._sweep(state, context)
             return
-        values, yielded = self._values(context), list[Any]()
-        handle, given = self._processor.handleInputRows, self._form.given
+        yielded = list[Any]()
+        self._call(state, self._form.groups(batch, self.keys), context, yielded)
+        self._emit(yielded, context)
+        self._sweep(state, context)
+
+    def process_groups(
+        self,
+        states: Sequence[ProcessorState],
+        bounds: Ints,
+        batch: pa.RecordBatch,
+        contexts: Sequence[Context],
+        hashes: Hashes | None = None,
+    ) -> None:
+        """Take in rows of several tasks: Rows are made of all at once, and so is what they yield.
+
+        Of a stream that comes row by row a task has one or two; what is done for each batch is more
+        than what the processor does.
+
+        Raises:
+            OperatorError: names the task and the rows.
+        """
+        together = isinstance(self._form, RowForm) and self.event_time is None
+        if not together or self.collects or len(states) == 1:
+            super().process_groups(states, bounds, batch, contexts, hashes)
+            return
+        pairs, cuts = self._form.pairs(batch, self.keys), bounds.tolist()
+        yielded, ends = list[Any](), list[int]()
+        for i, (state, context) in enumerate(zip(states, contexts, strict=True)):
+            rows = cuts[i], cuts[i + 1]
+            try:
+                self._call(state, by_key(pairs[slice(*rows)]), context, yielded)
+                self._sweep(state, context)
+            except Exception as error:
+                raise self.failure(context, rows, error) from error
+            ends.append(len(yielded))
+        self._emit_groups(yielded, ends, cuts, contexts)
+
+    def _emit_groups(
+        self,
+        yielded: list[Any],
+        ends: Sequence[int],
+        cuts: Sequence[int],
+        contexts: Sequence[Context],
+    ) -> None:
+        """Emit what several tasks have yielded, up to `ends`: each its part of one batch."""
+        whole: pa.RecordBatch | None = None
+        with suppress(Exception):  # if some rows are no output, it is told below whose
+            whole = self._form.batch(yielded) if yielded else None
+        for i, (lb, ub) in enumerate(pairwise([0, *ends])):
+            if lb == ub:
+                continue
+            try:
+                part = self._form.batch(yielded[lb:ub]) if whole is None else whole[lb:ub]
+            except Exception as error:
+                raise self.failure(contexts[i], (cuts[i], cuts[i + 1]), error) from error
+            contexts[i].emit(part)
+
+    def _call(
+        self,
+        state: ProcessorState,
+        groups: Iterable[tuple[Key, Any]],
+        context: Context,
+        yielded: list[Any],
+    ) -> None:
+        """Give every key's rows to the processor; add what it yields."""
+        values, handle, given = (
+            self._values(context),
+            self._processor.handleInputRows,
+            self._form.given,
+        )
         moment = self._enter(state, (), context)
-        for key, rows in self._form.groups(batch, self.keys):
+        for key, rows in groups:
             moment.key = key
             yielded += handle(key, given(rows), values) or ()
         self._leave()
-        self._emit(yielded, context)
-        self._sweep(state, context)
 
     def _process_collecting(
         self, state: ProcessorState, batch: pa.RecordBatch, context: Context

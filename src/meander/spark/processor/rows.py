@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC
 from decimal import Decimal
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -68,6 +68,11 @@ def row_maker(names: Sequence[str]) -> Callable[[tuple[Any, ...]], Row]:
     >>> row, row.n, row.asDict(), isinstance(row, Row)
     (Row(user='ann', n=3), 3, {'user': 'ann', 'n': 3}, True)
     """
+    return _row_maker(tuple(names))
+
+
+@cache
+def _row_maker(names: tuple[str, ...]) -> Callable[[tuple[Any, ...]], Row]:
     kind = type("Row", (Row,), {"__fields__": list(names), "__module__": Row.__module__})
     return partial(tuple.__new__, kind)
 
@@ -87,6 +92,18 @@ def values_of(column: pa.Array) -> list[Any]:
     return values
 
 
+def by_key(pairs: Iterable[tuple[Key, Row]]) -> Iterator[tuple[Key, list[Row]]]:
+    """Give the rows of each key, in the order in which keys came first."""
+    found: dict[Key, list[Row]] = {}
+    for key, row in pairs:
+        mine = found.get(key)
+        if mine is None:
+            found[key] = [row]
+        else:
+            mine.append(row)
+    return iter(found.items())
+
+
 class RowForm:
     """Rows, as for `transformWithState`."""
 
@@ -96,19 +113,16 @@ class RowForm:
 
     def groups(self, batch: pa.RecordBatch, keys: Iterable[str]) -> Iterator[tuple[Key, list[Row]]]:
         """Give the rows of each key."""
+        return by_key(self.pairs(batch, keys))
+
+    def pairs(self, batch: pa.RecordBatch, keys: Iterable[str]) -> list[tuple[Key, Row]]:
+        """Give every row with its key."""
+        names = batch.schema.names
         columns = {
-            name: values_of(column)
-            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            name: values_of(column) for name, column in zip(names, batch.columns, strict=True)
         }
-        rows = map(row_maker(batch.schema.names), zip(*columns.values(), strict=True))
-        found: dict[Key, list[Row]] = {}
-        for key, row in zip(zip(*(columns[k] for k in keys), strict=True), rows, strict=True):
-            mine = found.get(key)
-            if mine is None:
-                found[key] = [row]
-            else:
-                mine.append(row)
-        return iter(found.items())
+        rows = map(row_maker(names), zip(*columns.values(), strict=True))
+        return list(zip(zip(*(columns[k] for k in keys), strict=True), rows, strict=True))
 
     def given(self, rows: list[Row]) -> Iterator[Row]:
         """Give Row after Row."""
