@@ -21,10 +21,12 @@ from meander.protocol.messages import (
     Put,
     Rest,
 )
+from meander.protocol.node.copy_window import CopyWindow
 from meander.protocol.settings import Settings
 
 FOREVER = Settings(lease_s=1e6, copy_bytes=1, copy_window_bytes=1)
 """One piece is under way at a time."""
+MANY_MORE = Settings(copy_bytes=100, copy_bytes_max=100, copy_window_bytes=10_000)
 MANY = Settings(lease_s=1e6, copy_bytes=30, copy_bytes_max=30, copy_window_bytes=60)
 """As many as fit into sixty bytes: four of the pieces below."""
 
@@ -207,6 +209,17 @@ def test_the_window_narrows_when_rows_wait_at_the_other_end_and_never_closes():
     books.tick(0.25, "a")
     assert numbers(books) == [5]
     assert to_the_end(books) == [1]
+
+
+def test_where_rows_flow_a_window_does_not_double():
+    """One that doubled would take in a moment what rows need, before anybody could see them wait."""
+    calm, busy = CopyWindow(MANY_MORE, 0.0), CopyWindow(MANY_MORE, 0.0, flowing=True)
+    for window in (calm, busy):
+        for _ in range(8):
+            window.sent(window.piece)
+            window.heard(window.piece, 0.002, 0.0, 1.0)
+    assert calm.bytes == 200 + 8 * 100
+    assert 100 < busy.bytes <= 100 + 8 * 25
 
 
 def test_a_piece_that_is_sent_too_often_is_given_up():

@@ -32,6 +32,7 @@ from meander.operators.table import (
     Where,
     locate,
 )
+from meander.operators.validation import validate
 
 
 def load(
@@ -230,7 +231,7 @@ def checked(layout: Layout, batch: pa.RecordBatch, task: tuple[int, int] | None 
         if mine.type != theirs.type:
             raise StateError(f"{mine.name} is {theirs.type} in the dump, but {mine.type} here")
     try:
-        batch.validate(full=True)
+        validate(batch)
     except pa.ArrowInvalid as error:
         raise StateError(f"the dump is broken: {error}") from None
     _check_cells(layout, batch)

@@ -37,8 +37,9 @@ class Settings:
     """States travel in pieces of this size."""
     parts_max: int = 4
     """So many pieces a node asks state servers for at a time, of one state or of several."""
-    copy_bytes: int = 64 * 2**10
-    """States are copied ahead in pieces of at least this size, one at a time where rows wait."""
+    copy_bytes: int = 256 * 2**10
+    """States are copied ahead in pieces of at least this size, one at a time where rows wait; smaller
+    ones would cost more in turns than in bytes."""
     copy_bytes_max: int = 2 * 2**20
     """Where none do, pieces are of up to this size: a node has its rows in between."""
     copy_window_bytes: int = 8 * 2**20

@@ -28,11 +28,11 @@ from pyarrow import flight
 from meander.operators import WordCount
 from meander.operators.base import Context
 from meander.operators.table import KeyedTable
+from meander.operators.validation import ROWS_MAX, validate
 from meander.runtime.clients.gathering import OFFERS_MAX
 from meander.runtime.clients.offers import offer_of
 from meander.runtime.process.warm import warm_up
 from meander.runtime.wire.credentials import LOOPBACK, TOKEN_HEADER
-from meander.runtime.wire.validation import validate
 from meander_lab.errors import StaticNodeError
 
 START_S_MAX = 120.0
@@ -62,7 +62,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]
             except StopIteration:
                 return
             if chunk.data is not None and chunk.data.num_rows:
-                validate(chunk.data)
+                validate(chunk.data, ROWS_MAX)
                 self._apply(chunk.data, json.loads(chunk.app_metadata.to_pybytes()))
             else:
                 writer.write(pa.py_buffer(b"applied"))

@@ -169,7 +169,9 @@ class Copier:
     def _window(self, to: NodeId) -> CopyWindow:
         found = self.windows.get(to)
         if found is None:
-            found = self.windows[to] = CopyWindow(self.turn.settings, self.turn.now)
+            found = self.windows[to] = CopyWindow(
+                self.turn.settings, self.turn.now, flowing=self.wait.flowing()
+            )
         return found
 
     def _begin(self, slot: Slot, to: NodeId, turn: int) -> None:

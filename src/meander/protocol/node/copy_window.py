@@ -1,11 +1,11 @@
 """How fast copies ahead may be: as fast as the two nodes can, as long as no row waits for them.
 
 A window holds how many bytes may be under way from one node to another. It widens with what arrives:
-at first by as much, so that it doubles with every round trip, and from the first time that rows had to
-wait by one small piece with every round trip. When rows have waited longer than they may, at either
-end, it narrows in that proportion, at once; what it then does to them shows after `HOLD_S`. It never
-closes. Where it is smaller than a piece, the next one leaves so much later that this is the rate; and
-it is never smaller than the rate takes that the caller needs.
+where no rows flow by as much, so that it doubles with every round trip; where they do, or had to wait
+once, by a part of a small piece with every round trip. When rows have waited longer than they may, at
+either end, it narrows in that proportion, at once; what it then does to them shows after `HOLD_S`. It
+never closes. Where it is smaller than a piece, the next one leaves so much later that this is the rate;
+and it is never smaller than the rate takes that the caller needs.
 
 Pieces are a part of the window, so that they are small where rows flow, and a turn of a node short.
 """
@@ -21,7 +21,7 @@ NARROW_MIN = 0.125
 PIECES = 4
 """So many pieces fill a window."""
 LEAST = 4
-"""A window is never smaller than a small piece by more than this."""
+"""A window is never smaller than a small piece by more than this, and widens in such steps."""
 SMOOTH = 0.2
 """How much of a new round trip enters the estimate."""
 
@@ -37,9 +37,10 @@ class CopyWindow:
     300
     """
 
-    def __init__(self, settings: Settings, now: float) -> None:
+    def __init__(self, settings: Settings, now: float, *, flowing: bool = False) -> None:
+        """Begin; `flowing`: there are rows that could have to wait."""
         self._settings = settings
-        self.bytes = 2 * settings.copy_bytes
+        self.bytes = settings.copy_bytes if flowing else 2 * settings.copy_bytes
         self.under_way = 0
         """Bytes that were sent and not answered."""
         self.heard_at = now
@@ -50,8 +51,8 @@ class CopyWindow:
         """How long rows may wait."""
         self._trip_s = 0.0
         """About how long a piece and its answer take."""
-        self._rising = True
-        """Whether rows have never had to wait."""
+        self._rising = not flowing
+        """Whether there are none, or they have never had to wait."""
         self._narrowed_at = now - HOLD_S
         self._next_at = now
         """When the next piece may leave, if none is under way."""
@@ -92,7 +93,7 @@ class CopyWindow:
         if waited_s > self.wait_s:
             narrowed = self._narrow(max(NARROW_MIN, self.wait_s / waited_s), now)
         else:
-            step = self._settings.copy_bytes * size // max(self.bytes, size)
+            step = self._settings.copy_bytes // LEAST * size // max(self.bytes, size)
             self._set(self.bytes + (size if self._rising else max(1, step)))
         self._next_at = now + trip_s * max(0.0, self.piece / self.bytes - 1)
         return narrowed

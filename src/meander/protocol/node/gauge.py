@@ -30,7 +30,11 @@ class Gauge(Protocol):
 
 
 class RowWait:
-    """Tells how long rows wait for their turn at a node; here none ever does."""
+    """Tells how long rows wait at a node until they are applied; here none ever does."""
+
+    def flowing(self) -> bool:
+        """Tell whether rows came in the last moments."""
+        return False
 
     def beyond_s(self) -> float:
         """Tell how much longer than usual one has waited in the last moments."""

@@ -21,6 +21,7 @@ from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 from meander.errors import OperatorError
+from meander.protocol.blocks import Chunks
 from meander.protocol.client import Client
 from meander.protocol.machine import Machine
 from meander.protocol.messages import (
@@ -32,7 +33,6 @@ from meander.protocol.messages import (
     Exit,
     Launch,
     Part,
-    Rest,
     Tell,
     Tick,
 )
@@ -51,8 +51,9 @@ EVENTS_MAX = 64
 """Taken before what they caused is carried out."""
 TURN_S_MAX = 0.1
 """After so long no more are taken."""
-LONG: Final = frozenset({Copy, Copied, Rest, Part})
-"""Behind one of these none is, either: rows that came before it shall not wait for others, too."""
+LONG: Final = frozenset({Copy, Copied, Part})
+"""Behind one of these none is, either: rows that came before it shall not wait for others, too.
+`Rest` is not among them: it is small, and rows wait for it."""
 
 
 class Process:
@@ -225,6 +226,8 @@ class Process:
             self._ticked_at = now
             self._turns.take(Tick())
         if event is not None:
+            if type(event) is Envelope and type(event.body) is Chunks:
+                self.inbox.waits.taken(now)
             self._turns.take(event)
         if self.inbox.waiting:
             self._take_waiting(now + TURN_S_MAX)
@@ -250,6 +253,7 @@ class Process:
             self._after()
             self._carry_out()
         self._turns.over()
+        self.inbox.waits.applied()
         self.tick_at = max(self._ticked_at + self._tick_s, self.machine.due_at())
         self.turn_s += self.busy_s()
         self._began = None

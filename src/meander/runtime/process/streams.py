@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from meander.operators.validation import validate
+
 END: Final = b"\xff\xff\xff\xff\0\0\0\0"
 """How an Arrow stream ends."""
 SCHEMAS_MAX = 16
@@ -121,7 +123,7 @@ def read_streams(data: Any) -> list[Any]:
             with pa.ipc.open_stream(source) as reader:
                 batches.extend(reader)
         for batch in batches:
-            batch.validate(full=True)
+            validate(batch)
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"Arrow cannot read it: {error}") from None
     return batches

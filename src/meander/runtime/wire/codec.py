@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from meander.errors import InputError, MalformedMessage
 from meander.model import Epoch, Int, Many, Name, TaskId
+from meander.operators.validation import ROWS_MAX, validate
 from meander.protocol.blocks import Acks, Block, Chunk, Chunks
 from meander.protocol.messages import (
     Copy,
@@ -45,7 +46,6 @@ from meander.protocol.messages import (
 from meander.protocol.table import Table, read_table
 from meander.runtime.wire.columns import FRAME, block_of, columns_of, framed, numbers_of, unframed
 from meander.runtime.wire.rows import EVER, Mark, Marks, RowBlock, Rows, ends_of, joined
-from meander.runtime.wire.validation import validate
 
 HEADER_BYTES_MAX = 64 * 2**20
 """A table of ten thousand nodes and a million tasks under way has about 40 MiB."""
@@ -334,7 +334,7 @@ def _checked(batch: pa.RecordBatch | None, schemas: Sequence[pa.Schema]) -> pa.R
     found = batch.schema
     for schema in schemas:
         if found.equals(schema):
-            validate(batch)
+            validate(batch, ROWS_MAX)
             return batch
     wanted = " or of ".join(str(schema.names) for schema in schemas)
     raise ValueError(f"rows of {found.names}, not of {wanted}, or of other types")
@@ -423,7 +423,7 @@ def _with_blob(body: Any, field: str, batch: pa.RecordBatch | None) -> Any:
 def _unblob(batch: pa.RecordBatch | None) -> bytes:
     if batch is None or not batch.schema.equals(BLOB) or batch.num_rows != 1:
         raise ValueError("a state comes as one binary value")
-    validate(batch)
+    validate(batch, ROWS_MAX)
     data = batch.column(0)[0].as_py()
     if not isinstance(data, bytes):
         raise ValueError("a state is null")

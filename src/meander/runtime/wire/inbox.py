@@ -99,7 +99,7 @@ class Inbox:
     def _taken(self, event: Any, size: int, since: float) -> Any:
         self._bytes_out += size
         if since:
-            self.waits.waited_since(since)
+            self.waits.taken(since)
         return event
 
     def from_master(self) -> Any:

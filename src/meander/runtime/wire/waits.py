@@ -1,4 +1,8 @@
-"""How long rows wait for their turn at a process, as its inbox sees it: lately, and as a rule."""
+"""How long rows wait at a process, from when they came until they are applied: lately, and as a rule.
+
+The turn that takes them counts, too: on a processor that is shared it takes several times as long as
+its work, and whoever asks whether there is room for more shall see that.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +26,18 @@ class RowWaits(RowWait):
     >>> waits = RowWaits(Clock(lambda: now[0], lambda: 0))
     >>> for _ in range(20):
     ...     now[0] += SPAN_S
-    ...     waits.waited_since(now[0] - 0.02)
+    ...     waits.taken(now[0] - 0.02)
+    ...     waits.applied()
     >>> waits.beyond_s()
     0.0
-    >>> waits.waited_since(now[0] - 0.5)
-    >>> round(waits.beyond_s(), 2)
-    0.47
+    >>> waits.taken(now[0] - 0.4)
+    >>> now[0] += 0.1
+    >>> waits.applied()
+    >>> round(waits.beyond_s(), 2), waits.flowing()
+    (0.47, True)
     >>> now[0] += 3 * SPAN_S
-    >>> waits.beyond_s()
-    0.0
+    >>> waits.beyond_s(), waits.flowing()
+    (0.0, False)
     """
 
     def __init__(self, clock: Clock = REAL) -> None:
@@ -42,17 +49,30 @@ class RowWaits(RowWait):
         """With rows in them, up to `SPANS`."""
         self._usual_s = 0.0
         """The longest wait of a span, in the mean."""
+        self._taken_since = 0.0
+        """When the first rows of the turn under way came; 0: it has none."""
 
-    def waited_since(self, since: float) -> None:
+    def taken(self, since: float) -> None:
         """Rows have their turn that came at a time."""
-        now = self.now_s()
-        self._turn_page(now)
-        self._most = max(self._most, now - since)
+        self._taken_since = min(self._taken_since or since, since)
+
+    def applied(self) -> None:
+        """The turn is over: whatever rows it had are applied."""
+        if self._taken_since:
+            now = self.now_s()
+            self._turn_page(now)
+            self._most = max(self._most, now - self._taken_since)
+            self._taken_since = 0.0
 
     def beyond_s(self) -> float:
         """Tell how much longer than usual rows have waited in the last moments."""
         self._turn_page(self.now_s())
         return max(0.0, max(self._most, self._most_before) - USUAL * self._usual_s)
+
+    def flowing(self) -> bool:
+        """Tell whether rows came in the last moments."""
+        self._turn_page(self.now_s())
+        return max(self._most, self._most_before) > 0
 
     def _turn_page(self, now: float) -> None:
         if now - self._since < SPAN_S:

@@ -1,4 +1,4 @@
-"""Arrow from the wire, validated fully before anybody looks at it.
+"""Arrow from a wire or a disk, validated fully before anybody looks at it.
 
 Arrow's own full validation looks at every string by itself: 4 ns each on an idle core, beside some 30
 for counting it. What it would find can be found in two passes over whole buffers, at about a sixth of
@@ -19,16 +19,16 @@ import numpy as np
 import pyarrow as pa
 
 ROWS_MAX: Final = 2**24
-"""In one batch; a feeder sends some ten thousand."""
+"""In one message; a feeder sends some ten thousand."""
 ROWS_MIN: Final = 2048
 """Below it Arrow's way costs less than the passes here."""
 
 
-def validate(batch: pa.RecordBatch) -> None:
+def validate(batch: pa.RecordBatch, rows_max: int | None = None) -> None:
     """Believe a batch.
 
     Raises:
-        pa.ArrowInvalid: if anything in it is not as it should be.
+        pa.ArrowInvalid: if anything in it is not as it should be, or it has more rows than it may.
 
     >>> validate(pa.record_batch({"word": ["to", "be"], "n": [1, None]}))
     >>> buffers = [None, pa.py_buffer(np.array([0, 3, 1], "i4")), pa.py_buffer(b"abc")]
@@ -37,8 +37,8 @@ def validate(batch: pa.RecordBatch) -> None:
     Traceback (most recent call last):
     pyarrow.lib.ArrowInvalid: In column 0: Invalid: Offset invariant failure: non-monotonic offset ...
     """
-    if batch.num_rows > ROWS_MAX:
-        raise pa.ArrowInvalid(f"{batch.num_rows} rows are more than a batch may have ({ROWS_MAX})")
+    if rows_max is not None and batch.num_rows > rows_max:
+        raise pa.ArrowInvalid(f"{batch.num_rows} rows are more than a batch may have ({rows_max})")
     if batch.num_rows < ROWS_MIN:
         batch.validate(full=True)
         return
