@@ -19,7 +19,7 @@ from meander_lab.experiments.noise import pooled
 from meander_lab.experiments.page import page
 from meander_lab.experiments.parameters import parameters
 from meander_lab.experiments.registry import EXPERIMENTS, Experiment
-from meander_lab.experiments.tables import ResultTable, TableRows, as_csv, cell_key
+from meander_lab.experiments.tables import ResultTable, TableRows, as_csv, cell_key, from_csv
 from meander_lab.experiments.thresholds import THRESHOLDS
 from meander_lab.experiments.verdicts import HOLDS, UNKNOWN, VERDICTS, Claim, Tables
 
@@ -28,21 +28,28 @@ if TYPE_CHECKING:
 
 TITLE: Final = "Every experiment of the paper, and what became of its claims"
 PROSE: Final = Path(__file__).with_name("prose.toml")
-ORDER: Final = ("fig11", "fig12", "bursts", "fig13", "fig14", "fig15", "fig16", "fig17", "routing",
-                "table3", "appendix-a", "drift", "state", "rounds", "scale")  # fmt: skip
+ORDER: Final = ("fig11", "fig11-links", "fig12", "bursts", "fig13", "fig14", "fig15", "fig16",
+                "fig16-links", "fig17", "routing", "table3", "appendix-a", "drift", "state", "rounds",
+                "scale")  # fmt: skip
 DRAWINGS: Final[dict[str, Callable[[TableRows, Theme], Figure]]] = {
     "fig11": plots_live.fig11, "fig12": plots.fig12, "fig13": plots.fig13, "fig14": plots.fig14,
     "fig15": plots.fig15, "fig16": plots_live.fig16, "fig17": plots.fig17, "table3": plots.table3,
     "appendix-a": plots.appendix_a, "drift": plots.drift, "state": plots_live.state,
     "rounds": plots_live.rounds, "scale": plots_live.scale, "routing": plots.routing,
-    "bursts": plots.bursts,
+    "bursts": plots.bursts, "fig11-links": plots_live.fig11_links,
+    "fig16-links": plots_live.fig16_links,
 }  # fmt: skip
+TABLES: Final = "tables"
+"""Where a report keeps what it was made of, as CSV."""
 ROWS_OPEN_MAX: Final = 12
 """Longer tables are folded."""
 
 
-def read_tables(root: Path, scale: str | None) -> dict[str, TableRows]:
+def read_tables(root: Path, scale: str | None, docs: Path | None = None) -> dict[str, TableRows]:
     """Read the tables of a scale; without one, of each experiment the largest that is complete.
+
+    Of an experiment that was not measured here, the table that the last report has kept, if `docs` says
+    where that is.
 
     Raises:
         InputError: if nothing was measured.
@@ -54,6 +61,10 @@ def read_tables(root: Path, scale: str | None) -> dict[str, TableRows]:
             if len(rows) and (scale or name == "toy" or _complete(one, name, rows)):
                 found[one.name] = rows
                 break
+        else:
+            kept = None if docs is None else docs / TABLES / f"{one.name}.csv"
+            if kept is not None and kept.exists():
+                found[one.name] = from_csv(kept.read_text(encoding="utf-8"))
     if not found:
         raise InputError(f"there are no tables in {root}: first `meander experiment run all`")
     return found
@@ -88,7 +99,7 @@ def write_report(tables: Tables, docs: Path) -> list[Path]:
     for name, pictures in drawn.items():
         for theme, svg in zip(THEMES, pictures, strict=True):
             files[docs / "figures" / f"{name}-{theme.name}.svg"] = svg
-        files[docs / "tables" / f"{name}.csv"] = as_csv(tables[name])
+        files[docs / TABLES / f"{name}.csv"] = as_csv(tables[name])
     try:
         for path, text in files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -98,7 +109,7 @@ def write_report(tables: Tables, docs: Path) -> list[Path]:
     return list(files)
 
 
-UNPOOLED: Final = ("fig16",)
+UNPOOLED: Final = ("fig16", "fig16-links")
 """Drawn with every migration: the figure has its distribution."""
 
 
@@ -249,7 +260,7 @@ def _section(name: str, tables: Tables, points: Tables, verdicts: Verdicts) -> I
 def _shown(name: str, rows: TableRows) -> str:
     """Print the columns that matter; a migration's facts once, not once per interval."""
     some: Iterable[dict[str, Any]] = rows
-    if name == "fig11":
+    if name.startswith("fig11"):
         some = rows.where(migrating=True)
     columns = SHOWN[name]
     found = [[_value(key, row.get(key)) for key in columns] for row in some]
