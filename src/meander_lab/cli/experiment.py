@@ -145,10 +145,10 @@ def measured(args: argparse.Namespace) -> int:
 
 
 def reported(args: argparse.Namespace) -> int:
-    """Judge and draw what was measured."""
-    from meander_lab.experiments.report import read_tables, write_report
+    """Judge and draw what was measured; what the last report had beside it stays."""
+    from meander_lab.experiments.report import kept_tables, read_tables, write_report
 
-    kept = args.docs if args.scale is None else None
-    for path in write_report(read_tables(args.out, args.scale, kept), args.docs):
+    kept = kept_tables(args.docs) if args.scale is None else {}
+    for path in write_report(read_tables(args.out, args.scale), args.docs, kept):
         print(path)
     return OK

@@ -45,11 +45,8 @@ ROWS_OPEN_MAX: Final = 12
 """Longer tables are folded."""
 
 
-def read_tables(root: Path, scale: str | None, docs: Path | None = None) -> dict[str, TableRows]:
+def read_tables(root: Path, scale: str | None) -> dict[str, TableRows]:
     """Read the tables of a scale; without one, of each experiment the largest that is complete.
-
-    Of an experiment that was not measured here, the table that the last report has kept, if `docs` says
-    where that is.
 
     Raises:
         InputError: if nothing was measured.
@@ -61,13 +58,19 @@ def read_tables(root: Path, scale: str | None, docs: Path | None = None) -> dict
             if len(rows) and (scale or name == "toy" or _complete(one, name, rows)):
                 found[one.name] = rows
                 break
-        else:
-            kept = None if docs is None else docs / TABLES / f"{one.name}.csv"
-            if kept is not None and kept.exists():
-                found[one.name] = from_csv(kept.read_text(encoding="utf-8"))
     if not found:
         raise InputError(f"there are no tables in {root}: first `meander experiment run all`")
     return found
+
+
+def kept_tables(docs: Path) -> dict[str, TableRows]:
+    """Read what the last report was made of: experiments that were not measured here stay in the next."""
+    paths = {one.name: docs / TABLES / f"{one.name}.csv" for one in EXPERIMENTS}
+    return {
+        name: from_csv(path.read_text(encoding="utf-8"))
+        for name, path in paths.items()
+        if path.exists()
+    }
 
 
 SCALES_BY_SIZE: Final = ("paper", "quick")
@@ -79,16 +82,25 @@ def _complete(one: Experiment, scale: str, rows: TableRows) -> bool:
     return wanted <= set(rows.column("cell")) or bool(rows.column("note"))
 
 
-def write_report(tables: Tables, docs: Path) -> list[Path]:
+def write_report(fresh: Tables, docs: Path, kept: Tables | None = None) -> list[Path]:
     """Write `experiments.md`, `experiments.html`, the figures, and the tables as CSV.
+
+    Args:
+        fresh: what was measured.
+        docs: where to write.
+        kept: what the report there was made of; its figures and tables stay as they are.
 
     Raises:
         InputError: if the place cannot be written.
     """
+    tables = {**(kept or {}), **fresh}
     points = {
         name: pooled(rows, KEYS[name]) if name in KEYS else rows for name, rows in tables.items()
     }
-    drawn = {n: _drawn(n, tables[n] if n in UNPOOLED else points[n]) for n in tables}
+    drawn = {
+        n: _drawn(n, tables[n] if n in UNPOOLED else points[n]) if n in fresh else _seen(n, docs)
+        for n in tables
+    }
     markdown = "\n\n".join(_report(tables, points)) + "\n"
     files = {
         docs / "experiments.md": markdown,
@@ -96,9 +108,9 @@ def write_report(tables: Tables, docs: Path) -> list[Path]:
             TITLE, markdown, drawn, {MARKS[verdict]: COLORS[verdict] for verdict in VERDICTS}
         ),
     }
-    for name, pictures in drawn.items():
-        for theme, svg in zip(THEMES, pictures, strict=True):
-            files[docs / "figures" / f"{name}-{theme.name}.svg"] = svg
+    for name in fresh:
+        for theme, svg in zip(THEMES, drawn[name], strict=True):
+            files[_figure(name, theme, docs)] = svg
         files[docs / TABLES / f"{name}.csv"] = as_csv(tables[name])
     try:
         for path, text in files.items():
@@ -115,6 +127,16 @@ UNPOOLED: Final = ("fig16", "fig16-links")
 
 def _drawn(name: str, rows: TableRows) -> tuple[str, str]:
     light, dark = (to_svg(DRAWINGS[name](rows, theme)) for theme in THEMES)
+    return light, dark
+
+
+def _figure(name: str, theme: Theme, docs: Path) -> Path:
+    return docs / "figures" / f"{name}-{theme.name}.svg"
+
+
+def _seen(name: str, docs: Path) -> tuple[str, str]:
+    """Give the figures that are there."""
+    light, dark = (_figure(name, theme, docs).read_text(encoding="utf-8") for theme in THEMES)
     return light, dark
 
 
