@@ -4,7 +4,7 @@
 checkpoint and feeds it, until it is killed or reads `finish N`: then it ends when batch N was fed. It says
 what it has reached, a line of JSON each, with the time:
 
-    begun │ session (of Spark, if there is one) │ serving │ feeding: every batch, before it is fed │
+    begun │ session (of Spark, if there is one) │ serving: `deploy` has returned │ feeding: every batch, before it is fed │
     taking: the first of them is applied │ filled: every key was fed, and is durable │ … │
     ended: with the verdict on all counts
 
@@ -146,8 +146,8 @@ def main() -> int:
     with ExitStack() as stack:
         deploy = stack.enter_context(ground(wish))
         op = stack.enter_context(deploy(wish["checkpoint"]))
-        started = next(facts for _, what, facts in op.driver.events if what == "started")
-        say("serving", **started)
+        at, told = next((at, told) for at, what, told in op.driver.events if what == "started")
+        say("serving", served_s=time.time() - time.monotonic() + at, **told)
         feeder = stack.enter_context(op.feeder("stream"))
         batches = stream(op, feeder, source)
         feeder.flush(durable=True, timeout_s=PATIENCE_S)

@@ -11,6 +11,7 @@ measured is from the death until a row is applied that no checkpoint had, and wh
     prepare_s     what is there of a checkpoint is looked at, executors get what they need
     launch_s      the driver claims the checkpoint, and all nodes have come
     restore_s     nodes have read the states of their tasks, and state servers are there
+    return_s      the session knows the operator by name, and `deploy` returns
     first_row_s   a feeder finds where to go on, and its first row is applied
 """
 
@@ -38,7 +39,9 @@ CORES: Final = 8
 """Slots of each Worker."""
 ORDER: Final = (sys.executable, "-m", "meander_lab.bench.driver_app")
 END_S_MAX: Final = 60.0
-PHASES: Final = ("process_s", "session_s", "prepare_s", "launch_s", "restore_s", "first_row_s")
+PHASES: Final = (
+    "process_s", "session_s", "prepare_s", "launch_s", "restore_s", "return_s", "first_row_s",
+)  # fmt: skip
 
 Say = Callable[[str], None]
 
@@ -158,8 +161,9 @@ def _phases(app: App, died_s: float) -> dict[str, Any]:
     """Wait until a new life takes rows, and tell what took how long."""
     marks = [died_s, app.hear("begun")["at_s"], app.hear("session")["at_s"]]
     serving = app.hear("serving")
-    began_s = serving["at_s"] - serving["serving_s"]
+    began_s = serving["served_s"] - serving["serving_s"]
     taking = app.hear("taking")
-    marks += [began_s, began_s + serving["registered_s"], serving["at_s"], taking["at_s"]]
+    marks += [began_s, began_s + serving["registered_s"], serving["served_s"]]
+    marks += [serving["at_s"], taking["at_s"]]
     spans = {name: b - a for name, (a, b) in zip(PHASES, pairwise(marks), strict=True)}
     return {"seconds": taking["at_s"] - died_s, **spans, "generation": serving["generation"]}
