@@ -7,6 +7,8 @@ start counts. On links (`fig16-links`) nodes are on hosts, and the window is ful
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from meander_lab.experiments.fig11 import links
 from meander_lab.experiments.ground import ExperimentGround
 from meander_lab.experiments.live import LiveDeployment, LiveMigration, distribution, response, run
@@ -45,21 +47,22 @@ def measure(cell: Cell, wanted: Parameters, ground: ExperimentGround) -> list[Ro
     policy = str({"restart": "storm", PAPER: "mtm"}.get(method, method))
     mode = "restart" if method == "restart" else "live"
     full = bool(wanted.get("full"))
-    begin = FULL_S if full else window + FULL_S
+    begin = 2 * KNOWN_S if full else window + FULL_S
     script = [
         LiveMigration(begin + k * wanted.after_s, to, mode, policy) for k, to in enumerate(nodes)
     ]
     seconds = begin + len(nodes) * wanted.after_s
     settle = None if mode == "restart" else LiveMigration(0.0, before, policy=policy)
+    again = [] if settle is None or not full else [replace(settle, at_s=KNOWN_S)]
     where = LiveDeployment(
         before, wanted.tasks, wanted.tau, forecast, settle=settle, link_mbit=cell.get("link_mbit")
     )
     stream = PatternStream(
         ground, wanted.tweets_s, seconds, window, repeat=cell["repeat"], full=full
     )
-    found = run(stream, where, script)
+    found = run(stream, where, [*again, *script])
     rows = []
-    for number, facts in enumerate(found.migrations):
+    for number, facts in enumerate(found.migrations[len(again) :]):
         near = found.samples.due(facts["began_s"], facts["began_s"] + wanted.after_s)
         rows.append({
             "migration": number + 1, "nodes": nodes[number], **response(near),
@@ -73,3 +76,6 @@ def measure(cell: Cell, wanted: Parameters, ground: ExperimentGround) -> list[Ro
 
 FULL_S = 1.0
 """So long after the first tweets leave the window the first migration begins."""
+KNOWN_S = 4.0
+"""Where the window is full from the beginning: so long after it a method settles once more, since only now
+the work of tasks is known; and as long after that the first migration begins."""
