@@ -1,12 +1,16 @@
 """An application that may be killed at any moment: what `meander bench restart` kills and starts again.
 
 `python -m meander_lab.bench.driver_app` reads its wish, a line of JSON, then deploys word count on its
-checkpoint and feeds it, until it is killed or reads `finish N`: then it ends when batch N was fed. It says
-what it has reached, a line of JSON each, with the time:
+checkpoint and feeds it, until it is killed or reads `finish N`: then it ends when batch N was fed. It
+says what it has reached, a line of JSON each, with the time:
 
-    begun │ session (of Spark, if there is one) │ serving: `deploy` has returned │ feeding: every batch, before it is fed │
-    taking: the first of them is applied │ filled: every key was fed, and is durable │ … │
-    ended: with the verdict on all counts
+    begun
+    session    of Spark, if there is one
+    serving    `deploy` has returned
+    feeding    every batch, before it is fed
+    taking     the first of them is applied
+    filled     every key was fed, and is durable
+    ended      with the verdict on all counts
 
 Any batch of its stream can be made again from its number, so whoever starts anew knows where to go on
 from the checkpoint alone. Tasks may know some batches after that, which they pass over when they come
@@ -62,7 +66,7 @@ class Numbered:
         return self.setting.batch(self.ids(number))
 
     def compared(self, state: pa.Table, batches: int) -> dict[str, int]:
-        """Compare a state with what the first so many batches must give: rows lost, and counted twice."""
+        """Compare a state with what the first so many batches give: rows lost, and counted twice."""
         expected = np.zeros(self.setting.keys, dtype=np.int64)
         for number in range(batches):
             np.add.at(expected, self.ids(number), 1)

@@ -1,10 +1,11 @@
 """The application dies and comes back: what `meander bench restart` measures.
 
-    fill the state │ stream │ SIGKILL │ the same program, on its checkpoint │ stream │ SIGKILL … every count
+    fill the state │ stream │ SIGKILL │ the same program, on its checkpoint │ stream │ SIGKILL … counts
 
-The driver is killed with its JVM, without a word. Its nodes fence themselves and end, on Spark with their
-executors. Whoever watches over an application starts it again at once, and so does this bench. What is
-measured is from the death until a row is applied that no checkpoint had, and where that time goes:
+The driver is killed with its JVM, without a word. Its nodes fence themselves and end, on Spark with
+their executors. Whoever watches over an application starts it again at once, and so does this bench.
+What is measured is from the death until the first batch is applied that a checkpoint may lack, and where
+that time goes:
 
     process_s     a new Python process is there
     session_s     Spark's session: a JVM, and executors on the other hosts
@@ -135,8 +136,8 @@ def restart(wish: RestartWish, hosts: Hosts | None, say: Say) -> dict[str, Any]:
     seconds = [run["seconds"] for run in runs]
     return {
         "exact": not told["lost"] and not told["duplicated"], "lost": told["lost"],
-        "duplicated": told["duplicated"], "state_bytes": size, "hosts": None if hosts is None else len(hosts),
-        "nodes": wish.nodes, "tasks": wish.tasks, "runs": runs,
+        "duplicated": told["duplicated"], "state_bytes": size,
+        "hosts": None if hosts is None else len(hosts), "nodes": wish.nodes, "tasks": wish.tasks, "runs": runs,
         "seconds_max": max(seconds, default=None),
     }  # fmt: skip
 

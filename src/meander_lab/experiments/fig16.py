@@ -77,5 +77,5 @@ def measure(cell: Cell, wanted: Parameters, ground: ExperimentGround) -> list[Ro
 FULL_S = 1.0
 """So long after the first tweets leave the window the first migration begins."""
 KNOWN_S = 4.0
-"""Where the window is full from the beginning: so long after it a method settles once more, since only now
-the work of tasks is known; and as long after that the first migration begins."""
+"""Where the window is full from the beginning: so long after it a method settles once more, since only
+now the work of tasks is known; and as long after that the first migration begins."""

@@ -75,8 +75,8 @@ class LiveDeployment:
     settle: LiveMigration | None = None
     """Done before the stream begins: to the kind of assignment that a policy keeps."""
     link_mbit: float | None = None
-    """On hosts (`hosts.inside.here`), each with a link of this rate while the stream flows; None: on this
-    machine."""
+    """On hosts (`hosts.inside.here`), each with a link of this rate while the stream flows; None: on
+    this machine."""
 
 
 @dataclass

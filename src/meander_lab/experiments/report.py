@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from meander.errors import InputError
 from meander.show.palette import THEMES, Theme, name_of
-from meander_lab.experiments import plots, plots_live
+from meander_lab.experiments import links_text, plots, plots_live
 from meander_lab.experiments.abstract import COLORS, MARKS, Verdicts, abstract, counts, judged
 from meander_lab.experiments.canvas import to_svg
 from meander_lab.experiments.claims import CLAIMS
@@ -64,7 +64,7 @@ def read_tables(root: Path, scale: str | None) -> dict[str, TableRows]:
 
 
 def kept_tables(docs: Path) -> dict[str, TableRows]:
-    """Read what the last report was made of: experiments that were not measured here stay in the next."""
+    """Read what the last report was made of: what was not measured here stays in the next."""
     paths = {one.name: docs / TABLES / f"{one.name}.csv" for one in EXPERIMENTS}
     return {
         name: from_csv(path.read_text(encoding="utf-8"))
@@ -182,7 +182,9 @@ def _report(tables: Tables, points: Tables) -> Iterator[str]:
         "`meander experiment list` says what there is; `meander experiment run all` measures at the "
         "scale `quick`, `--scale paper` with the paper's numbers, `--minutes M` in pieces: each run "
         "goes on where the last one stopped. `--data PATH` takes other tweets. `meander experiment "
-        "report` writes this page, of each experiment the largest scale that is complete."
+        "report` writes this page, of each experiment the largest scale that is complete; what was not "
+        "measured anew stays as `docs/tables` has it. As root, `meander experiment run fig11 fig16 "
+        "--hosts 4` measures on links, `--link 100mbit` on those of one rate."
     )
 
 
@@ -251,6 +253,10 @@ def _title(name: str, rows: TableRows) -> str:
     return next(one.title for one in EXPERIMENTS if one.name == name)
 
 
+REMARKS: Final[dict[str, Callable[[TableRows], str]]] = {
+    "fig11-links": links_text.mechanism_and_plan, "fig16-links": links_text.methods,
+}  # fmt: skip
+"""Paragraphs that are made of a table."""
 BEYOND: Final = {"drift": "drift", "state": "state", "rounds": "rounds", "scale": "scale"}
 
 
@@ -270,6 +276,8 @@ def _section(name: str, tables: Tables, points: Tables, verdicts: Verdicts) -> I
         f'srcset="figures/{name}-dark.svg"><img alt="{title}" src="figures/{name}-light.svg"></picture>'
     )
     yield _shown(name, points[name])
+    if name in REMARKS:
+        yield REMARKS[name](rows)
     for claim in CLAIMS:
         if claim.figure != name:
             continue

@@ -29,7 +29,9 @@ def serving(master: Master) -> bool:
 def registered(master: Master) -> bool:
     """Whether every node that was launched has come."""
     return master.started and all(
-        p.status is not Status.STARTING for p in master.membership.peers.values() if p.kind == "node"
+        p.status is not Status.STARTING
+        for p in master.membership.peers.values()
+        if p.kind == "node"
     )
 
 

@@ -2,8 +2,8 @@
 
 What Spark compiles for such a read, and what its Python workers import, is there behind the first one.
 So a read of nothing runs in the background, once per application, with a task for each executor: once
-the nodes are there, since Spark starts one daemon of Python at a time. SQL itself, which takes seconds to
-load and no Python, is loaded while they start.
+the nodes are there, since Spark starts one daemon of Python at a time. SQL itself, which takes seconds
+to load and no Python, is loaded while they start.
 """
 
 from __future__ import annotations
