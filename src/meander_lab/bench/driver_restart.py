@@ -4,8 +4,8 @@
 
 The driver is killed with its JVM, without a word. Its nodes fence themselves and end, on Spark with
 their executors. Whoever watches over an application starts it again at once, and so does this bench.
-What is measured is from the death until the first batch is applied that a checkpoint may lack, and where
-that time goes:
+What is measured is from the death until the first batch is applied that a checkpoint may lack, and
+where that time goes:
 
     process_s     a new Python process is there
     session_s     Spark's session: a JVM, and executors on the other hosts
@@ -137,8 +137,8 @@ def restart(wish: RestartWish, hosts: Hosts | None, say: Say) -> dict[str, Any]:
     return {
         "exact": not told["lost"] and not told["duplicated"], "lost": told["lost"],
         "duplicated": told["duplicated"], "state_bytes": size,
-        "hosts": None if hosts is None else len(hosts), "nodes": wish.nodes, "tasks": wish.tasks, "runs": runs,
-        "seconds_max": max(seconds, default=None),
+        "hosts": None if hosts is None else len(hosts), "nodes": wish.nodes, "tasks": wish.tasks,
+        "runs": runs, "seconds_max": max(seconds, default=None),
     }  # fmt: skip
 
 

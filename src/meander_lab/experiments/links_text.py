@@ -31,8 +31,9 @@ def _fig11(name: str, moves: TableRows) -> str:
         f"**{name}.** *The mechanism*, from a restart to live with all moves at once: rows wait "
         f"{worst('live')} at worst and not {worst('restart')}; in rounds that keep the pause budget "
         f"{worst('live-budget')}. *The plan*, from Storm's to ours, both live: "
-        f"{100 * share['live']:.0f} % of the state moves and not {100 * share['storm-live']:.0f} %, the "
-        f"migration takes {took('live')} and not {took('storm-live')}, the worst row {worst('live')} and not {worst('storm-live')}; in rounds "
+        f"{100 * share['live']:.0f} % of the state moves and not {100 * share['storm-live']:.0f} %, "
+        f"the migration takes {took('live')} and not {took('storm-live')}, the worst row "
+        f"{worst('live')} and not {worst('storm-live')}; in rounds "
         f"{took('live-budget')} and not {took('storm-budget')}, {worst('live-budget')} and not "
         f"{worst('storm-budget')}."
     )
@@ -52,7 +53,8 @@ def _fig16(name: str, rows: TableRows) -> str:
             of = some.where(method=method)
             yield (
                 f"{name_of(method)} {of.mean('bytes_moved') / 1e6:.1f} MB in "
-                f"{of.mean('seconds'):.2f} s, mean response {of.mean('mean_ms'):.0f} ms, worst {of.mean('max_ms'):.0f} ms"
+                f"{of.mean('seconds'):.2f} s, mean response {of.mean('mean_ms'):.0f} ms, worst "
+                f"{of.mean('max_ms'):.0f} ms"
             )
 
     return f"**{name}, window {window:g} s**, means of migrations: {'; '.join(told())}."

@@ -1,8 +1,8 @@
 """Nodes as processes on several hosts, without Spark: a nursery on each, and a driver on the first.
 
 For measurements where links decide and a cluster's JVMs would only be in the way: everything that
-nodes, state servers, feeders and the driver say to each other crosses the hosts' links. Nodes are spread
-evenly over all hosts but the first; a state server stands where its nodes are.
+nodes, state servers, feeders and the driver say to each other crosses the hosts' links. Nodes are
+spread evenly over all hosts but the first; a state server stands where its nodes are.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A tiny Spark task looks, on every executor that is there. Where the package is missing (a cluster on
 which only the driver has it) its files are sent along as a zip, which works from an editable install as
-well. Where NumPy or Arrow are missing or of other versions nothing can be sent: it is an error that says
-what was found.
+well. Where NumPy or Arrow are missing or of other versions nothing can be sent: it is an error that
+says what was found.
 
 The tasks are the first in Python on their executors. Each starts the daemon there that nodes come from,
 which takes seconds, on all at the same time; nodes need but a fork then.
