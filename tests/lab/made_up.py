@@ -54,6 +54,21 @@ def tables() -> Raw:
             for a in APPLICATIONS for mode in ("live", "restart") for k in range(1, 9)
             for r in range(3)
         ],
+        "fig11-links": [
+            {"application": "word-count", "mode": mode, "interval": k, "migrating": k == 7, "repeat": r,
+             "interval_s": 60.0, "link_mbit": mbit, "seconds": seconds + r / 10,
+             "worst_ms": 100 * seconds + r,
+             "mean_ms": 5000.0 if mode == "restart" and k == 7 else 5.0}
+            for mode, seconds in (("live", 1.0), ("restart", 20.0), ("storm-live", 4.0),
+                                  ("live-budget", 2.0), ("storm-budget", 8.0))
+            for k in range(1, 9) for r in range(3) for mbit in (100.0, 1000.0)
+        ],
+        "fig16-links": [
+            {"method": m, "window_s": w, "mean_ms": ms * w, "migration": k, "repeat": r,
+             "link_mbit": mbit, "seconds": ms * w / 100 + (k + r) / 100}
+            for m, ms in (("ssm", 10.0), ("consistent-hash", 40.0), ("storm", 80.0))
+            for w in (30.0, 60.0) for r in range(3) for k in (1, 2) for mbit in (100.0, 1000.0)
+        ],
         "fig12": [
             {"application": a, "method": m, "tau": tau, "span": s, "cost_pct": cost,
              "costs": about(cost), "relaxed": 0, "imbalance_max": 1.8 if a == "word-count" else 1.2}
@@ -157,6 +172,8 @@ BREAKS: dict[str, Change] = {
     "4.1": setting("routing", "ratio", 0.2),
     "11.1": setting("fig11", "mean_ms", 6.0, mode="restart"),
     "11.2": setting("fig11", "mean_ms", 900.0, mode="restart", interval=8),
+    "11.1 on links": setting("fig11-links", "mean_ms", 6.0, mode="restart"),
+    "11.2 on links": setting("fig11-links", "mean_ms", 900.0, mode="restart", interval=8),
     "12.1": costing("fig12", 10.0, method="storm"),
     "12.2": costing("fig12", 1.0, method="consistent-hash", tau=0.2),
     "12.3": costing("fig12", 9.0, method="mtm-paper", tau=0.2),
@@ -179,6 +196,8 @@ BREAKS: dict[str, Change] = {
     "15.5": setting("fig15", "plan_us", 1.0, method="mtm-paper", tasks=256),
     "16.1": setting("fig16", "mean_ms", 1.0, method="ssm", window_s=60.0),
     "16.2": setting("fig16", "mean_ms", 1.0, method="consistent-hash"),
+    "16.1 on links": setting("fig16-links", "mean_ms", 1.0, method="ssm", window_s=60.0),
+    "16.2 on links": setting("fig16-links", "mean_ms", 1.0, method="consistent-hash"),
     "16.3": setting("fig16", "mean_ms", 1e6, method="mtm-paper"),
     "16.4": setting("fig16", "mean_ms", 900.0, method="restart"),
     "17.1": costing("fig17", 6.0, method="ssm"),
@@ -199,6 +218,9 @@ BREAKS: dict[str, Change] = {
     "O.2": costing("fig12", 9.0, method="ahead", tau=0.2),
     "O.3": costing("fig12", 9.0, method="mtm:n", tau=0.2),
     "O.4": setting("fig13", "plan_us", 1e6, method="ssm"),
+    "O.5": setting("fig11-links", "seconds", 0.5, mode="storm-live", link_mbit=100.0),
+    "O.6": setting("fig11-links", "worst_ms", 9.0, mode="storm-budget"),
+    "O.7": setting("fig16-links", "seconds", 0.1, method="storm", window_s=30.0),
 }
 """By claim, what makes it fail, or hold in part."""
 

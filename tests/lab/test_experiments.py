@@ -9,13 +9,21 @@ import pytest
 from meander.errors import InputError
 from meander.planning.ahead.mdp import Model
 from meander.planning.exact.partitions import Family
+from meander_lab.experiments import links_text
 from meander_lab.experiments.columns import SHOWN
 from meander_lab.experiments.fig17 import plain_sweeps
 from meander_lab.experiments.ground import ExperimentGround
 from meander_lab.experiments.noise import pooled
 from meander_lab.experiments.parameters import parameters
 from meander_lab.experiments.registry import EXPERIMENTS, experiment
-from meander_lab.experiments.report import DRAWINGS, ORDER, prose, read_tables, write_report
+from meander_lab.experiments.report import (
+    DRAWINGS,
+    ORDER,
+    kept_tables,
+    prose,
+    read_tables,
+    write_report,
+)
 from meander_lab.experiments.runner import run
 from meander_lab.experiments.tables import ResultTable, TableRows
 
@@ -46,7 +54,9 @@ def test_every_experiment_has_parameters_words_columns_and_a_drawing() -> None:
 
 
 def test_quick_fits_half_an_hour() -> None:
-    assert sum(parameters(one.name, "quick").budget_s for one in EXPERIMENTS) <= 30 * 60
+    """What runs on hosts is not among `all`."""
+    here = [one.name for one in EXPERIMENTS if not one.hosts]
+    assert sum(parameters(name, "quick").budget_s for name in here) <= 30 * 60
 
 
 def test_rows_know_where_they_come_from(folder: Path) -> None:
@@ -150,3 +160,39 @@ def test_the_report_is_one_page_with_its_figures(folder: Path, tmp_path: Path) -
     assert page.count("data:image/svg+xml") == 2 * len(PLANNED)
     assert 'src="figures/' not in page
     assert all(path.exists() for path in written)
+
+
+def test_what_was_not_measured_anew_stays_in_the_report(folder: Path, tmp_path: Path) -> None:
+    everything = read_tables(folder.parent, "toy")
+    write_report(everything, tmp_path)
+    whole = (tmp_path / "experiments.md").read_text()
+    figure = tmp_path / "figures" / "fig12-light.svg"
+    before = figure.read_text()
+    written = write_report({"table3": everything["table3"]}, tmp_path, kept_tables(tmp_path))
+    assert figure not in written
+    assert figure.read_text() == before
+    assert (tmp_path / "experiments.md").read_text().count("<a id=") == whole.count("<a id=")
+    verdicts = [line for line in whole.splitlines() if line.startswith("| 12.1 ")]
+    assert verdicts[0] in (tmp_path / "experiments.md").read_text()
+
+
+def test_tables_that_were_kept_are_what_was_written() -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    kept = kept_tables(docs)
+    assert {"fig11", "fig12", "fig16"} <= set(kept)
+    assert kept["fig12"].values("method")
+    assert all(isinstance(row["commit"], str) for rows in kept.values() for row in rows)
+    assert all(isinstance(cost, float) for row in kept["fig12"] for cost in row["costs"])
+
+
+def test_on_links_mechanism_and_plan_are_told_apart() -> None:
+    rows = TableRows([
+        {"mode": mode, "migrating": True, "link_mbit": 100.0, "seconds": float(k),
+         "worst_ms": 1000.0 * k, "bytes_moved": 10 * k, "state_bytes": 100}
+        for k, mode in enumerate(("live", "storm-live", "live-budget", "storm-budget", "restart"), 1)
+    ])  # fmt: skip
+    said = links_text.mechanism_and_plan(rows)
+    assert "**100 Mbit/s.**" in said
+    assert "1,000 ms at worst and not 5,000 ms" in said
+    assert "10 % of the state moves and not 20 %" in said
+    assert "takes 1.0 s and not 2.0 s" in said

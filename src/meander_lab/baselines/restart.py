@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,15 +83,18 @@ class RestartSite(Site):
 
 @contextmanager
 def site_of(
-    deploy: DurableDeploy, nodes: int, *, restarts: bool, state_bytes: int
+    deploy: DurableDeploy, nodes: int, *, restarts: bool, state_bytes: int, store: str | None = None
 ) -> Iterator[Site]:
-    """Deploy; if there will be restarts, with checkpoints, which they go on from."""
+    """Deploy; if there will be restarts, with checkpoints, which they go on from.
+
+    Those are in a folder of this machine, unless the caller names another store.
+    """
     if not restarts:
         with Site(lambda n: deploy(n, None, CHECKPOINT_S), nodes) as site:
             yield site
         return
     with (
-        checkpoint_folder(state_bytes) as folder,
+        checkpoint_folder(state_bytes) if store is None else nullcontext(store) as folder,
         RestartSite(lambda n: deploy(n, str(folder), CHECKPOINT_S), nodes) as site,
     ):
         yield site

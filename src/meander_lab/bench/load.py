@@ -124,10 +124,16 @@ def saturation(feeder: TakesRows, load: OpenLoad, seconds: float) -> float:
 
 def exact(setting: LiveSetting, table: Any, loads: list[OpenLoad]) -> bool:
     """Whether every count of a state is that of what was sent."""
-    ids = pc.utf8_slice_codeunits(table["word"], start=setting.key_bytes - DIGITS)
-    numbers = ids.cast(pa.int64()).to_numpy()
     expected = np.ones(setting.keys, dtype=np.int64)
     for load in loads:
         expected += load.counts(setting.keys)
-    complete = len(numbers) == setting.keys and len(np.unique(numbers)) == setting.keys
-    return complete and bool((table["count"].to_numpy() == expected[numbers]).all())
+    whole = len(table) == setting.keys
+    return whole and bool((counts_of(setting, table) == expected).all())
+
+
+def counts_of(setting: LiveSetting, table: Any) -> npt.NDArray[np.int64]:
+    """Give what a state has counted of every key, by its number."""
+    ids = pc.utf8_slice_codeunits(table["word"], start=setting.key_bytes - DIGITS)
+    found = np.zeros(setting.keys, dtype=np.int64)
+    np.add.at(found, ids.cast(pa.int64()).to_numpy(), table["count"].to_numpy())
+    return found

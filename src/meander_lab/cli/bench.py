@@ -15,6 +15,7 @@ BENCHES = (
     CliCommand("publish", "a new table for 1,000 nodes", "meander_lab.cli.bench_publish"),
     CliCommand("live", "a live migration against a restart", "meander_lab.cli.bench_live"),
     CliCommand("vacate", "nodes leave under load, again and again", "meander_lab.cli.bench_vacate"),
+    CliCommand("restart", "the driver dies and comes back", "meander_lab.cli.bench_restart"),
     CliCommand("transfer", "how fast states move without load", "meander_lab.cli.bench_transfer"),
     CliCommand("throughput", "what elasticity costs", "meander_lab.cli.bench_throughput"),
     CliCommand("messages", "a message against bare Flight", "meander_lab.cli.bench_messages"),

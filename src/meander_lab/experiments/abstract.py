@@ -55,7 +55,7 @@ def judged(tables: Tables) -> Verdicts:
 
 def counts(verdicts: Verdicts) -> str:
     """Count the verdicts on the paper's claims."""
-    theirs = [claim.id for claim in CLAIMS if not claim.ours]
+    theirs = [claim.id for claim in CLAIMS if not claim.ours and not claim.again]
     found = Counter(verdicts[number].status for number in theirs)
     listed = ", ".join(
         f"{MARKS[status]} {found[status]} {status}" for status in VERDICTS if found[status]

@@ -5,6 +5,7 @@ Few runs are few: means are over all runs of a cell, intervals by resampling sin
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -56,11 +57,20 @@ def minute_means(rows: TableRows) -> Series:
     return {0: found}
 
 
-def savings(tables: Tables, *, holds: float, part: float) -> ClaimVerdict:
+Groups = Mapping[str, TableRows]
+"""Rows that are judged apart, by name."""
+
+
+def by_application(tables: Tables) -> Groups:
+    """Give the rows of each application."""
+    rows = measured(tables, "fig11")
+    return {name: rows.where(application=name) for name in rows.names("application")}
+
+
+def savings(groups: Groups, *, holds: float, part: float) -> ClaimVerdict:
     """Judge how many times longer the response is with a restart than live."""
-    rows, found = measured(tables, "fig11"), {}
-    for application in rows.names("application"):
-        some = rows.where(application=application)
+    found = {}
+    for name, some in groups.items():
         means = [minute_means(some.where(mode=mode)) for mode in ("live", "restart")]
         ratio = compare(lambda live, restart: restart / live, *means, block=1)
         in_interval = [
@@ -71,11 +81,11 @@ def savings(tables: Tables, *, holds: float, part: float) -> ClaimVerdict:
             f"{text(ratio)} times over a minute; {in_interval[1] / in_interval[0]:.1f} times in the "
             f"interval of {seconds:g} s ({in_interval[1]:.0f} and {in_interval[0]:.0f} ms)"
         )
-        found[application] = ClaimVerdict(_at_least(ratio, holds, part), number)
+        found[name] = ClaimVerdict(at_least(ratio, holds, part), number)
     return together(found)
 
 
-def _at_least(ratio: Interval95, holds: float, part: float) -> str:
+def at_least(ratio: Interval95, holds: float, part: float) -> str:
     """Holds surely above one number, in part surely above another; fails surely below that."""
     if ratio.low >= holds:
         return HOLDS
@@ -88,20 +98,25 @@ def _at_least(ratio: Interval95, holds: float, part: float) -> str:
        "several orders of magnitude below that of a restart.")  # fmt: skip
 def live_beats_restart(tables: Tables) -> ClaimVerdict:
     """Two orders of magnitude are several; one is a part."""
-    return savings(tables, holds=limit.SEVERAL_ORDERS.value, part=limit.ONE_ORDER.value)
+    groups = by_application(tables)
+    return savings(groups, holds=limit.SEVERAL_ORDERS.value, part=limit.ONE_ORDER.value)
 
 
 @claim("11.2", "fig11", "Some time after the migration all ways have a comparable, steady response "
        "time (said of two minutes, with Figure 16).")  # fmt: skip
 def steady_afterwards(tables: Tables) -> ClaimVerdict:
     """The last interval."""
-    rows, parts, told = measured(tables, "fig11"), list[Part](), []
-    for application in rows.names("application"):
-        last = max(rows.values("interval"))
-        some = rows.where(application=application, interval=last)
+    return steady(by_application(tables))
+
+
+def steady(groups: Groups) -> ClaimVerdict:
+    """Judge the last interval."""
+    parts, told = list[Part](), []
+    for name, rows in groups.items():
+        some = rows.where(interval=max(rows.values("interval")))
         means = [some.where(mode=mode).mean("mean_ms") for mode in some.names("mode")]
         parts.append(max(means) <= limit.COMPARABLE.value * min(means))
-        told.append(f"{application}: {min(means):.3g} to {max(means):.3g} ms in the last interval")
+        told.append(f"{name}: {min(means):.3g} to {max(means):.3g} ms in the last interval")
     return of_parts(parts, "; ".join(told))
 
 
@@ -116,7 +131,11 @@ def _response(rows: TableRows, method: str, window: float, what: str = "mean_ms"
 @claim("16.1", "fig16", "The response time of all methods grows with the window.")
 def response_grows(tables: Tables) -> ClaimVerdict:
     """Every method that migrates live."""
-    rows = measured(tables, "fig16")
+    return grows(measured(tables, "fig16"))
+
+
+def grows(rows: TableRows) -> ClaimVerdict:
+    """Judge the response time of every method that migrates live against the window."""
     methods = [m for m in rows.names("method") if m != "restart"]
     return together({
         m: trend([(_response(rows, m, w),) for w in rows.where(method=m).values("window_s")],
@@ -128,14 +147,19 @@ def response_grows(tables: Tables) -> ClaimVerdict:
 @claim("16.2", "fig16", "The proposed methods outperform consistent hashing by large margins.")
 def proposed_beat_hashing(tables: Tables) -> ClaimVerdict:
     """Every window: surely faster by the margin; surely faster at all is a part of the claim."""
-    rows, ratios = measured(tables, "fig16"), list[Interval95]()
+    return beats_hashing(measured(tables, "fig16"))
+
+
+def beats_hashing(rows: TableRows) -> ClaimVerdict:
+    """Judge how many times longer the response is with consistent hashing."""
+    ratios = list[Interval95]()
     for method in PROPOSED:
         for window in rows.where(method=method).values("window_s"):
             pair = _response(rows, method, window), _response(rows, "consistent-hash", window)
             ratios.append(compare(lambda ours, ring: ring / ours, *pair, block=1))
     if not ratios:
         raise LookupError("a proposed method")
-    statuses = {_at_least(ratio, limit.LARGE.value, 1.0) for ratio in ratios}
+    statuses = {at_least(ratio, limit.LARGE.value, 1.0) for ratio in ratios}
     number = "consistent hashing takes " + ", ".join(text(r, 2) for r in ratios) + " times"
     return together({str(k): ClaimVerdict(s, s) for k, s in enumerate(statuses)})._replace(
         number=number

@@ -2,11 +2,14 @@
 
 Each method keeps its own kind of assignment: it settles there before the stream begins. When the window
 is full, migrations of the test follow one another; the delay of every row due within `after_s` of a
-start counts.
+start counts. On links (`fig16-links`) nodes are on hosts, and the window is full from the beginning.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from meander_lab.experiments.fig11 import links
 from meander_lab.experiments.ground import ExperimentGround
 from meander_lab.experiments.live import LiveDeployment, LiveMigration, distribution, response, run
 from meander_lab.experiments.parameters import Parameters
@@ -20,8 +23,9 @@ APPLICATION = "frequent-patterns"
 def cells(wanted: Parameters) -> list[Cell]:
     """List the cells; a restart is measured with the smallest windows only."""
     return [
-        {"method": method, "window_s": window, "repeat": repeat}
+        {"method": method, "window_s": window, "repeat": repeat, **link}
         for repeat in range(wanted.repeats)
+        for link in links(wanted)
         for number, window in enumerate(sorted(wanted.windows_s))
         for method in wanted.methods
         if method != "restart" or number < wanted.restart_windows
@@ -42,16 +46,23 @@ def measure(cell: Cell, wanted: Parameters, ground: ExperimentGround) -> list[Ro
         )  # fmt: skip
     policy = str({"restart": "storm", PAPER: "mtm"}.get(method, method))
     mode = "restart" if method == "restart" else "live"
-    begin = window + FULL_S
+    full = bool(wanted.get("full"))
+    begin = 2 * KNOWN_S if full else window + FULL_S
     script = [
         LiveMigration(begin + k * wanted.after_s, to, mode, policy) for k, to in enumerate(nodes)
     ]
     seconds = begin + len(nodes) * wanted.after_s
     settle = None if mode == "restart" else LiveMigration(0.0, before, policy=policy)
-    where = LiveDeployment(before, wanted.tasks, wanted.tau, forecast, settle=settle)
-    found = run(PatternStream(ground, wanted.tweets_s, seconds, window), where, script)
+    again = [] if settle is None or not full else [replace(settle, at_s=KNOWN_S)]
+    where = LiveDeployment(
+        before, wanted.tasks, wanted.tau, forecast, settle=settle, link_mbit=cell.get("link_mbit")
+    )
+    stream = PatternStream(
+        ground, wanted.tweets_s, seconds, window, repeat=cell["repeat"], full=full
+    )
+    found = run(stream, where, [*again, *script])
     rows = []
-    for number, facts in enumerate(found.migrations):
+    for number, facts in enumerate(found.migrations[len(again) :]):
         near = found.samples.due(facts["began_s"], facts["began_s"] + wanted.after_s)
         rows.append({
             "migration": number + 1, "nodes": nodes[number], **response(near),
@@ -65,3 +76,6 @@ def measure(cell: Cell, wanted: Parameters, ground: ExperimentGround) -> list[Ro
 
 FULL_S = 1.0
 """So long after the first tweets leave the window the first migration begins."""
+KNOWN_S = 4.0
+"""Where the window is full from the beginning: so long after it a method settles once more, since only
+now the work of tasks is known; and as long after that the first migration begins."""

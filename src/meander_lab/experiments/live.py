@@ -6,16 +6,17 @@ then until the operator has applied the row. After the run the state is compared
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from meander.errors import MeanderError
+from meander.errors import InputError, MeanderError
 from meander.planning.ahead.forecast import Forecast
 from meander.run.flow import FlowRescale, Site, Step, TakesRows, flow
 from meander.runtime.driver.elastic import ElasticOperator
@@ -26,6 +27,10 @@ from meander_lab.baselines.restart import RestartSite, site_of
 from meander_lab.bench.load import LiveSetting, fill
 from meander_lab.experiments.stream import Stream
 from meander_lab.experiments.tables import Row
+from meander_lab.hosts.hosts import Host, Hosts
+from meander_lab.hosts.inside import here
+from meander_lab.hosts.launch import HostsLauncher
+from meander_lab.servers import s3
 
 LEAD_S = 0.3
 """Between the last preparation and the first row."""
@@ -69,6 +74,9 @@ class LiveDeployment:
     """Word count only: state that is there before the stream begins."""
     settle: LiveMigration | None = None
     """Done before the stream begins: to the kind of assignment that a policy keeps."""
+    link_mbit: float | None = None
+    """On hosts (`hosts.inside.here`), each with a link of this rate while the stream flows; None: on
+    this machine."""
 
 
 @dataclass
@@ -93,11 +101,12 @@ def run(stream: Stream, where: LiveDeployment, script: Sequence[LiveMigration]) 
     restarts = any(step.mode == "restart" for step in script)
     with _site(stream, where, restarts=restarts) as site:
         filled = _fill(site, where.fill_mb)
+        stream.fill(site)
         if where.settle is not None:
             migrate(site, where.settle)
         for step in script[:1]:  # has the planner compiled
             site.op.plan(step.to, pause_ms=step.pause_ms, policy=step.policy)
-        with site.watched(WATCH_S):
+        with limited(where.link_mbit), site.watched(WATCH_S):
             found = _flow(stream, site, script)
             site.flush(timeout_s=PATIENCE_S)
         found.exact = stream.exact(site.op.state_table(timeout_s=PATIENCE_S), filled)
@@ -110,19 +119,58 @@ def run(stream: Stream, where: LiveDeployment, script: Sequence[LiveMigration]) 
 def _site(stream: Stream, where: LiveDeployment, *, restarts: bool) -> Iterator[Site]:
     operator = stream.operator()
     operator.trace_chunks_max = TRACE_CHUNKS_MAX
+    options: dict[str, Any] = {"tasks": where.tasks, "forecast": where.forecast}
+    hosts = None if where.link_mbit is None else on_hosts()
+    if hosts is not None:
+        options["host"] = hosts[1].address
 
     def deploy(nodes: int, folder: str | None, every_s: float) -> ElasticOperator:
         return deploy_local(
-            operator, tasks=where.tasks, nodes=nodes, tau=Fraction(repr(where.tau)),
-            forecast=where.forecast, launcher=launcher, checkpoint=folder, checkpoint_s=every_s,
+            operator, nodes=nodes, tau=Fraction(repr(where.tau)), launcher=launcher,
+            checkpoint=folder, checkpoint_s=every_s, **options,
         )  # fmt: skip
 
     size = int(max(where.fill_mb, STATE_MB) * 2**20)
     with (
-        WarmLauncher() as launcher,
-        site_of(deploy, where.nodes, restarts=restarts, state_bytes=size) as site,
+        nullcontext() if hosts is None or not restarts else file_server(hosts[1]) as store,
+        WarmLauncher() if hosts is None else HostsLauncher(hosts) as launcher,
+        site_of(deploy, where.nodes, restarts=restarts, state_bytes=size, store=store) as site,
     ):
         yield site
+
+
+@contextmanager
+def file_server(host: Host) -> Iterator[str]:
+    """Run a store on a host, this process's; give where checkpoints go: their bytes cross its link."""
+    with s3.server(host.address) as store:
+        store.bucket("checkpoints")
+        os.environ.update(store.environment)  # nodes have it from here
+        yield store.address("checkpoints/live")
+
+
+def on_hosts() -> Hosts:
+    """Give the hosts that this process is on the first of.
+
+    Raises:
+        InputError: if it is on none.
+    """
+    found = here()
+    if found is None:
+        raise InputError("links are between hosts: say --hosts 4 (needs root)")
+    return found
+
+
+@contextmanager
+def limited(link_mbit: float | None) -> Iterator[None]:
+    """Let all links pass so much while the block lasts; None: there are none."""
+    links = [] if link_mbit is None else list(on_hosts())
+    try:
+        for host in links:
+            host.rate(link_mbit)
+        yield
+    finally:
+        for host in links:
+            host.rate(None)
 
 
 def _fill(site: TakesRows, size_mb: float) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 
 from meander.show.palette import Theme, name_of
 from meander_lab.experiments.canvas import lines, new_figure, plain_numbers
+from meander_lab.experiments.claims_links import rate
 from meander_lab.experiments.tables import TableRows
 
 if TYPE_CHECKING:
@@ -31,6 +32,37 @@ def fig11(rows: TableRows, theme: Theme) -> Figure:
         spread = _with_spread(some, "mode", "interval")
         lines(ax, spread, theme, "interval", "mean_ms", by="mode", low="mean_low", high="mean_high")
         ax.set_xticks(some.values("interval"))
+    return figure
+
+
+def fig11_links(rows: TableRows, theme: Theme) -> Figure:
+    """Mean response time per interval, a panel per rate of the links."""
+    rates = rows.values("link_mbit")
+    figure, axes = new_figure(theme, len(rates))
+    for ax, mbit in zip(axes, rates, strict=True):
+        some = rows.where(link_mbit=mbit)
+        ax.set(
+            title=f"links of {rate(mbit)}", xlabel=f"interval of {some[0]['interval_s']:g} s",
+            ylabel="mean response time, ms", yscale="log",
+        )  # fmt: skip
+        for interval in some.where(migrating=True).values("interval"):
+            ax.axvline(interval, color=theme.faint, lw=6, zorder=0)
+        spread = _with_spread(some, "mode", "interval")
+        lines(ax, spread, theme, "interval", "mean_ms", by="mode", low="mean_low", high="mean_high")
+        ax.set_xticks(some.values("interval"))
+    return figure
+
+
+def fig16_links(rows: TableRows, theme: Theme) -> Figure:
+    """Duration of a migration against the window, a panel per rate of the links."""
+    rates = rows.values("link_mbit")
+    figure, axes = new_figure(theme, len(rates))
+    for ax, mbit in zip(axes, rates, strict=True):
+        ax.set(title=f"links of {rate(mbit)}", xlabel="window, s", yscale="log",
+               ylabel="duration of a migration, s")  # fmt: skip
+        some = rows.where(link_mbit=mbit)
+        spread = _with_spread(some, "method", "window_s", column="seconds")
+        lines(ax, spread, theme, "window_s", "seconds", low="mean_low", high="mean_high")
     return figure
 
 
@@ -69,11 +101,11 @@ def _middle(rows: TableRows) -> float:
     return float(windows[len(windows) // 2])
 
 
-def _with_spread(rows: TableRows, *keys: str) -> TableRows:
-    """Add the least and the largest mean over migrations and runs that agree in some columns."""
+def _with_spread(rows: TableRows, *keys: str, column: str = "mean_ms") -> TableRows:
+    """Add the least and the largest value over migrations and runs that agree in some columns."""
     out = []
     for row in rows:
-        same = rows.where(**{key: row[key] for key in keys}).column("mean_ms")
+        same = rows.where(**{key: row[key] for key in keys}).column(column)
         out.append({**row, "mean_low": min(same, default=0.0), "mean_high": max(same, default=0.0)})
     return TableRows(out)
 

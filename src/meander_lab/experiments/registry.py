@@ -30,6 +30,8 @@ class Experiment(NamedTuple):
     module: str
     live: bool
     """Whether it runs nodes as processes, and so wants a quiet machine."""
+    hosts: bool = False
+    """Whether it runs on hosts, which are network namespaces, with links of some rate; needs root."""
 
     def load(self) -> Measures:
         """Import its module."""
@@ -50,10 +52,16 @@ EXPERIMENTS: Final = (
     Experiment("scale", "Beyond: up to 1,000 nodes, simulated", "scale", True),
     Experiment("fig11", "Figure 11: response time around a migration", "fig11", True),
     Experiment("fig16", "Figure 16: response time against the window", "fig16", True),
+    Experiment("fig11-links", "Figure 11 on links: 4 hosts", "fig11", True, hosts=True),
+    Experiment("fig16-links", "Figure 16 on links: 4 hosts", "fig16", True, hosts=True),
     Experiment("state", "Beyond: from a little state to a lot of it", "state", True),
     Experiment("rounds", "Beyond: all at once, or one task at a time", "rounds", True),
 )
 """In the order in which `all` runs them."""
+
+
+LINKS: Final = "-links"
+"""How the name of an experiment ends that is another one on links."""
 
 
 def experiment(name: str) -> Experiment:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from meander.errors import InputError
 from meander.show.palette import THEMES, Theme, name_of
-from meander_lab.experiments import plots, plots_live
+from meander_lab.experiments import links_text, plots, plots_live
 from meander_lab.experiments.abstract import COLORS, MARKS, Verdicts, abstract, counts, judged
 from meander_lab.experiments.canvas import to_svg
 from meander_lab.experiments.claims import CLAIMS
@@ -19,7 +19,7 @@ from meander_lab.experiments.noise import pooled
 from meander_lab.experiments.page import page
 from meander_lab.experiments.parameters import parameters
 from meander_lab.experiments.registry import EXPERIMENTS, Experiment
-from meander_lab.experiments.tables import ResultTable, TableRows, as_csv, cell_key
+from meander_lab.experiments.tables import ResultTable, TableRows, as_csv, cell_key, from_csv
 from meander_lab.experiments.thresholds import THRESHOLDS
 from meander_lab.experiments.verdicts import HOLDS, UNKNOWN, VERDICTS, Claim, Tables
 
@@ -28,15 +28,19 @@ if TYPE_CHECKING:
 
 TITLE: Final = "Every experiment of the paper, and what became of its claims"
 PROSE: Final = Path(__file__).with_name("prose.toml")
-ORDER: Final = ("fig11", "fig12", "bursts", "fig13", "fig14", "fig15", "fig16", "fig17", "routing",
-                "table3", "appendix-a", "drift", "state", "rounds", "scale")  # fmt: skip
+ORDER: Final = ("fig11", "fig11-links", "fig12", "bursts", "fig13", "fig14", "fig15", "fig16",
+                "fig16-links", "fig17", "routing", "table3", "appendix-a", "drift", "state", "rounds",
+                "scale")  # fmt: skip
 DRAWINGS: Final[dict[str, Callable[[TableRows, Theme], Figure]]] = {
     "fig11": plots_live.fig11, "fig12": plots.fig12, "fig13": plots.fig13, "fig14": plots.fig14,
     "fig15": plots.fig15, "fig16": plots_live.fig16, "fig17": plots.fig17, "table3": plots.table3,
     "appendix-a": plots.appendix_a, "drift": plots.drift, "state": plots_live.state,
     "rounds": plots_live.rounds, "scale": plots_live.scale, "routing": plots.routing,
-    "bursts": plots.bursts,
+    "bursts": plots.bursts, "fig11-links": plots_live.fig11_links,
+    "fig16-links": plots_live.fig16_links,
 }  # fmt: skip
+TABLES: Final = "tables"
+"""Where a report keeps what it was made of, as CSV."""
 ROWS_OPEN_MAX: Final = 12
 """Longer tables are folded."""
 
@@ -59,6 +63,16 @@ def read_tables(root: Path, scale: str | None) -> dict[str, TableRows]:
     return found
 
 
+def kept_tables(docs: Path) -> dict[str, TableRows]:
+    """Read what the last report was made of: what was not measured here stays in the next."""
+    paths = {one.name: docs / TABLES / f"{one.name}.csv" for one in EXPERIMENTS}
+    return {
+        name: from_csv(path.read_text(encoding="utf-8"))
+        for name, path in paths.items()
+        if path.exists()
+    }
+
+
 SCALES_BY_SIZE: Final = ("paper", "quick")
 
 
@@ -68,16 +82,25 @@ def _complete(one: Experiment, scale: str, rows: TableRows) -> bool:
     return wanted <= set(rows.column("cell")) or bool(rows.column("note"))
 
 
-def write_report(tables: Tables, docs: Path) -> list[Path]:
+def write_report(fresh: Tables, docs: Path, kept: Tables | None = None) -> list[Path]:
     """Write `experiments.md`, `experiments.html`, the figures, and the tables as CSV.
+
+    Args:
+        fresh: what was measured.
+        docs: where to write.
+        kept: what the report there was made of; its figures and tables stay as they are.
 
     Raises:
         InputError: if the place cannot be written.
     """
+    tables = {**(kept or {}), **fresh}
     points = {
         name: pooled(rows, KEYS[name]) if name in KEYS else rows for name, rows in tables.items()
     }
-    drawn = {n: _drawn(n, tables[n] if n in UNPOOLED else points[n]) for n in tables}
+    drawn = {
+        n: _drawn(n, tables[n] if n in UNPOOLED else points[n]) if n in fresh else _seen(n, docs)
+        for n in tables
+    }
     markdown = "\n\n".join(_report(tables, points)) + "\n"
     files = {
         docs / "experiments.md": markdown,
@@ -85,10 +108,10 @@ def write_report(tables: Tables, docs: Path) -> list[Path]:
             TITLE, markdown, drawn, {MARKS[verdict]: COLORS[verdict] for verdict in VERDICTS}
         ),
     }
-    for name, pictures in drawn.items():
-        for theme, svg in zip(THEMES, pictures, strict=True):
-            files[docs / "figures" / f"{name}-{theme.name}.svg"] = svg
-        files[docs / "tables" / f"{name}.csv"] = as_csv(tables[name])
+    for name in fresh:
+        for theme, svg in zip(THEMES, drawn[name], strict=True):
+            files[_figure(name, theme, docs)] = svg
+        files[docs / TABLES / f"{name}.csv"] = as_csv(tables[name])
     try:
         for path, text in files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -98,12 +121,22 @@ def write_report(tables: Tables, docs: Path) -> list[Path]:
     return list(files)
 
 
-UNPOOLED: Final = ("fig16",)
+UNPOOLED: Final = ("fig16", "fig16-links")
 """Drawn with every migration: the figure has its distribution."""
 
 
 def _drawn(name: str, rows: TableRows) -> tuple[str, str]:
     light, dark = (to_svg(DRAWINGS[name](rows, theme)) for theme in THEMES)
+    return light, dark
+
+
+def _figure(name: str, theme: Theme, docs: Path) -> Path:
+    return docs / "figures" / f"{name}-{theme.name}.svg"
+
+
+def _seen(name: str, docs: Path) -> tuple[str, str]:
+    """Give the figures that are there."""
+    light, dark = (_figure(name, theme, docs).read_text(encoding="utf-8") for theme in THEMES)
     return light, dark
 
 
@@ -149,7 +182,9 @@ def _report(tables: Tables, points: Tables) -> Iterator[str]:
         "`meander experiment list` says what there is; `meander experiment run all` measures at the "
         "scale `quick`, `--scale paper` with the paper's numbers, `--minutes M` in pieces: each run "
         "goes on where the last one stopped. `--data PATH` takes other tweets. `meander experiment "
-        "report` writes this page, of each experiment the largest scale that is complete."
+        "report` writes this page, of each experiment the largest scale that is complete; what was not "
+        "measured anew stays as `docs/tables` has it. As root, `meander experiment run fig11 fig16 "
+        "--hosts 4` measures on links, `--link 100mbit` on those of one rate."
     )
 
 
@@ -218,6 +253,10 @@ def _title(name: str, rows: TableRows) -> str:
     return next(one.title for one in EXPERIMENTS if one.name == name)
 
 
+REMARKS: Final[dict[str, Callable[[TableRows], str]]] = {
+    "fig11-links": links_text.mechanism_and_plan, "fig16-links": links_text.methods,
+}  # fmt: skip
+"""Paragraphs that are made of a table."""
 BEYOND: Final = {"drift": "drift", "state": "state", "rounds": "rounds", "scale": "scale"}
 
 
@@ -237,6 +276,8 @@ def _section(name: str, tables: Tables, points: Tables, verdicts: Verdicts) -> I
         f'srcset="figures/{name}-dark.svg"><img alt="{title}" src="figures/{name}-light.svg"></picture>'
     )
     yield _shown(name, points[name])
+    if name in REMARKS:
+        yield REMARKS[name](rows)
     for claim in CLAIMS:
         if claim.figure != name:
             continue
@@ -249,7 +290,7 @@ def _section(name: str, tables: Tables, points: Tables, verdicts: Verdicts) -> I
 def _shown(name: str, rows: TableRows) -> str:
     """Print the columns that matter; a migration's facts once, not once per interval."""
     some: Iterable[dict[str, Any]] = rows
-    if name == "fig11":
+    if name.startswith("fig11"):
         some = rows.where(migrating=True)
     columns = SHOWN[name]
     found = [[_value(key, row.get(key)) for key in columns] for row in some]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -66,6 +66,7 @@ def run(
     *,
     keep: bool = False,
     stop_s: float = float("inf"),
+    changes: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """Measure whatever is missing.
 
@@ -76,17 +77,20 @@ def run(
         say: hears how far it is.
         keep: take cells of other code as they are.
         stop_s: seconds after which no further cell is begun; the next run goes on from there.
+        changes: parameters that are other than the file has them; other cells stay as they are then.
 
     Returns:
         What went wrong, cell by cell; empty if all is well.
     """
     end_s = time.perf_counter() + stop_s
-    todo = [(e, parameters(e.name, ground.scale)) for e in experiments]
+    changes = changes or {}
+    todo = [(e, Parameters(parameters(e.name, ground.scale) | changes)) for e in experiments]
     clock, trouble = RunClock(sum(wanted.get("budget_s", 10.0) for _, wanted in todo)), list[str]()
     for found, wanted in todo:
         cells = list(found.load().cells(wanted))
         table = ResultTable(folder, found.name)
-        table.keep({cell_key(cell) for cell in cells})
+        if not changes:
+            table.keep({cell_key(cell) for cell in cells})
         known = _known(table, found, wanted, ground, keep=keep)
         share = wanted.get("budget_s", 10.0) / max(1, len(cells))
         missing = [cell for cell in cells if cell_key(cell) not in known]

@@ -5,7 +5,8 @@ One experiment has one table per scale. A row has what was measured, and beside 
     cell        the parameters that were set, as JSON: what `resume` compares
     scale, seed, data, commit, code, machine, load (of the minute before), measured_at, cell_s
 
-The CSV is for eyes and diffs, the Parquet is what is read back. Both are replaced whole.
+The CSV is for eyes and diffs, and is kept in `docs/tables`; the Parquet is what is read back, if it is
+there. Both are replaced whole.
 """
 
 from __future__ import annotations
@@ -151,6 +152,33 @@ def as_csv(rows: Iterable[Row]) -> str:
     writer.writerow(names)
     writer.writerows([_plain(row.get(name)) for name in names] for row in rows)
     return out.getvalue()
+
+
+TEXTS = ("cell", "identity", "scale", "data", "commit", "code", "machine", "measured_at", "note")
+"""Columns that are texts, whatever they look like."""
+
+
+def from_csv(text: str) -> TableRows:
+    r"""Read what `as_csv` wrote.
+
+    >>> list(from_csv("tau,costs,commit\n0.2,[1.0],27e10\n1,,27e10\n"))
+    [{'tau': 0.2, 'costs': [1.0], 'commit': '27e10'}, {'tau': 1, 'costs': None, 'commit': '27e10'}]
+    """
+    return TableRows(
+        {name: value if name in TEXTS else _parsed(value) for name, value in row.items()}
+        for row in csv.DictReader(StringIO(text))
+    )
+
+
+def _parsed(value: str) -> Any:
+    if value in ("", "True", "False"):
+        return {"": None, "True": True, "False": False}[value]
+    for read in (int, float, json.loads):
+        try:
+            return read(value)
+        except ValueError:
+            continue
+    return value
 
 
 def _plain(value: Any) -> Any:

@@ -21,15 +21,24 @@ class Threshold(NamedTuple):
 
 
 SEVERAL_ORDERS: Final = Threshold(
-    100, "11.1", "times: several orders of magnitude", "two orders are the fewest that are several"
+    100,
+    "11.1, 11.1 on links",
+    "times: several orders of magnitude",
+    "two orders are the fewest that are several",
 )
-ONE_ORDER: Final = Threshold(10, "11.1", "times: a part of that", "one order of magnitude")
+ONE_ORDER: Final = Threshold(
+    10, "11.1, 11.1 on links", "times: a part of that", "one order of magnitude"
+)
 MINUTE_S: Final = Threshold(
-    60, "11.1, 6.3", "seconds of an interval", "the paper's means are over minutes; those of shorter "
-    "intervals are spread over a minute, since a mean depends on the length it is taken over",
+    60, "11.1, 11.1 on links, 6.3", "seconds of an interval", "the paper's means are over minutes; "
+    "those of shorter intervals are spread over a minute, since a mean depends on the length it is taken "
+    "over",
 )  # fmt: skip
 COMPARABLE: Final = Threshold(
-    2, "11.2", "times at most: comparable", "far less than what a migration does to them"
+    2,
+    "11.2, 11.2 on links",
+    "times at most: comparable",
+    "far less than what a migration does to them",
 )
 DRAMATIC: Final = Threshold(10, "6.3", "times: dramatic", "one order of magnitude")
 TWICE: Final = Threshold(2, "12.1", "times", "the paper's own number")
@@ -45,7 +54,10 @@ PARTITIONS: Final = Threshold(
 SQUARE_LOW: Final = Threshold(1.5, "15.1, 15.5", "least exponent of m", "it rounds to 2")
 SQUARE_HIGH: Final = Threshold(2.5, "15.1, 15.5", "largest exponent of m", "it rounds to 2")
 LARGE: Final = Threshold(
-    2, "16.2", "times: a large margin", "what the paper itself calls significantly higher (12.1)"
+    2,
+    "16.2, 16.2 on links",
+    "times: a large margin",
+    "what the paper itself calls significantly higher (12.1)",
 )
 STORM_MS: Final = Threshold(5000, "16.4", "ms", "the paper's own number")
 FOUR: Final = Threshold(0.5, "A.2", "tasks off four at most", "it rounds to four")

@@ -40,7 +40,7 @@ class Claim:
     """A comparing sentence, as a predicate over tables."""
 
     id: str
-    """Figure and number, as in `12.3`."""
+    """Figure and number, as in `12.3`; of one that is judged once more elsewhere, with where."""
     figure: str
     """The experiment whose table it is about."""
     says: str
@@ -51,6 +51,11 @@ class Claim:
     def ours(self) -> bool:
         """Whether we say it, and not the paper."""
         return self.id.startswith("O.")
+
+    @property
+    def again(self) -> bool:
+        """Whether it is a claim of the paper that is judged once more, on other ground."""
+        return " " in self.id
 
     def verdict(self, tables: Tables) -> ClaimVerdict:
         """Judge it; a table that lacks what is asked for leaves it open."""

@@ -45,8 +45,8 @@ STOP_S_MAX = 1.0
 class S3:
     """A server that can be stopped and started again; its objects stay."""
 
-    def __init__(self, program: Path, folder: Path) -> None:
-        self.port, self.folder = free_port(), folder
+    def __init__(self, program: Path, folder: Path, host: str = LOOPBACK) -> None:
+        self.host, self.port, self.folder = host, free_port(host), folder
         self.key, self.secret = secrets.token_hex(8), secrets.token_hex(16)
         self._program = program
         self._process: subprocess.Popen[bytes] | None = None
@@ -54,7 +54,7 @@ class S3:
     @property
     def endpoint(self) -> str:
         """Give what clients call."""
-        return f"http://{LOOPBACK}:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -77,14 +77,14 @@ class S3:
         """
         log, buckets = self.folder / "log", self.folder / "buckets"
         buckets.mkdir(exist_ok=True)
-        command = [str(self._program), "--port", f"{LOOPBACK}:{self.port}", "--quiet"]
+        command = [str(self._program), "--port", f"{self.host}:{self.port}", "--quiet"]
         root = {"ROOT_ACCESS_KEY_ID": self.key, "ROOT_SECRET_ACCESS_KEY": self.secret}
         with log.open("ab") as out:
             self._process = subprocess.Popen(
                 [*command, "--keep-alive", "posix", str(buckets)],
                 stdout=out, stderr=out, start_new_session=True, env={**os.environ, **root},
             )  # fmt: skip
-        wait_for_port(self._process, self.port, log, "versitygw")
+        wait_for_port(self._process, self.port, log, "versitygw", self.host)
 
     def stop(self) -> None:
         """Stop; nobody answers at its port then."""
@@ -100,15 +100,15 @@ class S3:
 
 
 @contextmanager
-def server() -> Iterator[S3]:
-    """Run an S3 server on loopback while the block lasts.
+def server(host: str = LOOPBACK) -> Iterator[S3]:
+    """Run an S3 server while the block lasts, on loopback, or on an address of this host's.
 
     Raises:
         NoServerError: if its program cannot be had.
         InputError: with the end of its log, if it does not start.
     """
     found, folder = program(), Path(tempfile.mkdtemp(prefix="meander-s3-"))
-    s3 = S3(found, folder)
+    s3 = S3(found, folder, host)
     try:
         s3.start()
         yield s3

@@ -65,7 +65,9 @@ def server() -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def wait_for_port(process: subprocess.Popen[bytes], port: int, log: Path, name: str) -> None:
+def wait_for_port(
+    process: subprocess.Popen[bytes], port: int, log: Path, name: str, host: str = LOOPBACK
+) -> None:
     """Wait until a process that was started listens.
 
     Raises:
@@ -74,7 +76,7 @@ def wait_for_port(process: subprocess.Popen[bytes], port: int, log: Path, name: 
     limit = time.monotonic() + START_S_MAX
     while process.poll() is None and time.monotonic() < limit:
         try:
-            socket.create_connection((LOOPBACK, port), timeout=1).close()
+            socket.create_connection((host, port), timeout=1).close()
         except OSError:
             time.sleep(0.05)
         else:
@@ -83,7 +85,7 @@ def wait_for_port(process: subprocess.Popen[bytes], port: int, log: Path, name: 
     raise InputError(f"{name} did not start:\n  {last}")
 
 
-def free_port() -> int:
+def free_port(host: str = LOOPBACK) -> int:
     """Find a port, for servers that cannot be asked to choose one themselves."""
-    with socket.create_server((LOOPBACK, 0)) as probe:
+    with socket.create_server((host, 0)) as probe:
         return int(probe.getsockname()[1])

@@ -51,6 +51,12 @@ def test_a_lost_process_is_replaced_so_many_times() -> None:
         place.task.wait(0.0)
 
 
+def test_one_that_was_cut_off_from_its_driver_is_replaced_since_that_is_there() -> None:
+    place = Place()
+    place.end(Reason.DRIVER_LOST)
+    assert (place.started, place.task.running) == ([1, 2], True)
+
+
 def test_one_that_got_on_before_it_was_lost_is_replaced_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -26,6 +26,15 @@ def serving(master: Master) -> bool:
     )
 
 
+def registered(master: Master) -> bool:
+    """Whether every node that was launched has come."""
+    return master.started and all(
+        p.status is not Status.STARTING
+        for p in master.membership.peers.values()
+        if p.kind == "node"
+    )
+
+
 def nodes(master: Master) -> dict[NodeId, str]:
     """Tell where the nodes that serve listen."""
     up = (Status.UP, Status.LEAVING)

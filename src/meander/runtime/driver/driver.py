@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from meander.errors import DeployError
 from meander.model import NodeId, TaskId
@@ -46,6 +46,8 @@ from meander.wiring import warm
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+STARTED: Final = "started"
+"""What people are told once everything serves."""
 
 
 class Driver:
@@ -111,6 +113,7 @@ class Driver:
         Raises:
             DeployError: if they do not register in time; it says what is known of each.
         """
+        began, marks = time.monotonic(), list[float]()
         warm()  # before there are leases to grant
         tables = board(self.zookeeper, self.run, self.credentials.token)
         if tables is not None:
@@ -134,13 +137,26 @@ class Driver:
         try:
             self.launcher.start(self.core.process_ended)
             self.shell.start(self.transport)
-            self.wait_for(self.serving, self.deployment.registration_s_max, "the first nodes")
+            up = partial(self._up, marks)
+            self.wait_for(up, self.deployment.registration_s_max, "the first nodes")
             HEAP.hold(self)
         except BaseException:
             self.stop()
             raise
         if self.stopping:  # by another thread, meanwhile
             HEAP.release(self)
+            return
+        self.core.tell_people(STARTED, {
+            "generation": self.generation, "nodes": len(self.nodes()),
+            "registered_s": marks[0] - began, "serving_s": time.monotonic() - began,
+        })  # fmt: skip
+
+    def _up(self, marks: list[float]) -> bool:
+        """Whether all serve; notes when the last of the first nodes was there."""
+        there, serves = self.ask(lambda m: (books.registered(m), books.serving(m)))
+        if there and not marks:
+            marks.append(time.monotonic())
+        return serves
 
     def stop(self, drain_s_max: float = 5.0) -> None:
         """End all processes: first ask, then kill. Feeders that are still open are cut off.

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -89,7 +89,7 @@ class LocalLauncher:
         path = os.pathsep.join(p for p in sys.path if p)
         environment = {**KEEP, **os.environ, "PYTHONPATH": path}
         self._nursery = subprocess.Popen(
-            [sys.executable, "-m", "meander.runtime.roles.nursery"],
+            self.command(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
@@ -97,6 +97,10 @@ class LocalLauncher:
         )
         self._thread = threading.Thread(target=self._listen, name="nursery", daemon=True)
         self._thread.start()
+
+    def command(self) -> Sequence[str]:
+        """Give the command that is the nursery."""
+        return [sys.executable, "-m", "meander.runtime.roles.nursery"]
 
     @property
     def nursery_pid(self) -> int:

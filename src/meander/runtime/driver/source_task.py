@@ -39,6 +39,11 @@ STOPPED = "the operator was stopped"
 """Why a source or a sink has ended with it."""
 
 
+LOST = (Reason.KILLED, Reason.DRIVER_LOST)
+"""How a process ends that another takes the place of. One that has lost its driver was cut off from it:
+the driver is there, since it hears of it."""
+
+
 class Place(Protocol):
     """What sources need of a driver."""
 
@@ -87,7 +92,7 @@ class SourceTask:
         """Hear of the end of a process; read on from the last durable offset if it was lost."""
         if (ended.name, ended.incarnation) != (self._spec.name, self._spec.incarnation):
             return
-        killed = ended.reason is Reason.KILLED and not self.cancelled
+        killed = ended.reason in LOST and not self.cancelled
         lost = killed and not self._driver.stopping
         if time.monotonic() - self._started_at > LIVED_S:
             self._in_a_row = 0

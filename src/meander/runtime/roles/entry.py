@@ -43,6 +43,10 @@ log = logging.getLogger(__name__)
 D = TypeVar("D", bound=Operator[Any] | Topology)
 
 TRACE_CHARS_MAX = 8000
+REACH_S_MAX = 10.0
+"""How long one try to reach the master may take …"""
+REACH_AGAIN_S = 0.5
+"""… and how long after it the next one begins."""
 
 
 # --------------------------------------------------------------------------- entry points
@@ -195,14 +199,27 @@ def instance(spec: ProcessSpec) -> str:
 
 
 def local_host(spec: ProcessSpec) -> str:
-    """Tell which address to listen on: the one from which the master is reached."""
+    """Tell which address to listen on: the one from which the master is reached.
+
+    Raises:
+        ConnectionError: if it cannot be reached.
+    """
     if spec.host:
         return spec.host
     host, port = spec.master.rsplit(":", 1)
     if host in (LOOPBACK, "localhost"):
         return LOOPBACK
-    with socket.create_connection((host, int(port)), timeout=10.0) as connection:
-        return str(connection.getsockname()[0])
+    end = time.monotonic() + spec.settings.launch_s_max
+    while True:
+        try:
+            with socket.create_connection((host, int(port)), timeout=REACH_S_MAX) as connection:
+                return str(connection.getsockname()[0])
+        except ConnectionError:  # the host is there, and no master
+            raise
+        except OSError as error:  # no way there: a cable may be put back
+            if time.monotonic() >= end:
+                raise ConnectionError(f"no way to the master at {spec.master}: {error}") from error
+            time.sleep(REACH_AGAIN_S)
 
 
 def _store(spec: ProcessSpec) -> DurableStore:

@@ -13,9 +13,6 @@ if TYPE_CHECKING:
 
 NODES: Final = {"MEANDER_DAEMON": "nodes"}
 """A variable that nobody reads: what differs is the environment."""
-QUERIES: Final = {"SPARK_SIMPLIFIED_TRACEBACK": "1"}
-"""What Spark sets for the workers of SQL, unless its settings say otherwise; then they have a daemon of
-their own, as they would have without this."""
 
 
 def with_daemon(context: SparkContext, of: dict[str, str]) -> SparkContext:

@@ -1,8 +1,12 @@
 """Make sure that executors have this package, and the same versions of what rows cross through.
 
-A tiny Spark task looks. Where the package is missing (a cluster on which only the driver has it) its
-files are sent along as a zip, which works from an editable install as well. Where NumPy or Arrow
-are missing or of other versions nothing can be sent: it is an error that says what was found.
+A tiny Spark task looks, on every executor that is there. Where the package is missing (a cluster on
+which only the driver has it) its files are sent along as a zip, which works from an editable install as
+well. Where NumPy or Arrow are missing or of other versions nothing can be sent: it is an error that
+says what was found.
+
+The tasks are the first in Python on their executors. Each starts the daemon there that nodes come from,
+which takes seconds, on all at the same time; nodes need but a fork then.
 """
 
 from __future__ import annotations
@@ -17,7 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from meander import version
 from meander.errors import InputError
-from meander.spark.cluster.daemons import QUERIES, with_daemon
+from meander.spark.cluster.daemons import NODES, with_daemon
+from meander.spark.cluster.executors import executors
+from meander.spark.cluster.placed import placed
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -27,7 +33,7 @@ PACKAGES = ("numpy", "pyarrow", "numba")
 
 
 def equip(context: SparkContext) -> bool:
-    """Look at an executor, and send the package if it lacks it.
+    """Look at the executors, and send the package if one lacks it.
 
     Returns:
         Whether it was sent.
@@ -35,11 +41,17 @@ def equip(context: SparkContext) -> bool:
     Raises:
         InputError: for other versions of Python, NumPy, Arrow, Numba or Meander there.
     """
-    here, there = _looker()(), _ask(context)
-    sent = there["meander"] == ""
+    here, found = _looker()(), _ask(context)
+    sent = any(there["meander"] == "" for there in found)
     if sent:
         context.addPyFile(str(zip_package()))
-        there = _ask(context)
+        found = _ask(context)
+    for there in found:
+        _check(here, there)
+    return sent
+
+
+def _check(here: dict[str, str], there: dict[str, str]) -> None:
     wrong = [
         f"{name}: {there[name] or 'missing'} (the driver has {here[name]})"
         for name in here
@@ -51,14 +63,15 @@ def equip(context: SparkContext) -> bool:
             f"executors run {there['executable']}, which differs from the driver in{listed}\n"
             "Set PYSPARK_PYTHON to the same environment, or install the same versions there"
         )
-    return sent
 
 
-def _ask(context: SparkContext) -> dict[str, str]:
-    """Look where a Spark task runs; the daemon that this starts is that of queries and reads."""
-    look, near = _looker(), with_daemon(context, QUERIES)
-    found: dict[str, str] = near.parallelize([0], 1).map(lambda _: look()).collect()[0]
-    return found
+def _ask(context: SparkContext) -> list[dict[str, str]]:
+    """Look where Spark tasks run, one for each executor; those that come later are as these."""
+    look, near = _looker(), with_daemon(context, NODES)
+    places = [f"executor_{e.host}_{e.name}" for e in executors(context) if not e.leaving]
+    if len(places) < 2:
+        return near.parallelize([0], 1).map(lambda _: look()).collect()
+    return placed(near, [(b"", place) for place in places]).map(lambda _: look()).collect()
 
 
 def _looker() -> Callable[[], dict[str, str]]:

@@ -1,7 +1,9 @@
-"""Have everything that a read of the state needs loaded while the nodes start.
+"""Have everything loaded that SQL and reads of the state need, before somebody waits for it.
 
 What Spark compiles for such a read, and what its Python workers import, is there behind the first one.
-So a read of nothing runs in the background, once per application, with a task for each executor.
+So a read of nothing runs in the background, once per application, with a task for each executor: once
+the nodes are there, since Spark starts one daemon of Python at a time. SQL itself, which takes seconds
+to load and no Python, is loaded while they start.
 """
 
 from __future__ import annotations
@@ -19,6 +21,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
+
+
+def warm_sql(spark: SparkSession) -> None:
+    """Have Spark load what understands SQL, in the background; `introduce` needs it."""
+    Thread(target=_parse, args=(spark,), daemon=True, name="meander warms SQL").start()
+
+
+def _parse(spark: SparkSession) -> None:
+    try:
+        spark.sql("SELECT 1")  # it is looked at, and not carried out
+    except Exception as error:  # the session was stopped
+        log.debug("SQL was not warmed: %s", error)
 
 
 def warm_reads(spark: SparkSession) -> None:

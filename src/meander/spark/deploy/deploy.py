@@ -29,7 +29,7 @@ from meander.spark.cluster.session import classic
 from meander.spark.datasource.format import MeanderSource, introduce
 from meander.spark.datasource.state_source import read_by_tasks
 from meander.spark.datasource.transform import Transforms
-from meander.spark.datasource.warming import warm_reads
+from meander.spark.datasource.warming import warm_reads, warm_sql
 from meander.spark.deploy.export import export
 from meander.spark.deploy.initial import check_state, write_state
 from meander.spark.deploy.launch import Actions, SparkLauncher
@@ -89,16 +89,17 @@ def deploy(
     launcher.answers = lambda: answers_of(driver)
     launcher.noticed = partial(replacing.taken_away, driver.core)
     launcher.over = partial(driver.core.fail, DeployError(SESSION_OVER))
+    warm_sql(spark)  # while executors are looked at, and nodes start
     with looking(spark.sparkContext):
         ship.equip(spark.sparkContext)
     if driver.credentials.secure:
         channel.warn(spark.sparkContext.getConf())
-    warm_reads(spark)  # while nodes start: the first read of the state finds all loaded
     with starting(driver, launcher, first) as watch:
         try:
             driver.start()
         except DeployError as error:
             raise DeployError(f"{error}{watch.told()}") from error
+    warm_reads(spark)  # now: Spark starts one daemon at a time, and that of nodes goes first
     introduce(spark, driver.address, driver.issue(PEERS))
     op = SparkOperator(spark, driver, launcher)
     if initial.wanted:

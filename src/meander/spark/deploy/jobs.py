@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from meander.errors import InputError
 from meander.spark.cluster.daemons import NODES, with_daemon
 from meander.spark.cluster.pickling import dumps, short
+from meander.spark.cluster.placed import placed
 from meander.spark.cluster.session import POOL
 
 if TYPE_CHECKING:
@@ -245,16 +246,7 @@ class SparkJobs:
         host, context = job.where(), with_daemon(self.context, NODES)
         if not host:
             return context.parallelize([job.payload], 1)
-        from pyspark import RDD
-        from pyspark.serializers import NoOpSerializer
-
-        jvm = context._jvm
-        assert jvm is not None, "the context runs"
-        seq = jvm.PythonUtils.toSeq
-        pair = jvm.scala.Tuple2(bytearray(job.payload), seq([host]))
-        kind = getattr(getattr(jvm, "scala.reflect.ClassTag$"), "MODULE$").AnyRef()
-        rdd = context._jsc.sc().makeRDD(seq([pair]), kind)
-        return RDD(rdd.toJavaRDD(), context, NoOpSerializer())
+        return placed(context, [(job.payload, host)])
 
 
 def cancelled(name: str) -> JobEnd:
