@@ -78,6 +78,7 @@ class Place:
             part = parts.get(task, batch.slice(0, 0))
             rows = [Rows(part, 0, part.num_rows, marks)]
             list(adapter.apply_batch(task, apps[task], "q", rows))
+            adapter.settle()
             adapter.elapse(task, apps[task], 0.0)
         found = []
         for task, app in enumerate(apps):

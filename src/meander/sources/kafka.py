@@ -44,12 +44,12 @@ BATCH_RECORDS_MAX = 4096
 GATHER_S = 0.01
 """Records that follow others closely are taken that often, those of all partitions at the same moment:
 what is done for every batch, from decoding to the acknowledgement, is done less often …"""
-GATHER_MORE = 2
-"""… and so much less often where a machine is busy: then each costs all others time, too."""
+GATHER_MORE = 4
+"""… and up to so much less often where a machine is busy: then each costs all others time, too."""
 LATE_S = 0.001
-"""A thread that wakes so much later than it wanted to is on a machine that is busy."""
-SMOOTHING = 0.1
-"""How much the last time counts for how late it wakes."""
+"""A thread that wakes so much later than it wanted to is on a machine that is busy; and so on."""
+SMOOTHING = 0.05
+"""How much the last time counts for how late threads wake."""
 STARTS = ("earliest", "latest")
 BAD = ("fail", "drop")
 Reader: TypeAlias = Callable[[Sequence[bytes], pa.Schema], Decoded]
@@ -186,7 +186,7 @@ value='value', start='earliest', bad='fail', registry=None)
         first = consumer.poll(IDLE_S)
         if first is None:
             return []
-        gather.wait(time.monotonic, time.sleep)
+        gather.wait()
         found = [first, *consumer.consume(BATCH_RECORDS_MAX - 1, 0)]
         gather.taken(len(found), time.monotonic())
         wrong = [error for record in found if (error := record.error()) is not None]
@@ -247,51 +247,59 @@ value='value', start='earliest', bad='fail', registry=None)
         return SourceRows(offsets, rows, millis / 1000 if millis.min(initial=0) >= 0 else None)
 
 
+class Lateness:
+    """How much later than they wanted to threads of a process woke of late: how busy a machine is."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def note(self, late_s: float) -> None:
+        """Note one time; whoever else does so at the same moment may be left out."""
+        self.seconds += SMOOTHING * (late_s - self.seconds)
+
+
+LATENESS = Lateness()
+"""Of this process."""
+
+
 class Gathering:
     """When records are taken: at once, or together with those that follow closely.
 
-    >>> gathering = Gathering()
+    >>> gathering = Gathering(lateness := Lateness())
     >>> gathering.wait_s(5.003)
     0.0
     >>> gathering.taken(1, 5.003)
     >>> round(gathering.wait_s(5.004), 3), gathering.wait_s(7.004)
     (0.006, 0.0)
 
-    Whoever wakes late is on a busy machine, and takes them less often.
+    Where threads wake late, they are taken less often.
 
-    >>> for _ in range(8):
-    ...     gathering.woke(late_s=0.004)
+    >>> lateness.seconds = 0.0015
     >>> round(gathering.wait_s(5.004), 3)
     0.016
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lateness: Lateness = LATENESS) -> None:
         self._taken_at, self._full = -inf, False
-        self._late_s = 0.0
-        """How much later than it wanted to it woke of late."""
+        self._lateness = lateness
 
     def wait_s(self, now: float) -> float:
         """Tell how long to wait for more: until the clock shows a multiple of `GATHER_S`, or more.
 
         Not at all where none came for a while, or more are there than are taken at once.
         """
-        busy = self._late_s > LATE_S
-        every_s = GATHER_MORE * GATHER_S if busy else GATHER_S
         if self._full or now - self._taken_at > 2 * GATHER_MORE * GATHER_S:
             return 0.0
+        every_s = min(1 + int(self._lateness.seconds / LATE_S), GATHER_MORE) * GATHER_S
         return every_s - now % every_s
 
-    def wait(self, clock: Callable[[], float], sleep: Callable[[float], None]) -> None:
+    def wait(self) -> None:
         """Wait so long, and see how late that is over."""
-        now = clock()
+        now = time.monotonic()
         wait_s = self.wait_s(now)
         if wait_s > 0:
-            sleep(wait_s)
-            self.woke(clock() - now - wait_s)
-
-    def woke(self, late_s: float) -> None:
-        """Note how much later it woke than it wanted to."""
-        self._late_s += SMOOTHING * (late_s - self._late_s)
+            time.sleep(wait_s)
+            self._lateness.note(time.monotonic() - now - wait_s)
 
     def taken(self, records: int, now: float) -> None:
         """Note that so many were taken."""

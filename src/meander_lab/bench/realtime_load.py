@@ -180,7 +180,7 @@ def _consume(load: RealtimeLoad, tell: Connection) -> None:
     found = consumer.list_topics(load.out_of, timeout=READY_S_MAX).topics[load.out_of]
     consumer.assign([TopicPartition(load.out_of, number, 0) for number in found.partitions])
     wanted = np.bincount(load.drawn(), minlength=load.keys)
-    last, parts = np.zeros(load.keys, np.int64), list[tuple[Ints, Ints, Ints]]()
+    outputs = _Outputs(load.keys)
     tell.send("ready")
     start, came_at = float("inf"), float("inf")
     while time.time() < came_at + LATE_S_MAX:
@@ -189,19 +189,43 @@ def _consume(load: RealtimeLoad, tell: Connection) -> None:
             came_at = time.time()
         first = consumer.poll(0.1)
         if first is None:
-            if (last >= wanted).all():
+            if (outputs.read() >= wanted).all():
                 break
             continue
         messages = [first, *consumer.consume(CONSUMED, 0)]
         came_at = time.time()
-        values = [value for m in messages if (value := m.value()) is not None]
-        rows = decode("json", values, OUTPUT).rows
-        keys, counts, sent_us = (column.to_numpy() for column in rows.columns)
-        np.maximum.at(last, keys, counts)
-        parts.append((keys * COUNTS_MAX + counts, sent_us, np.full(len(keys), came_at * 1e6)))
+        outputs.came([value for m in messages if (value := m.value()) is not None], came_at)
+    last, parts = outputs.read(), outputs.parts
     right = bool((last == wanted).all())
     held = 0 if right else _held(load, consumer, list(found.partitions))
     tell.send(_figures(load, start, parts, right, int(last.sum()), held))
+
+
+class _Outputs:
+    """What has come: noted at once, and read when there is time, many together."""
+
+    def __init__(self, keys: int) -> None:
+        self.parts = list[tuple[Ints, Ints, Ints]]()
+        """Of each output: which it is, when its record was due, when it came."""
+        self._last = np.zeros(keys, np.int64)
+        self._values, self._came_us = list[bytes](), list[float]()
+
+    def came(self, values: list[bytes], at: float) -> None:
+        self._values += values
+        self._came_us += [at * 1e6] * len(values)
+        if len(self._values) >= CONSUMED:
+            self.read()
+
+    def read(self) -> Ints:
+        """Give the last count of every key."""
+        if self._values:
+            rows = decode("json", self._values, OUTPUT).rows
+            keys, counts, sent_us = (column.to_numpy() for column in rows.columns)
+            np.maximum.at(self._last, keys, counts)
+            came_us = np.array(self._came_us)
+            self.parts.append((keys * COUNTS_MAX + counts, sent_us, came_us))
+            self._values, self._came_us = [], []
+        return self._last
 
 
 def _held(load: RealtimeLoad, consumer: Any, partitions: list[int]) -> int:

@@ -284,11 +284,11 @@ class ProcessorOperator(Operator[ProcessorState]):
         Raises:
             OperatorError: names the task and the rows.
         """
-        together = isinstance(self._form, RowForm) and self.event_time is None
-        if not together or self.collects or len(states) == 1:
+        form, apart = self._form, self.event_time is not None or self.collects or len(states) == 1
+        if apart or not isinstance(form, RowForm):
             super().process_groups(states, bounds, batch, contexts, hashes)
             return
-        pairs, cuts = self._form.pairs(batch, self.keys), bounds.tolist()
+        pairs, cuts = form.pairs(batch, self.keys), bounds.tolist()
         yielded, ends = list[Any](), list[int]()
         for i, (state, context) in enumerate(zip(states, contexts, strict=True)):
             rows = cuts[i], cuts[i + 1]
