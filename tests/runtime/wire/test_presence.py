@@ -53,6 +53,12 @@ def test_who_is_dead_is_looked_for_a_few_times_and_then_lost() -> None:
     assert waits == [0.0] + [PAUSE_S] * (LOOKS - 1)
 
 
+def test_who_says_that_it_ends_is_lost_at_once() -> None:
+    presence = Presence()
+    presence.opened(N1)
+    assert presence.heard(asked(presence, N1), Pulse.ENDING) == PeerLost("n1", 1)
+
+
 def test_the_newest_of_a_name_is_found_and_the_one_before_does_not_come_back() -> None:
     presence = Presence()
     assert presence.address("n1") is None

@@ -16,9 +16,9 @@ KEYS = Credentials("t")
 
 
 @pytest.fixture
-def there() -> Iterator[str]:
+def there() -> Iterator[Transport]:
     transport = Transport(lambda _: None, run="r", peer="n1", credentials=KEYS, incarnation=2)
-    yield transport.address
+    yield transport
     transport.close()
 
 
@@ -26,19 +26,33 @@ def look(address: str, peer: str = "n1", incarnation: int = 2) -> Pulse:
     return pulse.look(KEYS, Caller(peer, incarnation, address))
 
 
-def test_who_answers_in_its_name_lives(there: str) -> None:
-    assert look(there) is Pulse.ALIVE
+def test_who_answers_in_its_name_lives(there: Transport) -> None:
+    assert look(there.address) is Pulse.ALIVE
+
+
+def test_who_is_about_to_end_says_so(there: Transport) -> None:
+    there._leaving = True  # as `close` begins; it takes a moment
+    assert look(there.address) is Pulse.ENDING
+    assert look(there.address, incarnation=1) is Pulse.DEAD
 
 
 @pytest.mark.parametrize(("peer", "incarnation"), [("n2", 2), ("n1", 1)])
 def test_somebody_else_at_its_address_means_that_it_is_dead(
-    there: str, peer: str, incarnation: int
+    there: Transport, peer: str, incarnation: int
 ) -> None:
-    assert look(there, peer, incarnation) is Pulse.DEAD
+    assert look(there.address, peer, incarnation) is Pulse.DEAD
 
 
 def test_where_nobody_listens_it_is_dead() -> None:
     with socket.socket() as held:  # bound, and not listening: nobody else gets the port meanwhile
+        held.bind(("127.0.0.1", 0))
+        assert look(f"127.0.0.1:{held.getsockname()[1]}") is Pulse.DEAD
+
+
+def test_a_port_that_refuses_is_not_dialled_with_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All peers of a node that ends look three times each; rows wait meanwhile."""
+    monkeypatch.setattr(Credentials, "connect", lambda *_, **__: pytest.fail("it was dialled"))
+    with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         assert look(f"127.0.0.1:{held.getsockname()[1]}") is Pulse.DEAD
 

@@ -7,7 +7,8 @@ checkpoints a false alarm would cost the state of a healthy node. So whoever was
 looked for at its address (`pulse`):
 
     streams: 2 ──ended──► 1 ──ended──► a Question ──heard──► alive, unknown: nothing
-                                            ▲          └───► dead: look again, LOOKS times in all
+                                            ▲          ├───► ending, as it says itself: PeerLost
+                                            │          └───► dead: look again, LOOKS times in all
                                             └──── PAUSE_S ◄──────┘ └► PeerLost
 
 Whoever carries that out (`Transport`, or a simulator) asks one question after the other, and tells what
@@ -36,6 +37,8 @@ class Pulse(Enum):
 
     ALIVE = "alive"
     """It answers in its name."""
+    ENDING = "ending"
+    """The same, and says that it hangs up for good: it need not be looked for again."""
     DEAD = "dead"
     """Nobody listens there, or somebody else."""
     UNKNOWN = "unknown"
@@ -119,6 +122,8 @@ class Presence:
 
     def heard(self, question: Question, found: Pulse) -> PeerLost | Question | None:
         """Take what was found: its peer is lost, or must be looked for again, or nothing follows."""
+        if found is Pulse.ENDING:
+            return PeerLost(question.whom.peer, question.whom.incarnation)
         if found is not Pulse.DEAD:
             return None
         if question.number < LOOKS:

@@ -294,10 +294,9 @@ class Transport:
             self._deliver(told)
 
     def _who(self, _: Mapping[str, Any]) -> dict[str, Any]:
-        """Say that we live, unless we are about to end."""
-        if self._leaving:
-            raise flight.FlightUnavailableError(f"{self.identity.peer} hangs up")
-        return {"peer": self.identity.peer, "incarnation": self.identity.incarnation}
+        """Say that we live, and whether we are about to end."""
+        _, peer, incarnation, _ = self.identity
+        return {"peer": peer, "incarnation": incarnation, "ending": self._leaving}
 
     def _take(self, peer: PeerId, chunk: flight.FlightStreamChunk) -> None:
         header = chunk.app_metadata or b""

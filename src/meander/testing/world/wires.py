@@ -194,8 +194,9 @@ class Wires:
             return Pulse.UNKNOWN
         if not (reaches(post.peer, whom.peer) and reaches(whom.peer, post.peer)):
             return Pulse.UNKNOWN
-        lives = there is not None and not there.leaving and there.identity == whom
-        return Pulse.ALIVE if lives else Pulse.DEAD
+        if there is None or there.identity != whom:
+            return Pulse.DEAD
+        return Pulse.ENDING if there.leaving else Pulse.ALIVE
 
     # ------------------------------------------------------------------ what may befall them
 
