@@ -105,8 +105,9 @@ def test_an_executor_that_has_the_package_is_sent_nothing(spark: SparkSession) -
 def test_other_versions_are_refused_by_name(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One executor of several is enough."""
     here = ship._looker()()
-    monkeypatch.setattr(ship, "_ask", lambda _: {**here, "numpy": "1.0", "numba": ""})
+    monkeypatch.setattr(ship, "_ask", lambda _: [here, {**here, "numpy": "1.0", "numba": ""}])
     with pytest.raises(InputError, match=r"numpy: 1\.0 \(the driver has") as caught:
         ship.equip(spark.sparkContext)
     assert "numba: missing" in str(caught.value)

@@ -31,8 +31,8 @@ ONE_ORDER: Final = Threshold(
 )
 MINUTE_S: Final = Threshold(
     60, "11.1, 11.1 on links, 6.3", "seconds of an interval", "the paper's means are over minutes; "
-    "those of shorter intervals are spread over a minute, since a mean depends on the length it is taken "
-    "over",
+    "those of shorter intervals are spread over a minute, since a mean depends on the length it is "
+    "taken over",
 )  # fmt: skip
 COMPARABLE: Final = Threshold(
     2,
