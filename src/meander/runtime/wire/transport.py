@@ -295,7 +295,7 @@ class Transport:
 
     def _who(self, _: Mapping[str, Any]) -> dict[str, Any]:
         """Say that we live, and whether we are about to end."""
-        _, peer, incarnation, _ = self.identity
+        _run, peer, incarnation, _instance = self.identity
         return {"peer": peer, "incarnation": incarnation, "ending": self._leaving}
 
     def _take(self, peer: PeerId, chunk: flight.FlightStreamChunk) -> None:
