@@ -31,6 +31,7 @@ from meander.errors import (
 from meander.model import TaskId
 from meander.protocol.blocks import Acks, Chunks
 from meander.protocol.invariants import check
+from meander.protocol.master.ledger import Kept
 from meander.protocol.master.manifest import MANIFEST_KEY
 from meander.protocol.messages import (
     MASTER,
@@ -124,7 +125,8 @@ class WorldCheckers:
         """How often a master has told that it lost a node."""
         self._turns = 0
         self._recorded = 0
-        """How many of the last manifests had records."""
+        """How many of the last manifests had records, other ones than the one before."""
+        self._last_records: Mapping[TaskId, Kept] = {}
         self._fence = FenceBook(self.violated)
         self._copies = CopyBook(world.settings.copy_s_max, self.violated)
         self._failures_of: dict[tuple[Resident, str], deque[float]] = {}
@@ -192,9 +194,11 @@ class WorldCheckers:
         """Whatever happens to the driver now: all that the manifest names is in the store."""
         assert self.oracle.manifest is not None
         records = self.oracle.manifest.records
-        if not records and self._recorded > 1:
+        if not records and self._recorded > 1:  # of one its driver may not have heard yet
             self.violated("store", "a manifest forgets all records: the checkpoint begins anew")
-        self._recorded = self._recorded + 1 if records else 0
+        if records != self._last_records:
+            self._last_records = dict(records)
+            self._recorded = self._recorded + 1 if records else 0
         for task, kept in records.items():
             missing = [key for key in kept.chain if self.store.record(key) is None]
             if missing:
