@@ -295,8 +295,8 @@ class Transport:
 
     def _who(self, _: Mapping[str, Any]) -> dict[str, Any]:
         """Say that we live, and whether we are about to end."""
-        _, peer, incarnation, _ = self.identity
-        return {"peer": peer, "incarnation": incarnation, "ending": self._leaving}
+        me = self.identity
+        return {"peer": me.peer, "incarnation": me.incarnation, "ending": self._leaving}
 
     def _take(self, peer: PeerId, chunk: flight.FlightStreamChunk) -> None:
         header = chunk.app_metadata or b""
