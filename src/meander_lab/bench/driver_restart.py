@@ -94,6 +94,7 @@ class App:
         self._write(f"{FINISH} {number}")
         told = self.hear("ended")
         self._process.wait(END_S_MAX)
+        self._close()
         return told
 
     def kill(self) -> float:
@@ -104,7 +105,14 @@ class App:
             self._process.wait()
             with suppress(MeanderError, ValueError):  # of the last line there may be a part
                 self.hear("nothing more")
+        self._close()
         return at
+
+    def _close(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with suppress(OSError):  # of a line that nobody has read
+                pipe.close()
 
     def _write(self, line: str) -> None:
         assert self._process.stdin is not None

@@ -83,8 +83,8 @@ def run(
         What went wrong, cell by cell; empty if all is well.
     """
     end_s = time.perf_counter() + stop_s
-    changes = changes or {}
-    todo = [(e, Parameters({**parameters(e.name, ground.scale), **changes})) for e in experiments]
+    changes = dict(changes or {})
+    todo = [(e, Parameters(parameters(e.name, ground.scale) | changes)) for e in experiments]
     clock, trouble = RunClock(sum(wanted.get("budget_s", 10.0) for _, wanted in todo)), list[str]()
     for found, wanted in todo:
         cells = list(found.load().cells(wanted))
