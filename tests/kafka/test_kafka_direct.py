@@ -239,7 +239,7 @@ def seen(batches: Iterator[Given]) -> SourceRows:
 
 def test_formats_keys_and_times_are_columns_and_wrong_ones_are_refused(servers: str) -> None:
     create_topic(servers, "raw", 1)
-    producer = Producer({"bootstrap.servers": servers, "log_level": 2})
+    producer = Producer({"bootstrap.servers": servers, "log_level": 2, "linger.ms": 300})
     rows = pa.table({"k": ["a", "b"], "value": [b"1", b"2"]})
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, rows.schema) as stream:
@@ -270,7 +270,7 @@ def test_avro_with_the_number_of_its_schema_is_columns(servers: str) -> None:
     create_topic(servers, "avro", 1)
     fields = [{"name": "k", "type": "string"}, {"name": "n", "type": ["null", "long"]}]
     schema = json.dumps({"type": "record", "name": "R", "fields": fields})
-    producer = Producer({"bootstrap.servers": servers, "log_level": 2})
+    producer = Producer({"bootstrap.servers": servers, "log_level": 2, "linger.ms": 300})
     for body in (b"\2a\2\6", b"\2b\0", b"\2c"):
         producer.produce("avro", b"\0\0\0\0\7" + body, timestamp=1_700_000_000_123)
     producer.flush(30)

@@ -5,6 +5,7 @@
     FileReplay           rows of files as they came, for `Texts`
     SocketLines          lines from a TCP server, for `Texts`
     PartitionedSource    what else can be read by `op.source`: write your own
+    JointSource          the same, where partitions cost less when they are read together
     SourceBatch          what such a source gives: a batch that has an offset;
     SourceRows           or rows that have one each
 
@@ -15,13 +16,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from meander.runtime.process.source import PartitionedSource, SourceBatch, SourceRows
+    from meander.runtime.process.source import (
+        JointSource,
+        PartitionedSource,
+        SourceBatch,
+        SourceRows,
+    )
     from meander.sources.files import FileReplay, SocketLines
     from meander.sources.kafka import Kafka
     from meander.sources.texts import Texts
 
 __all__ = [
     "FileReplay",
+    "JointSource",
     "Kafka",
     "PartitionedSource",
     "SocketLines",

@@ -1,11 +1,13 @@
 """Kafka as a source, without micro-batches: every record is on its way to its task as it comes.
 
-    poll ─► all that is there ─► one array of bytes ─► columns (`formats`) ─► feeder
+    poll ─► all that is there ─► one array of bytes ─► columns (`formats`) ─► feeder of each partition
               each record's offset goes with its row
 
-A partition of the topic is a partition of the source, so a feeder; **a record's offset is the offset
-of its row**, which the operator's tasks keep with their state. Nothing is committed to Kafka: after any
-restart a partition is read on from what the tasks durably have.
+A process reads all its partitions with one consumer: brokers are asked once for all of them, and what
+is done for every batch is done once. A partition of the topic is a partition of the source, so a
+feeder; **a record's offset is the offset of its row**, which the operator's tasks keep with their
+state. Nothing is committed to Kafka: after any restart a partition is read on from what the tasks
+durably have.
 
 Brokers that go away come back, or others take over; librdkafka sees to that, and the log says for how
 long. A record that is gone before it was read (retention) is an error, not a gap.
@@ -17,7 +19,9 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from itertools import pairwise
 from math import inf
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -146,39 +150,48 @@ value='value', start='earliest', bad='fail', registry=None)
 
     def read(self, partition: str, after: int, schema: pa.Schema) -> Iterator[Given]:
         """Give the records after an offset, for ever."""
+        for _, given in self.read_together({partition: after}, schema):
+            yield given
+
+    def read_together(
+        self, after: Mapping[str, int], schema: pa.Schema
+    ) -> Iterator[tuple[str, Given]]:
+        """Give the records after an offset of each partition, for ever."""
         from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, TopicPartition
 
         first = OFFSET_BEGINNING if self.start == "earliest" else OFFSET_END
-        at = TopicPartition(self.topic, int(partition), first if after < 0 else after + 1)
-        trouble = Complaint(f"partition {partition} of {self.topic} is not read")
-        missing = Complaint(f"records in partition {partition} of {self.topic} wait")
+        places = [
+            TopicPartition(self.topic, int(partition), first if offset < 0 else offset + 1)
+            for partition, offset in after.items()
+        ]
+        which = f"{'partition' if len(after) == 1 else 'partitions'} {', '.join(after)}"
+        trouble = Complaint(f"of {self.topic}, {which}: nothing is read")
+        missing = Complaint(f"of {self.topic}, {which}: records wait")
         own = {
             "auto.offset.reset": "error",
             "queued.max.messages.kbytes": QUEUED_KIB,
             "error_cb": lambda error: trouble.say(self.told(error)),
         }
-        reader, gather = self._reader(), Gathering()
+        reader, gather, nothing = self._reader(), Gathering(), next(iter(after))
         with self.consumer(own) as consumer:
-            consumer.assign([at])
+            consumer.assign(places)
             while True:
-                records = self._records(consumer, gather, partition, trouble)
-                given = None
+                records = self._records(consumer, gather, trouble)
+                found: list[tuple[str, Given]] = []
                 while records:
                     try:
-                        given = self._batch(records, partition, schema, reader)
+                        found = list(self._batches(records, schema, reader))
                     except ConnectionError as away:  # a schema registry: the records wait for it
                         missing.say(str(away))
-                        yield None
+                        yield nothing, None
                         time.sleep(IDLE_S)
                     else:
                         break
                 missing.over()
-                yield given
+                yield from found or [(nothing, None)]
 
-    def _records(
-        self, consumer: Consumer, gather: Gathering, partition: str, trouble: Complaint
-    ) -> list[Message]:
-        """Take what is there; wait a moment if that is nothing.
+    def _records(self, consumer: Consumer, gather: Gathering, trouble: Complaint) -> list[Message]:
+        """Take what is there, partition by partition; wait a moment if that is nothing.
 
         Raises:
             InputError: for what does not heal by itself.
@@ -189,26 +202,27 @@ value='value', start='earliest', bad='fail', registry=None)
         gather.wait()
         found = [first, *consumer.consume(BATCH_RECORDS_MAX - 1, 0)]
         gather.taken(len(found), time.monotonic())
-        wrong = [error for record in found if (error := record.error()) is not None]
+        sound = [record for record in found if record.error() is None]
+        sound.sort(key=methodcaller("partition"))  # those of one keep their order
+        wrong = [(record, error) for record in found if (error := record.error()) is not None]
         if not wrong:
             trouble.over()
-            return found
-        for error in wrong:
+        for record, error in wrong:
             if error.name() == "_AUTO_OFFSET_RESET":
                 raise InputError(
-                    f"partition {partition} of {self.topic}: the next record is gone, or the topic "
-                    f"was made anew: {self.told(error)}. Let the topic keep records for longer than a "
-                    "source may be away; to go on with what there is, start under another name"
+                    f"partition {record.partition()} of {self.topic}: the next record is gone, or the "
+                    f"topic was made anew: {self.told(error)}. Let the topic keep records for longer "
+                    "than a source may be away; to go on with what there is, start under another name"
                 )
             if error.fatal():
                 raise InputError(f"{self.topic} cannot be read: {self.told(error)}")
             trouble.say(self.told(error))
-        return [record for record in found if record.error() is None]
+        return sound
 
-    def _batch(
-        self, records: list[Message], partition: str, schema: pa.Schema, reader: Reader
-    ) -> SourceRows | None:
-        """Make columns of records."""
+    def _batches(
+        self, records: list[Message], schema: pa.Schema, reader: Reader
+    ) -> Iterator[tuple[str, SourceRows]]:
+        """Make columns of records, and give those of each partition."""
         values = [value for record in records if (value := record.value()) is not None]
         if len(values) < len(records):
             records = [record for record in records if record.value() is not None]
@@ -219,12 +233,19 @@ value='value', start='earliest', bad='fail', registry=None)
             try:
                 found = reader(values, wanted)
             except UnreadableError as error:
-                self._drop(records.pop(error.message), partition, error.why)
+                self._drop(records.pop(error.message), error.why)
                 del values[error.message]
-        return None if found is None else self._beside(found, records, schema)
+        if found is None:
+            return
+        offsets, rows, due_s = self._beside(found, records, schema)
+        numbers = np.array([record.partition() for record in records], np.int64)[found.message]
+        edges = np.flatnonzero(np.diff(numbers, prepend=-1, append=-1)).tolist()
+        for lb, ub in pairwise(edges):
+            due = None if due_s is None else due_s[lb:ub]
+            yield str(numbers[lb]), SourceRows(offsets[lb:ub], rows.slice(lb, ub - lb), due)
 
-    def _drop(self, record: Message, partition: str, why: str) -> None:
-        what = f"record {record.offset()} in partition {partition} of {self.topic}"
+    def _drop(self, record: Message, why: str) -> None:
+        what = f"record {record.offset()} in partition {record.partition()} of {self.topic}"
         if self.bad == "fail":
             raise InputError(
                 f"{what} is no {self.format}: {why}. With bad='drop' such records are left out"

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from meander.errors import InputError
-from meander.runtime.process.spec import Reason
+from meander.errors import FeederError, InputError
+from meander.protocol.messages import Ending
+from meander.protocol.settings import Settings
+from meander.runtime.process.source import SourceBatch, SourceShare
+from meander.runtime.process.spec import ProcessSpec, Reason
 from meander.runtime.roles import partition_feeds
 from meander.runtime.roles.partition_feeds import PartitionFeeds
+from meander.runtime.wire.credentials import Credentials
 
 
 def feeds(*answers: Any) -> tuple[PartitionFeeds, list[Any]]:
@@ -42,3 +48,116 @@ def test_a_topic_that_is_not_there_ends_it_at_once() -> None:
     found, _ = feeds(InputError("the topic nowhere"))
     with pytest.raises(InputError, match="nowhere"):
         found.run(lambda: False)
+
+
+class Joint:
+    """Has partitions that are read together; `told` has what is read, or the end."""
+
+    def __init__(self, *found: Any) -> None:
+        self.found, self.asked = found, list[dict[str, int]]()
+
+    def check(self) -> None:
+        """Refuse nothing."""
+
+    def partitions(self) -> list[str]:
+        """Name them."""
+        return ["0", "1"]
+
+    def read(self, partition: str, after: int, schema: Any) -> Any:
+        """Nobody reads one alone."""
+        raise AssertionError("they are read together")
+
+    def read_together(self, after: Mapping[str, int], schema: Any) -> Any:
+        """Give what there is, and end."""
+        self.asked.append(dict(after))
+        yield from self.found
+
+
+class Fed:
+    """Stands for feeders: notes what each was fed."""
+
+    def __init__(self, fails: int = 0) -> None:
+        self.rows = dict[str, list[tuple[int, str]]]()
+        self.left = list[str]()
+        self.fails = fails
+
+    def from_spec(self, spec: Any, operator: Any) -> Any:
+        """Make one; the first so many find their place taken."""
+        rows = self.rows.setdefault(spec.name, [])
+
+        def feed(batch: str, *, offset: int, due_s: float | None) -> None:
+            if self.fails:
+                self.fails -= 1
+                found.ending = Ending.REPLACED
+                raise FeederError("another has its place")
+            rows.append((offset, batch))
+
+        found = SimpleNamespace(
+            wait_ready=lambda: rows[-1][0] if rows else -1, schema=None, feed=feed, ending=None,
+            check=lambda: None, close=lambda: None, rows=0,
+            abandon=lambda: self.left.append(spec.name),
+        )  # fmt: skip
+        return found
+
+
+def run_joint(source: Joint, fed: Fed, monkeypatch: pytest.MonkeyPatch) -> tuple[Reason, str]:
+    """Have all that a source gives fed."""
+    monkeypatch.setattr(partition_feeds, "FeederClient", fed)
+    monkeypatch.setattr(partition_feeds, "TAKEN_S", 0.0)
+    spec = ProcessSpec(
+        kind="feeder", name="words#0", incarnation=1, run="r", master="", tasks=4,
+        credentials=Credentials("t"),
+        settings=Settings(), generation=1,
+    )  # fmt: skip
+    return PartitionFeeds(SourceShare(source), spec, SimpleNamespace, lambda _: None, {}).run(
+        lambda: False
+    )
+
+
+def test_partitions_that_are_read_together_have_a_feeder_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = Joint(
+        ("0", SourceBatch(4, "a")), ("1", SourceBatch(7, "b")), ("0", None),
+        ("0", SourceBatch(5, "c")),
+    )  # fmt: skip
+    fed = Fed()
+    assert run_joint(source, fed, monkeypatch)[0] is Reason.FINISHED
+    assert fed.rows == {"words/0": [(4, "a"), (5, "c")], "words/1": [(7, "b")]}
+    assert source.asked == [{"0": -1, "1": -1}]
+    assert sorted(fed.left) == ["words/0", "words/1"]
+
+
+def test_where_one_was_taken_over_all_are_read_again_from_what_is_durable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source, fed = Joint(("0", SourceBatch(4, "a")), ("1", SourceBatch(7, "b"))), Fed(fails=1)
+    assert run_joint(source, fed, monkeypatch)[0] is Reason.FINISHED
+    assert source.asked == [{"0": -1, "1": -1}] * 2
+    assert fed.rows == {"words/0": [(4, "a")], "words/1": [(7, "b")]}
+    assert len(fed.left) == 4
+
+
+def test_partitions_that_come_later_are_read_beside_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source, fed = Joint(), Fed()
+    found = [["0"], ["0", "1"], ["0", "1"]]
+    monkeypatch.setattr(Joint, "partitions", lambda _: found.pop(0) if found else ["0", "1"])
+    monkeypatch.setattr(partition_feeds, "DISCOVER_S", 0.0)
+    gate = threading.Event()
+    monkeypatch.setattr(
+        Joint, "read_together", lambda self, after, schema: _held(self, after, gate)
+    )
+    assert run_joint(source, fed, monkeypatch)[0] is Reason.FINISHED
+    assert source.asked == [{"0": -1}, {"1": -1}]
+
+
+def _held(source: Joint, after: Mapping[str, int], gate: threading.Event) -> Any:
+    """Read the first group until the second is read."""
+    source.asked.append(dict(after))
+    if "1" in after:
+        gate.set()
+    elif not gate.wait(10):
+        raise AssertionError("nobody reads the partition that came later")
+    yield from ()

@@ -2,6 +2,7 @@
 
     partitions() ─► ["0", "1", …]                      who reads which: the source's tasks share them
     read("1", after=41, schema) ─► SourceBatch …       from any offset, as often as it is asked
+    read_together({"1": 41, "2": 7}, schema)           several at once, where that costs less
 
 **One partition is one feeder.** Its offsets are those that chunks bear on their way to the operator's
 tasks, and that tasks keep with their state. So there is no second book: whoever reads a partition next
@@ -13,7 +14,7 @@ are cut as rows happen to come (a log such as Kafka), every row has an offset of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -84,6 +85,19 @@ class PartitionedSource(Protocol):
         """
 
 
+@runtime_checkable
+class JointSource(PartitionedSource, Protocol):
+    """One whose partitions cost less if they are read together: as a broker's do, in one request."""
+
+    def read_together(
+        self, after: Mapping[str, int], schema: pa.Schema
+    ) -> Iterator[tuple[str, Given]]:
+        """Give what follows an offset of each partition, as it comes, with the partition's name.
+
+        Where nothing comes for a while it gives None, of whichever it likes.
+        """
+
+
 Source: TypeAlias = Callable[[int], Iterable[Given]]
 """A source without partitions: gives the batches after an offset; -1: all."""
 
@@ -138,3 +152,20 @@ class SourceShare(NamedTuple):
         [['a', 'c'], ['b']]
         """
         return list(self.source.partitions())[self.number :: self.of]
+
+    def groups(self, partitions: Sequence[str]) -> list[tuple[str, ...]]:
+        """Say which of these partitions are read together, on one thread.
+
+        >>> SourceShare(OnePartition(None)).groups(["a", "b"])
+        [('a',), ('b',)]
+        """
+        if isinstance(self.source, JointSource):
+            return [tuple(partitions)] if partitions else []
+        return [(partition,) for partition in partitions]
+
+    def read(self, after: Mapping[str, int], schema: pa.Schema) -> Iterator[tuple[str, Given]]:
+        """Give what follows an offset of each partition of a group."""
+        if isinstance(self.source, JointSource):
+            return self.source.read_together(after, schema)
+        ((partition, offset),) = after.items()
+        return ((partition, given) for given in self.source.read(partition, offset, schema))

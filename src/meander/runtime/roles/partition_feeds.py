@@ -1,7 +1,7 @@
-"""A process that reads a source: each of its partitions on a thread, through a feeder of its own.
+"""A process that reads a source: each of its partitions through a feeder of its own.
 
-    partitions() ──every 2 s──► those of this share ──► a thread each:
-        feeder `name/partition` ─► which offset is durable? ─► read(partition, after it) ─► feed … close
+    partitions() ──every 2 s──► those of this share that are new ──► a thread each, or one for all:
+        feeder `name/partition` ─► which offset is durable? ─► read after it ─► feed … close
 
 Whoever feeds under a name takes the place of whoever did before. So partitions are shared anew by
 starting other processes with other shares: each goes on from what is durable, and no row counts twice.
@@ -14,7 +14,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -64,9 +65,11 @@ class PartitionFeeds:
         """Fed by those that have ended."""
         self._share, self._spec = share, spec
         self._load, self._close, self._options = load, close, options
-        self._threads: dict[str, threading.Thread] = {}
-        self._open: set[str] = set()
-        """Partitions that are not at their end."""
+        self._known: set[str] = set()
+        """Partitions that were found."""
+        self._threads: list[threading.Thread] = []
+        self._open: set[tuple[str, ...]] = set()
+        """Groups of partitions that are not at their end."""
         self._failure: BaseException | None = None
         self._stopping = False
         self._wake = threading.Event()
@@ -93,7 +96,7 @@ class PartitionFeeds:
         finally:
             self._stopping = True
             end = time.monotonic() + END_S_MAX
-            for thread in self._threads.values():
+            for thread in self._threads:
                 thread.join(max(0.0, end - time.monotonic()))
         raise self._failure
 
@@ -108,50 +111,65 @@ class PartitionFeeds:
             return None if first else []
 
     def _begin(self, partitions: list[str]) -> None:
-        for partition in partitions:
-            if partition not in self._threads:
-                thread = threading.Thread(
-                    target=self._run, args=(partition,), name=f"feeds {partition}", daemon=True
-                )
-                self._threads[partition] = thread
-                self._open.add(partition)
-                thread.start()
+        """Have those fed that are new: together where the source can, or on a thread each."""
+        new = [partition for partition in partitions if partition not in self._known]
+        self._known.update(new)
+        for group in self._share.groups(new) if new else ():
+            thread = threading.Thread(
+                target=self._run, args=(group,), name=f"feeds {', '.join(group)}", daemon=True
+            )
+            self._threads.append(thread)
+            self._open.add(group)
+            thread.start()
 
-    def _run(self, partition: str) -> None:
-        """Feed a partition to its end."""
+    def _run(self, group: tuple[str, ...]) -> None:
+        """Feed partitions to their end."""
         try:
-            while not self._feed(partition):
-                log.info("%s: %s was taken over", self._spec.name, partition)
+            while not self._feed(group):
+                log.info("%s: one of %s was taken over", self._spec.name, ", ".join(group))
                 end = time.monotonic() + TAKEN_S
                 while time.monotonic() < end and not self._stopping:
                     time.sleep(0.1)
         except BaseException as error:  # the process ends by the first, whatever it is
             self._failure = self._failure or error
         finally:
-            self._open.discard(partition)
+            self._open.discard(group)
             self._wake.set()
 
-    def _feed(self, partition: str) -> bool:
-        """Feed a partition; False: another process does so now."""
+    def _feed(self, group: tuple[str, ...]) -> bool:
+        """Feed partitions; False: another process does so now, with one of them at least."""
+        with ExitStack() as stack:
+            feeders = {name: stack.enter_context(self._feeder(name)) for name in group}
+            try:
+                after = {name: feeder.wait_ready() for name, feeder in feeders.items()}
+                for name, found in self._share.read(after, feeders[group[0]].schema):
+                    if self._stopping:
+                        return True
+                    if found is not None:
+                        feeders[name].feed(found.batch, offset=found.offset, due_s=found.due_s)
+                        continue
+                    for feeder in feeders.values():
+                        feeder.check()
+                for feeder in feeders.values():
+                    feeder.close()
+                    self.rows += feeder.rows
+            except FeederError:
+                if any(feeder.ending is Ending.REPLACED for feeder in feeders.values()):
+                    return False
+                raise
+        return True
+
+    @contextmanager
+    def _feeder(self, partition: str) -> Iterator[FeederClient]:
+        """Make the feeder of a partition; what it has not fed is the next one's when it is left."""
         source = self._spec.name.partition("#")[0]
         spec = replace(self._spec, name=f"{source}/{partition}" if partition else source)
         operator = self._load()
-        feeder = FeederClient.from_spec(spec, operator, **self._options)
         try:
-            for found in self._share.source.read(partition, feeder.wait_ready(), feeder.schema):
-                if self._stopping:
-                    return True
-                if found is None:
-                    feeder.check()
-                else:
-                    feeder.feed(found.batch, offset=found.offset, due_s=found.due_s)
-            feeder.close()
-            self.rows += feeder.rows
-        except FeederError:
-            if feeder.ending is Ending.REPLACED:
-                return False
-            raise
+            feeder = FeederClient.from_spec(spec, operator, **self._options)
+            try:
+                yield feeder
+            finally:
+                feeder.abandon()
         finally:
-            feeder.abandon()
             self._close(operator)
-        return True

@@ -1,0 +1,112 @@
+"""Records of several partitions, taken together: each row has its own offset, in its order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from meander.errors import InputError
+from meander.runtime.process.source import SourceRows
+from meander.sources.kafka import Kafka
+
+SCHEMA = pa.schema({"n": pa.int64()})
+
+
+@dataclass(frozen=True)
+class Record:
+    """Stands for a message of librdkafka."""
+
+    number: int | None
+    at: int
+    text: bytes | None
+    wrong: Any = None
+
+    def partition(self) -> int | None:
+        """Tell where it is from; errors may be from nowhere."""
+        return self.number
+
+    def offset(self) -> int:
+        """Tell its place there."""
+        return self.at
+
+    def value(self) -> bytes | None:
+        """Give what it says."""
+        return self.text
+
+    def key(self) -> bytes:
+        """Give its key."""
+        return b"k%d" % self.at
+
+    def timestamp(self) -> tuple[int, int]:
+        """Tell its time, in milliseconds."""
+        return 1, 1000 + self.at
+
+    def error(self) -> Any:
+        """Tell what is wrong."""
+        return self.wrong
+
+
+class Consumer:
+    """Gives records once."""
+
+    def __init__(self, *records: Record) -> None:
+        self.records = list(records)
+
+    def poll(self, _: float) -> Record | None:
+        """Give the first."""
+        return self.records.pop(0) if self.records else None
+
+    def consume(self, _: int, __: float) -> list[Record]:
+        """Give the others."""
+        found, self.records = self.records, []
+        return found
+
+
+def n(number: int, at: int) -> Record:
+    """Make a record that says ten times its place."""
+    return Record(number, at, b'{"n": %d}' % (10 * at))
+
+
+def told(kafka: Kafka, *records: Record) -> dict[str, tuple[list[int], list[Any]]]:
+    """Have records taken together; give offsets and rows by partition."""
+    gather: Any = type("Gather", (), {"wait": lambda _: None, "taken": lambda *_: None})()
+    trouble: Any = type("Trouble", (), {"over": lambda _: None, "say": lambda *_: None})()
+    some = kafka._records(Consumer(*records), gather, trouble)  # type: ignore[arg-type]
+    found = dict[str, tuple[list[int], list[Any]]]()
+    for name, rows in kafka._batches(some, SCHEMA, kafka._reader()):
+        assert isinstance(rows, SourceRows)
+        assert rows.due_s is not None
+        assert len(rows.due_s) == len(rows.offset)
+        assert name not in found, "a partition comes once"
+        found[name] = rows.offset.tolist(), rows.batch["n"].to_pylist()
+    return found
+
+
+def test_rows_of_each_partition_are_together_in_their_order() -> None:
+    kafka = Kafka("b:9092", "t")
+    found = told(kafka, n(2, 5), n(0, 1), n(2, 6), n(11, 0), n(0, 2))
+    assert found == {"0": ([1, 2], [10, 20]), "2": ([5, 6], [50, 60]), "11": ([0], [0])}
+
+
+def test_tombstones_and_bad_records_are_left_out_of_theirs_alone() -> None:
+    kafka = Kafka("b:9092", "t", bad="drop")
+    found = told(kafka, n(1, 3), replace(n(0, 8), text=None), Record(1, 4, b"{"), n(1, 5), n(0, 9))
+    assert found == {"0": ([9], [90]), "1": ([3, 5], [30, 50])}
+    assert told(kafka, Record(0, 1, b"{")) == {}
+
+
+def test_a_bad_record_is_named_with_its_partition() -> None:
+    with pytest.raises(InputError, match="record 4 in partition 1 of t is no json"):
+        told(Kafka("b:9092", "t"), n(0, 1), Record(1, 4, b"{"))
+
+
+def test_an_error_that_is_from_no_partition_stops_no_record() -> None:
+    error: Any = type("Error", (), {
+        "name": lambda _: "_ALL_BROKERS_DOWN", "fatal": lambda _: False, "str": lambda _: "away",
+        "code": lambda _: -187,
+    })()  # fmt: skip
+    found = told(Kafka("b:9092", "t"), n(3, 1), Record(None, 0, None, error), n(0, 2))
+    assert found == {"0": ([2], [20]), "3": ([1], [10])}
