@@ -13,6 +13,7 @@ from meander.operators.hashing import hash_columns, tasks_of
 from meander.runtime.driver.monitor import Samples
 from meander.runtime.process.chunk_trace import ChunkTrace
 from meander_lab.baselines.bare_stream import BareOrder, BareStream
+from meander_lab.bench import live
 from meander_lab.bench.message_load import MessageLoad
 from meander_lab.errors import BareStreamError
 
@@ -47,6 +48,23 @@ def test_bench_live_measures_every_mode_and_loses_no_row(capsys: Capture) -> Non
     assert set(found) >= {
         "max_restart_over_live", "pause_within_budget_share", "pause_prediction_error_ms",
     }  # fmt: skip
+
+
+def test_bench_live_finds_the_rate_that_takes_its_load(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "PROBE_S", 0.6)
+    found = bench(
+        capsys, "live", "--nodes", 2, "--to", 1, "--tasks", 8, "--state-mb", 1, "--seconds", 2,
+        "--modes", "live", "--load", 0.5,
+    )  # fmt: skip
+    control = found["control"]
+    assert isinstance(control, dict)
+    assert 0 < control["rate_rows_s"] <= control["saturation_rows_s"]
+    assert 0 < control["busy_before"] <= 1
+    assert found["modes"]["live"]["exact"]  # type: ignore[index]
+    assert main(["bench", "live", "--load", "1.5"]) == 2
+    assert "share of the processors" in capsys.readouterr().err
 
 
 @pytest.mark.slow

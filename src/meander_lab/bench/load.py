@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, cycle
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -37,7 +38,8 @@ class LiveSetting:
     seconds: float = 60.0
     pause_ms: float = 100.0
     rate: float | None = None
-    """Rows a second; None: 60 % of what is measured."""
+    """Rows a second; None: as many as keep the processors busy for the share `load` of the time."""
+    load: float = 0.6
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -47,6 +49,8 @@ class LiveSetting:
                 raise InputError(f"{name} must be a positive number, not {value}")
         if not (math.isfinite(self.pause_ms) and self.pause_ms >= 0):
             raise InputError(f"pause_ms must be a number of at least 0, not {self.pause_ms}")
+        if not 0 < self.load < 1:
+            raise InputError(f"the load is a share of the processors, not {self.load}")
         if self.rate is not None and not (math.isfinite(self.rate) and self.rate > 0):
             raise InputError(f"the rate must be a positive number, not {self.rate}")
         if max(self.nodes, self.to) > self.tasks or min(self.nodes, self.to) < 1:
@@ -120,6 +124,31 @@ def saturation(feeder: TakesRows, load: OpenLoad, seconds: float) -> float:
             break
     feeder.flush()
     return (load.rows - rows) / (time.perf_counter() - began)
+
+
+def busy_share() -> float:
+    """Tell how busy all processors of this machine were since this was last asked, on this thread."""
+    percent: float = psutil.cpu_percent()
+    return percent / 100
+
+
+def rate_for(load: float, probes: Sequence[tuple[float, float]], most: float) -> float:
+    """Tell how many rows a second keep the processors busy for a share of the time.
+
+    Args:
+        load: the share that is wanted.
+        probes: two rates, and the shares that they were seen to take; between and around them a
+            message costs a part that does not depend on its rows, so it is a line.
+        most: not more than this.
+
+    >>> rate_for(0.6, [(100_000.0, 0.4), (300_000.0, 0.8)], most=1e6)
+    200000.0
+    >>> rate_for(0.6, [(100_000.0, 0.7), (300_000.0, 0.9)], most=1e6)
+    50000.0
+    """
+    (low, low_busy), (high, high_busy) = probes
+    slope = max(1e-12, (high_busy - low_busy) / (high - low))
+    return float(np.clip(low + (load - low_busy) / slope, low / 2, most))
 
 
 def exact(setting: LiveSetting, table: Any, loads: list[OpenLoad]) -> bool:

@@ -6,7 +6,7 @@ For each query, on the same machine and the same Parquet files:
                        folder of its own; what both find is dropped where it is found
     equality           ours again, over fewer events and rescaled three times; all it tells is
                        compared with Spark's batch result
-    latency            ours at a share of what it can take, before and during a rescale
+    latency            ours while the processors are 60 % busy, before and during a rescale
 
 A query that Spark does not run as a stream has no ratio, and the result says why.
 """
@@ -50,7 +50,7 @@ class NexmarkSetting:
     nodes: int = 4
     to: int = 6
     load: float = 0.6
-    """Of what it can take, while it is rescaled."""
+    """Of the processors' time, while it is rescaled."""
     paced_rate: int | None = None
     """Events a second meanwhile, instead of that."""
     seconds: float = 12.0
@@ -110,7 +110,8 @@ def _query(
     facts = latency(query, setting)
     say(
         f"{name}: {'equal' if equal else 'NOT EQUAL'}; {setting.nodes} → {setting.to} at "
-        f"{facts['rate_events_s']:,.0f} events a second: p99 {facts['p99_before_ms']:.0f} ms before, "
+        f"{facts['rate_events_s']:,.0f} events a second, {100 * facts['busy_before']:.0f} % busy: "
+        f"p99 {facts['p99_before_ms']:.0f} ms before, "
         f"{facts['p99_during_ms']:.0f} during, at most {facts['max_during_ms']:.0f}"
     )
     ratios = [a / b for a, b in zip(ours, theirs, strict=True)] if theirs else []

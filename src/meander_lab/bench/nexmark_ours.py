@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.local import deploy_local
 from meander.runtime.driver.monitor import TRACE_CHUNKS_MAX, Monitor
 from meander.sources.pacing import PacedPiece
+from meander_lab.bench.load import busy_share, rate_for
 from meander_lab.bench.nexmark_files import ROWS_MAX, EventFiles
 from meander_lab.nexmark.events import SCHEMAS, START_US, TIME, Nexmark
 from meander_lab.nexmark.local import TIME_COLUMN, answered
@@ -37,6 +38,12 @@ FIRST_S = (1.0, 2.0)
 LEAD_S = 0.3
 WARM_SHARE, BEFORE_SHARE = 0.2, 0.3
 """Of the seconds of a paced run; the rest is during and behind the rescale."""
+LIKELY = 0.3
+"""Of what it takes at first: events in a second of event time, which passes about as time does."""
+PROBES = (0.08, 0.25)
+"""Of what it sustains: rates at which it is seen how busy the processors are …"""
+PROBE_S = 1.8
+"""… for so long each, the first third not counted."""
 MIGRATION_S_MAX = 120.0
 POLL_S = 2.0
 END_S = 10**6
@@ -132,42 +139,43 @@ def _end(stream: Nexmark, kind: str, events: int, place: int) -> pa.RecordBatch:
 
 
 def latency(query: Query, setting: NexmarkSetting) -> dict[str, Any]:
-    """Rescale at a share of what it can take; give latencies before and during that.
+    """Rescale while the processors are busy for a share of the time; give latencies meanwhile.
 
     Event time passes about as fast as time does, and never goes back: events of the filling are the
     first of the stream, so what is paced finds the windows and tables of a run that was long.
     """
     for operator in query.operators.values():
         operator.trace_chunks_max = TRACE_CHUNKS_MAX
-    about = float(setting.paced_rate or setting.load * _at_first(query, setting))
-    stream = Nexmark(max(1, round(about)))
+    about = float(setting.paced_rate or LIKELY * _at_first(query, setting))
+    stream, spans = Nexmark(max(1, round(about))), setting.seconds
     with _traced(query, setting) as fed:
-        sustained, first = _sustained(fed, stream, round(about * setting.seconds))
-        rate = float(setting.paced_rate or setting.load * sustained)
-        piece = max(1, round(rate * PIECE_S))
-        start, spans = time.time() + LEAD_S, setting.seconds
-        pieces = (
-            PacedPiece(i, first + i * piece, i * PIECE_S) for i in range(int(spans / PIECE_S))
-        )
+        sustained, at = _sustained(fed, stream, round(about * spans))
+        rate = float(setting.paced_rate or 0)
+        if not rate:
+            probes = list[tuple[float, float]]()
+            for share in PROBES:
+                busy, at = _busy(fed, stream, at, share * sustained)
+                probes.append((share * sustained, busy))
+            rate = rate_for(setting.load, probes, sustained)
 
-        def feed(_: int, at: Any, due_s: float | None) -> None:
-            for kind in query.streams:
-                fed.feed(kind, stream.batch(kind, at, at + piece), due_s)
-
-        def act(step: Step) -> tuple[float, float, int]:
+        def act(step: Step) -> tuple[float, float, int, float]:
+            busy = busy_share()
             moving = FlowRescale(fed.op, step)
             report = moving.end(MIGRATION_S_MAX)
-            return moving.began_s, moving.ended_s, int(report.bytes_moved)
+            return moving.began_s, moving.ended_s, int(report.bytes_moved), busy
 
         step = Step((WARM_SHARE + BEFORE_SHARE) * spans, setting.to, pause_ms=setting.pause_ms)
+        start = time.time() + LEAD_S
         with Monitor(fed.op.driver, POLL_S) as monitor:
-            ((began, ended, size),) = flow(pieces, feed, [step], act, start)
+            busy_share()
+            pieces = _paced(stream, at, rate, spans)
+            ((began, ended, size, busy),) = flow(pieces, _feeding(fed), [step], act, start)
             fed.flush()
         samples = monitor.samples()
     before = samples.due(start + WARM_SHARE * spans, began).summary()
     during = samples.due(began, max(ended, start + spans)).summary()
     return {
-        "rate_events_s": rate, "sustained_events_s": sustained,
+        "rate_events_s": rate, "sustained_events_s": sustained, "busy_before": busy,
         "p50_before_ms": before["p50_ms"], "p99_before_ms": before["p99_ms"],
         "max_before_ms": before["max_ms"], "p50_during_ms": during["p50_ms"],
         "p99_during_ms": during["p99_ms"], "max_during_ms": during["max_ms"],
@@ -177,6 +185,35 @@ def latency(query: Query, setting: NexmarkSetting) -> dict[str, Any]:
 
 def _traced(query: Query, setting: NexmarkSetting) -> AbstractContextManager[Fed]:
     return running(query, setting.nodes, setting.tasks, output_rows_max=OUTPUT_ROWS_MAX)
+
+
+def _paced(stream: Nexmark, first: int, rate: float, seconds: float) -> Iterator[PacedPiece]:
+    """Schedule events from one on, a batch of each stream every so often."""
+    piece = max(1, round(rate * PIECE_S))
+    for i in range(int(seconds / PIECE_S)):
+        at = first + i * piece
+        yield PacedPiece(i, (stream, at, at + piece), i * PIECE_S)
+
+
+def _feeding(fed: Fed) -> Callable[[int, Any, float | None], None]:
+    """Make what feeds scheduled events."""
+
+    def feed(_: int, events: tuple[Nexmark, int, int], due_s: float | None) -> None:
+        stream, first, upto = events
+        for kind in fed.query.streams:
+            fed.feed(kind, stream.batch(kind, first, upto), due_s)
+
+    return feed
+
+
+def _busy(fed: Fed, stream: Nexmark, first: int, rate: float) -> tuple[float, int]:
+    """Let events come at a rate for a while; tell how busy the processors are, and the next event."""
+    pieces = list(_paced(stream, first, rate, PROBE_S))
+    third, start = Step(PROBE_S / 3, 1), time.time() + LEAD_S
+    flow(pieces, _feeding(fed), [third], lambda _: busy_share(), start)
+    busy = busy_share()
+    fed.flush()
+    return busy, pieces[-1].batch[2]
 
 
 def _at_first(query: Query, setting: NexmarkSetting) -> float:

@@ -32,7 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--rate", type=float, metavar="ROWS_PER_S",
-        help="load (default: 60 %% of what this machine sustains, measured first)",
+        help="load, instead of --load",
+    )  # fmt: skip
+    parser.add_argument(
+        "--load", type=float, default=0.6, metavar="SHARE",
+        help="of the processors' time; the rate that takes it is measured first (default: 0.6)",
     )  # fmt: skip
     parser.add_argument("--seconds", type=float, help="of the stream, for each mode (default: 60)")
     parser.add_argument(
@@ -78,7 +82,9 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         name: value if (value := getattr(args, name)) is not None else default
         for name, default in (QUICK if args.quick else FULL).items()
     }
-    setting = LiveSetting(tasks=args.tasks, pause_ms=args.pause_ms, rate=args.rate, **sizes)
+    setting = LiveSetting(
+        tasks=args.tasks, pause_ms=args.pause_ms, rate=args.rate, load=args.load, **sizes
+    )  # fmt: skip
     with deploying(setting, spark=args.spark) as deploy:
         return {**compare(setting, deploy, modes, say, double=args.double), "spark": args.spark}
 
@@ -131,7 +137,8 @@ def show(found: dict[str, Any]) -> None:
     setting = found["setting"]
     title = (
         f"{setting['nodes']} → {setting['to']} nodes, {amount(found['control']['state_bytes'])} of "
-        f"state, {found['rate_rows_s']:,.0f} rows a second; latencies in ms"
+        f"state, {found['rate_rows_s']:,.0f} rows a second, processors "
+        f"{100 * found['control']['busy_before']:.0f} % busy; latencies in ms"
     )
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     heads = ("mode", "before, p50 / p99", "during", "worst", "p99 of moved", "p99 after",

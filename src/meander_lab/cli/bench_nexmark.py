@@ -31,7 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", type=positive, help="after it (default: 6)")
     parser.add_argument(
         "--rate", dest="paced_rate", type=positive,
-        help="events a second while it is rescaled (default: 60 %% of what it can take)",
+        help="events a second while it is rescaled (default: those that keep the processors 60 %% "
+        "busy)",
     )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="small sizes: does it work at all?")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
