@@ -38,9 +38,9 @@ FIRST_S = (1.0, 2.0)
 LEAD_S = 0.3
 WARM_SHARE, BEFORE_SHARE = 0.2, 0.3
 """Of the seconds of a paced run; the rest is during and behind the rescale."""
-LIKELY = 0.3
+LIKELY = 0.1
 """Of what it takes at first: events in a second of event time, which passes about as time does."""
-PROBES = (0.08, 0.25)
+PROBES = (0.03, 0.12)
 """Of what it sustains: rates at which it is seen how busy the processors are …"""
 PROBE_S = 1.8
 """… for so long each, the first third not counted."""
