@@ -1,5 +1,8 @@
 """The full world: seeds pass, what is broken is found and cut down."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
@@ -9,6 +12,7 @@ from meander.runtime.process.keeping import OutputKeeper
 from meander.testing import ALL_FAULTS, TRIALS, Incident, OwnTrial, Schedule, generate, minimise
 from meander.testing.campaign import MUST_NOT_HAPPEN, SCOPES, run_seeds
 from meander.testing.world.simulate import run_world
+from meander.testing.world.world import World
 
 BATCH = 6
 
@@ -134,3 +138,22 @@ def test_a_driver_that_was_replaced_is_given_time_to_find_that_out():
 def test_a_calendar_that_jumps_back_holds_up_no_watermark_between_operators():
     jump = Incident(1.2, "jump", 3, 100)
     assert run_world(Schedule(14, 2, 6, 1.5, (jump,), "full", "cascades")).violations == []
+
+
+def test_a_driver_that_came_too_late_for_its_generation_is_nobodys() -> None:
+    """Two head for generation 3: one gets it, launches a node and dies; the other never starts."""
+
+    def driver(*, started: bool, present: bool) -> Any:
+        core = SimpleNamespace(master=SimpleNamespace(started=started))
+        return SimpleNamespace(
+            generation=3, core=core, present=present, stopping=False,
+            actor=SimpleNamespace(over=None),
+        )  # fmt: skip
+
+    late, dead = driver(started=False, present=True), driver(started=True, present=False)
+    world: Any = SimpleNamespace(user=SimpleNamespace(drivers=[late, dead]))
+    epoch = SimpleNamespace(generation=3)
+    node: Any = SimpleNamespace(actor=SimpleNamespace(machine=SimpleNamespace(epoch=epoch)))
+    assert World.driver_lost(world, node)
+    dead.present = True
+    assert not World.driver_lost(world, node)

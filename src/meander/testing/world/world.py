@@ -179,10 +179,13 @@ class World:
         return mine and self.checkers.owners.counts_on(driver, machine.me, machine.incarnation)
 
     def driver_lost(self, resident: Resident) -> bool:
-        """Whether the driver that a process belongs to is not there any more, or cannot go on."""
+        """Whether the driver that a process belongs to is not there any more, or cannot go on.
+
+        Another may head for the same generation, and come too late: it never starts, nor launches any.
+        """
         generation = resident.actor.machine.epoch.generation
         for driver in self.user.drivers:
-            if driver.generation == generation:
+            if driver.generation == generation and driver.core.master.started:
                 return not driver.present or driver.stopping or driver.actor.over is not None
         return True
 
