@@ -107,6 +107,9 @@ class FakeRecord:
     def error(self) -> object:
         return self._error
 
+    def partition(self) -> int | None:
+        return None if self._error is not None and self._error.name() == "_TRANSPORT" else 3
+
     def offset(self) -> int:
         return self._offset
 

@@ -164,9 +164,10 @@ value='value', start='earliest', bad='fail', registry=None)
             TopicPartition(self.topic, int(partition), first if offset < 0 else offset + 1)
             for partition, offset in after.items()
         ]
-        which = f"{'partition' if len(after) == 1 else 'partitions'} {', '.join(after)}"
-        trouble = Complaint(f"of {self.topic}, {which}: nothing is read")
-        missing = Complaint(f"of {self.topic}, {which}: records wait")
+        kind, are = ("partition", "is") if len(after) == 1 else ("partitions", "are")
+        which = f"{kind} {', '.join(after)} of {self.topic}"
+        trouble = Complaint(f"{which} {are} not read")
+        missing = Complaint(f"records in {which} wait")
         own = {
             "auto.offset.reset": "error",
             "queued.max.messages.kbytes": QUEUED_KIB,
