@@ -39,7 +39,7 @@ LEAD_S = 0.3
 WARM_SHARE, BEFORE_SHARE = 0.2, 0.3
 """Of the seconds of a paced run; the rest is during and behind the rescale."""
 LIKELY = 0.1
-"""Of what it takes at first: events in a second of event time, which passes about as time does."""
+"""Of what it takes at first: events in a second of event time. At a lower rate that passes slowly."""
 PROBES = (0.03, 0.12)
 """Of what it sustains: rates at which it is seen how busy the processors are …"""
 PROBE_S = 1.8
@@ -141,8 +141,8 @@ def _end(stream: Nexmark, kind: str, events: int, place: int) -> pa.RecordBatch:
 def latency(query: Query, setting: NexmarkSetting) -> dict[str, Any]:
     """Rescale while the processors are busy for a share of the time; give latencies meanwhile.
 
-    Event time passes about as fast as time does, and never goes back: events of the filling are the
-    first of the stream, so what is paced finds the windows and tables of a run that was long.
+    Event time never goes back: events of the filling are the first of the stream, so what is paced
+    finds the windows and tables of a run that was long.
     """
     for operator in query.operators.values():
         operator.trace_chunks_max = TRACE_CHUNKS_MAX
