@@ -1,6 +1,9 @@
 """`meander sim` says what it did, fails when it must, and replays what it wrote."""
 
 import json
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -156,3 +159,22 @@ def test_a_file_that_is_no_schedule_is_one_line_too(wrong, capsys, tmp_path):
     err = capsys.readouterr().err
     assert len(err.splitlines()) == 1
     assert "no schedule" in err
+
+
+def test_a_campaign_in_the_background_says_how_far_it_is_and_ends_when_it_is_told_to():
+    """A shell starts it with SIGINT ignored; what was done until the signal is reported."""
+    command = [sys.executable, "-c", "import signal, sys; from meander.cli import main, sim;"
+               "sim.SAY_S = 0.1; signal.signal(signal.SIGINT, signal.SIG_IGN);"
+               "sys.exit(main.main())",
+               "sim", "--seeds", "100000", "--json", *SMALL]  # fmt: skip
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as running:
+        assert running.stderr is not None
+        said = running.stderr.readline()
+        running.send_signal(signal.SIGINT)
+        out, _ = running.communicate(timeout=60)
+    assert " of 100,000 schedules, 0 failed" in said
+    assert running.returncode == 130
+    answer = json.loads(out)
+    assert answer["interrupted"]
+    assert answer["schedules"] > 0

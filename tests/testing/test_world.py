@@ -7,7 +7,10 @@ import pyarrow as pa
 import pytest
 
 from meander.errors import InputError
+from meander.model import Epoch, TaskId
 from meander.operators import WordCount
+from meander.protocol.master.ledger import Kept
+from meander.protocol.master.manifest import Manifest
 from meander.runtime.process.keeping import OutputKeeper
 from meander.testing import ALL_FAULTS, TRIALS, Incident, OwnTrial, Schedule, generate, minimise
 from meander.testing.campaign import MUST_NOT_HAPPEN, SCOPES, run_seeds
@@ -157,3 +160,25 @@ def test_a_driver_that_came_too_late_for_its_generation_is_nobodys() -> None:
     assert World.driver_lost(world, node)
     dead.present = True
     assert not World.driver_lost(world, node)
+
+
+@pytest.mark.parametrize(("generation", "anew"), [(1, False), (2, True)])
+def test_only_another_driver_begins_a_checkpoint_anew(generation: int, anew: bool) -> None:
+    """Two manifests name records of a node that is lost before it hears so; the third names none."""
+    world = World(Schedule(1, 2, 4, 1.0, (), "full", "words"))
+    checkers: Any = world.checkers
+    for number, by in ((1, 1), (2, 1), (0, generation)):
+        records = {TaskId(0): Kept(Epoch(1, 1), number, ())} if number else {}
+        checkers.oracle.manifest = Manifest(by, 4, ("n1",), records, {})
+        checkers._whole()
+    assert [violation.by for violation in checkers.seen] == ["store"] * anew
+
+
+def test_a_node_that_is_lost_with_its_host_before_it_registered_was_not_launched() -> None:
+    rescale, host = Incident(0.5, "rescale", 8), Incident(0.7, "host", 1)
+    outcomes = [
+        run_world(Schedule(seed, 3, 8, 1.0, (rescale, host), "full", "words")) for seed in (1, 4, 5)
+    ]
+    assert [outcome.violations for outcome in outcomes] == [[], [], []]
+    assert [outcome.counts["hosts_lost_silently"] for outcome in outcomes] == [1, 1, 1]
+    assert [outcome.counts["launches_failed"] for outcome in outcomes] == [1, 1, 0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from meander.testing.outcome import Outcome
 
 BROKEN: Final = 1
+SAY_S: Final = 60.0
+"""How often a campaign that writes to a file says how far it is."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -114,7 +117,9 @@ def _campaign(args: argparse.Namespace, scope: Scope) -> int:
             _tell(report.failures, told)
 
         try:
-            campaign(args.first_seed, args.seeds, scope, min(jobs, args.seeds), progress, report)
+            with _interruptible():
+                jobs = min(jobs, args.seeds)
+                campaign(args.first_seed, args.seeds, scope, jobs, progress, report)
         except KeyboardInterrupt:
             interrupted = True
     seconds = time.perf_counter() - begun
@@ -136,6 +141,18 @@ def _campaign(args: argparse.Namespace, scope: Scope) -> int:
     return INTERRUPTED if interrupted else OK
 
 
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Have a signal end a campaign with its report; shells ignore SIGINT in the background."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, signal.default_int_handler) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
 def _tell(failures: list[Outcome], told: set[int]) -> None:
     """Say at once which seeds have failed: a long campaign ends late."""
     for failure in failures:
@@ -146,9 +163,9 @@ def _tell(failures: list[Outcome], told: set[int]) -> None:
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar with the time left, if somebody looks."""
+    """Show a bar with the time left, if somebody looks; else say now and then how far it is."""
     if not sys.stderr.isatty():
-        yield lambda done, failed: None
+        yield _said_now_and_then(total)
         return
     from rich.console import Console
     from rich.progress import (
@@ -170,6 +187,26 @@ def _progress(total: int) -> Iterator[Callable[[int, int], None]]:
             bar.update(row, completed=done, description=label)
 
         yield advance
+
+
+def _said_now_and_then(total: int) -> Callable[[int, int], None]:
+    began = said = time.monotonic()
+
+    def advance(done: int, failed: int) -> None:
+        nonlocal said
+        now = time.monotonic()
+        if now - said >= SAY_S:
+            said = now
+            a_second = done / (now - began)
+            left = (total - done) / a_second / 60 if done else float("inf")
+            print(
+                f"{done:,} of {total:,} schedules, {failed} failed, {a_second:.1f} a second, "
+                f"{left:.0f} minutes left",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    return advance
 
 
 def _show(report: Report, seconds: float, files: dict[int, str], *, interrupted: bool) -> None:

@@ -126,6 +126,8 @@ class WorldCheckers:
         self._turns = 0
         self._recorded = 0
         """How many of the last manifests had records, other ones than the one before."""
+        self._recorded_by = 0
+        """The generation of the last of them."""
         self._last_records: Mapping[TaskId, Kept] = {}
         self._fence = FenceBook(self.violated)
         self._copies = CopyBook(world.settings.copy_s_max, self.violated)
@@ -192,12 +194,15 @@ class WorldCheckers:
 
     def _whole(self) -> None:
         """Whatever happens to the driver now: all that the manifest names is in the store."""
-        assert self.oracle.manifest is not None
-        records = self.oracle.manifest.records
-        if not records and self._recorded > 1:  # of one its driver may not have heard yet
+        manifest = self.oracle.manifest
+        assert manifest is not None
+        records, generation = manifest.records, manifest.generation
+        # Of one its driver may not have heard yet. A driver takes back what nodes had written that were
+        # lost before they heard that it counts; what they have heard, the oracle knows.
+        if not records and self._recorded > 1 and generation != self._recorded_by:
             self.violated("store", "a manifest forgets all records: the checkpoint begins anew")
         if records != self._last_records:
-            self._last_records = dict(records)
+            self._last_records, self._recorded_by = dict(records), generation
             self._recorded = self._recorded + 1 if records else 0
         for task, kept in records.items():
             missing = [key for key in kept.chain if self.store.record(key) is None]

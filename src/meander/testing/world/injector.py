@@ -302,6 +302,7 @@ class WorldInjector(Injector):
             if resident.host == host:
                 if silent:
                     resident.report = None
+                    world.counts["launches_failed"] += _comes_not(resident)
                 resident.kill()
         world.counts["hosts_lost_silently"] += silent
         return True
@@ -420,3 +421,9 @@ class WorldInjector(Injector):
         """Whoever aborted a migration has it carried on now."""
         if self.world.driver.core.master.conductor.migration is not None:
             self._order(Resume())
+
+
+def _comes_not(resident: Resident) -> bool:
+    """Whether it is a node that was launched and has not heard from the master yet."""
+    machine = resident.actor.machine
+    return isinstance(machine, Node) and machine.table is None
