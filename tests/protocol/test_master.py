@@ -949,3 +949,29 @@ def deaf(town, seconds):
             town.mail = [e for e in town.mail if e.to in town.machines]
             town.deliver()
         town.start_launched()
+
+
+def test_a_new_table_is_acknowledged_without_an_answer():
+    """1. a table is published  2. whoever has a lease says that it knows it  3. the master notes that,
+    and sends nothing back: leases are asked for when it is time."""
+    town = Town(2, 4)
+    town.settle(1.0)
+    town.give(MASTER, Rescale(1))
+    town.deliver(Grant)
+    told = town.pending(Beat)
+    assert {e.sender for e in told} >= {"n1", "n2"}
+    assert {e.body.sent for e in told} == {-1.0}
+    town.deliver(Beat)
+    assert {peer(town, e.sender).acked for e in told} == {town.master.epoch}
+    assert town.pending(Grant) == []
+
+
+def test_who_has_no_lease_asks_for_one_when_a_table_comes():
+    town = Town(2, 4)
+    town.settle(1.0)
+    for name in ("n1", "n2"):
+        town.machines[name].turn.lease_until = 0.0
+    town.give(MASTER, Rescale(1))
+    town.deliver(Grant)
+    asked = {e.sender: e.body.sent for e in town.pending(Beat)}
+    assert asked == {"n1": town.now, "n2": town.now, "s": -1.0}

@@ -125,13 +125,23 @@ class Client(Machine):
         return inf
 
     def _beat(self) -> None:
+        """Ask for the lease, or to be registered."""
         self._beat_at = self.turn.now + self.settings.beat_s
         if self.table is None:
             self.turn.send(MASTER, Hello(self.kind, self.instance, self.server, self.address))
         else:
-            self.turn.send(
-                MASTER, self._beat_body()._replace(trouble=_short(self._store_trouble()))
-            )
+            self._tell_master(self.turn.now)
+
+    def _acknowledge(self) -> None:
+        """Tell that the newest table is known; ask for a lease as well if there is none."""
+        if self.turn.leased:
+            self._tell_master(-1.0)
+        else:
+            self._beat()
+
+    def _tell_master(self, sent: float) -> None:
+        trouble = _short(self._store_trouble())
+        self.turn.send(MASTER, self._beat_body()._replace(sent=sent, trouble=trouble))
 
     def beat_meanwhile(self, epoch: Epoch, now: float) -> Envelope:
         """Ask for the lease while an event is being handled, and take long: it may be any thread.
@@ -218,7 +228,7 @@ class Client(Machine):
         if news:
             assert table is not None
             self._adopt(old, table)
-            self._beat()  # the acknowledgement of the epoch
+            self._acknowledge()
 
     def _not_behind(self) -> None:
         """The master knows of no epoch that is newer than the table."""

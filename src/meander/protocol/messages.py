@@ -333,7 +333,8 @@ class Beat(NamedTuple):
     """I am alive, know this epoch, and ask for my lease. Carries what the master wants to know."""
 
     sent: float
-    """My clock. It comes back in the grant, so that a lease counts from before the request."""
+    """My clock. It comes back in the grant, so that a lease counts from before the request. Negative:
+    this acknowledges an epoch, and asks for nothing."""
     tasks: Many[TaskId] = ()
     """Those of which something is told."""
     work: Many[Int] = ()

@@ -357,10 +357,11 @@ class Master(Machine):
         if peer.kind == "node" and body.ends_s >= 0 and not peer.noticed:
             peer.noticed = True
             self.turn.tell(News.NOTICED, node=peer.id, within_s=body.ends_s)
-        lacks = env.epoch < self.epoch or body.missing
-        table = self.table if lacks else None
-        grant = Grant(body.sent, self.settings.lease_s, table, self.archive.told())
-        self.turn.send(peer.id, grant, peer.incarnation)
+        if body.sent >= 0:
+            lacks = env.epoch < self.epoch or body.missing
+            table = self.table if lacks else None
+            grant = Grant(body.sent, self.settings.lease_s, table, self.archive.told())
+            self.turn.send(peer.id, grant, peer.incarnation)
 
     def _turn_away(self, env: Envelope) -> None:
         """Tell somebody who is not known any more to end; a feeder that has said goodbye is done."""

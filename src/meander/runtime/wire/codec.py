@@ -18,6 +18,7 @@ their own: `blocks` has that of columns.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, get_args
@@ -322,8 +323,14 @@ def _decode(header: bytes, batch: pa.RecordBatch | None, schemas: Sequence[pa.Sc
 def _read_grant(grant: _Grant) -> Grant:
     """Read the table, the one value in a message that is no tuple."""
     written = bytes(grant.table)
-    table = None if written == b"null" else read_table(written)
+    table = None if written == b"null" else _read_once(written)
     return Grant(grant.sent, grant.lease_s, table, grant.trouble)
+
+
+@lru_cache(maxsize=8)
+def _read_once(written: bytes) -> Table:
+    """Read a table, a value: one that came before, or that another process in here got, is that one."""
+    return read_table(written)
 
 
 def _checked(batch: pa.RecordBatch | None, schemas: Sequence[pa.Schema]) -> pa.RecordBatch | None:
