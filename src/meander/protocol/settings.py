@@ -37,6 +37,9 @@ class Settings:
     """States travel in pieces of this size."""
     parts_max: int = 4
     """So many pieces a node asks state servers for at a time, of one state or of several."""
+    loads_max: int = 64
+    """Records that the store is asked for and has not given: enough to keep it busy however far it is,
+    and what waits behind them can still be overtaken by a task that tuples wait for."""
     copy_bytes: int = 256 * 2**10
     """States are copied ahead in pieces of at least this size, one at a time where rows wait; smaller
     ones would cost more in turns than in bytes."""

@@ -58,7 +58,6 @@ from meander.protocol.messages import (
     loop_task,
 )
 from meander.protocol.node.node import Node
-from meander.protocol.node.retriever import LOADS_MAX
 from meander.protocol.node.slot import Slot, TaskPhase
 from meander.protocol.reading import Blob
 from meander.protocol.records import Ref, file_of
@@ -474,7 +473,7 @@ class Checkers:
         if load.key in loading:
             self.violated("loads", f"{process.name} asks for {load.key} twice at once")
         loading.add(load.key)
-        if len(loading) > LOADS_MAX:
+        if len(loading) > self.cluster.settings.loads_max:
             self.violated("loads", f"{process.name} waits for {len(loading)} records at once")
 
     def answered(self, process: SimProcess, key: str) -> None:

@@ -30,11 +30,18 @@ CAUGHT, SURVIVED, ACCIDENT = "caught", "survived", "accident"
 ACCIDENTS_MAX: Final = 25
 """Whoever falls over by itself so often is not looked at any further."""
 MANY_SEEDS: Final = 100
-OFTEN: Final = (
-    "reroutes", "waits", "second_moves", "aborts", "resumes", "loop_chunks", "staged_batches",
-    "copied_ahead", "deltas", "snapshots", "deltas_restored", "dismissed", "swept", "restores",
+_BOTH: Final = (
+    "reroutes", "waits", "second_moves", "aborts", "loop_chunks", "staged_batches", "copied_ahead",
+    "deltas", "snapshots", "deltas_restored", "restores",
 )  # fmt: skip
-"""What happens in every hundred schedules, as long as it is not broken."""
+OFTEN: Final = {
+    "protocol": (*_BOTH, "resumes", "dismissed", "swept"),
+    "full": (
+        *_BOTH, "noticed", "spilled", "chains_moved", "twins", "failed_attempts", "combined_rows",
+        "outputs_shown", "reader_releases", "copies_resent", "wire_pulse_ending",
+    ),
+}  # fmt: skip
+"""By world: what happens in every hundred schedules with all faults, as long as it is not broken."""
 SEED_S_MAX: Final = 30
 """A schedule that takes more of a processor has got stuck in one event."""
 SHARED: Final = ("meander.errors", "meander.model", "meander.planning", "meander.operators")
@@ -115,8 +122,8 @@ def try_seeds(scope: HuntScope) -> Iterator[tuple[str, str]]:
             yield outcome.caught_by or ACCIDENT, str(outcome.seen[0]).splitlines()[0]
         else:
             yield "", ""
-    never = [name for name in OFTEN if not counts[name]] if scope.seeds >= MANY_SEEDS else []
-    if never and scope.world == "protocol":
+    never = [name for name in OFTEN[scope.world] if not counts[name]]
+    if never and scope.seeds >= MANY_SEEDS and not scope.faults and not scope.trial:
         yield "coverage", f"{never[0]} never happened in {scope.seeds} schedules"
 
 

@@ -7,7 +7,7 @@ come while one is installed. The chain is asked from its newest link back: a lin
 never installed answers so, and then the one before it has the state.
 
 The durable store answers every load, and is asked for a record once while it has not: only what it
-could not read is asked for again, less and less often. It is asked for `LOADS_MAX` records at a time.
+could not read is asked for again, less and less often. It is asked for `loads_max` records at a time.
 """
 
 from __future__ import annotations
@@ -45,9 +45,6 @@ from meander.protocol.turn import LeasedTurn
 
 ASKS_MAX = 4
 """A server that is silent that often has to wait until the others have been asked."""
-LOADS_MAX = 64
-"""Records that the store is asked for and has not given: enough to keep it busy however far it is, and
-what waits behind them can still be overtaken by a task that tuples wait for."""
 
 Chain: TypeAlias = tuple[str, ...]
 """Names of the records that a task is restored from."""
@@ -73,7 +70,7 @@ class Retriever:
         """To be called when a task is installed: it takes what has waited for it."""
         self.awaited: dict[TaskId, Slot] = {}
         self._loading: dict[str, list[Chain]] = {}
-        """What the durable store was asked for and has not answered, for which chains: `LOADS_MAX`."""
+        """What the durable store was asked for and has not answered, for which chains: `loads_max`."""
         self._waiting: dict[Chain, dict[TaskId, Slot]] = {}
         """Tasks that are restored from the same records, of which some are not here."""
         self._records: dict[str, Blob] = {}
@@ -206,7 +203,9 @@ class Retriever:
             if not slot.chain[slot.link].key:
                 app = self.operator.empty(slot.task)
                 self._install(slot, TaskState(slot.task, app, gated=True), 0, 0.0)
-            elif len(self._loading) < LOADS_MAX and self._again.due(self.turn.now):
+            elif len(self._loading) < self.turn.settings.loads_max and self._again.due(
+                self.turn.now
+            ):
                 known.append(slot)
         self._ask_store(known)
 
@@ -252,7 +251,7 @@ class Retriever:
             if name in self._loading:
                 if chain not in self._loading[name]:
                     self._loading[name].append(chain)
-            elif len(self._loading) < LOADS_MAX:
+            elif len(self._loading) < self.turn.settings.loads_max:
                 self._loading[name] = [chain]
                 self.turn.do(Load(name))
             else:
@@ -294,7 +293,7 @@ class Retriever:
         self._ask_store(here)  # with its last record a task learns of the others
         if self.turn.ended:
             return
-        if len(self._loading) <= LOADS_MAX // 2:
+        if len(self._loading) <= self.turn.settings.loads_max // 2:
             self.pump()
 
     def _wanting(self, chain: Chain) -> list[Slot]:

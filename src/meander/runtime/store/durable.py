@@ -327,7 +327,7 @@ class StoreWorker:
         self.store = store
         self._writes: queue.SimpleQueue[StoreAction | None] = queue.SimpleQueue()
         self._reads: queue.SimpleQueue[StoreAction | None] = queue.SimpleQueue()
-        """Not longer than what a node may have asked for (`retriever.LOADS_MAX`)."""
+        """Not longer than what a node may have asked for (`Settings.loads_max`)."""
         self._threads: list[threading.Thread] = []
         self._complaints = complaints(clock)
 

@@ -19,7 +19,7 @@ end, left   states and outputs are those of a plain sequential run, and nothing 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
@@ -49,16 +49,13 @@ from meander.protocol.messages import (
     Prepare,
     Prepared,
     Stage,
-    StageHeld,
     Store,
     Stored,
     Welcome,
 )
 from meander.protocol.node.node import Node
-from meander.protocol.node.retriever import LOADS_MAX
 from meander.runtime.process.spec import Reason
 from meander.runtime.store.answering import StoreAction
-from meander.runtime.store.staged import InMemory, OnDisk
 from meander.testing.causes import Causes
 from meander.testing.checkers import ACCIDENT, Violation
 from meander.testing.leases import Leases
@@ -68,6 +65,7 @@ from meander.testing.trial import Trial
 from meander.testing.world.actor import Actor
 from meander.testing.world.copies import CopyBook
 from meander.testing.world.fence import FenceBook
+from meander.testing.world.limits import LimitChecker
 from meander.testing.world.owners import Holder, Owners
 from meander.testing.world.resident import Resident
 from meander.testing.world.store import Outstanding
@@ -87,8 +85,6 @@ RECORDS_FAIL_S: Final = 0.8
 ONE_TRY_S: Final = 0.05
 """So often in so many seconds nobody tries again what the store cannot do; records that somebody waits
 for may follow others that failed."""
-SLACK_EVENTS: Final = 64
-"""An inbox has requests, answers of the store and what the master says besides what it limits."""
 OURS: Final = (AssertionError, BrokenRuleError, ProtocolError)
 """A machine has seen by itself that something is wrong."""
 NEED_LEASE: Final = frozenset({Chunks, Acks, Stage, Commit, Committed})
@@ -130,6 +126,7 @@ class WorldCheckers:
         """The generation of the last of them."""
         self._last_records: Mapping[TaskId, Kept] = {}
         self._fence = FenceBook(self.violated)
+        self._limits = LimitChecker(world, self.violated)
         self._copies = CopyBook(world.settings.copy_s_max, self.violated)
         self._failures_of: dict[tuple[Resident, str], deque[float]] = {}
         """When the store has lately failed each process, by what it was asked for."""
@@ -146,7 +143,7 @@ class WorldCheckers:
         body: Any = envelope.body
         kind, actor = type(body), _simulated(resident.actor)
         if "limits" in self.world.kinds:
-            self._queued(resident)
+            self._limits.look(resident)
         if kind is Beat:
             self.leases.asked(actor, body, self.world.timeline.now)
         elif kind is Grant or kind is Welcome:
@@ -156,8 +153,6 @@ class WorldCheckers:
             self._copies.asks(resident, body, self.world.timeline.now)
         elif kind is Copy:
             self._copies.copies(resident, body)
-        elif kind is StageHeld:
-            self._laid_by(resident)
         elif kind in NEED_LEASE and envelope.sender != MASTER != envelope.to:
             self._acts(actor, envelope)
         if self.world.durable and kind in PROMISES:
@@ -250,6 +245,7 @@ class WorldCheckers:
         """A driver's master tells something."""
         world = self.world
         self._copies.goes_on(driver)
+        world.counts["noticed"] += what is News.NOTICED
         if what is News.LOST:
             self.nodes_lost += 1
             resident = world.node(facts["node"], facts["incarnation"])
@@ -350,8 +346,7 @@ class WorldCheckers:
             self.violated("crash", f"{resident.name} goes on though its operator failed: {failed}")
 
     def _within_limits(self, resident: Resident) -> None:
-        self._queued(resident)
-        self._laid_by(resident)
+        self._limits.look(resident)
         if resident.node is not None:  # seldom seen, so worth a look at how often
             counts, parts = self.world.counts, resident.node
             counts["seen_laid_on_disk"] += parts.adapter.laid.disk_bytes > 0
@@ -364,44 +359,6 @@ class WorldCheckers:
             if outputs is not None and outputs.first > outputs.durable + 1:
                 self.violated(
                     "shown", f"{node.me}: outputs of task {task} went and were never durable"
-                )
-
-    def _queued(self, resident: Resident) -> None:
-        for what, used, most in self._queues(resident):
-            if used > most:
-                self.violated("limit", f"{resident.name}: {what} holds {used}, more than {most}")
-
-    def _queues(self, resident: Resident) -> Iterator[tuple[str, int, int]]:
-        """Give what every queue of a process holds, and may hold."""
-        for link in resident.post.links.values():
-            limits = self.world.limits
-            yield f"the queue to {link.address}", len(link.queue), limits.queue_messages
-            if len(link.queue) > 1:  # one alone may be larger
-                yield f"bytes to {link.address}", link.queue.bytes, limits.queue_bytes
-        inbox = resident.actor.process.inbox
-        streams = len(resident.post.incoming)
-        yield "the inbox", inbox.waiting, inbox.events_max + SLACK_EVENTS + 8 * streams
-        if resident.node is not None and resident.store is not None:
-            yield "loads under way", len(resident.store.outstanding().loads), LOADS_MAX
-
-    def _laid_by(self, resident: Resident) -> None:
-        """Rows that wait for their commit fill memory and disk as far as was drawn, and no more."""
-        if resident.node is None or "limits" not in self.world.kinds:
-            return
-        memory, disk = dict[int, int](), 0
-        for slot in resident.node.node.slots.values():
-            for staged in slot.state.staged.values() if slot.state is not None else ():
-                if isinstance(staged.rows, InMemory):
-                    memory[id(staged.rows.rows.batch)] = staged.rows.rows.batch.nbytes
-                elif isinstance(staged.rows, OnDisk):
-                    disk += staged.rows.size
-        for where, used, most in (
-            ("in memory", sum(memory.values()), self.world.settings.staged_bytes_max),
-            ("on disk", disk, self.world.staged_disk_bytes_max),
-        ):
-            if used > most:
-                self.violated(
-                    "limit", f"{resident.name}: staged rows {where} are {used}, more than {most}"
                 )
 
     # ------------------------------------------------------------------ the store
