@@ -471,3 +471,11 @@ def test_acknowledgements_for_another_feeder_are_refused():
     books = fed()
     with pytest.raises(MalformedMessage, match="came to f"):
         books.say("a", "f", Acks("g", (Ack(0, Epoch(1, 1), 1, 1, 1),)))
+
+
+def test_nothing_is_offered_after_the_end():
+    """It may have said goodbye: nobody would take what comes then, nor acknowledge it."""
+    books = fed()
+    books.give("f", Finish())
+    with pytest.raises(MalformedMessage, match="at its end"):
+        books.offer((0, 1))

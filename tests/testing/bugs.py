@@ -140,12 +140,12 @@ BUGS = [
             ),
             Edit(
                 RETRIEVER,
-                "        elif len(self._loading) < LOADS_MAX and self._again.due(self.turn.now):\n",
+                "        elif self._may_load() and self._again.due(self.turn.now):\n",
                 "        else:\n",
             ),
             Edit(
                 RETRIEVER,
-                "            elif len(self._loading) < LOADS_MAX:\n",
+                "            elif self._may_load():\n",
                 "            elif True:\n",
             ),
         ),

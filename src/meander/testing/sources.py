@@ -47,7 +47,8 @@ class SimSource:
         if feeder.ended or feeder.table is None or process.paused or process.killed:
             return
         first = feeder.offset + 1
-        if self._watermarks and first and feeder.room and self.random.random() < WATERMARK_SHARE:
+        speaks = self._watermarks and first and feeder.room and not feeder.finishing
+        if speaks and self.random.random() < WATERMARK_SHARE:
             self.cluster.give(process, self._word(feeder.offset))
         if first >= self.rows:
             if not feeder.finishing:

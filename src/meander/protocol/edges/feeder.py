@@ -83,6 +83,8 @@ class Feeder(Client):
             return f"offset {last} was offered before (the last one is {self.offset})"
         if not self.room:
             return "there is no room: wait until `room` is true"
+        if self.finishing:
+            return "the source is at its end: it may have said goodbye"
         if wrong == kernels.ABSENT:
             return f"there is no task {columns[0].max()}"
         if wrong:

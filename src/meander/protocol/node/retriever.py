@@ -203,11 +203,12 @@ class Retriever:
             if not slot.chain[slot.link].key:
                 app = self.operator.empty(slot.task)
                 self._install(slot, TaskState(slot.task, app, gated=True), 0, 0.0)
-            elif len(self._loading) < self.turn.settings.loads_max and self._again.due(
-                self.turn.now
-            ):
+            elif self._may_load() and self._again.due(self.turn.now):
                 known.append(slot)
         self._ask_store(known)
+
+    def _may_load(self) -> bool:
+        return len(self._loading) < self.turn.settings.loads_max
 
     def _ask_store(self, slots: Sequence[Slot]) -> None:
         """Restore tasks whose records are all here; ask for what others lack."""
@@ -251,7 +252,7 @@ class Retriever:
             if name in self._loading:
                 if chain not in self._loading[name]:
                     self._loading[name].append(chain)
-            elif len(self._loading) < self.turn.settings.loads_max:
+            elif self._may_load():
                 self._loading[name] = [chain]
                 self.turn.do(Load(name))
             else:

@@ -302,7 +302,7 @@ class WorldInjector(Injector):
             if resident.host == host:
                 if silent:
                     resident.report = None
-                    world.counts["launches_failed"] += _comes_not(resident)
+                    world.counts["launches_failed"] += comes_not(resident)
                 resident.kill()
         world.counts["hosts_lost_silently"] += silent
         return True
@@ -423,7 +423,7 @@ class WorldInjector(Injector):
             self._order(Resume())
 
 
-def _comes_not(resident: Resident) -> bool:
+def comes_not(resident: Resident) -> bool:
     """Whether it is a node that was launched and has not heard from the master yet."""
     machine = resident.actor.machine
     return isinstance(machine, Node) and machine.table is None
