@@ -39,6 +39,7 @@ class LimitChecker:
             self._within(resident, self._waiting(machine))
             if "limits" in self._world.kinds:
                 self._within(resident, self._staged(machine))
+                self._within(resident, self._outputs(machine))
         elif isinstance(machine, Feeder):
             self._within(resident, self._kept(machine))
         elif isinstance(machine, StateServer):
@@ -84,6 +85,14 @@ class LimitChecker:
         most = self._world.settings.staged_bytes_max
         yield "memory for staged rows", sum(memory.values()), most
         yield "disk for staged rows", disk, self._world.staged_disk_bytes_max
+
+    def _outputs(self, node: Node) -> Iterator[Used]:
+        """Give rows that nobody has fetched; the last batch stays, and what is not durable must."""
+        for task, slot in node.slots.items() if not node.gated else ():
+            kept = [] if slot.state is None else slot.state.app.outputs.after(0)
+            if len(kept) > 1:
+                rows = sum(batch.num_rows for _, batch in kept)
+                yield f"outputs of task {task}", rows, self._world.limits.output_rows
 
     def _kept(self, feeder: Feeder) -> Iterator[Used]:
         """Give chunks that are not durable: with the last of them a feeder may have gone beyond."""
