@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -214,6 +215,77 @@ def test_a_sink_goes_on_after_a_driver_that_was_away_and_a_task_that_was_long_on
     spec = ProcessSpec("sink", "r", "counts", 1, 1, "there:1", Credentials("t"), 4, Settings())
     assert write_outputs(share, spec, lambda: not errors)[0] is Reason.DRIVER_LOST
     assert len(closed) == 3
+
+
+class Scripted:
+    """A follower that gives what a test says, and a writer: both note what is asked of them."""
+
+    def __init__(self, takes: list[int], *, writes_through: bool) -> None:
+        self.takes, self.writes_through = takes, writes_through
+        self.log: list[str] = []
+        self.numbers = np.zeros(2, np.int64)
+
+    def __enter__(self) -> Scripted:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def take(self, timeout_s: float) -> list[pa.Table]:
+        count = self.takes.pop(0)
+        if not count:
+            time.sleep(timeout_s)
+        self.numbers[0] += count
+        return [told({}, [(0, n) for n in range(count)])] if count else []
+
+    def release(self) -> None:
+        self.log.append("release")
+
+    def recover(self) -> None:
+        return None
+
+    def write(self, rows: pa.Table) -> None:
+        self.log.append(f"write {rows.num_rows}")
+
+    def commit(self, position: str) -> None:
+        self.log.append(f"commit {json.loads(position)['numbers'][0]}")
+
+    def run(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        about = SimpleNamespace(first=0, tasks=2, lineage="line")
+        reader = SimpleNamespace(
+            scripts=SimpleNamespace(about=about), all_ends=lambda: {0: (1, 0, 0), 1: (1, 0, 0)}
+        )
+        monkeypatch.setattr(sinking, "OutputReader", lambda *_, **__: reader)
+        monkeypatch.setattr(sinking, "OutputFollower", lambda *_, **__: self)
+        monkeypatch.setattr(sinking, "keep_desk_fresh", lambda _: None)
+        share = SinkShare(SimpleNamespace(at_least_once=True), "counts")  # type: ignore[arg-type]
+        trouble = SimpleNamespace(over=lambda: None)
+        sinking._write(share, self, None, lambda: not self.takes, trouble)  # type: ignore[arg-type]
+        return self.log
+
+
+def test_what_is_out_as_it_is_written_waits_for_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1. outputs come closely: all are written, none waits for a commit  2. none come for a while: what
+    was written is confirmed, and nodes may forget it."""
+    log = Scripted([2, 1, 3, 0], writes_through=True).run(monkeypatch)
+    assert log == ["write 2", "write 1", "write 3", "commit 6", "release"]
+
+
+def test_what_is_out_as_it_is_written_is_confirmed_before_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scripted = Scripted([2, 1], writes_through=True)
+    gone_after = 2
+    take = scripted.take
+    scripted.take = lambda wait_s: take(wait_s) if scripted.takes else []  # type: ignore[method-assign]
+    log = scripted.run(monkeypatch)
+    assert log[:gone_after] == ["write 2", "write 1"]
+    assert log[gone_after:] == ["commit 3", "release"]
+
+
+def test_others_commit_whatever_they_have_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Scripted([2, 1], writes_through=False).run(monkeypatch)
+    assert log == ["write 2", "commit 2", "release", "write 1", "commit 3", "release"]
 
 
 def test_what_two_nodes_tell_comes_once_and_what_is_gone_is_an_error() -> None:

@@ -122,7 +122,9 @@ at_least_once=False)
 
 
 class PlainWriter:
-    """Writes without transactions."""
+    """Writes without transactions: records are on their way when they are written."""
+
+    writes_through = True
 
     def __init__(self, sink: Kafka, own: dict[str, Any] | None = None) -> None:
         self._sink = sink
@@ -224,6 +226,8 @@ class KafkaWriter(PlainWriter):
     So steps are taken on a thread of their own, and one that is overdue is left behind with its
     producer: the next writer of this name fences it, and its transaction is aborted.
     """
+
+    writes_through = False
 
     def __init__(self, sink: Kafka, name: str) -> None:
         super().__init__(sink, {"transactional.id": name})

@@ -54,17 +54,20 @@ class RealtimeSetting:
     keys: int = 50_000
     only: str = ""
     """Part of the names of the sides that are wanted."""
+    once: str = ""
+    """And of what they promise: `exactly` or `at least`."""
     servers: str = ""
     """Brokers that there are; else one is started."""
 
     def __post_init__(self) -> None:
         if not self.chosen():
             names = ", ".join(dict.fromkeys(side.name for side in sides()))
-            raise InputError(f"no side has {self.only!r} in its name: there are {names}")
+            promised = f", {self.once} once," if self.once else ""
+            raise InputError(f"no side{promised} has {self.only!r} in its name: there are {names}")
 
     def chosen(self) -> list[RealtimeSide]:
         """Name the sides that are wanted."""
-        return [side for side in sides() if self.only in side.name]
+        return [side for side in sides() if self.only in side.name and self.once in side.once]
 
 
 def table(setting: RealtimeSetting, say: Say) -> dict[str, Any]:

@@ -28,6 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only sides with this in their name, such as 'meander' or 'processor'",
     )  # fmt: skip
     parser.add_argument(
+        "--once", default="", choices=("exactly", "at least"),
+        help="only sides that promise this of every output",
+    )  # fmt: skip
+    parser.add_argument(
         "--servers", default="", metavar="HOST:PORT",
         help="brokers to use; topics are made there (default: one is started on loopback)",
     )  # fmt: skip
@@ -41,9 +45,9 @@ def run(args: argparse.Namespace) -> int:
 
     if args.servers:
         KafkaTopic(args.servers, "any").answers()
-    found = table(
-        RealtimeSetting(args.rates, args.seconds, args.warm, args.keys, args.side, args.servers),
-        say,
+    setting = RealtimeSetting(
+        args.rates, args.seconds, args.warm, args.keys, args.side, args.once, args.servers
     )
+    found = table(setting, say)
     print(to_line(found) if args.json else "\n".join(lines(found["rows"])))
     return INEXACT if any(row["exact"] is False for row in found["rows"]) else OK

@@ -22,6 +22,9 @@ class SinkWriter(Protocol):
 
     What may be over soon is raised as a ConnectionError: nothing of the open transaction counts then,
     and another writer is opened after a while. Anything else ends the sink.
+
+    One whose rows are out as soon as they are written, at least once, may say so by an attribute
+    `writes_through` that is true: its commits need not follow every write then.
     """
 
     def recover(self) -> str | None:

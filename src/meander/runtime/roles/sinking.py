@@ -3,6 +3,9 @@
     recover ─► position ─► follow outputs from there ─► write … commit with the next position ─► release
 
 While a transaction commits, outputs gather; the next one has them all. Nodes forget what is committed.
+
+A writer may have outputs out as it writes them, at least once (`writes_through`). Then none waits for a
+commit, which only tells what nodes may forget: there is one now and then.
 """
 
 from __future__ import annotations
@@ -26,6 +29,8 @@ IDLE_S = 0.2
 """How long it waits for outputs before it looks whether it shall end."""
 TRANSACTION_S = 0.03
 """A transaction begins no sooner after the last began: each costs brokers much, however small it is."""
+CONFIRM_S = 0.1
+"""How often it is waited for what is out already: nodes keep it until then."""
 AGAIN_S = 1.0
 """After which a sink that could not be written is tried again."""
 
@@ -86,19 +91,23 @@ def _write(
         ends = reader.all_ends()
         numbers = [ends[task][0] - 1 for task in tasks]
     trouble.over()
+    through = getattr(writer, "writes_through", False)
     with OutputFollower(desk, tasks, numbers, early=share.sink.at_least_once) as follower:
-        begun_at = -inf
-        while not gone():
+        begun_at, owed_since = -inf, inf
+        while not gone() or owed_since < inf:
             keep_desk_fresh(desk)
             if not share.sink.at_least_once:
                 time.sleep(max(0.0, begun_at + TRANSACTION_S - time.monotonic()))
-            found = follower.take(IDLE_S)
+            found = follower.take(IDLE_S if owed_since == inf else CONFIRM_S)
             begun_at = time.monotonic()
             for rows in found:
                 writer.write(rows.select(range(rows.num_columns - 2)))
             if found:
+                owed_since = min(owed_since, begun_at)
+            if owed_since < inf and not (through and found and begun_at < owed_since + CONFIRM_S):
                 writer.commit(position.text(follower.numbers.tolist()))
                 follower.release()
+                owed_since = inf
 
 
 def keep_desk_fresh(desk: DriverClient) -> None:
