@@ -73,11 +73,9 @@ class TakesDuplicates(Intake):
 
 
 class ForgetsTheGathered(Intake):
-    def take_all(self, chunks, epoch):
-        self._gathering.gather()
-        for chunk in chunks:
-            self.take(chunk, epoch)
+    def _collect_some(self):
         self._gathering.collect()  # and nobody puts it into the outbox
+        self._gathered = False
 
 
 # 2 ------------------------------------------------------------------ serve on after the cut

@@ -7,7 +7,7 @@ from wire import Books, Settings, chunk
 
 from meander.errors import MalformedMessage
 from meander.model import Epoch
-from meander.protocol.blocks import Ack, Acks, Chunks, Offer
+from meander.protocol.blocks import Ack, Acks, Chunks, LoopAcks, Offer
 from meander.protocol.master.ledger import Kept
 from meander.protocol.messages import (
     MASTER,
@@ -433,7 +433,7 @@ def test_an_acknowledgement_for_a_task_that_has_moved_on_is_repeated_by_the_rece
     books.publish()
     books.send("a", chunk(1, to=2))
     books.deliver(Chunks)
-    late = books.lose(Acks, to="a")
+    late = books.lose(LoopAcks, to="a")
     books.move(0, "b")
     books.publish()
     for envelope in late:

@@ -20,7 +20,16 @@ from wire import Books, Notes, Settings, Town, chunk
 
 from meander.errors import ProtocolError
 from meander.model import Assignment, Epoch
-from meander.protocol.blocks import Ack, Acks, Block, Chunk, Chunks, Offer, SeparateRows
+from meander.protocol.blocks import (
+    Ack,
+    Acks,
+    Block,
+    Chunk,
+    Chunks,
+    LoopAcks,
+    Offer,
+    SeparateRows,
+)
 from meander.protocol.edges.feeder import Feeder
 from meander.protocol.invariants import check
 from meander.protocol.master.ledger import Kept
@@ -200,6 +209,8 @@ class Liar:
         name, rows = self.value(str), SeparateRows(ROWS)
         if kind is Acks:
             return Acks(name, self.matrix(6))
+        if kind is LoopAcks:
+            return LoopAcks([self.of_columns(Acks) for _ in range(self.random.randint(0, 2))])
         if kind is Offer:
             return Offer.of(self.matrix(5), rows, self.value(int))
         if self.random.random() < 0.5:
@@ -207,7 +218,7 @@ class Liar:
         return Chunks(Block(name, self.value(int), self.matrix(5), rows), self.value(bool))
 
     def built(self, kind: Any) -> Any:
-        if kind in (Acks, Chunks, Offer):
+        if kind in (Acks, LoopAcks, Chunks, Offer):
             return self.of_columns(kind)
         hints = HINTS.setdefault(kind, get_type_hints(kind))
         return kind(*(self.value(hints[name], name) for name in kind._fields))
@@ -326,9 +337,11 @@ GOOD_CHUNK = Chunk("f", 1, 1, 1, 1, 1, ((1, None),), 8)
         Chunks((GOOD_CHUNK._replace(first=2),)),
         Chunks((tuple(GOOD_CHUNK),)),
         Chunks((GOOD_CHUNK, GOOD_CHUNK._replace(task=9))),
-        Acks("loop/x", ()),
-        Acks("loop/0", (Ack(-1, Epoch(1, 1), 1, 1, 1),)),
-        Acks("loop/0", (Ack(0, Epoch(1, 1), 1, 1, 2),)),
+        Acks("loop/0", ()),
+        LoopAcks((Acks("f", ()),)),
+        LoopAcks((Acks("loop/x", ()),)),
+        LoopAcks((Acks("loop/0", (Ack(-1, Epoch(1, 1), 1, 1, 1),)),)),
+        LoopAcks((Acks("loop/0", ()), Acks("loop/0", (Ack(0, Epoch(1, 1), 1, 1, 2),)))),
         Grant(0.0, 1.0, None),
     ],
     ids=str,

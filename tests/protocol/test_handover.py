@@ -7,7 +7,7 @@ from wire import Books, Settings, chunk
 
 from meander.errors import StaleMessage
 from meander.model import Epoch
-from meander.protocol.blocks import Acks, Chunks
+from meander.protocol.blocks import Acks, Chunks, LoopAcks
 from meander.protocol.messages import MASTER, Drop, Envelope, Fetch, Grant, Part, Put, PutDone
 from meander.protocol.state import checksum, encode
 
@@ -451,7 +451,7 @@ def test_a_stale_message_tells_what_led_there(books):
     chunk before, and still does when more has happened."""
     books.send("a", chunk(1))
     node = books.machines["a"]
-    late = Envelope("f", 1, "a", node.incarnation + 7, node.epoch, Acks("f", ()))
+    late = Envelope("f", 1, "a", node.incarnation + 7, node.epoch, LoopAcks(()))
     with pytest.raises(StaleMessage, match="addressed to a incarnation") as error:
         node.handle(late, books.now)
     story = error.value.story

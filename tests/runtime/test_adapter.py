@@ -236,7 +236,8 @@ def test_an_operator_that_feeds_takes_the_chunks_of_a_message_in_one_call() -> N
             for e in adapter.apply(task, apps[task], "f", rows, -1)
         ]
         assert not (gathers and given)
-        given += adapter.collect()
+        given += adapter.collect() or ()
+        assert adapter.collect() is None
         fed = [(t, e.task, e.rows.table()["pattern"].to_pylist()) for t, e in given]
         assert sorted(p for *_, found in fed for p in found) == sorted(" ".join(names).split())
         results.append(sorted(fed))

@@ -8,6 +8,7 @@ import zlib
 from base64 import b64encode
 from contextlib import suppress
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from meander.errors import MalformedMessage
 from meander.model import Assignment, Epoch
-from meander.protocol.blocks import Ack, Acks, Block, Chunk, Chunks
+from meander.protocol.blocks import Ack, Acks, Block, Chunk, Chunks, LoopAcks
 from meander.protocol.client import Client
 from meander.protocol.messages import (
     MASTER,
@@ -39,6 +40,7 @@ from meander.protocol.messages import (
 from meander.protocol.settings import Settings
 from meander.protocol.table import Table
 from meander.runtime.wire.codec import BLOB, DECODERS, decode, encode
+from meander.runtime.wire.columns import framed, unframed
 from meander.runtime.wire.rows import Mark, Marks, Rows, ends_of
 
 WORDS = pa.schema({"word": pa.string()})
@@ -74,6 +76,25 @@ def table() -> Table:
 def test_acknowledgements_come_back_as_they_were(acks: list[Ack], feeder: str) -> None:
     envelope = sent(Acks(feeder, tuple(acks)))
     assert read(envelope) == envelope
+
+
+@given(
+    st.lists(st.tuples(names, st.lists(st.builds(Ack, numbers, epochs, numbers, numbers, numbers))))
+)
+def test_acknowledgements_of_many_come_back_as_they_were(told: list[tuple[str, list[Ack]]]) -> None:
+    envelope = sent(LoopAcks(Acks(feeder, tuple(acks)) for feeder, acks in told))
+    assert read(envelope) == envelope
+
+
+@pytest.mark.parametrize("counts", [(1,), (3,), (-1, 3)])
+def test_acknowledgements_of_many_fit_those_whom_they_are_for(counts: tuple[int, ...]) -> None:
+    two = np.ones((6, 2), np.int64).tobytes()
+    head = encode(sent(LoopAcks([Acks("loop/0", ())] * len(counts)))).header
+    header, _ = unframed(head)
+    for count in counts:
+        header = header.replace(b'["loop/0",0]', f'["loop/0",{count}]'.encode(), 1)
+    with pytest.raises(MalformedMessage, match="acknowledgements"):
+        decode(framed(header, two), None)
 
 
 @given(

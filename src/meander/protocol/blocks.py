@@ -310,6 +310,42 @@ class Acks:
         return f"Acks({self.feeder!r}, {self.acks})"
 
 
+class LoopAcks:
+    """Acknowledgements for tasks of one node that feed others, each as its feeder.
+
+    >>> acks = Acks("loop/3", (Ack(7, Epoch(1, 3), 1, 5, 4),))
+    >>> LoopAcks((acks,)).told[0].feeder, LoopAcks((acks,)) == LoopAcks([acks])
+    ('loop/3', True)
+    """
+
+    __slots__ = ("told",)
+
+    def __init__(self, told: Iterable[Acks]) -> None:
+        self.told = tuple(told)
+
+    @staticmethod
+    def is_sound(value: Any) -> bool:
+        """Tell whether all fields are of their types."""
+        if type(value) is not LoopAcks or type(value.told) is not tuple:
+            return False
+        return all(map(Acks.is_sound, value.told))
+
+    def __eq__(self, other: object) -> bool:
+        return self.told == other.told if type(other) is LoopAcks else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"LoopAcks({self.told})"
+
+
+def acks_in(body: Any) -> tuple[Acks, ...]:
+    """Give the acknowledgements in a message, feeder by feeder."""
+    if type(body) is Acks:
+        return (body,)
+    return body.told if type(body) is LoopAcks else ()
+
+
 def _is_matrix(columns: Any, rows: int) -> bool:
     """Tell whether something is so many columns of whole numbers."""
     return (

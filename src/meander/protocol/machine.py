@@ -1,9 +1,12 @@
 """What all machines share: one door, the checks at the door, and a story for every error.
 
-`handle(event, now)` is the only way in. It first checks everything that can be wrong with the event;
+`take(event, now)` is the only way in. It first checks everything that can be wrong with the event;
 a refusal raises a `ProtocolError` and has changed nothing. Then it calls `_on_<event>` (for an
 envelope: of the message inside). Clocks are the caller's: `now` is seconds on this process's own
 clock, which need not agree with anybody else's.
+
+Whoever has several events takes them one after the other and then has the machine `conclude`: what they
+have led to in common is done once. `handle` does both for one event.
 """
 
 from __future__ import annotations
@@ -87,7 +90,25 @@ class Machine:
     # ------------------------------------------------------------------ the door
 
     def handle(self, event: Event, now: float) -> list[Action]:
-        """Take one event; give what is to be done.
+        """Take one event that no other follows; give what is to be done.
+
+        Raises:
+            ProtocolError: the event was refused and nothing has changed.
+            BrokenRuleError: the machine has a bug, and may be half-changed.
+        """
+        actions = self.take(event, now)
+        return actions + self.conclude(now)
+
+    def conclude(self, now: float) -> list[Action]:
+        """Hear that no event follows before what the last ones have led to leaves; give the rest of it.
+
+        Raises:
+            BrokenRuleError: the machine has a bug, and may be half-changed.
+        """
+        return []
+
+    def take(self, event: Event, now: float) -> list[Action]:
+        """Take one event; give what is to be done whatever follows it.
 
         Raises:
             ProtocolError: the event was refused and nothing has changed.

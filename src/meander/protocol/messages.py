@@ -25,7 +25,7 @@ from enum import Enum, StrEnum
 from typing import Any, NamedTuple, TypeAlias
 
 from meander.model import Epoch, Int, Many, Name, NodeId, TaskId
-from meander.protocol.blocks import Acks, Chunks, Offer
+from meander.protocol.blocks import Acks, Chunks, LoopAcks, Offer
 from meander.protocol.spans import Spans
 
 PeerId: TypeAlias = Name
@@ -434,6 +434,7 @@ class Bye(NamedTuple):
 Message: TypeAlias = (
     Chunks
     | Acks
+    | LoopAcks
     | Stage
     | StageHeld
     | Unstage

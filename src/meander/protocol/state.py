@@ -77,11 +77,14 @@ class OperatorPort(Protocol):
 class Gathering(OperatorPort, Protocol):
     """An operator that would rather take many chunks at once. Not every operator does."""
 
-    def gather(self) -> None:
-        """Hear that many chunks follow: `apply` may put its work off, and give nothing."""
+    def gather(self) -> bool:
+        """Hear that many chunks follow; tell whether `apply` puts its work off, and gives nothing."""
 
-    def collect(self) -> Iterable[tuple[TaskId, Emission]]:
-        """Do what was put off; give what tasks feed, each with the task that does."""
+    def collect(self) -> Iterable[tuple[TaskId, Emission]] | None:
+        """Do some of what was put off; give what tasks feed, each with the task that does.
+
+        None: there was nothing; the next `apply` does its work at once.
+        """
 
 
 class Versioned(OperatorPort, Protocol):

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from meander.model import Epoch, TaskId
-from meander.protocol.blocks import Acks, Chunk, Chunks
+from meander.protocol.blocks import Acks, Chunk, Chunks, LoopAcks, acks_in
 from meander.protocol.edges.feeder import Feeder
 from meander.protocol.edges.server import StateServer
 from meander.protocol.invariants import check
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 
 ROUTED = (Chunks, Stage, Commit)
 """What is sent to the owner of a task."""
-LEASED = (*ROUTED, Acks, StageHeld, Committed)
+LEASED = (*ROUTED, Acks, LoopAcks, StageHeld, Committed)
 """What is sent under a lease only."""
 ACCIDENT: Final = "accident"
 """In place of a checker's name: a machine fell over by itself, and nobody caught it."""
@@ -226,8 +226,9 @@ class Checkers:
                 self.violated("lease", f"{process.name} sends {what} without a lease")
         if isinstance(body, Beat):
             self.leases.asked(process, body, self.cluster.timeline.now)
-        elif isinstance(body, Acks):
-            self._acknowledges(process, body)
+        elif isinstance(body, Acks | LoopAcks):
+            for acks in acks_in(body):
+                self._acknowledges(process, acks)
         elif (
             self.dismissed
             and isinstance(body, ROUTED)
@@ -243,8 +244,9 @@ class Checkers:
     def _promises(oracle: Oracle, process: SimProcess, body: Any) -> None:
         """What a message says to be durable is in the store."""
         name = process.name
-        if isinstance(body, Acks):
-            oracle.acks(name, body)
+        if isinstance(body, Acks | LoopAcks):
+            for acks in acks_in(body):
+                oracle.acks(name, acks)
         elif isinstance(body, Chunks):
             if isinstance(process.machine, Node):
                 oracle.chunks(name, body)

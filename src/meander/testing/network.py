@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Final
 
-from meander.protocol.blocks import Acks, Chunks
+from meander.protocol.blocks import Acks, Chunks, LoopAcks
 from meander.protocol.messages import (
     Accepted,
     Beat,
@@ -56,6 +56,7 @@ def _table_bytes(table: Table | None) -> int:
 _PAYLOADS: Final[Mapping[type, Callable[[Any], int]]] = {
     Chunks: lambda body: sum([24 + chunk.size for chunk in body.chunks]),
     Acks: lambda body: 24 * len(body.acks),
+    LoopAcks: lambda body: sum(24 * len(acks.acks) for acks in body.told),
     Stage: lambda body: sum([32 + item.size for item in body.items]),
     StageHeld: lambda body: 24 * len(body.items),
     Unstage: lambda body: 24 * len(body.items),

@@ -115,14 +115,15 @@ class Tally:
         self._kept += [(task, emission) for emission in emissions]
         return ()
 
-    def gather(self) -> None:
+    def gather(self) -> bool:
         """Put off what is fed."""
-        self._kept = []
+        self._kept = self._kept or []
+        return True
 
-    def collect(self) -> Iterable[tuple[TaskId, Emission]]:
+    def collect(self) -> Iterable[tuple[TaskId, Emission]] | None:
         """Give what was put off."""
         kept, self._kept = self._kept, None
-        return kept or ()
+        return kept or None
 
     def dump(self, app: App) -> bytes:
         """Write the notes, padded."""

@@ -123,9 +123,9 @@ class Master(Machine):
 
     # ------------------------------------------------------------------ the door
 
-    def handle(self, event: Event, now: float) -> list[Action]:
+    def take(self, event: Event, now: float) -> list[Action]:
         """Take one event; whatever it changed is published at its end."""
-        actions = super().handle(event, now)
+        actions = super().take(event, now)
         if self.started and not self.ended:
             self.settle()
         return actions

@@ -4,29 +4,37 @@
 order, once; AWAITING keeps it in the wait buffer; anything else passes it to the rerouter,
 unless its sender knew a newer epoch than we do: then it is parked until we know it too.
 2. Only the owner acknowledges. *Applied* when it is in the state, *durable* when the state is.
-3. What a task sends through its loop to a task of this node is taken in the same event.
+3. What a task sends through its loop to a task of this node is taken in the same turn.
+4. An operator that gathers has the chunks of all messages of a turn, or of a few turns that follow one
+another closely, in one call. Until then they are noted: nothing that they cause leaves, and whatever
+looks at the slots has it called before (`close`), as it closes the express.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
+from math import inf
 
 import numpy as np
 
 from meander.model import Epoch, NodeId, TaskId
-from meander.protocol.blocks import Ack, Acks, Chunk, Chunks
+from meander.protocol.blocks import Ack, Acks, Chunk, Chunks, LoopAcks
 from meander.protocol.flow import ONE, Flow
 from meander.protocol.messages import FeederId, loop_task
 from meander.protocol.node.book import Book
 from meander.protocol.node.express import Express
 from meander.protocol.node.installs import Installs
+from meander.protocol.node.owing import Owed
 from meander.protocol.node.rerouter import Rerouter
 from meander.protocol.node.slot import Slot, TaskPhase
 from meander.protocol.state import OperatorPort, Position, TaskState, as_gathering
 from meander.protocol.timed import Timed
 from meander.protocol.turn import LeasedTurn
 
+GATHER_S = 0.01
+"""An operator that gathers is not called again sooner for what chunks bring: those that come now and
+then are given to it at once, and many in a short time together."""
 LOCAL_CHUNKS_MAX = 10_000
 """Most chunks of its own loops that a node takes in one event: an endless loop shall not hang it."""
 
@@ -58,6 +66,14 @@ class Intake:
         self._local: deque[Chunk] = deque()
         """Loop chunks from this node to itself."""
         self._gathering = as_gathering(operator)
+        self._gathered = False
+        """Whether chunks were noted that the operator has not been given."""
+        self._collected_at = -inf
+        """When it last was."""
+        self._owed = Owed(turn.settings) if self._gathering is not None else None
+        """What may be acknowledged together, where the operator takes chunks together."""
+        self._told: defaultdict[NodeId, list[Acks]] = defaultdict(list)
+        """Acknowledgements for tasks of other nodes that feed those here."""
         self.express = Express(book, operator, installs)
 
     # ------------------------------------------------------------------ chunks
@@ -98,15 +114,34 @@ class Intake:
         return False
 
     def take_all(self, chunks: Iterable[Chunk], epoch: Epoch) -> None:
-        """Take chunks; an operator that gathers does its work at the end, before anything else."""
-        if self._gathering is None:
-            for chunk in chunks:
-                self.take(chunk, epoch)
-            return
-        self._gathering.gather()
+        """Take chunks; an operator that gathers does its work when nothing more is noted."""
+        if self._gathering is not None and self._gathering.gather():
+            self._gathered = True
         for chunk in chunks:
             self.take(chunk, epoch)
-        for task, emission in self._gathering.collect():
+
+    def close(self) -> None:
+        """Enter into the slots all that was taken: somebody looks at them."""
+        self.collect()
+        self.express.close()
+
+    def gathers(self, now: float) -> bool:
+        """Whether more chunks are waited for before the operator is given those that were noted."""
+        return self._gathered and now < self._collected_at + GATHER_S
+
+    def collect(self) -> None:
+        """Have the operator do its work on all that was noted."""
+        while self._gathered:
+            self._collect_some()
+
+    def _collect_some(self) -> None:
+        """Have one of several operators do its work: the next may have what it sends with theirs."""
+        assert self._gathering is not None
+        found = self._gathering.collect()
+        if found is None:
+            self._gathered, self._collected_at = False, self.turn.now
+            return
+        for task, emission in found:
             state = self._slots[task].state
             assert state is not None
             state.emit(emission)
@@ -191,7 +226,10 @@ class Intake:
             chunk.incarnation, chunk.number, max(after, chunk.last)
         )
         self.book.touched(slot, state)
-        self._acks.setdefault(chunk.feeder, set()).add(slot.task)
+        if self._owed is None:
+            self._acks.setdefault(chunk.feeder, set()).add(slot.task)
+        else:
+            self._owed.note(chunk.feeder, slot.task, chunk.size, self.turn.now)
         self._applied_chunks += 1
         if loop_task(chunk.feeder) is not None:
             self.loop_chunks += 1
@@ -255,13 +293,16 @@ class Intake:
             told += (slot.task, *slot.term, incarnation, number, durable)
         return Acks(feeder, np.ascontiguousarray(np.array(told, np.int64).reshape(-1, 6).T))
 
-    def flush(self) -> None:
-        """Send what this event has caused: loop chunks and acknowledgements."""
+    def flush(self) -> bool:
+        """Send what the events so far have caused; tell whether loop chunks were among it."""
         assert self.turn.table is not None
         gathered: defaultdict[NodeId, list[Chunk]] = defaultdict(list)
-        budget = LOCAL_CHUNKS_MAX
+        budget, looped = LOCAL_CHUNKS_MAX, False
         self.tell()
-        while self._loops or (self._local and budget) or self._acks:
+        while True:
+            if self._gathered:
+                self._collect_some()
+            looped = looped or bool(self._loops)
             for task in list(self._loops):
                 self._gather_loop(task, gathered)
             self._loops.clear()
@@ -269,12 +310,33 @@ class Intake:
                 taken = [self._local.popleft() for _ in range(min(budget, len(self._local)))]
                 budget -= len(taken)
                 self.take_all(taken, self.turn.epoch)
+            if self._gathered:
+                continue
+            self._settle_owed()
             acks = list(self._acks.items())
             self._acks.clear()
             for feeder, tasks in acks:
                 self._send_acks(feeder, tasks)
+            if not (self._loops or self._acks or self._gathered or (self._local and budget)):
+                break
         for node, chunks in gathered.items():
             self.turn.send(node, Chunks(tuple(chunks)))
+        for node, told in self._told.items():
+            self.turn.send(node, LoopAcks(told))
+        self._told.clear()
+        return looped
+
+    def _settle_owed(self) -> None:
+        """Have told what is owed, if it is time."""
+        if self._owed is not None:
+            for feeder, tasks in self._owed.take(self.turn.now).items():
+                self._acks.setdefault(feeder, set()).update(tasks)
+
+    def owed_at(self) -> float:
+        """Tell when somebody is to be told how far tasks are whose chunks were noted one by one."""
+        if self._acks:
+            return -inf
+        return inf if self._owed is None else self._owed.at()
 
     def tell(self) -> None:
         """Tell feeders how far tasks are whose rows came in order."""
@@ -315,7 +377,7 @@ class Intake:
         if owner == self.turn.me:
             self.take_acks(feeder, acks.acks)
         else:
-            self.turn.send(owner, acks)
+            self._told[owner].append(acks)
 
     def tick(self) -> None:
         """Send again what of the loops was not heard."""

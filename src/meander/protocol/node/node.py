@@ -19,7 +19,7 @@ from math import inf
 from typing import ClassVar
 
 from meander.model import NodeId, TaskId
-from meander.protocol.blocks import Acks, Chunk, Chunks
+from meander.protocol.blocks import Chunk, Chunks, LoopAcks
 from meander.protocol.client import Client
 from meander.protocol.flow import ONE, Flow
 from meander.protocol.messages import (
@@ -87,7 +87,7 @@ class Node(Client):
     kind = "node"
     parts: ClassVar[NodeParts] = NodeParts()
     accepts: ClassVar[tuple[type, ...]] = (
-        *Client.accepts, Chunks, Acks, Stage, Unstage, Commit, PutDone, Part, Accepted, Stored,
+        *Client.accepts, Chunks, LoopAcks, Stage, Unstage, Commit, PutDone, Part, Accepted, Stored,
         Loaded, Dismiss, Prepare, Copy, Copied, Rest, Notice,
     )  # fmt: skip
 
@@ -136,6 +136,8 @@ class Node(Client):
         """When this node is taken away, as it was told."""
         self._looping = False
         """Whether a task may have sent something through its loop that is not durable."""
+        self._unsent = False
+        """Whether rows or acknowledgements have led to something that was not sent."""
 
     def _make_turn(self, incarnation: int) -> LeasedTurn:
         return self.parts.turn(self.me, incarnation, self.settings)
@@ -143,7 +145,7 @@ class Node(Client):
     @property
     def slots(self) -> dict[TaskId, Slot]:
         """All tasks that were ever its own."""
-        self.intake.express.close()
+        self.intake.close()
         return self.book.slots
 
     @property
@@ -151,19 +153,36 @@ class Node(Client):
         """Whether what is emitted must be durable before it leaves."""
         return self.book.gated
 
-    def handle(self, event: Event, now: float) -> list[Action]:
+    def take(self, event: Event, now: float) -> list[Action]:
         """Take one event; whatever is neither rows nor the clock looks at the slots."""
         rows = type(event) is Envelope and type(event.body) is Chunks
         if not rows and type(event) is not Tick:
-            self.intake.express.close()
-        return super().handle(event, now)
+            if type(event) is Envelope and type(event.body) is LoopAcks:
+                self.intake.express.close()
+            else:
+                self.intake.close()
+        return super().take(event, now)
+
+    def conclude(self, now: float) -> list[Action]:
+        """Send what the rows and acknowledgements of a turn have led to."""
+        if self.ended:
+            return []
+        self.turn.begin(now)
+        if self.leased:
+            if self.intake.gathers(now) and not self.book.urgent:
+                self.intake.tell()
+            elif self._unsent or self.book.urgent or self.intake.owed_at() <= now:
+                self.flush()
+            else:
+                self.intake.tell()
+        return self.turn.actions
 
     def _on_tick(self, event: Tick) -> None:
         if self.leased:
             self.intake.tell()
             if super().due_at() > self.turn.now:
                 return  # it was for that alone
-        self.intake.express.close()
+        self.intake.close()
         super()._on_tick(event)
 
     def due_at(self) -> float:
@@ -177,28 +196,29 @@ class Node(Client):
         return self.intake.check_chunks(body)
 
     def _on_chunks(self, env: Envelope, body: Chunks) -> None:
-        if not self.turn.leased:
+        if not self.leased:
             self.intake.keep(body)
-            return
-        if self.intake.take_message(body, env.epoch) and not self.book.urgent:
-            self.intake.tell()  # it has caused nothing else
-        else:
-            self.flush()
+        elif not self.intake.take_message(body, env.epoch):
+            self._unsent = True
 
-    def _check_acks(self, body: Acks) -> str | None:
-        if not body.feeder.startswith("loop/") or self.intake.no_loop(body.feeder):
-            return f"{body.feeder} is no loop"
-        return body.fault
+    def _check_loop_acks(self, body: LoopAcks) -> str | None:
+        for acks in body.told:
+            if not acks.feeder.startswith("loop/") or self.intake.no_loop(acks.feeder):
+                return f"{acks.feeder} is no loop"
+            if (fault := acks.fault) is not None:
+                return fault
+        return None
 
-    def _on_acks(self, env: Envelope, body: Acks) -> None:
+    def _on_loop_acks(self, env: Envelope, body: LoopAcks) -> None:
         if self.leased:
-            self.intake.take_acks(body.feeder, body.acks)
-            self.flush()
+            for acks in body.told:
+                self.intake.take_acks(acks.feeder, acks.acks)
+            self._unsent = True
 
     def flush(self) -> None:
-        """Send what this event has caused: chunks, acknowledgements, re-routes, installs."""
-        self._looping = self._looping or bool(self.book.loops)
-        self.intake.flush()
+        """Send what the events so far have caused: chunks, acknowledgements, re-routes, installs."""
+        self._unsent = False
+        self._looping = self.intake.flush() or self._looping
         self.rerouter.flush()
         self.staging.flush()
         if self.book.urgent:
@@ -265,11 +285,13 @@ class Node(Client):
             or self.arrivals.arriving
             or self.handover.unheld
             or self.book.urgent
-            or self.book.acks
+            or self._unsent
             or self._looping
             or self.timed is not None
         )
-        return -inf if under_way else min(self.installs.due_at(), self.checkpointer.due_at())
+        if under_way:
+            return -inf
+        return min(self.intake.owed_at(), self.installs.due_at(), self.checkpointer.due_at())
 
     def _store_trouble(self) -> str:
         """Tell what the store could not do, as long as something here waits for it."""

@@ -227,19 +227,22 @@ class OperatorAdapter:
             self._refuse_fed([(app, context)])
         return self._fed([(app, context)])
 
-    def gather(self) -> None:
+    def gather(self) -> bool:
         """Hear that many chunks follow: an operator that feeds takes them in one call, too."""
         self._gathering = self.gathers
+        return self._gathering
 
-    def collect(self) -> Iterable[tuple[TaskId, Emission]]:
-        """Give the operator all chunks since `gather`; say which task feeds what.
+    def collect(self) -> Iterable[tuple[TaskId, Emission]] | None:
+        """Give the operator all chunks since `gather`; say which task feeds what. None: there are none.
 
         Raises:
             OperatorError: naming task, rows and where they came from. The states are spoilt.
         """
         if not self._gathering:
-            return ()
+            return None
         self._gathering = False
+        if not self._noted:
+            return None
         found = list[tuple[TaskId, Emission]]()
         for layer in self._noted.take():
             for group in grouped(layer.noted):
@@ -284,7 +287,7 @@ class OperatorAdapter:
             blocks, self._blocks = self._blocks, []
             for block in blocks:
                 self._process_block(block)
-        if not self._noted:
+        if not self._noted or self._gathering:
             return
         for layer in self._noted.take():
             for group in grouped(layer.noted) if layer.noted else ():

@@ -2,7 +2,9 @@
 
 A task's watermark has effect on what it emits: timers fire, windows close. Those rows may be as old as
 the watermark before. So the new one follows them: a lane hears, in front of its next rows, the
-watermark as it was when the call before had ended, and tasks that get no rows hear of it soon.
+watermark as it was when the call before had ended, and tasks that get no rows hear of it soon. Tasks of
+a node speak to those in a few choirs, each at moments of its own: what they say at once is one message
+for each node that hears it, and so is the answer.
 
 What was told to whom is not part of the state: whoever takes a task over tells it all again, and a
 watermark that is known already changes nothing.
@@ -25,6 +27,8 @@ from meander.runtime.process.watermarks import (
 
 MARK_BYTES = 64
 """About what a watermark weighs in an outbox."""
+CHOIRS = 2
+"""Tasks that speak together are every so many: all at once would be many chunks for one turn."""
 
 
 class Told:
@@ -79,7 +83,11 @@ class WatermarkTeller:
         told = self._of(app)
         if app.time.watermark_us <= told.everybody_us:
             return False
-        return told.spoke_us is None or now_us >= told.spoke_us + self._every_us
+        return told.spoke_us is None or self._beat(app, now_us) > self._beat(app, told.spoke_us)
+
+    def _beat(self, app: AppState, at_us: int) -> int:
+        """Count the moments at which a task speaks, up to one."""
+        return (at_us + app.task % CHOIRS * self._every_us // CHOIRS) // self._every_us
 
     def speak(self, app: AppState, now_us: int) -> list[Emission]:
         """Tell the watermark to everybody who has not heard it."""

@@ -19,7 +19,7 @@ from meander.operators.timers import Timer
 from meander.runtime.process.app_state import AppState, Call, Watermarks
 from meander.runtime.process.keeping import OutputKeeper
 from meander.runtime.process.streams import read_streams, write_streams
-from meander.runtime.process.watermarks import TaskTime
+from meander.runtime.process.watermarks import END, TaskTime
 
 WAIT_US_MAX = 1_000_000
 """So long timers of the clock wait for rows, if they are to: there may never come any."""
@@ -76,14 +76,17 @@ class Timing:
 
     def hear(self, watermarks: Watermarks) -> list[Call]:
         """Let watermarks take effect that came behind the rows so far."""
-        calls = []
+        calls, now_us = [], self.steady()
         for app, said in watermarks.values():
             assert app.time is not None
             context = self.context(app)
             if self.wait:
                 self._behind(app, context)
             for feeder, watermark in said:
-                app.time.hear(feeder, watermark, self.steady())
+                if watermark == END:  # what it said before it left counts
+                    app.time.look(now_us)
+                app.time.note(feeder, watermark, now_us)
+            app.time.look(now_us)
             if not self.wait:
                 context.watermark_us = app.time.watermark_us
                 self.fire(app, context)

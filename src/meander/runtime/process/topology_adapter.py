@@ -151,14 +151,20 @@ class TopologyAdapter:
         """Take a micro-batch of a task."""
         return self._of(task).apply_batch(task, app, feeder, parts)
 
-    def gather(self) -> None:
-        """Hear that many chunks follow."""
-        for adapter in self._adapters:
-            adapter.gather()
+    def gather(self) -> bool:
+        """Hear that many chunks follow; tell whether some operator takes them in one call."""
+        some = [adapter.gather() for adapter in self._adapters]
+        return any(some)
 
-    def collect(self) -> Iterable[tuple[TaskId, Emission]]:
-        """Give the operators all chunks since `gather`; say which task feeds what."""
-        return [fed for adapter in self._adapters for fed in adapter.collect()]
+    def collect(self) -> Iterable[tuple[TaskId, Emission]] | None:
+        """Give one operator all its chunks since `gather`; say which task feeds what.
+
+        The first that has any: what it sends to others here, they have in one call with theirs.
+        """
+        return next(filter(lambda found: found is not None, self._collected()), None)
+
+    def _collected(self) -> Iterable[Iterable[tuple[TaskId, Emission]] | None]:
+        return (adapter.collect() for adapter in self._adapters)
 
     def settle(self) -> None:
         """Give the operators all rows that were noted."""

@@ -1,6 +1,6 @@
 """What happens in a machine's turn: events in, actions out. No thread, no socket, no clock of its own.
 
-    take(event) … take(event) ──► settle: the operator takes all their rows in one call
+    take(event) … take(event) ──► settle: the machine concludes, the operator takes all rows in one call
                                       │
                                       ▼
                                   leaving: the actions that may be carried out now
@@ -90,7 +90,7 @@ class Turns:
         """The same in words."""
         self.known: Epoch | None = None
         """The newest epoch that the turns so far knew; None: not yet registered."""
-        self.settle = settle
+        self._settle = settle
         self._clock, self._from_master, self._before = clock, from_master, before
         self._actions: list[Any] = []
 
@@ -126,12 +126,17 @@ class Turns:
             ProtocolError: if it refuses.
         """
         self._before(event)
-        self.act(self.machine.handle(event, self._clock()))
+        self.act(self.machine.take(event, self._clock()))
         self.counts["events"] += 1
 
     def act(self, actions: list[Any]) -> None:
         """Add what the machine wants done."""
         self._actions.extend(actions)
+
+    def settle(self) -> None:
+        """Have the machine conclude what it has taken, and the operator apply all rows of it."""
+        self.act(self.machine.conclude(self._clock()))
+        self._settle()
 
     def _serve(self, request: Request) -> None:
         """Answer a request. Rows that were noted count first, and their failure is no answer's."""

@@ -98,6 +98,11 @@ class TaskTime:
 
     def hear(self, feeder: FeederId, theirs_us: int, now_us: int) -> bool:
         """Take a feeder's watermark; say whether the task's has risen."""
+        self.note(feeder, theirs_us, now_us)
+        return self.look(now_us)
+
+    def note(self, feeder: FeederId, theirs_us: int, now_us: int) -> None:
+        """Take a feeder's watermark; what follows from it is seen when it is looked at."""
         before = self.watermarks.get(feeder, 0)
         if theirs_us == END:
             if feeder in self.watermarks:
@@ -106,7 +111,6 @@ class TaskTime:
         else:
             self.watermarks[feeder] = max(theirs_us, before if before != END else 0)
             self._heard_us[feeder] = now_us
-        return self.look(now_us)
 
     def look(self, now_us: int) -> bool:
         """Set the watermark by those who are not silent; say whether it has risen."""

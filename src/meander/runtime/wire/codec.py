@@ -6,7 +6,8 @@ validated every row of it. What does not pass raises `MalformedMessage`; nothing
 
     header   ["Bye", sender, incarnation, to, to_incarnation, [generation, number], body]
     body     the message's fields in order; a named tuple is a list, a table an object
-    columns  behind the header of Acks and of a block of chunks: numbers of 64 bits, as they are
+    columns  behind the header of Acks, of LoopAcks (those of all feeders side by side; the body has who
+             they are and how many each) and of a block of chunks: numbers of 64 bits, as they are
     Arrow    Chunks, Stage: the rows of all items, one batch · Put, Part, Copy, Rest: one binary value,
              in the place of which the body has an empty one
 
@@ -24,12 +25,13 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from meander.errors import InputError, MalformedMessage
-from meander.model import Epoch, Int, Many, Name, TaskId
+from meander.model import Epoch, Int, Ints, Many, Name, TaskId
 from meander.operators.validation import ROWS_MAX, validate
-from meander.protocol.blocks import Acks, Block, Chunk, Chunks
+from meander.protocol.blocks import Acks, Block, Chunk, Chunks, LoopAcks
 from meander.protocol.messages import (
     Copy,
     Envelope,
@@ -153,7 +155,8 @@ class _Welcome(NamedTuple):
 _BLOBS: Final[Mapping[type, str]] = {Put: "blob", Part: "data", Copy: "data", Rest: "data"}
 """Which field travels as Arrow."""
 _FORMS: Final[Mapping[type, Any]] = {
-    Chunks: _Chunks, Block: _Block, Acks: FeederId, Stage: _Stage, Grant: _Grant, Welcome: _Welcome,
+    Chunks: _Chunks, Block: _Block, Acks: FeederId, LoopAcks: Many[tuple[FeederId, Int]],
+    Stage: _Stage, Grant: _Grant, Welcome: _Welcome,
 }  # fmt: skip
 _KINDS: Final[Mapping[str, type]] = {kind.__name__: kind for kind in (*get_args(Message), Block)}
 _HEAD: Final = msgspec.json.Decoder(_Head)
@@ -176,6 +179,10 @@ def encode(envelope: Envelope) -> Wire:
         body = body.rerouted, body.block.feeder, body.block.incarnation, rows.sources
     elif kind is Acks:
         columns, body = body.columns.tobytes(), body.feeder
+    elif kind is LoopAcks:
+        found = [acks.columns for acks in body.told]
+        columns = np.concatenate(found, axis=1).tobytes() if found else b""
+        body = [(acks.feeder, acks.columns.shape[1]) for acks in body.told]
     elif kind is Chunks:
         body, batch = _write_chunks(body)
     elif kind is Stage:
@@ -299,12 +306,14 @@ def _decode(header: bytes, batch: pa.RecordBatch | None, schemas: Sequence[pa.Sc
         header, columns = unframed(header)
     head = _HEAD.decode(header)
     kind, body = _KINDS[head.kind], DECODERS[head.kind].decode(head.body)
-    if (columns is None) == (kind is Block or kind is Acks):
+    if (columns is None) == (kind is Block or kind is Acks or kind is LoopAcks):
         raise ValueError(f"{head.kind} without its columns, or columns of another message")
     if kind is Block:
         body = _read_block(body, columns, _checked(batch, schemas))
     elif kind is Acks and batch is None:
         body = Acks(body, numbers_of(columns, 6))
+    elif kind is LoopAcks and batch is None:
+        body = _read_loop_acks(body, numbers_of(columns, 6))
     elif kind is Chunks:
         body = _read_chunks(body, _checked(batch, schemas))
     elif kind is Stage:
@@ -354,6 +363,18 @@ def _read_block(body: _Block, columns: bytes | None, batch: pa.RecordBatch | Non
         raise ValueError("a loop sends no blocks")
     numbers, rows = block_of(columns, body.sources, batch)
     return Chunks(Block(body.feeder, body.incarnation, numbers, rows), body.rerouted)
+
+
+def _read_loop_acks(body: tuple[tuple[FeederId, int], ...], columns: Ints) -> LoopAcks:
+    told, at = list[Acks](), 0
+    for feeder, count in body:
+        if count < 0:
+            raise ValueError("fewer acknowledgements than none")
+        told.append(Acks(feeder, np.ascontiguousarray(columns[:, at : at + count])))
+        at += count
+    if at != columns.shape[1]:
+        raise ValueError("acknowledgements of nobody, or too few")
+    return LoopAcks(told)
 
 
 def _read_chunks(body: _Chunks, batch: pa.RecordBatch | None) -> Chunks:

@@ -29,7 +29,7 @@ from meander.errors import (
     ProtocolError,
 )
 from meander.model import TaskId
-from meander.protocol.blocks import Acks, Chunks
+from meander.protocol.blocks import Acks, Chunks, LoopAcks, acks_in
 from meander.protocol.invariants import check
 from meander.protocol.master.ledger import Kept
 from meander.protocol.master.manifest import MANIFEST_KEY
@@ -87,9 +87,9 @@ ONE_TRY_S: Final = 0.05
 for may follow others that failed."""
 OURS: Final = (AssertionError, BrokenRuleError, ProtocolError)
 """A machine has seen by itself that something is wrong."""
-NEED_LEASE: Final = frozenset({Chunks, Acks, Stage, Commit, Committed})
+NEED_LEASE: Final = frozenset({Chunks, Acks, LoopAcks, Stage, Commit, Committed})
 """What only somebody with a lease may say to others than the master."""
-PROMISES: Final = frozenset({Acks, Committed, Chunks, Accepted})
+PROMISES: Final = frozenset({Acks, LoopAcks, Committed, Chunks, Accepted})
 """What may say that something is durable."""
 FINE: Final = frozenset(
     {Reason.DRAINED, Reason.STOPPED, Reason.FINISHED, Reason.IDLE, Reason.REPLACED}
@@ -161,8 +161,9 @@ class WorldCheckers:
     def _promised(self, me: str, envelope: Envelope, body: Any) -> None:
         """What is called durable is in the store."""
         self.look_at_store()
-        if type(body) is Acks:
-            self.oracle.acks(me, body)
+        if type(body) is Acks or type(body) is LoopAcks:
+            for acks in acks_in(body):
+                self.oracle.acks(me, acks)
         elif type(body) is Committed:
             self.oracle.committed(me, body)
         elif type(body) is Chunks:

@@ -70,8 +70,11 @@ class SimStream:
         """Take what the network brings."""
         if self.target.gone or self.torn:
             return
-        if self.ended:  # a copy from a connection that has ended
-            self.link.wires.take(self, parcel)
+        if (
+            self.ended
+        ):  # a copy from a connection that has ended; nobody keeps it until there is room
+            if self.caller.peer == MASTER or not self.target.full():
+                self.link.wires.take(self, parcel)
             return
         self._buffer.append(parcel)
         self.read()
