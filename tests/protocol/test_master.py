@@ -554,6 +554,21 @@ def test_a_rescale_that_was_aborted_is_not_completed_by_those_who_stand_in():
     assert town.master.conductor.migrations == first + 1
 
 
+def test_nor_is_one_that_was_aborted_while_a_node_is_still_to_leave():
+    """1. n1 shall leave, and that is replaced by a rescale  2. this one is aborted  3. n2 dies, others
+    stand in: they head for all who are there, which nobody asked for."""
+    town = lossy(tasks=6, nodes=3)
+    town.give(MASTER, Rescale(3, leaving=("n1",)))
+    town.give(MASTER, Rescale(2, tasks_max=1))
+    town.give(MASTER, Abort())
+    aborted = town.master.conductor.migrations
+    lose(town, "n2")
+    late(town, 2.0)
+    told = [(tell.what.value, tell.facts.get("migration")) for tell in town.told]
+    assert ("superseded", aborted) in told
+    assert ("rescaling", aborted + 1) in told
+
+
 def test_who_stands_in_is_there():
     """1. all nodes die  2. nobody can stand in  3. the first successor that comes takes all tasks."""
     town = lossy()

@@ -110,16 +110,15 @@ def _campaign(args: argparse.Namespace, scope: Scope) -> int:
     report, interrupted, begun = Report(scope), False, time.perf_counter()
     jobs = args.jobs or os.cpu_count() or 1
     told: set[int] = set()
-    with _progress(args.seeds) as advance:
+    with _progress(args.seeds) as advance, _interruptible() as check:
 
         def progress(done: int, failed: int) -> None:
             advance(done, failed)
             _tell(report.failures, told)
+            check()
 
         try:
-            with _interruptible():
-                jobs = min(jobs, args.seeds)
-                campaign(args.first_seed, args.seeds, scope, jobs, progress, report)
+            campaign(args.first_seed, args.seeds, scope, min(jobs, args.seeds), progress, report)
         except KeyboardInterrupt:
             interrupted = True
     seconds = time.perf_counter() - begun
@@ -142,12 +141,21 @@ def _campaign(args: argparse.Namespace, scope: Scope) -> int:
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
-    """Have a signal end a campaign with its report; shells ignore SIGINT in the background."""
+def _interruptible() -> Iterator[Callable[[], None]]:
+    """Give what raises KeyboardInterrupt after SIGINT (ignored in the background) or SIGTERM.
+
+    It is asked between schedules: within one, the product would take it for an error of its own.
+    """
+    told: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, signal.default_int_handler) for number in numbers]
+    before = [signal.signal(number, lambda n, _: told.append(n)) for number in numbers]
+
+    def check() -> None:
+        if told:
+            raise KeyboardInterrupt
+
     try:
-        yield
+        yield check
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)

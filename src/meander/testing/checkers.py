@@ -159,7 +159,7 @@ class Checkers:
         """Rows are applied to a task by a process."""
         node = process.machine
         assert isinstance(node, Node)
-        slot = node.slots[task]
+        slot = node.book.slots[task]  # to look at `slots` would close the express
         if not self.leases.holds(process, self.cluster.timeline.now):
             self.violated("lease", f"{node.me} applies to task {task} without a lease")
         if feeder and self.oracle is not None:

@@ -157,10 +157,16 @@ class Conductor:
         self.migration.rolling_back = before.rolling_back
 
     def _head_unasked(self, target: Assignment) -> None:
-        """Head for a target because a node is gone: what is unfinished goes on with that."""
+        """Head for a target because a node is gone: what is under way goes on with that.
+
+        What was aborted does not, and can be resumed no more; but the way back from this one leads to
+        where that began, if somebody was still to leave, or another version to come.
+        """
         migration = self.migration
-        if migration is not None and self._unfinished(migration):
+        if migration is not None and migration.active:
             self._carry_on(migration, target)
+        elif migration is not None and self._unfinished(migration):
+            self._head_for(target, migration.origin)
         else:
             self._head_for(target, self._here())
 

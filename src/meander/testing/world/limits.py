@@ -67,7 +67,7 @@ class LimitChecker:
     def _waiting(self, node: Node) -> Iterator[Used]:
         """Give what waits for a state, and for a table."""
         settings = self._world.settings
-        for task, slot in node.slots.items():
+        for task, slot in node.book.slots.items():
             chunks = sum(len(lane) for lane in slot.pending.values())
             yield f"the wait buffer of task {task}", chunks, settings.waiting_chunks_max
             yield f"orders of task {task}", len(slot.orders), settings.waiting_chunks_max
@@ -76,7 +76,7 @@ class LimitChecker:
     def _staged(self, node: Node) -> Iterator[Used]:
         """Give rows that wait for their commit, in memory and on disk."""
         memory, disk = dict[int, int](), 0
-        for slot in node.slots.values():
+        for slot in node.book.slots.values():
             for staged in slot.state.staged.values() if slot.state is not None else ():
                 if isinstance(staged.rows, InMemory):
                     memory[id(staged.rows.rows.batch)] = staged.rows.rows.batch.nbytes
@@ -88,7 +88,7 @@ class LimitChecker:
 
     def _outputs(self, node: Node) -> Iterator[Used]:
         """Give rows that nobody has fetched; the last batch stays, and what is not durable must."""
-        for task, slot in node.slots.items() if not node.gated else ():
+        for task, slot in node.book.slots.items() if not node.gated else ():
             kept = [] if slot.state is None else slot.state.app.outputs.after(0)
             if len(kept) > 1:
                 rows = sum(batch.num_rows for _, batch in kept)
