@@ -39,7 +39,10 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 
 def text(page: Any, selector: str) -> str:
-    return str(page.find_element("css selector", selector).text)
+    """Give what an element shows now; it may be drawn anew at any moment."""
+    return str(
+        page.execute_script("return document.querySelector(arguments[0]).innerText", selector)
+    )
 
 
 def shows(page: Any, selector: str, wanted: str, seconds: float = 60.0) -> str:

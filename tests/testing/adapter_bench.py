@@ -119,17 +119,18 @@ class Bench:
         for node in self.nodes:
             if (gathering := as_gathering(node)) is not None:
                 gathering.gather()
-        found = [(task, source) for task in self.tasks for source in self.sources]
-        self.random.shuffle(found)
+        ways = [(task, source) for task in self.tasks for source in self.sources]
+        self.random.shuffle(ways)
         taken = 0
-        for task, source in found:
+        for task, source in ways:
             while taken < chunks and task.take(source):
                 taken += 1
                 if self.random.random() < 0.5:
                     break
         for node in self.nodes:
-            for task, emission in node.collect():
-                self.tasks[task].loop.append(emission)
+            while (found := node.collect()) is not None:
+                for task, emission in found:
+                    self.tasks[task].loop.append(emission)
             node.settle()
         return taken
 

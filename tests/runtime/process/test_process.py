@@ -27,7 +27,7 @@ class Noting(Machine):
         super().__init__("n1", 1, Settings())
         self.noted: list[str] = []
 
-    def handle(self, event: Event, now: float) -> list[Any]:
+    def take(self, event: Event, now: float) -> list[Any]:
         if type(event) is Envelope:
             self.noted.append(type(event.body).__name__)
         return []
