@@ -70,9 +70,8 @@ class SimStream:
         """Take what the network brings."""
         if self.target.gone or self.torn:
             return
-        if (
-            self.ended
-        ):  # a copy from a connection that has ended; nobody keeps it until there is room
+        if self.ended:
+            # A copy from a connection that has ended: nobody keeps it until there is room.
             if self.caller.peer == MASTER or not self.target.full():
                 self.link.wires.take(self, parcel)
             return
