@@ -144,11 +144,18 @@ def _campaign(args: argparse.Namespace, scope: Scope) -> int:
 def _interruptible() -> Iterator[Callable[[], None]]:
     """Give what raises KeyboardInterrupt after SIGINT (ignored in the background) or SIGTERM.
 
-    It is asked between schedules: within one, the product would take it for an error of its own.
+    It is asked between schedules: within one, the product would take it for an error of its own. Whoever
+    says it twice does not wait for that.
     """
     told: list[int] = []
+
+    def hear(number: int, _: object) -> None:
+        told.append(number)
+        if len(told) > 1:
+            raise KeyboardInterrupt
+
     numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda n, _: told.append(n)) for number in numbers]
+    before = [signal.signal(number, hear) for number in numbers]
 
     def check() -> None:
         if told:
