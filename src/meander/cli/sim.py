@@ -144,8 +144,8 @@ def _campaign(args: argparse.Namespace, scope: Scope) -> int:
 def _interruptible() -> Iterator[Callable[[], None]]:
     """Give what raises KeyboardInterrupt after SIGINT (ignored in the background) or SIGTERM.
 
-    It is asked between schedules: within one, the product would take it for an error of its own. Whoever
-    says it twice does not wait for that.
+    It is asked between schedules: within one, the product would take it for an error of its own.
+    Whoever says it twice does not wait for that.
     """
     told: list[int] = []
 
