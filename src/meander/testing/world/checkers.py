@@ -355,7 +355,7 @@ class WorldCheckers:
 
     def _readable(self, node: Node) -> None:
         """With checkpoints nothing goes that could not have been read: it was not durable."""
-        for task, slot in node.slots.items():
+        for task, slot in node.book.slots.items():  # `slots` would have its operators called
             outputs = None if slot.state is None or not node.gated else slot.state.app.outputs
             if outputs is not None and outputs.first > outputs.durable + 1:
                 self.violated(
