@@ -11,9 +11,7 @@ what the record covers, and what was emitted may leave. A task has one record un
 When is what written?
   * What a micro-batch changed: at the end of the event that committed it, all its tasks in one file.
   * The rest: every `checkpoint_s`. The tasks are gone through over several ticks, so that no row waits
-    for more than `record_bytes_turn`, and stand in one file. If the records before are still under way
-    then, they are waited for, not longer than once more that time: a task that has one could not have
-    another, and would be left out of this round only to wait for all of the next.
+    for more than `record_bytes_turn`, and stand in one file.
   * Whole, if there is no record to build on, if the chain is long, or if its changes weigh more than
     its snapshot. Only some chains are cut short at a time. A task that moves takes its chain along if
     that holds it just as it is; what has changed since could not be told apart at its next owner.
@@ -110,7 +108,7 @@ class Checkpointer:
         settings, now = self.turn.settings, self.turn.now
         if not settings.checkpoint_s:
             return
-        if now >= self._round_at() and not self._queue:
+        if now >= self._write_at and not self._queue:
             self._write_at = now + settings.checkpoint_s
             due = self._due(self.book.slots.values())
             self._queue.extend(self._turns(due))
@@ -126,16 +124,7 @@ class Checkpointer:
             return inf
         if self._queue:
             return -inf
-        round_at = self._round_at()
-        return min(round_at, self._report_at) if self._open else round_at
-
-    def _round_at(self) -> float:
-        """Tell when all that has changed is to be written: not while the records before are under way.
-
-        But then at the latest: one that is never accepted shall not hold up the others.
-        """
-        waits = self._files or self._open
-        return self._write_at + self.turn.settings.checkpoint_s if waits else self._write_at
+        return min(self._write_at, self._report_at) if self._open else self._write_at
 
     @staticmethod
     def _due(slots: Iterable[Slot]) -> list[Slot]:
