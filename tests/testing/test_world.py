@@ -53,6 +53,12 @@ def test_without_faults_every_operator_comes_to_its_end(trial):
     assert outcome.counts[f"trial_{trial}"] == 1
 
 
+def test_a_loop_that_goes_on_slowly_is_not_taken_for_one_that_stands_still():
+    slow = run_world(generate(90005101, 3, 8, ALL_FAULTS, 2.0, world="full"))
+    assert slow.violations == []
+    assert slow.counts["loop_chunks"] > 300
+
+
 # --------------------------------------------------------------------------- an own operator
 
 
