@@ -4,7 +4,8 @@ import pyarrow as pa
 import pytest
 
 from meander_lab.bench.nexmark import NexmarkSetting
-from meander_lab.bench.nexmark_ours import Fed, latency, told
+from meander_lab.bench.nexmark_latency import latency
+from meander_lab.bench.nexmark_ours import Fed, told
 from meander_lab.nexmark.events import SCHEMAS, Nexmark
 from meander_lab.nexmark.local import run_query, same
 from meander_lab.nexmark.queries import COLUMNS, QUERIES

@@ -34,6 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="events a second while it is rescaled (default: those that keep the processors 60 %% "
         "busy)",
     )  # fmt: skip
+    parser.add_argument(
+        "--latency", dest="latency_only", action="store_true",
+        help="only how long rows take while it is rescaled, without Spark",
+    )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="small sizes: does it work at all?")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -51,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     for name in ("files", "events_per_file", "rounds", "tasks", "nodes", "to", "paced_rate"):
         if (value := getattr(args, name)) is not None:
             sizes[name] = value
-    setting = NexmarkSetting(queries=names, **sizes)
+    setting = NexmarkSetting(queries=names, latency_only=args.latency_only, **sizes)
     if setting.files <= setting.warm_files:
         raise InputError(f"--files is more than the {setting.warm_files} that warm up")
     found = bench(setting, say)
@@ -81,14 +85,26 @@ def show(found: dict[str, Any]) -> None:
     for head in heads:
         table.add_column(head, justify="right" if head else "left")
     for query in found["queries"]:
-        streamed = query["ratio"] is not None
+        spark_side = _number(query["spark_events_s"]) or (
+            "not streamed" if query["events_s"] else ""
+        )
         table.add_row(
-            query["query"], f"{query['events_s']:,.0f}",
-            f"{query['spark_events_s']:,.0f}" if streamed else "not streamed",
-            f"{query['ratio']:.1f}×" if streamed else "", "yes" if query["equal"] else "NO",
-            f"{query['p99_before_ms']:.0f}", f"{query['p99_during_ms']:.0f}",
-            f"{query['max_during_ms']:.0f}",
+            query["query"], _number(query["events_s"]), spark_side, _number(query["ratio"], ".1f", "×"),
+            {True: "yes", False: "NO", None: ""}[query["equal"]],
+            *(_number(query.get(f"{what}_ms")) for what in ("p99_before", "p99_during", "max_during")),
         )  # fmt: skip
     console.print(table)
+    for query in found["queries"]:
+        if query["error"]:
+            console.print(f"{query['query']} failed: {query['error']}")
     if found["ratio"] is not None:
         console.print(f"median {found['ratio']:.1f}×, least {found['ratio_min']:.1f}×")
+
+
+def _number(value: float | None, form: str = ",.0f", unit: str = "") -> str:
+    """Write a number, or nothing.
+
+    >>> _number(1234.5), _number(2.04, ".1f", "×"), _number(None)
+    ('1,234', '2.0×', '')
+    """
+    return "" if value is None else f"{value:{form}}{unit}"
