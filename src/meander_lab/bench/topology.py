@@ -7,7 +7,8 @@ flows at the same rate through two deployments in turn, and both go down to fewe
     one by one      each operator by itself: the first decides who leaves, and the others follow; nodes
                     leave when the last operator has
 
-Both within the same pause budget. Bytes are those that the plans move, and that did move.
+Both within the same pause budget. Bytes that did move differ from run to run, as states and weights do;
+so whoever plans together also says what one after the other would have moved just then.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ from meander.runtime.driver.local import deploy_local
 from meander.runtime.driver.monitor import TRACE_CHUNKS_MAX, Monitor
 from meander.sources.pacing import PacedPiece
 from meander.wiring import Planners
+from meander_lab.bench.load import busy_share
 from meander_lab.nexmark.events import BID, Nexmark
 
 KEYS: Final = ("auction", "bidder", "price")
-PIECE_S: Final = 0.02
+PIECE_S: Final = 0.05
 """One batch of the paced stream covers so much time."""
 LEAD_S: Final = 0.3
 MIGRATION_S_MAX: Final = 180.0
@@ -92,6 +94,31 @@ class OneByOne(Planners):
         return Plan(problem, Assignment.from_owners(owners, nodes, current.epoch.next()), policy)
 
 
+class Together(Planners):
+    """Plans all operators at once, and notes what it would have moved to plan one after the other."""
+
+    def __init__(self, ends: tuple[int, ...]) -> None:
+        super().__init__(ends[-1], ends=ends)
+        self._operators = ends
+        self.planned: list[tuple[int, int]] = []
+        """Bytes of each plan: together, and one by one from the same moment."""
+
+    def plan(self, policy: str, problem: Problem, *, preview: bool = False) -> Plan:
+        """Plan for all operators."""
+        whole = super().plan(policy, problem, preview=preview)
+        if not preview:
+            self.planned.append((whole.cost, self._apart(policy, problem)))
+        return whole
+
+    def _apart(self, policy: str, problem: Problem) -> int:
+        planners, now, moved = OneByOne(self._operators), problem.current, 0
+        for _ in self._operators:
+            fresh = tuple(name for name in problem.new_nodes if name not in now.nodes)
+            step = planners.plan(policy, replace(problem, current=now, new_nodes=fresh))
+            moved, now = moved + step.cost, step.target
+        return moved
+
+
 def bench(setting: TopologySetting, say: Callable[[str], None]) -> dict[str, Any]:
     """Measure both ways in turn, as often as there are rounds."""
     before = os.getloadavg()[0]
@@ -107,6 +134,7 @@ def bench(setting: TopologySetting, say: Callable[[str], None]) -> dict[str, Any
     moves = {name: _compared(name, found) for name in found["together"][0]}
     return {
         "moves": moves,
+        "planned_ratio": max(move["planned_ratio"] for move in moves.values()),
         "bytes_ratio": max(move["bytes_ratio"] for move in moves.values()),
         "duration_ratio": max(move["duration_ratio"] for move in moves.values()),
         "runs": found,
@@ -125,12 +153,15 @@ def _compared(name: str, found: dict[str, list[dict[str, Any]]]) -> dict[str, fl
     def median(way: str, what: str) -> float:
         return float(statistics.median(run[name][what] for run in found[way]))
 
+    planned = [(run[name]["planned_bytes"], run[name]["planned_one_by_one_bytes"])
+               for run in found["together"]]  # fmt: skip
     return {
+        "planned_ratio": max(whole / max(apart, 1) for whole, apart in planned),
         "bytes_ratio": ratio("bytes"),
         "duration_ratio": ratio("seconds"),
         **{
             f"{what}_{way}": median(way, what)
-            for what in ("bytes", "seconds", "p99_ms", "max_ms")
+            for what in ("bytes", "seconds", "busy_before", "p99_ms", "max_ms")
             for way in found
         },
     }
@@ -166,12 +197,15 @@ def _run(setting: TopologySetting, *, together: bool) -> dict[str, Any]:
             _feed(feeders, stream, at, at + FED_AT_ONCE)
         for feeder in feeders:
             feeder.flush(timeout_s=MIGRATION_S_MAX)
-        orders = 1
-        if not together:
-            ends = op.driver.core.topology.ends
-            object.__setattr__(op.driver.deployment, "planners", OneByOne(ends))
-            orders = len(ends)
-        return _moved(op, feeders, stream, setting, orders)
+        ends = op.driver.core.topology.ends
+        planners = Together(ends) if together else OneByOne(ends)
+        object.__setattr__(op.driver.deployment, "planners", planners)
+        orders = 1 if together else len(ends)
+        found = _moved(op, feeders, stream, setting, orders)
+        if isinstance(planners, Together):
+            for moved, (whole, apart) in zip(found.values(), planners.planned, strict=True):
+                moved["planned_bytes"], moved["planned_one_by_one_bytes"] = whole, apart
+        return found
 
 
 def _feed(feeders: list[FeederClient], stream: Nexmark, first: int, last: int) -> None:
@@ -200,24 +234,29 @@ def _moved(
         for feeder in feeders:
             feeder.feed(batch, due_s=due_s)
 
-    def act(step: Step) -> tuple[float, float, int, int]:
-        began, moved, rounds = time.time(), 0, 0
+    def act(step: Step) -> tuple[float, float, int, int, float]:
+        busy, began, moved, rounds = busy_share(), time.time(), 0, 0
         for _ in range(orders):
             report = op.rescale(step.nodes, pause_ms=setting.pause_ms).wait(MIGRATION_S_MAX)
             moved, rounds = moved + int(report.bytes_moved), rounds + len(report.rounds)
         nonlocal over
         over = step is script[-1]
-        return began, time.time(), moved, rounds
+        ended = time.time()
+        busy_share()  # from here on it is looked how busy they are before the next
+        return began, ended, moved, rounds, busy
 
     script = [Step(2.0, setting.fewer), Step(4.0, setting.nodes)]
     names = [f"{setting.nodes} → {setting.fewer}", f"{setting.fewer} → {setting.nodes}"]
     with Monitor(op.driver, POLL_S) as monitor:
+        busy_share()
         found = flow(pieces(), feed, script, act, start)
         for feeder in feeders:
             feeder.flush(timeout_s=MIGRATION_S_MAX)
     samples, result = monitor.samples(), dict[str, Any]()
-    for name, (began, ended, size, rounds) in zip(names, found, strict=True):
+    for name, (began, ended, size, rounds, busy) in zip(names, found, strict=True):
         during = samples.due(began, ended).summary()
-        result[name] = {"seconds": ended - began, "bytes": size, "rounds": rounds,
-                        "p99_ms": during["p99_ms"], "max_ms": during["max_ms"]}  # fmt: skip
+        result[name] = {
+            "seconds": ended - began, "bytes": size, "rounds": rounds, "busy_before": busy,
+            "p99_ms": during["p99_ms"], "max_ms": during["max_ms"],
+        }  # fmt: skip
     return result
