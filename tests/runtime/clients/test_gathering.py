@@ -419,3 +419,28 @@ def test_one_that_loses_its_driver_while_it_leaves_has_not_left() -> None:
 
     with pytest.raises(FeederError, match="f has ended: the driver is silent"):
         run(feeder.close(1.0), carry_out)
+
+
+def test_what_waits_is_told_while_rows_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1. two offers wait  2. a beat counts what waits  3. meanwhile another thread lays one by."""
+    gathering, room = made(Now()), Room()
+
+    def another(*_: Any) -> int:
+        monkeypatch.undo()
+        lay_by()
+        return 2
+
+    def lay_by() -> None:
+        gathering.add((gathering.rows, 0, words("a", "b")))
+        gathering.put(gathering.offers_of(gathering.take()))
+
+    lay_by()
+    lay_by()
+    monkeypatch.setattr(gathered_by, "rows_of", another)
+    assert gathering.waiting(room) == 4  # type: ignore[arg-type]
+    monkeypatch.undo()
+    room.room = True
+    taken = list[Any]()
+    gathering.pump(room, taken.append)  # type: ignore[arg-type]
+    assert len(taken) == 2
+    assert gathering.waiting(room) == 0  # type: ignore[arg-type]

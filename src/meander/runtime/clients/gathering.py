@@ -116,6 +116,9 @@ class RowGathering:
         """When the last rows that were taken were due, in microseconds since 1970."""
         self._cut_rows = self._sent_rows = 0
         """Rows that were cut, and what became of them: combined ones are fewer."""
+        self._given_rows = 0
+        """Of the latter: what the machine was given. Its turns alone change it, and cuts the others: so
+        what waits in between is known without a look at the offers, which both change."""
         self._offset: int | None = None
         """The last one taken; None: it has not begun."""
         self._durable = -1
@@ -291,13 +294,13 @@ class RowGathering:
         changed, self._behind = behind is not self._behind, behind
         while self._offers and machine.room:
             offer(self._offers[0])
-            self._offers.popleft()
+            self._given_rows += rows_of(self._offers.popleft().rows)
             changed = changed or len(self._offers) == OFFERS_MAX - 1  # there was no room before
         return changed
 
     def waiting(self, machine: Feeder) -> float:
         """Tell how many rows were taken and are not applied, as they were before any were combined."""
-        applied, rows = machine.outbox.applied, sum(rows_of(offer.rows) for offer in self._offers)
+        applied, rows = machine.outbox.applied, self._sent_rows - self._given_rows
         for block in machine.outbox.blocks:
             rows += rows_of(block.rows, block.numbers > applied[block.tasks])
         return self._open_rows + rows * self._cut_rows / max(1, self._sent_rows)
