@@ -98,7 +98,7 @@ def test_a_block_is_taken_as_its_chunks_are(messages, looked_at):
 
 def test_rows_in_order_are_taken_in_one_go_and_others_are_not():
     """1. two blocks in order: two calls  2. one that is early: its chunks wait  3. what was missing
-    comes: by itself, and then what has waited."""
+    comes: by itself, and then what has waited; the rest of its block in one go."""
     books = Books("a" * TASKS, operator=ByBlocks)
     node = books.machines["a"]
     for number in (1, 2):
@@ -106,10 +106,23 @@ def test_rows_in_order_are_taken_in_one_go_and_others_are_not():
     assert node.operator.blocks == 2
     take(books, None, Chunks(block(0, "f", 1, {0: 4})))
     take(books, None, Chunks(block(0, "f", 1, {0: 3, 1: 3})))
-    assert node.operator.blocks == 2
+    assert node.operator.blocks == 3
     assert [offset for _, offset in node.slots[0].state.app] == [1, 2, 3, 4]
     take(books, None, Chunks(block(0, "f", 1, {0: 5, 1: 4, 2: 3})))
-    assert node.operator.blocks == 3
+    assert node.operator.blocks == 4
+
+
+def test_what_comes_again_is_dropped_and_told_and_the_rest_taken_in_one_go():
+    """1. a block  2. it comes again, with the next of another task: one call, for that alone, and both
+    are told how far they are"""
+    books = Books("a" * TASKS, operator=ByBlocks)
+    node = books.machines["a"]
+    take(books, None, Chunks(block(0, "f", 1, {0: 1, 1: 1})))
+    found = told(take(books, None, Chunks(block(0, "f", 1, {0: 1, 1: 1, 2: 1}))))
+    assert node.operator.blocks == 2
+    assert {task: ack.applied for (_, task), ack in found.items()} == {0: 1, 1: 1, 2: 1}
+    assert [offset for _, offset in node.slots[0].state.app] == [1]
+    assert not node.slots[0].pending_chunks
 
 
 def test_a_few_blocks_are_acknowledged_together_and_in_time():

@@ -58,8 +58,9 @@ class Both:
 
     def late(self, after):
         self.now += after
+        patience_s = self.blocks.patience_s(RETRY_S)  # an outbox always has the same
         mine = self.blocks.late(self.now, RETRY_S)
-        theirs = self.lanes.late(self.now, RETRY_S)
+        theirs = self.lanes.late(self.now, patience_s)
         found = {(c.task, c.number, c.rows) for block in mine for c in block.chunks()}
         assert found == {(c.task, c.number, c.rows) for c in theirs}
 
@@ -129,3 +130,37 @@ def test_a_block_is_cut_by_who_owns_its_tasks(tasks):
     }
     assert found == {(table.owner(task), task, f"rows of {task}") for task in tasks}
     assert len(list(table.owners(block.tasks))) == len({table.owner(task) for task in tasks})
+
+
+def test_who_is_behind_is_not_sent_everything_again():
+    """1. acknowledgements take longer and longer  2. nothing is sent again, but what is asked  3. they
+    take no longer than usual: what is lost is sent again soon."""
+    box, now, again = Offered("f", 1, TASKS), 0.0, 0
+    for number in range(1, 60):
+        box.offer(Offer([(0, "rows", number, number, 8)], number))
+        list(box.due(WINDOW, now))
+        took_s = min(4.0, 0.1 * number)
+        for _ in range(10):
+            now += took_s / 10
+            box.late(now, RETRY_S)
+            again += sum(len(block) for block in box.due(WINDOW, now))
+        box.acknowledge(Acks("f", [Ack(0, TERMS[0], 1, number, number)]), now)
+    assert again <= 2
+    for number in range(60, 90):
+        box.offer(Offer([(0, "rows", number, number, 8)], number))
+        list(box.due(WINDOW, now))
+        box.acknowledge(Acks("f", [Ack(0, TERMS[0], 1, number, number)]), now + 0.01)
+    assert box.patience_s(RETRY_S) == RETRY_S
+
+
+def test_most_lanes_with_chunks_that_wait_are_a_crowd_and_a_few_are_none():
+    box = Offered("f", 1, TASKS)
+    for number in range(WINDOW + 2):
+        tasks = range(TASKS) if number < WINDOW else (0,)
+        box.offer(Offer([(task, "rows", number, number, 8) for task in tasks], number))
+    list(box.due(WINDOW, 0.0))
+    assert not box.crowded
+    for number in range(WINDOW + 2, WINDOW + 4):
+        box.offer(Offer([(task, "rows", number, number, 8) for task in (1, 2)], number))
+    assert box.crowded
+    assert box.sendable(WINDOW) == (0, 6)

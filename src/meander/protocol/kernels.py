@@ -13,12 +13,16 @@ TRIES_MAX = 4
 """Whoever is slow shall not be made slower by what it has already been sent. So a lane that hears
 nothing first sends one chunk again, and everything only if it hears nothing once more; and every time
 it waits twice as long, up to 2^4 times."""
+UNSENT_CHUNKS = 2
+"""No more need wait to be sent: who has to wait offers fewer and larger chunks then."""
 APPLIED, DURABLE = 1, 2
 """What acknowledgements told that was not known."""
 ASCEND, RANGE, IMPOSSIBLE = 1, 2, 3
 """What is wrong with chunks."""
 TWICE, BEFORE, ABSENT, APART = 1, 2, 3, 4
 """What is wrong with an offer."""
+TAKEN, KNOWN, OTHER = FATES = 0, 1, 2
+"""What becomes of the chunks of a block."""
 
 # --------------------------------------------------------------------------- blocks
 
@@ -111,6 +115,8 @@ def due(
     sent: np.ndarray,
     applied: np.ndarray,
     since: np.ndarray,
+    got: np.ndarray,
+    tries: np.ndarray,
     window: int,
     now: float,
     places: np.ndarray,
@@ -127,6 +133,8 @@ def due(
         if sent[task] < number <= applied[task] + window:
             if sent[task] == applied[task]:
                 since[task] = now
+                if tries[task] == 0:
+                    got[task] = now
             sent[task] = number
             places[found] = i
             found += 1
@@ -140,6 +148,16 @@ def room(last: np.ndarray, sent: np.ndarray, applied: np.ndarray, window: int) -
     for task in range(len(last)):
         found += max(0, min(last[task], applied[task] + window) - sent[task])
     return found
+
+
+@njit(cache=True, nogil=True)
+def crowded(last: np.ndarray, sent: np.ndarray) -> bool:
+    """Tell whether most lanes have chunks that wait to be sent."""
+    used = behind = 0
+    for task in range(len(last)):
+        used += last[task] > 0
+        behind += last[task] - sent[task] >= UNSENT_CHUNKS
+    return behind > 0 and 4 * behind >= 3 * used
 
 
 @njit(cache=True, nogil=True)
@@ -175,11 +193,15 @@ def acknowledge(
     applied: np.ndarray,
     durable: np.ndarray,
     since: np.ndarray,
+    got: np.ndarray,
     tries: np.ndarray,
     terms: np.ndarray,
     now: float,
+    heard: np.ndarray,
 ) -> int:
     """Take acknowledgements; tell what was news (`APPLIED`, `DURABLE`).
+
+    `heard` gets in how many lanes chunks were applied, and the seconds they took, added up.
 
     What is of an older term never happened; a newer one says that the task was restored: what is not
     durable must be sent again.
@@ -199,7 +221,9 @@ def acknowledge(
         told = min(columns[4, i], last[task])
         if told > applied[task]:
             news |= APPLIED
-            applied[task], since[task] = told, now
+            heard[0] += 1
+            heard[1] += now - got[task]
+            applied[task], since[task], got[task] = told, now, now
             sent[task] = max(sent[task], told)
             tries[task] = min(tries[task], 1) if sent[task] > told else 0
         told = min(columns[5, i], last[task])
@@ -295,25 +319,35 @@ def take(
     numbers: np.ndarray,
     offsets: np.ndarray,
     touched: np.ndarray,
+    owing: np.ndarray,
     work: np.ndarray,
-) -> int:
-    """Take a block if each chunk is the next of a lane that is ready, and all its rows are new.
+    fates: np.ndarray,
+) -> tuple[int, int]:
+    """Take the chunks that are the next of a lane that is ready, if all their rows are new.
+
+    `fates` says what becomes of each: it was `TAKEN`, it is `KNOWN` (it was taken before), or `OTHER`.
 
     Returns:
-        Its bytes; -1: it was not taken.
+        The bytes of those taken, and how many a lane owes an acknowledgement of, at most.
     """
-    size = 0
+    size = most = 0
     for i in range(columns.shape[1]):
-        task = columns[0, i]
-        if not ready[task] or columns[1, i] != numbers[task] + 1 or columns[2, i] <= offsets[task]:
-            return -1
-    for i in range(columns.shape[1]):
-        task = columns[0, i]
-        numbers[task], offsets[task] = columns[1, i], columns[3, i]
-        touched[task] = True
-        work[task] += 1
-        size += columns[4, i]
-    return size
+        task, number = columns[0, i], columns[1, i]
+        if not ready[task]:
+            fates[i] = OTHER
+        elif number <= numbers[task]:
+            fates[i] = KNOWN
+        elif number != numbers[task] + 1 or columns[2, i] <= offsets[task]:
+            fates[i] = OTHER
+        else:
+            fates[i] = TAKEN
+            numbers[task], offsets[task] = number, columns[3, i]
+            touched[task] = True
+            work[task] += 1
+            size += columns[4, i]
+            owing[task] += 1
+            most = max(most, owing[task])
+    return size, most
 
 
 @njit(cache=True, nogil=True)
@@ -345,13 +379,14 @@ def warm() -> None:
     most(lane, lane)
     number(chunks, lane)
     kept = np.zeros((4, 2), np.int64)[:, :1]
-    due(kept, lane, lane, since, 1, 0.0, lane)
+    due(kept, lane, lane, since, since, lane, 1, 0.0, lane)
     room(lane, lane, lane, 1)
+    crowded(lane, lane)
     open_blocks(kept, lane, flags)
     keep_open(kept, flags)
-    acknowledge(acks, 0, lane, lane, lane, lane, since, lane, terms, 0.0)
+    acknowledge(acks, 0, lane, lane, lane, lane, since, since, lane, terms, 0.0, since)
     restore(0, 1, 0, 0, lane, lane, lane, lane, terms)
     overdue(lane, lane, lane, since, lane, 0.0, 1.0, 1.0, lane)
     first_open(chunks, lane)
-    take(chunks, flags, lane, lane, flags, lane)
+    take(chunks, flags, lane, lane, flags, lane, lane, flags.astype(np.int8))
     told(lane, terms, 0, lane, flags, lane, acks)

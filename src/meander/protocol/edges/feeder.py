@@ -32,6 +32,10 @@ from meander.protocol.table import Table
 
 LOOKS = 5
 """How often it is looked, within the time after which chunks are sent again, whether that is over."""
+WAIT_S = 0.02
+"""What windows have just allowed to be sent waits no longer for more …"""
+WORTH = 8
+"""… than that part of all that waits."""
 
 
 class Feeder(Client):
@@ -49,6 +53,10 @@ class Feeder(Client):
         self.counted: Callable[[], Mapping[str, float]] = dict
         """Gives what beats tell for people and the autoscaler."""
         self._bye_at = 0.0
+        self._flushed_at = -inf
+        """When all was sent that could be."""
+        self._waits = False
+        """Whether something could be sent that waits for more."""
         self._looked_at = -inf
         """When it was last looked whether chunks must be sent again."""
 
@@ -65,6 +73,7 @@ class Feeder(Client):
             and not self.ended
             and self.outbox.retained < self.settings.retained_chunks_max
             and self.outbox.bytes < self.settings.retained_bytes_max
+            and not self.outbox.crowded
         )
 
     def _joined(self, body: Welcome) -> None:
@@ -109,7 +118,8 @@ class Feeder(Client):
         if self.table is None:
             return
         self.outbox.acknowledge(body, self.turn.now)
-        self._flush()
+        if self._worthwhile():
+            self._flush()
         self._leave_if_done()
 
     def _adopt(self, old: Table | None, new: Table) -> None:
@@ -121,9 +131,16 @@ class Feeder(Client):
     def _due_at(self) -> float:
         if self.done:
             return self._bye_at
+        if self._waits:
+            return self._flushed_at + WAIT_S
         return self._looked_at + self.settings.retry_s / LOOKS if self.outbox.blocks else inf
 
     def _every_tick(self) -> None:
+        if self._waits and self.turn.now >= self._flushed_at + WAIT_S:
+            self._flush()
+        if self.turn.now < self._looked_at + self.settings.retry_s / LOOKS:
+            self._leave_if_done()
+            return
         self._looked_at = self.turn.now
         if self.outbox.blocks and self.leased:
             probes = self.outbox.late(self.turn.now, self.settings.retry_s)
@@ -134,8 +151,21 @@ class Feeder(Client):
 
     # ------------------------------------------------------------------ parts
 
+    def _worthwhile(self) -> bool:
+        """Whether windows allow as much as is worth to be sent, or it has waited for long enough.
+
+        Where windows are closed each acknowledgement opens some, of any lanes. Whoever sends a few
+        chunks at once for it is acknowledged a few at a time, for ever.
+        """
+        if self.turn.now >= self._flushed_at + WAIT_S:
+            return True
+        may, all_ = self.outbox.sendable(self.settings.window_chunks)
+        self._waits = 0 < may < all_ // WORTH
+        return not self._waits
+
     def _flush(self) -> None:
         """Send what the windows allow."""
+        self._waits, self._flushed_at = False, self.turn.now
         if self.leased:
             for block in self.outbox.due(self.settings.window_chunks, self.turn.now):
                 self._dispatch(block)
@@ -155,6 +185,8 @@ class Feeder(Client):
         """Tell what waits here to be durable, and how much of the room that takes: 1 is full."""
         chunks, size, most = self.outbox.retained, self.outbox.bytes, self.settings
         full = max(chunks / most.retained_chunks_max, size / most.retained_bytes_max)
+        if self.outbox.crowded:
+            full = 1.0
         return ("chunks", chunks), ("bytes", size), ("full", full)
 
     def _leave_if_done(self) -> None:

@@ -24,6 +24,13 @@ from meander.protocol.messages import FeederId
 from meander.protocol.outbox import PROBE_RETRIES
 from meander.protocol.table import Table
 
+GAIN = 0.125
+"""How much of what an acknowledgement says of the time it took enters what is usual …"""
+USUAL = 2.0
+"""… and who hears nothing for so many times as long may think that something is lost."""
+SLOW_RETRIES = 16
+"""But whoever is slow is waited for no longer than so many times what is waited for others."""
+
 
 class Offered:
     """All lanes of one feeder."""
@@ -41,7 +48,11 @@ class Offered:
         """By task: the number of its last chunk."""
         self.sent, self.applied, self.durable = self.last.copy(), self.last.copy(), self.last.copy()
         self.since = np.zeros(tasks)
-        """When the lane last got on: sent its first chunk or was acknowledged."""
+        """When the lane last got on: sent its first chunk or was acknowledged; or last asked."""
+        self._got = np.zeros(tasks)
+        """The same, but for questions and what was sent again."""
+        self._usual_s = 0.0
+        """How long it lately took until chunks were acknowledged."""
         self.tries: Ints = self.last.copy()
         """How often it was sent again since then."""
         self.terms: Ints = np.zeros((2, tasks), np.int64)
@@ -56,6 +67,11 @@ class Offered:
     def retained(self) -> int:
         """How many chunks are not durable."""
         return int(kernels.total(self.last, self.durable))
+
+    @property
+    def crowded(self) -> bool:
+        """Whether most lanes have chunks that wait to be sent; a few may, as their tasks are moved."""
+        return bool(kernels.crowded(self.last, self.sent))
 
     @property
     def settled(self) -> bool:
@@ -90,13 +106,18 @@ class Offered:
 
     # ------------------------------------------------------------------ sending
 
+    def sendable(self, window: int) -> tuple[int, int]:
+        """Tell how many chunks may be sent now, and how many wait for that."""
+        may = int(kernels.room(self.last, self.sent, self.applied, window))
+        return may, int(kernels.total(self.last, self.sent))
+
     def due(self, window: int, now: float) -> Iterator[Block]:
         """Give all that may be sent now, and count it as sent."""
         room = kernels.room(self.last, self.sent, self.applied, window)
         if not room:
             return
         chunks, places = self._chunks[:, : self._count], np.empty(room, np.int64)
-        lanes = self.sent, self.applied, self.since
+        lanes = self.sent, self.applied, self.since, self._got, self.tries
         found = kernels.due(chunks, *lanes, window, now, places)
         blocks, which = chunks[2:, places[:found]]
         ends = [found]
@@ -109,16 +130,24 @@ class Offered:
     def late(self, now: float, retry_s: float) -> list[Block]:
         """Turn lanes that heard nothing for too long back to their last acknowledgement.
 
+        What is too long depends on how long it usually takes: nodes that are behind would be further
+        behind for all that they are sent again.
+
         Returns:
             Chunks to be sent again, to make their task's owner say how far it is: of a lane that
             hears nothing for the first time, and of one whose chunks are not durable for long.
         """
         wanted = np.zeros(len(self.last), np.int64)
         lanes = self.sent, self.applied, self.durable, self.since, self.tries
+        retry_s = self.patience_s(retry_s)
         patience_s = PROBE_RETRIES * retry_s
         if not kernels.overdue(*lanes, now, retry_s, patience_s, wanted):
             return []
         return [found for block in self.blocks if len(found := self._among(block, wanted))]
+
+    def patience_s(self, retry_s: float) -> float:
+        """Tell how long a lane may hear nothing, if who is not behind answers within `retry_s`."""
+        return min(max(retry_s, USUAL * self._usual_s), SLOW_RETRIES * retry_s)
 
     @staticmethod
     def _among(block: Block, wanted: Ints) -> Block:
@@ -129,9 +158,12 @@ class Offered:
 
     def acknowledge(self, acks: Acks, now: float) -> None:
         """Take acknowledgements: what the owners of tasks say, or somebody who was one."""
-        lanes = self.last, self.sent, self.applied, self.durable, self.since, self.tries
-        columns, mine = acks.columns, self.incarnation
-        if kernels.acknowledge(columns, mine, *lanes, self.terms, now) & kernels.DURABLE:
+        lanes = self.last, self.sent, self.applied, self.durable, self.since, self._got, self.tries
+        columns, mine, heard = acks.columns, self.incarnation, np.zeros(2)
+        news = kernels.acknowledge(columns, mine, *lanes, self.terms, now, heard)
+        if news & kernels.APPLIED:
+            self._usual_s += GAIN * (heard[1] / heard[0] - self._usual_s)
+        if news & kernels.DURABLE:
             self._free()
 
     def restored(self, old: Table | None, new: Table) -> None:

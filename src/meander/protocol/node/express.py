@@ -2,8 +2,8 @@
 
 It is a view of the node's slots in columns, opened when a block comes and closed before anything else
 looks at the slots: then what it has taken is entered there. In between only blocks came, so nothing but
-itself can have changed what it knows. A block is taken whole or not at all: if one of its chunks is
-early, late, a replay, or its task is not served, the intake takes them one by one.
+itself can have changed what it knows. Of a block it takes what is next, and drops what it has taken
+before; chunks that are early, a replay, or whose task is not served, the intake takes one by one.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from math import inf
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from meander.model import Ints, TaskId
 from meander.protocol import kernels
@@ -35,7 +36,7 @@ class BlockOperator(OperatorPort, Protocol):
 
 
 ACK_BLOCKS = 6
-"""So many blocks are acknowledged together, not half of what a window holds in production …"""
+"""So many chunks of a lane are acknowledged together, not half of a window in production …"""
 ACK_BYTES = 64 * 2**10
 """… or so many bytes: then an answer costs little beside them …"""
 ACK_S = 0.08
@@ -46,7 +47,8 @@ class FeederLanes:
     """How far every task is with one feeder."""
 
     __slots__ = (
-        "durable", "incarnation", "numbers", "offsets", "owed", "owed_bytes", "owed_since", "touched",
+        "durable", "incarnation", "numbers", "offsets", "owed", "owed_bytes", "owed_most", "owed_since",
+        "owing", "touched",
     )  # fmt: skip
 
     def __init__(self, incarnation: int, tasks: int) -> None:
@@ -57,16 +59,22 @@ class FeederLanes:
         """Of tasks whose records say what is durable."""
         self.touched = np.zeros(tasks, np.bool_)
         """Tasks that have taken something since the view was opened."""
+        self.owing: Ints = np.zeros(tasks, np.int64)
+        """How many chunks of each task are not acknowledged."""
         self.owed: list[Ints] = []
-        """Tasks that are not acknowledged since, block by block."""
-        self.owed_bytes, self.owed_since = 0, inf
+        """Of these tasks, block by block."""
+        self.owed_bytes, self.owed_most, self.owed_since = 0, 0, inf
 
 
 class Express:
     """Part of a node's intake."""
 
-    def __init__(self, book: Book, operator: OperatorPort, installs: Installs) -> None:
+    def __init__(
+        self, book: Book, operator: OperatorPort, installs: Installs, window_chunks: int
+    ) -> None:
         self.book, self.installs = book, installs
+        self._lane_max = min(ACK_BLOCKS, window_chunks - window_chunks // 4)
+        """So many chunks of a lane are acknowledged at once: before it may send no more."""
         self.applied_chunks = 0
         found: Any = operator
         self._operator: BlockOperator | None = (
@@ -88,32 +96,58 @@ class Express:
 
     # ------------------------------------------------------------------ rows
 
-    def take(self, block: Block, tasks: int, now: float) -> bool:
-        """Apply a block, of an operator with so many tasks; False: it must be taken chunk by chunk."""
+    def take(self, block: Block, tasks: int, now: float) -> Block | None:
+        """Apply a block, of an operator with so many tasks.
+
+        Returns:
+            What must be taken chunk by chunk; None: nothing.
+        """
         operator = self._operator
         if operator is None or block.feeder.startswith("loop/"):
-            return False
+            return block
         if self._takes is not None and not self._takes(int(block.tasks[0])):
-            return False
+            return block
         if not self._open:
             self._look(tasks)
         lanes = self._lanes.get(block.feeder)
         if lanes is None or lanes.incarnation != block.incarnation:
             lanes = self._enter(block)
             if lanes is None:
-                return False
-        lane = lanes.numbers, lanes.offsets, lanes.touched
-        size = kernels.take(block.columns, self._ready, *lane, self._work)
-        if size < 0:
-            return False
-        named = block.tasks
-        operator.apply_block(named, self._apps, block.feeder, block.rows)
+                return block
+        lane = lanes.numbers, lanes.offsets, lanes.touched, lanes.owing
+        fates = np.empty(len(block), np.int8)
+        size, most = kernels.take(block.columns, self._ready, *lane, self._work, fates)
+        lanes.owed_most = max(lanes.owed_most, most)
+        if fates.any():
+            return self._sort_out(block, lanes, fates, size, now)
+        self._apply(block, lanes, size, now)
+        return None
+
+    def _apply(self, block: Block, lanes: FeederLanes, size: int, now: float) -> None:
+        assert self._operator is not None
+        self._operator.apply_block(block.tasks, self._apps, block.feeder, block.rows)
+        self._owe(lanes, block.tasks, size, now)
+        self.applied_chunks += len(block)
+
+    @staticmethod
+    def _owe(lanes: FeederLanes, tasks: Ints, size: int, now: float) -> None:
         if not lanes.owed:
             lanes.owed_since = now
-        lanes.owed.append(named)
+        lanes.owed.append(tasks)
         lanes.owed_bytes += size
-        self.applied_chunks += len(named)
-        return True
+
+    def _sort_out(
+        self, block: Block, lanes: FeederLanes, fates: npt.NDArray[np.int8], size: int, now: float
+    ) -> Block | None:
+        """Apply what was taken of a block; whoever sends what is known is told so now."""
+        taken, known, other = (np.flatnonzero(fates == fate) for fate in kernels.FATES)
+        if len(taken):
+            self._apply(block.pick(taken), lanes, size, now)
+        if len(known):
+            self._owe(lanes, block.tasks[known], ACK_BYTES, now)
+        if len(other) == len(block):
+            return block
+        return block.pick(other) if len(other) else None
 
     def _look(self, tasks: int) -> None:
         """Open the view."""
@@ -166,11 +200,12 @@ class Express:
         found = []
         for feeder, lanes in self._lanes.items():
             owed = lanes.owed
-            few = len(owed) < ACK_BLOCKS and lanes.owed_bytes < ACK_BYTES
+            few = lanes.owed_most < self._lane_max and lanes.owed_bytes < ACK_BYTES
             if few and now < lanes.owed_since + ACK_S:
                 continue
             tasks = owed[0] if len(owed) == 1 else np.unique(np.concatenate(owed))
-            lanes.owed, lanes.owed_bytes, lanes.owed_since = [], 0, inf
+            lanes.owed, lanes.owed_bytes, lanes.owed_most, lanes.owed_since = [], 0, 0, inf
+            lanes.owing[tasks] = 0
             columns = np.empty((6, len(tasks)), np.int64)
             told = lanes.incarnation, lanes.numbers, self._settled, lanes.durable
             kernels.told(tasks, self._terms, *told, columns)

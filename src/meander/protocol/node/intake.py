@@ -74,7 +74,7 @@ class Intake:
         """What may be acknowledged together, where the operator takes chunks together."""
         self._told: defaultdict[NodeId, list[Acks]] = defaultdict(list)
         """Acknowledgements for tasks of other nodes that feed those here."""
-        self.express = Express(book, operator, installs)
+        self.express = Express(book, operator, installs, turn.settings.window_chunks)
 
     # ------------------------------------------------------------------ chunks
 
@@ -103,12 +103,11 @@ class Intake:
         """Take all chunks of a message; tell whether in one go, as they are in order and at home."""
         block, table = body.block, self.turn.table
         assert table is not None
-        if (
-            block is not None
-            and not table.is_closed(block.feeder, block.incarnation)
-            and self.express.take(block, table.assignment.tasks, self.turn.now)
-        ):
-            return True
+        if block is not None and not table.is_closed(block.feeder, block.incarnation):
+            rest = self.express.take(block, table.assignment.tasks, self.turn.now)
+            if rest is None:
+                return True
+            body = body if rest is block else Chunks(rest)
         self.express.close()
         self.take_all(body.chunks, epoch)
         return False

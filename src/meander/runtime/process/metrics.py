@@ -12,8 +12,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
+from meander.model import Ints
+
 SUB_BITS = 5
 """32 buckets per power of two."""
+FEW = 8
+"""So few durations are counted one by one sooner than together."""
 
 
 class Histogram:
@@ -43,6 +49,32 @@ class Histogram:
         self.count += weight
         self.sum_us += us * weight
         self.max_us = max(self.max_us, us)
+
+    def record_all(self, us: Ints, weights: Ints) -> None:
+        """Count durations, each so many times; those of no weight are none.
+
+        >>> one, other = Histogram(), Histogram()
+        >>> one.record_all(np.array([5, 5, 1_000, 70_000]), np.array([2, 1, 0, 3]))
+        >>> for duration, weight in ((5, 3), (70_000, 3)):
+        ...     other.record(duration, weight)
+        >>> one.dump() == other.dump()
+        True
+        """
+        kept = np.flatnonzero(weights)
+        if len(kept) < FEW:
+            for duration, weight in zip(us[kept].tolist(), weights[kept].tolist(), strict=True):
+                self.record(duration, weight)
+            return
+        us, weights = np.maximum(us[kept], 0), weights[kept]
+        shifts = np.maximum(np.frexp(us)[1] - SUB_BITS - 1, 0)
+        buckets = np.where(shifts, (shifts << SUB_BITS) + (us >> shifts), us)
+        found, which = np.unique(buckets, return_inverse=True)
+        sums = np.bincount(which, weights).astype(np.int64)
+        for bucket, weight in zip(found.tolist(), sums.tolist(), strict=True):
+            self.buckets[bucket] = self.buckets.get(bucket, 0) + weight
+        self.count += int(weights.sum())
+        self.sum_us += int((us * weights).sum())
+        self.max_us = max(self.max_us, int(us.max()))
 
     def percentile(self, share: float) -> float:
         """Give the duration, in microseconds, that a share of all stays within; 0 if there is none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from meander.runtime.process.chunk_trace import ChunkTrace
 from meander.runtime.process.grouping import Noted
 from meander.runtime.process.metrics import Histogram
 from meander.runtime.wire import kernels
-from meander.runtime.wire.rows import Mark, Marks, RowBlock
+from meander.runtime.wire.rows import RowBlock, dues_of
 
 SMOOTHING = 0.25
 """How much of the last second enters a task's rate."""
@@ -49,26 +49,25 @@ class Work:
         now_us = self._now_us()
         per_row = busy_s / rows
         traced = self.trace.chunks_max > 0
-        shared: dict[int, list[Marks]] = {}  # many tasks have rows of the same few source batches
-        ends, at = None if stand_for is None else np.append(0, np.cumsum(stand_for)), 0
+        counts, late = defaultdict[int, int](int), defaultdict[int, int](int)
+        ends, at = None if stand_for is None else [0, *np.cumsum(stand_for).tolist()], 0
         for app, _, part, waited in group:
             if traced:
                 self.trace.note(now_us, app.task, part.marks, waited)
             self.task_rows[app.task] += part.count
             self.task_busy_s[app.task] += part.count * per_row
-            marks = part.marks if ends is None else _as_fed(part.marks, ends, at)
+            due, row = late if waited else counts, at
+            for due_us, count in dues_of(part.marks):
+                if count:
+                    due[due_us] += count if ends is None else ends[row + count] - ends[row]
+                    row += count
             at += part.count
-            if isinstance(marks, Marks) and not waited:
-                shared.setdefault(id(marks.sources), []).append(marks)
-                continue
-            for _, count, due_us in marks:
-                self.latency.record(now_us - due_us, count)
-                if waited:
-                    self.waited.record(now_us - due_us, count)
-        for alike in shared.values():
-            counts = map(sum, zip(*[marks.counts for marks in alike], strict=True))
-            for (_, due_us), count in zip(alike[0].sources, counts, strict=True):
-                self.latency.record(now_us - due_us, count)
+        for due in counts, late:
+            took_us = now_us - np.fromiter(due.keys(), np.int64)
+            weights = np.fromiter(due.values(), np.int64)
+            self.latency.record_all(took_us, weights)
+            if due is late:
+                self.waited.record_all(took_us, weights)
         self._taken(rows, busy_s, stand_for)
 
     def _taken(self, rows: int, busy_s: float, stand_for: Ints | None) -> None:
@@ -83,8 +82,12 @@ class Work:
         """Note that the operator has taken a block in one call; combined rows stand for so many."""
         now_us, per_row_s = self._now_us(), busy_s / rows.count
         kernels.count(tasks, rows.bounds, per_row_s, self.task_rows, self.task_busy_s)
-        for (_, due_us), count in zip(rows.sources, rows.counts(stand_for), strict=True):
-            self.latency.record(now_us - due_us, count)
+        counts = rows.counts(stand_for)
+        if len(counts) == 1:
+            self.latency.record(now_us - rows.sources[0][1], int(counts[0]))
+        else:
+            dues = np.array([due_us for _, due_us in rows.sources], np.int64)
+            self.latency.record_all(now_us - dues, counts)
         self._taken(rows.count, busy_s, stand_for)
 
     def rates(self, tasks: Ints, since_s: float) -> Ints:
@@ -94,12 +97,3 @@ class Work:
         smooth = np.where(np.isnan(before), now, before + SMOOTHING * (now - before))
         self._told[tasks], self._rates[tasks] = rows, smooth
         return np.rint(smooth).astype(np.int64)
-
-
-def _as_fed(marks: Sequence[Mark], ends: Ints, at: int) -> list[Mark]:
-    """Count the rows that combined ones of a chunk stand for, mark by mark; the chunk begins `at`."""
-    found = []
-    for mark in marks:
-        found.append(mark._replace(rows=int(ends[at + mark.rows] - ends[at])))
-        at += mark.rows
-    return found

@@ -13,7 +13,7 @@ event time send any.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -88,6 +88,17 @@ def ends_of(marks: Sequence[Mark]) -> tuple[int, int]:
     while not counts[high]:
         high -= 1
     return sources[low][0], sources[high][0]
+
+
+def dues_of(marks: Sequence[Mark]) -> Iterable[tuple[int, int]]:
+    """Tell, mark by mark, when rows were due and how many these are; perhaps none.
+
+    >>> list(dues_of(Marks(((4, 0), (5, 7)), [2, 1]))), list(dues_of([Mark(4, 2, 3)]))
+    ([(0, 2), (7, 1)], [(3, 2)])
+    """
+    if type(marks) is Marks:
+        return zip((due_us for _, due_us in marks.sources), marks.counts, strict=True)
+    return ((due_us, rows) for _, rows, due_us in marks)
 
 
 class Rows:
@@ -191,19 +202,18 @@ class RowBlock:
     def at(self, index: int) -> Rows:
         """Give the rows of one chunk."""
         lb, ub = int(self.bounds[index]), int(self.bounds[index + 1])
-        return Rows(self.batch, lb, ub - lb, Marks(self.sources, self._counts(lb, ub)))
+        return Rows(self.batch, lb, ub - lb, Marks(self.sources, self._counts(lb, ub).tolist()))
 
-    def counts(self, stand_for: Ints | None = None) -> list[int]:
+    def counts(self, stand_for: Ints | None = None) -> Ints:
         """Give how many rows each source has here; a row may stand for several."""
         return self._counts(int(self.bounds[0]), int(self.bounds[-1]), stand_for)
 
-    def _counts(self, lb: int, ub: int, stand_for: Ints | None = None) -> list[int]:
+    def _counts(self, lb: int, ub: int, stand_for: Ints | None = None) -> Ints:
         if self.index is None:
-            return [ub - lb if stand_for is None else int(stand_for[lb:ub].sum())]
+            return np.array([ub - lb if stand_for is None else stand_for[lb:ub].sum()], np.int64)
         weights = None if stand_for is None else stand_for[lb:ub]
         found = np.bincount(self.index[lb:ub], weights, minlength=len(self.sources))
-        counts: list[int] = found.astype(np.int64).tolist()
-        return counts
+        return found.astype(np.int64)
 
     def pick(self, which: Which) -> RowBlock:
         """Give the rows of some chunks; those of neighbours are not copied."""
