@@ -525,7 +525,7 @@ def draw_settings(random: Random, checkpoints: bool) -> Settings:
         copy_bytes_max=200,
         copy_window_bytes=random.choice((200, 2000)),
         copy_bytes_min=random.choice((0, 1000)),
-        copy_s_max=2.0,
+        copy_s_max=random.choice((0.5, 2.0)),
     )
 
 

@@ -85,6 +85,7 @@ def _count(cluster: Cluster, counts: Counter[str]) -> None:
             counts["chunks"] += machine.intake.applied_chunks
             counts["reroutes"] += machine.rerouter.rerouted
             counts["loop_chunks"] += machine.intake.loop_chunks
+            counts["express_chunks"] += machine.intake.express.applied_chunks
             counts["waits"] += machine.intake.waits
             counts["copied_ahead"] += machine.arrivals.completed
             counts["copies_resent"] += machine.copier.resent

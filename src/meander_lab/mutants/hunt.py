@@ -35,7 +35,9 @@ _BOTH: Final = (
     "deltas", "snapshots", "deltas_restored", "restores",
 )  # fmt: skip
 OFTEN: Final = {
-    "protocol": (*_BOTH, "resumes", "dismissed", "swept"),
+    "protocol": (
+        *_BOTH, "resumes", "dismissed", "swept", "express_chunks", "joint_records", "packed_chunks",
+    ),
     "full": (
         *_BOTH, "noticed", "spilled", "chains_moved", "twins", "failed_attempts", "combined_rows",
         "outputs_shown", "reader_releases", "copies_resent", "wire_pulse_ending",

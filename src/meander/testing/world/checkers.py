@@ -58,12 +58,12 @@ from meander.runtime.process.spec import Reason
 from meander.runtime.store.answering import StoreAction
 from meander.testing.causes import Causes
 from meander.testing.checkers import ACCIDENT, Violation
+from meander.testing.copies import CopyBook
 from meander.testing.leases import Leases
 from meander.testing.oracle import Oracle
 from meander.testing.process import SimProcess as Simulated
 from meander.testing.trial import Trial
 from meander.testing.world.actor import Actor
-from meander.testing.world.copies import CopyBook
 from meander.testing.world.fence import FenceBook
 from meander.testing.world.limits import LimitChecker
 from meander.testing.world.owners import Holder, Owners
