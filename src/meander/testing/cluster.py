@@ -104,7 +104,9 @@ class Cluster:
         self.random = random = Random(schedule.seed)
         kinds = {incident.kind for incident in schedule.incidents}
         self.settings = settings or draw_settings(random, _checkpoints(random, kinds))
-        own = AlarmTrial if Random(f"alarms {schedule.seed}").random() < ALARMS_SHARE else TallyTrial
+        own = (
+            AlarmTrial if Random(f"alarms {schedule.seed}").random() < ALARMS_SHARE else TallyTrial
+        )
         self.trial: Trial = trial or own(self.tasks, random, seconds=schedule.seconds)
         if self.trial.tasks != schedule.tasks:
             raise ValueError("the trial and the schedule must have the same number of tasks")

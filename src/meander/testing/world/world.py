@@ -145,7 +145,8 @@ class World:
             skew = (self.random.uniform(0, 50), self.random.uniform(0.96, 1.04))
         actor = Actor(self.timeline, self.random, name, skew)
         post = self.wires.open(name, incarnation, host, actor.give, actor.full, schemas)
-        runner = ScriptRunner(self.timeline, partial(self.wires.ask, post))
+        late = partial(self.checkers.violated, "limit")
+        runner = ScriptRunner(self.timeline, partial(self.wires.ask, post), waited=late)
         resident = Resident(actor, post, runner)
         actor.looked = self.checkers.looked
         self.residents.append(resident)
