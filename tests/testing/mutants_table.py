@@ -138,7 +138,7 @@ from `docs/tables/mutants.csv` and `mutants-drawn.csv`. A mutant that falls over
 BY_HAND_HEAD = """
 ## Written by hand, {world}
 
-{about} {counts}; counted on {trees}.
+{about} {counts}; counted on the commits {trees}.
 
 | mutation | where | schedules | seeds it took | of at most | checker |
 | --- | --- | --- | --- | --- | --- |
@@ -162,16 +162,20 @@ survived was looked at one by one.
 def page():
     """Write the page."""
     text, rows = HEAD, list(read(BY_HAND).values())
-    for world in ("protocol", "full"):
-        some = [row for row in rows if row["world"] == world]
-        if not some:
-            continue
+    for world, mutants in (("protocol", protocol_mutants()), ("full", full_mutants())):
+        some = [row for row in rows if row["world"] == world and row["mutation"] in mutants]
         trees = ", ".join(f"{t} ({n})" for t, n in Counter(r["tree"] for r in some).items())
+        for name in mutants.keys() - {row["mutation"] for row in some}:
+            where, hunted, most, _ = mutants[name]
+            values = world, name, where.removeprefix("meander."), hunted, f"{most}", "not counted"
+            some.append(dict(zip(COLUMNS, (*values, "", "", ""), strict=True)))
+        some.sort(key=lambda row: list(mutants).index(row["mutation"]))
         text += BY_HAND_HEAD.format(
             world=f"the {world} world", about=ABOUT[world], counts=_counts(some), trees=trees
         )
         for row in some:
             by = f"`{row['checker']}`" if row["status"] == "caught" else f"**{row['status']}**"
+            row["where"] = row["where"].removeprefix("runtime.")
             cells = row["mutation"], row["where"], row["hunted"], row["seeds"], row["most"], by
             text += f"| {' | '.join(cells)} |\n"
     some = list(read(DRAWN).values())

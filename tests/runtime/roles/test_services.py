@@ -138,6 +138,7 @@ def test_who_waits_for_durable_outputs_is_not_woken_by_those_that_are_not() -> N
 
     durable, early = waiting(False), waiting(True)
     assert durable.changed is not early.changed
+    assert durable.timeout_s == early.timeout_s == 1.0
     news.kept.ring()
     assert (durable.true(), early.true()) == (False, True)
     news.shown.ring()

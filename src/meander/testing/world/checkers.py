@@ -228,6 +228,21 @@ class WorldCheckers:
         elif kind is Prepared:
             self._copies.hears(resident)
 
+    def took(self, actor: Actor, event: Any, counted: int) -> None:
+        """An inbox has taken something: its bytes count, or its limit would keep nothing out."""
+        if type(event) is not Envelope or event.sender == MASTER:
+            return
+        body: Any = event.body
+        if type(body) is Chunks:
+            size = 0 if body.rows is None else body.rows.batch.nbytes
+        elif type(body) is Stage:
+            size = body.items[0].rows.batch.nbytes if body.items else 0
+        else:
+            size = len(body.data) if type(body) is Copy else 0
+        if counted < size:
+            kind = type(body).__name__
+            self.violated("limit", f"{actor.name} counts {counted} bytes of {kind} with {size}")
+
     # ------------------------------------------------------------------ outputs
 
     def show(self, task: TaskId, number: int, batch: pa.RecordBatch) -> None:

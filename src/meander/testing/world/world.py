@@ -148,7 +148,7 @@ class World:
         late = partial(self.checkers.violated, "limit")
         runner = ScriptRunner(self.timeline, partial(self.wires.ask, post), waited=late)
         resident = Resident(actor, post, runner)
-        actor.looked = self.checkers.looked
+        actor.looked, actor.took = self.checkers.looked, self.checkers.took
         self.residents.append(resident)
         self._by_post[post] = self._by_actor[actor] = resident
         actor.began = partial(self._began, resident)
