@@ -30,7 +30,8 @@ MUST_HAPPEN: Final = {
     ),
     "full": (
         *PATHS, "roll_backs", "restores", "snapshots", "deltas", "deltas_restored",
-        "chains_moved", "states_lost", "corrupt_refused", "seen_laid_on_disk", "writes_cut",
+        "chains_moved", "joint_records", "express_chunks", "states_lost",
+        "corrupt_refused", "seen_laid_on_disk", "writes_cut",
         "drivers", "drivers_beside", "ways_back", "noticed",
         "deployments_failed", "launches_failed", "hosts_lost_silently", "twins",
         "failed_attempts", "combined_rows", "outputs_shown", "outputs_gone", "reader_releases",

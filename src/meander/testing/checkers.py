@@ -531,9 +531,7 @@ class Checkers:
             ref = Ref.parse(kept.key)
             file = self.cluster.store.get(ref.file, b"")
             if file:
-                blob = Blob(file[ref.offset : ref.offset + ref.length])
-                chain = blob.chain(task)
-                self.cluster.counts["joint_records"] += blob.joint
+                chain = Blob(file[ref.offset : ref.offset + ref.length]).chain(task)
                 if (*chain, kept.key) != kept.chain:
                     text = f"task {task}: {kept.key} builds on {chain}, not on {kept.chain}"
                     self.violated("manifest", text)

@@ -51,6 +51,7 @@ def run(
     counts, checkers = cluster.counts, cluster.checkers
     counts["duplicated"] = checkers.duplicated
     counts["reordered"] = checkers.reordered
+    counts["joint_records"] = checkers.oracle.joint_records if checkers.oracle else 0
     _count(cluster, counts)
     told = history.hexdigest() if history else ""
     return Outcome(schedule, counts, checkers.violations, checkers.seen, told)

@@ -32,11 +32,11 @@ ACCIDENTS_MAX: Final = 25
 MANY_SEEDS: Final = 100
 _BOTH: Final = (
     "reroutes", "waits", "second_moves", "aborts", "loop_chunks", "staged_batches", "copied_ahead",
-    "deltas", "snapshots", "deltas_restored", "restores",
+    "deltas", "snapshots", "deltas_restored", "restores", "express_chunks", "joint_records",
 )  # fmt: skip
 OFTEN: Final = {
     "protocol": (
-        *_BOTH, "resumes", "dismissed", "swept", "express_chunks", "joint_records", "packed_chunks",
+        *_BOTH, "resumes", "dismissed", "swept", "packed_chunks",
     ),
     "full": (
         *_BOTH, "noticed", "spilled", "chains_moved", "twins", "failed_attempts", "combined_rows",
