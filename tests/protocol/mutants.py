@@ -384,6 +384,33 @@ class KeepsWhoShallLeave(Conductor):
         books.leaving = frozenset
 
 
+# 32 ----------------------------------------------------------------- what a sample had shown unseen
+
+
+class HoldsUpItsLoop(Intake):
+    def _throttled(self, state, feeder):
+        return state.outbox.retained >= self.settings.loop_chunks_max  # of the loop, too
+
+
+class PassesNoOrderOn(Rerouter):
+    def add_order(self, item, reply_to):
+        self.rerouted += 1
+
+
+class KeepsWhatWasGivenUp(Staging):
+    def unstage(self, body):
+        pass
+
+
+class GivesNothingBack(Conductor):
+    def stand_in(self, peer):
+        over = self.migration is not None and not self.migration.active
+        if over:
+            self._head_unasked = lambda *_: None
+        super().stand_in(peer)
+        self.__dict__.pop("_head_unasked", None)
+
+
 MUTANTS: dict[str, type[Classes]] = {
     "drop the duplicate check": with_parts(intake=TakesDuplicates),
     "serve on after the cut": with_parts(manager=ServesOn),
@@ -418,6 +445,10 @@ MUTANTS: dict[str, type[Classes]] = {
     "restore a snapshot without its changes": with_parts(retriever=RestoresTheSnapshot),
     "leave the last changes out of the rest": with_parts(copier=ForgetsTheLastChanges),
     "plan with nodes that shall leave": master_with(conductor=KeepsWhoShallLeave),
+    "hold a loop up because it is full": with_parts(intake=HoldsUpItsLoop),
+    "pass no order on": with_parts(rerouter=PassesNoOrderOn),
+    "keep rows that were given up": with_parts(staging=KeepsWhatWasGivenUp),
+    "give nothing back to who was stood in for": master_with(conductor=GivesNothingBack),
 }
 
 
@@ -458,6 +489,8 @@ HUNTS: dict[str, Hunt] = {
     "read the manifest without claiming the generation": Hunt(100, "master", nodes=3, tasks=4),
     "take a change whose parent is not there": Hunt(100, "crash,reset,store", nodes=3, tasks=4),
     "restore a snapshot without its changes": Hunt(60, "crash,reset,master", nodes=3, tasks=4),
+    "keep rows that were given up": Hunt(60, "attempt", nodes=3, tasks=8),
+    "give nothing back to who was stood in for": Hunt(60, "crash,launch", rescales_max=1),
 }
 
 

@@ -7,7 +7,7 @@ from mutants import DEFAULT, HUNTS, MUTANTS, hunt
 
 from meander.testing.simulate import run
 
-DOCS = Path(__file__).parents[2] / "docs" / "simulator.md"
+DOCS = Path(__file__).parents[2] / "docs" / "mutants.md"
 
 
 LONG = (

@@ -95,7 +95,7 @@ MUTANTS = [
         "cut what is fed one row too early",
         "process.feeding",
         "(np.diff(sending) != 0) | (np.diff(targets) != 0)) + 1",
-        "(np.diff(sending) != 0) | (np.diff(targets) != 0))",
+        "(np.diff(sending) != 0) | (np.diff(targets) != 0))\n    cuts = cuts[cuts > 0]",
         trial="patterns",
     ),
     # ------------------------------------------------------------------ outputs

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from meander.errors import OperatorGoneError
 from meander.runtime.process.process import Process
 from meander.runtime.process.script import (
     CALL_S_MAX,
@@ -72,6 +74,27 @@ def test_what_a_script_waits_for_is_looked_at_now_and_then_and_not_for_ever() ->
     runner.begin(script(), lambda *end: ends.append((timeline.now, *end)))
     timeline.run(10.0)
     assert ends == [(pytest.approx(1.1), [True, False], None)]
+
+
+@pytest.mark.parametrize(
+    ("waits", "late"), [((3.0, 6.0, 12.0, 24.0), 0), ((60.0,), 1), ((3.0, 30.0), 1)]
+)
+def test_whoever_waits_too_long_for_outputs_of_one_who_is_gone_is_named(
+    waits: tuple[float, ...], late: int
+) -> None:
+    def ask(step: Any, done: Done) -> None:
+        gone = OperatorGoneError(step.address)
+        timeline.after(step.timeout_s, lambda _: done(None, gone))
+
+    def script() -> Script[None]:
+        for timeout_s in waits:
+            with suppress(OperatorGoneError):
+                yield FetchRows("gone", {"kind": "emitted"}, timeout_s)
+
+    timeline, told = Timeline(), list[str]()
+    ScriptRunner(timeline, ask, waited=told.append).begin(script())
+    timeline.run(100.0)
+    assert len(told) == late
 
 
 def test_an_error_of_a_script_is_its_end() -> None:

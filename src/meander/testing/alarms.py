@@ -9,11 +9,11 @@ Feeders also offer watermarks (chunks without rows) to all tasks, as with an eve
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from meander.model import TaskId
 from meander.protocol.messages import FeederId
-from meander.protocol.state import App, AppRows, Emission, OperatorPort
+from meander.protocol.state import App, AppRows, Emission
 from meander.testing.tally import MASK, Tally, TallyTrial, fed_to, mix
 from meander.testing.trial import Verdict
 
@@ -79,12 +79,9 @@ class Alarms(Tally):
 class AlarmTrial(TallyTrial):
     """Feeders, a query and tasks of random sizes, for `Alarms`."""
 
+    kinds = (Alarms,)
     watermarks = True
     """Feeders announce them."""
-
-    def operator(self, notice: Callable[[TaskId, str], None]) -> OperatorPort:
-        """Make the operator of one node."""
-        return Alarms(self.tasks, self._padding, notice)
 
     def judge(self, states: Mapping[TaskId, App]) -> Verdict:
         """Compare alarms, then all else; what alarms fed on counts like what rows did."""

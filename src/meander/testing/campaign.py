@@ -24,10 +24,14 @@ PATHS: Final = (
     "copied_ahead", "copies_resent", "spilled", "stand_ins",
 )  # fmt: skip
 MUST_HAPPEN: Final = {
-    "protocol": (*PATHS, "copies_slowed", "spill_damaged", *FAULTS),
+    "protocol": (
+        *PATHS, "copies_slowed", "spill_damaged", "express_chunks", "joint_records",
+        "packed_chunks", *FAULTS,
+    ),
     "full": (
         *PATHS, "roll_backs", "restores", "snapshots", "deltas", "deltas_restored",
-        "chains_moved", "states_lost", "corrupt_refused", "seen_laid_on_disk", "writes_cut",
+        "chains_moved", "joint_records", "express_chunks", "states_lost",
+        "corrupt_refused", "seen_laid_on_disk", "writes_cut",
         "drivers", "drivers_beside", "ways_back", "noticed",
         "deployments_failed", "launches_failed", "hosts_lost_silently", "twins",
         "failed_attempts", "combined_rows", "outputs_shown", "outputs_gone", "reader_releases",

@@ -16,7 +16,9 @@ They never ask the machine they check what it may do: leases are counted from wh
 * what is called durable is in the store: rows, batches, chunks that leave a loop, accepted records;
 * nobody is replaced, and no micro-batch fails, without a cause;
 * whatever the manifest names is in the store, and every chain is what its last record builds on;
-* buffers keep within their limits.
+* buffers keep within their limits, and nobody waits for copies for ever;
+* an order that belongs elsewhere is passed on, and an attempt that was given up is forgotten;
+* who was lost and is there again has tasks in the end.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from meander.model import Epoch, TaskId
+from meander.model import ZERO_EPOCH, Epoch, TaskId
 from meander.protocol.blocks import Acks, Chunk, Chunks, LoopAcks, acks_in
 from meander.protocol.edges.feeder import Feeder
 from meander.protocol.edges.server import StateServer
@@ -42,18 +44,23 @@ from meander.protocol.messages import (
     Checkpointed,
     Commit,
     Committed,
+    Copy,
     Ending,
     Envelope,
     Exit,
     FeederId,
     Grant,
+    Installed,
     Load,
     News,
     PeerLost,
+    Prepare,
+    Prepared,
     Put,
     Send,
     Stage,
     StageHeld,
+    Unstage,
     Welcome,
     loop_task,
 )
@@ -63,6 +70,7 @@ from meander.protocol.reading import Blob
 from meander.protocol.records import Ref, file_of
 from meander.protocol.state import TaskState
 from meander.testing.causes import Causes
+from meander.testing.copies import CopyBook
 from meander.testing.leases import Leases
 from meander.testing.oracle import Oracle
 from meander.testing.trial import QUERY
@@ -109,6 +117,11 @@ class Checkers:
         self.reordered = 0
         self.leases = Leases(cluster.settings, self.violated)
         self.causes = Causes(cluster.settings)
+        self._copies = CopyBook(cluster.settings.copy_s_max, self.violated)
+        self._published = ZERO_EPOCH
+        """The newest table that was sent."""
+        self._stood_in: set[str] = set()
+        """Nodes whose tasks others have taken for the time being."""
         self.oracle: Oracle | None = None
         """None: without checkpoints nothing has to be in the store."""
         if cluster.settings.checkpoint_s:
@@ -135,6 +148,8 @@ class Checkers:
         """When manifests did, and the files that they name."""
         self._committed = -1
         """The last micro-batch that was."""
+        self._looks = 0
+        """How many messages with chunks came to nodes."""
 
     @property
     def violations(self) -> list[str]:
@@ -159,12 +174,15 @@ class Checkers:
         """Rows are applied to a task by a process."""
         node = process.machine
         assert isinstance(node, Node)
-        slot = node.book.slots[task]  # to look at `slots` would close the express
+        slot = node.book.slots.get(task)  # to look at `slots` would close the express
+        if slot is None or slot.state is None:
+            self.violated("owner", f"{node.me} applies to task {task}, whose state it has not")
+            return
         if not self.leases.holds(process, self.cluster.timeline.now):
             self.violated("lease", f"{node.me} applies to task {task} without a lease")
         if feeder and self.oracle is not None:
             self.oracle.applied(node.me, task, feeder, after)
-        if feeder in self.cluster.trial.feeders and slot.state is not None:
+        if feeder in self.cluster.trial.feeders:
             self._takes_room(node, slot.state, task)
         key = task, slot.tenure
         me = node.me, node.incarnation
@@ -224,7 +242,14 @@ class Checkers:
             if not self.leases.holds(process, now) and not process.killed:
                 what = type(body).__name__
                 self.violated("lease", f"{process.name} sends {what} without a lease")
-        if isinstance(body, Beat):
+        if isinstance(body, Prepare):
+            self._copies.asks(process, body, self.cluster.timeline.now)
+        elif isinstance(body, Copy):
+            self._copies.copies(process, body)
+        elif isinstance(body, Grant) and envelope.epoch > self._published:
+            self._published = envelope.epoch
+            self._copies.goes_on(process)
+        elif isinstance(body, Beat):
             self.leases.asked(process, body, self.cluster.timeline.now)
         elif isinstance(body, Acks | LoopAcks):
             for acks in acks_in(body):
@@ -240,8 +265,7 @@ class Checkers:
         elif isinstance(body, Beat | Bye) and body.offset > self._offsets.get(process.name, -1):
             self._offsets[process.name] = body.offset
 
-    @staticmethod
-    def _promises(oracle: Oracle, process: SimProcess, body: Any) -> None:
+    def _promises(self, oracle: Oracle, process: SimProcess, body: Any) -> None:
         """What a message says to be durable is in the store."""
         name = process.name
         if isinstance(body, Acks | LoopAcks):
@@ -250,6 +274,8 @@ class Checkers:
         elif isinstance(body, Chunks):
             if isinstance(process.machine, Node):
                 oracle.chunks(name, body)
+                packed = sum(chunk.last > chunk.first for chunk in body.chunks if not body.rerouted)
+                self.cluster.counts["packed_chunks"] += packed
         elif isinstance(body, Committed):
             oracle.committed(name, body)
         elif isinstance(body, Accepted):
@@ -281,7 +307,7 @@ class Checkers:
         node = process.machine
         assert isinstance(node, Node)
         for ack in body.acks:
-            slot = node.slots.get(ack.task)
+            slot = node.book.slots.get(ack.task)
             if slot is None or slot.phase is not TaskPhase.SERVING:
                 text = f"{node.me} acknowledges task {ack.task} without serving it"
                 self.violated("acks", text)
@@ -297,8 +323,18 @@ class Checkers:
             self.leases.given(process, envelope)
         if isinstance(body, Grant) and isinstance(machine, Node):
             return self._kept(machine) if envelope.epoch > machine.epoch else None
-        if isinstance(body, Checkpointed) and isinstance(machine, Master):
-            return self._stale_keys(machine, envelope, body)
+        if isinstance(body, Stage | Commit) and isinstance(machine, Node):
+            if not process.leased(self.cluster.timeline.now):
+                return []
+            return self._elsewhere(machine, envelope)
+        if isinstance(machine, Master):
+            if isinstance(body, Installed):
+                self._copies.goes_on(process)  # copies of the next round do not wait for this one
+            elif isinstance(body, Prepared):
+                self._copies.hears(process)
+                self._copies.looked(process, self.cluster.timeline.now, read=True)
+            elif isinstance(body, Checkpointed):
+                return self._stale_keys(machine, envelope, body)
         return None
 
     def after(
@@ -314,6 +350,10 @@ class Checkers:
             self._within_limits(machine, body)
         elif isinstance(body, Stage | Commit) and isinstance(machine, Node):
             self._within_orders(machine, body)
+            self._passed_on(machine, context, actions)
+        elif isinstance(body, Unstage) and isinstance(machine, Node):
+            if process.leased(self.cluster.timeline.now):
+                self._forgotten(machine, body)
         elif isinstance(body, Put) and isinstance(machine, StateServer):
             self._within_bytes(machine)
         elif context and isinstance(machine, Node) and not machine.ended:
@@ -327,8 +367,12 @@ class Checkers:
                 self.violated("fenced", text)
 
     def _next_chunks(self, process: SimProcess, node: Node, body: Chunks) -> list[Chunk]:
-        """List the chunks in a message that a serving task is just waiting for."""
-        if node.table is None or not process.leased(self.cluster.timeline.now):
+        """List the chunks in a message that a serving task is just waiting for.
+
+        To look closes the express and has what was gathered done: so it is done every other time.
+        """
+        self._looks += 1
+        if node.table is None or not process.leased(self.cluster.timeline.now) or self._looks % 2:
             return []  # whoever does not know of its lease need not use it
         found = []
         for chunk in body.chunks:
@@ -395,6 +439,31 @@ class Checkers:
             if not (chunk.number in lane or applied or closed or chunk[:4] in passed):
                 text = f"{node.me} forgets chunk {chunk.number} of task {chunk.task}"
                 self.violated("vanished", text)
+
+    @staticmethod
+    def _elsewhere(node: Node, envelope: Envelope) -> list[Any]:
+        """List the orders in a message that another node must take, as this one knows."""
+        table, body = node.table, envelope.body
+        if table is None or envelope.epoch > node.epoch:
+            return []
+        assert isinstance(body, Stage | Commit)
+        slots, here = node.slots, (TaskPhase.SERVING, TaskPhase.AWAITING)
+        owned = {t for t, slot in slots.items() if slot.phase in here}
+        return [i for i in body.items if i.task not in owned and table.owner(i.task) != node.me]
+
+    def _passed_on(self, node: Node, orders: list[Any], actions: list[Action]) -> None:
+        """What belongs elsewhere is sent there."""
+        sent = [a.envelope.body for a in actions if isinstance(a, Send)]
+        passed = {id(item) for b in sent if isinstance(b, Stage | Commit) for item in b.items}
+        if any(id(order) not in passed for order in orders) and not node.ended:
+            self.violated("vanished", f"{node.me} does not pass on an order that it cannot take")
+
+    def _forgotten(self, node: Node, body: Unstage) -> None:
+        """What nobody wants any more is gone."""
+        for *key, task in body.items:
+            slot = node.book.slots.get(task)
+            if slot is not None and slot.state is not None and tuple(key) in slot.state.staged:
+                self.violated("staged", f"{node.me}: task {task} keeps what was given up: {key}")
 
     @staticmethod
     def _stale_keys(master: Master, envelope: Envelope, body: Checkpointed) -> set[str]:
@@ -484,11 +553,15 @@ class Checkers:
 
     def told(self, process: SimProcess, what: News, facts: Mapping[str, Any], why: object) -> None:
         """A machine tells something, on an event."""
+        if isinstance(process.machine, Master):
+            self._copies.goes_on(process)
         if process.machine is self.cluster.master:
             if what is News.LOST:
                 self._lost(facts["node"], facts["incarnation"], why)
             elif what is News.NEVER_CAME:
                 self._loss_at = max(self._loss_at, self.cluster.timeline.now)
+            elif what is News.STOOD_IN:
+                self._stood_in.add(facts["node"])
             elif what is News.STATE_LOST:
                 self.lost.update(facts["tasks"])
             elif what is News.STATE_AT_RISK:
@@ -528,6 +601,7 @@ class Checkers:
         """Another driver takes over: what the one before has told does not hold any more."""
         now = self.cluster.timeline.now
         self._loss_at = max(self._loss_at, now)
+        self._stood_in.clear()
         self.dismissed.clear()
         self.causes.everybody(now)
 
@@ -549,7 +623,7 @@ class Checkers:
     def _within_limits(self, node: Node, body: Chunks) -> None:
         """Buffers do not outgrow their limits, not even for a moment."""
         for chunk in body.chunks:
-            slot = node.slots.get(chunk.task)
+            slot = node.book.slots.get(chunk.task)
             if slot is not None and slot.pending_chunks > node.settings.waiting_chunks_max:
                 text = f"{node.me}: task {slot.task} keeps {slot.pending_chunks} chunks"
                 self.violated("limits", text)
@@ -616,11 +690,20 @@ class Checkers:
         for task in range(self.cluster.tasks):
             if task not in states:
                 self.violated("final", f"nobody serves task {task} at the end")
+        self._at_work()
         verdict = self.cluster.trial.judge(states)
         for text in verdict.violations:
             self.violated("final", text)
         self.duplicated += verdict.duplicated
         return verdict.lost
+
+    def _at_work(self) -> None:
+        """Whose tasks others had taken has tasks again, if it is there and shall stay."""
+        master = self.cluster.master
+        for peer in master.membership.peers.values():
+            stays = peer.status is Status.UP and not peer.outgoing and not peer.noticed
+            if peer.id in self._stood_in and stays and not master.ledger.tasks_of(peer.id):
+                self.violated("idle", f"{peer.id} was lost, is there again, and has no tasks")
 
 
 def _chunks_sent(actions: Iterable[Action], *, rerouted: bool) -> Iterable[Chunk]:

@@ -52,6 +52,7 @@ from meander.protocol.node.node import Node
 from meander.protocol.records import Ref, assemble, cut
 from meander.protocol.settings import Settings
 from meander.protocol.state import App, checksum
+from meander.testing.alarms import AlarmTrial
 from meander.testing.causes import SLOW_S
 from meander.testing.cellar import Cellar
 from meander.testing.checkers import Checkers
@@ -70,6 +71,8 @@ INSIDE_EVERY = 101
 TICK_S = 0.2
 BARE_SHARE = 0.15
 """So many of the runs that may lose states have no checkpoints: then a loss has to be told."""
+ALARMS_SHARE = 0.15
+"""So many of all runs have an operator with timers."""
 LOST_S = 3.0
 """So long a run goes on when states are lost for good."""
 RISK_S = 15.0
@@ -101,7 +104,10 @@ class Cluster:
         self.random = random = Random(schedule.seed)
         kinds = {incident.kind for incident in schedule.incidents}
         self.settings = settings or draw_settings(random, _checkpoints(random, kinds))
-        self.trial: Trial = trial or TallyTrial(self.tasks, random, seconds=schedule.seconds)
+        own = (
+            AlarmTrial if Random(f"alarms {schedule.seed}").random() < ALARMS_SHARE else TallyTrial
+        )
+        self.trial: Trial = trial or own(self.tasks, random, seconds=schedule.seconds)
         if self.trial.tasks != schedule.tasks:
             raise ValueError("the trial and the schedule must have the same number of tasks")
         self.timeline = Timeline()
@@ -525,7 +531,7 @@ def draw_settings(random: Random, checkpoints: bool) -> Settings:
         copy_bytes_max=200,
         copy_window_bytes=random.choice((200, 2000)),
         copy_bytes_min=random.choice((0, 1000)),
-        copy_s_max=2.0,
+        copy_s_max=random.choice((0.5, 2.0)),
     )
 
 

@@ -41,6 +41,8 @@ class Oracle:
         self.trial = trial
         self.manifest: Manifest | None = None
         """As it is in the store."""
+        self.joint_records = 0
+        """How many of tasks that it has read were joint ones."""
         self._heads: dict[tuple[TaskId, str], dict[str, Any]] = {}
         """What the records that it names say of their tasks."""
         self._keys: dict[TaskId, str] = {}
@@ -83,7 +85,9 @@ class Oracle:
         file = self.read(ref.file)
         if file is None:  # that is seen by another checker
             return {"positions": {}, "batches": {}, "lanes": [], "emitted": 0}
-        return Blob(file[ref.offset : ref.offset + ref.length]).head(task)
+        blob = Blob(file[ref.offset : ref.offset + ref.length])
+        self.joint_records += blob.joint
+        return blob.head(task)
 
     def _take(self, task: TaskId, chain: Sequence[str]) -> None:
         """Note how far the store is with a task; it may go back, but not behind what was promised."""

@@ -51,6 +51,7 @@ def run(
     counts, checkers = cluster.counts, cluster.checkers
     counts["duplicated"] = checkers.duplicated
     counts["reordered"] = checkers.reordered
+    counts["joint_records"] = checkers.oracle.joint_records if checkers.oracle else 0
     _count(cluster, counts)
     told = history.hexdigest() if history else ""
     return Outcome(schedule, counts, checkers.violations, checkers.seen, told)
@@ -85,6 +86,7 @@ def _count(cluster: Cluster, counts: Counter[str]) -> None:
             counts["chunks"] += machine.intake.applied_chunks
             counts["reroutes"] += machine.rerouter.rerouted
             counts["loop_chunks"] += machine.intake.loop_chunks
+            counts["express_chunks"] += machine.intake.express.applied_chunks
             counts["waits"] += machine.intake.waits
             counts["copied_ahead"] += machine.arrivals.completed
             counts["copies_resent"] += machine.copier.resent

@@ -4,6 +4,9 @@ A row is its source offset. A task's state holds, per feeder, how many rows it t
 and a hash of their sequence; offsets must ascend, or a row came twice or out of order. Some rows
 make the task feed a row to another task, which is a feedback loop. What comes through a loop or from
 a micro-batch has no fixed order between feeders, so for those a sum stands in for the sequence.
+
+What an operator may do or not is drawn, too: some write the records of many tasks together, some feed
+no loop and take rows a block at a time, some make few chunks of what they have fed, or none.
 """
 
 from __future__ import annotations
@@ -11,18 +14,23 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
-from meander.model import TaskId
+from meander.model import Ints, TaskId
+from meander.protocol.blocks import BlockRows
 from meander.protocol.messages import FeederId
 from meander.protocol.state import App, AppRows, Emission, OperatorPort, Pieces
 from meander.testing.trial import QUERY, Verdict
 
 MASK = (1 << 61) - 1
-LOOP_SHARE = 6
+LOOP_SHARE = 4
 """One row in so many is fed on."""
 QUERY_MARK = 255
 """The low bits of a query's rows; those of a feeder's are the feeder's number."""
+JOINT_TASKS_MAX = 4
+"""Of more tasks `JointTally` writes one after the other."""
+JOINT_PADDING_MAX = 2_000
+"""A longer state has a record of its own."""
 
 
 def mix(value: int) -> int:
@@ -34,14 +42,22 @@ def mix(value: int) -> int:
 
 
 def fed_to(row: int, tasks: int) -> TaskId | None:
-    """Name the task that a row is fed on to; None for most rows."""
+    """Name the task that a row is fed on to; None for most rows. Some tasks get more than others."""
     scattered = mix(row)
-    return (scattered >> 8) % tasks if scattered % LOOP_SHARE == 0 else None
+    return _skewed(scattered >> 8, tasks) if scattered % LOOP_SHARE == 0 else None
+
+
+def times_fed(row: int) -> int:
+    """Say in how many chunks a row is fed on: now and then in several at once."""
+    return 3 if mix(row ^ 0xB5) % 3 == 0 else 1
 
 
 def task_of(mark: int, offset: int, tasks: int) -> TaskId:
     """Give a row's task: skewed, so that some tasks have far more rows than others."""
-    scattered = mix(offset * 257 + mark)
+    return _skewed(mix(offset * 257 + mark), tasks)
+
+
+def _skewed(scattered: int, tasks: int) -> TaskId:
     narrow = scattered % tasks
     return narrow if scattered & (1 << 40) else narrow % max(1, tasks // 4)
 
@@ -60,14 +76,23 @@ class Notes(dict[str, list[int]]):
 class Tally:
     """The operator. It keeps versions, so that records are changes of the ones before."""
 
+    loops = True
+    """Whether it feeds itself."""
+
     def __init__(
-        self, tasks: int, padding: tuple[int, ...], notice: Callable[[TaskId, str], None]
+        self,
+        tasks: int,
+        padding: tuple[int, ...],
+        notice: Callable[[TaskId, str], None],
+        joined_rows_max: int = 0,
     ) -> None:
         self.tasks = tasks
         self.padding = padding
         """How many bytes every task's state is longer than it need be."""
         self.notice = notice
         """Called with what must never happen."""
+        self.joined_rows_max = joined_rows_max
+        """So many rows it makes one chunk of, when they were fed in several."""
         self._kept: list[tuple[TaskId, Emission]] | None = None
         """What was put off; None: nothing may be."""
 
@@ -105,9 +130,11 @@ class Tally:
                 entry[2] = (entry[2] + mix(row)) & MASK
             entry[0] += 1
             entry[1] = offset
-            target = fed_to(row, self.tasks)
-            if target is not None:
-                count = app[""]
+            target = fed_to(row, self.tasks) if self.loops else None
+            if target is None:
+                continue
+            count = app[""]
+            for _ in range(times_fed(row)):
                 count[0] += 1
                 emissions.append(Emission(target, ((count[0], row),), 16))
         if self._kept is None:
@@ -187,13 +214,73 @@ class Tally:
         return tuple(tuple(r) if isinstance(r, list) else r for r in json.loads(blob))
 
     def join_rows(self, parts: Sequence[AppRows]) -> AppRows:
-        """Put rows together."""
-        return tuple(row for rows in parts for row in rows)
+        """Put rows together; None: they are too many."""
+        rows = tuple(row for rows in parts for row in rows)
+        return rows if len(rows) <= self.joined_rows_max else None
 
     def size(self, app: App) -> int:
         """Say about how large the notes are."""
         padding: int = app[""][1]
         return max(40 * len(app), padding)
+
+
+class JointTally(Tally):
+    """The same, and it writes the changes of several tasks in one go."""
+
+    def joins(self, apps: Sequence[App]) -> list[bool]:
+        """Tell which states may stand with others in one record."""
+        return [app[""][1] <= JOINT_PADDING_MAX for app in apps]
+
+    def seal_all(self, apps: Sequence[App]) -> list[int]:
+        """End a version of each."""
+        return [self.seal(app) for app in apps]
+
+    def record_joint(
+        self, apps: Sequence[App], since: Sequence[int | None]
+    ) -> Callable[[], Sequence[bytes]] | None:
+        """Write the entries of each that changed after its version; None: they are too many."""
+        if len(apps) > JOINT_TASKS_MAX:
+            return None
+        changed = [
+            {f: app[f] for f in app if mark is None or app.stamps.get(f, 0) > mark}
+            for app, mark in zip(apps, since, strict=True)
+        ]
+        blob = json.dumps(changed).encode()
+        return lambda: (blob,)
+
+    def open_joint(self, blob: bytes) -> list[dict[str, list[int]]]:
+        """Read what `record_joint` wrote."""
+        found: list[dict[str, list[int]]] = json.loads(blob)
+        return found
+
+    def revise_joint(
+        self,
+        tasks: Sequence[TaskId],
+        apps: Sequence[App],
+        found: list[dict[str, list[int]]],
+        places: Sequence[int],
+    ) -> list[App]:
+        """Put changed entries in the place of the old ones."""
+        revised = [Notes() if app is None else app for app in apps]
+        for app, place in zip(revised, places, strict=True):
+            app.update({feeder: list(entry) for feeder, entry in found[place].items()})
+        return revised
+
+
+class BlockTally(JointTally):
+    """The same, without a loop: it takes rows of several tasks at a time."""
+
+    loops = False
+    takes_blocks = True
+
+    def apply_block(self, tasks: Ints, apps: Any, feeder: FeederId, rows: BlockRows) -> None:
+        """Note every row; none was given before, or the block would have been taken apart."""
+        for place, task in enumerate(tasks.tolist()):
+            self.apply(task, apps[task], feeder, rows.at(place), -1)
+
+    def gather(self) -> bool:
+        """Put nothing off."""
+        return False
 
 
 def _pieces(entries: list[tuple[str, list[int]]]) -> Pieces:
@@ -214,7 +301,10 @@ def _noted(offsets: Sequence[int]) -> list[int]:
 
 
 class TallyTrial:
-    """Feeders, a query and tasks of random sizes, for `Tally`."""
+    """Feeders, a query and tasks of random sizes, for `Tally` and those that can do more."""
+
+    kinds: ClassVar[tuple[type[Tally], ...]] = (Tally, Tally, JointTally, BlockTally)
+    """What the operator is drawn of."""
 
     def __init__(
         self, tasks: int, random: Random, rows: int | None = None, seconds: float = 8.0
@@ -228,6 +318,9 @@ class TallyTrial:
             f"feeder{i}": rows or int(share * random.randint(40, 160)) for i in range(count)
         }
         self._batches = 1 + int(share * random.randint(1, 7))
+        apart = Random(f"{self._rows} {self._batches} {self._padding}")  # all else stays as it was
+        self._kind = apart.choice(self.kinds)
+        self._joined_rows_max = apart.choice((0, 3, MASK))
 
     @property
     def feeders(self) -> Mapping[FeederId, int]:
@@ -241,7 +334,7 @@ class TallyTrial:
 
     def operator(self, notice: Callable[[TaskId, str], None]) -> OperatorPort:
         """Make the operator of one node."""
-        return Tally(self.tasks, self._padding, notice)
+        return self._kind(self.tasks, self._padding, notice, self._joined_rows_max)
 
     def rows(
         self, feeder: FeederId, first: int, last: int
@@ -326,11 +419,11 @@ class TallyTrial:
         loops: dict[TaskId, list[int]] = {}
 
         def feed(row: int) -> None:
-            target = fed_to(row, self.tasks)
+            target = fed_to(row, self.tasks) if self._kind.loops else None
             if target is not None:
-                entry = loops.setdefault(target, [0, 0])
-                entry[0] += 1
-                entry[1] = (entry[1] + mix(row)) & MASK
+                entry, times = loops.setdefault(target, [0, 0]), times_fed(row)
+                entry[0] += times
+                entry[1] = (entry[1] + times * mix(row)) & MASK
 
         for feeder, length in self.feeders.items():
             for task, offset, row in self.rows(feeder, 0, length - 1):

@@ -10,16 +10,25 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import eq
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from meander.errors import InputError
-from meander.model import TaskId
+from meander.model import Ints, TaskId
+from meander.protocol.blocks import BlockRows
 from meander.protocol.messages import FeederId, loop_feeder
+from meander.protocol.node.express import BlockOperator
 from meander.protocol.state import App, AppRows, Emission, OperatorPort
 from meander.protocol.timed import Timed, as_timed
 
 QUERY = "query0"
 """The name of the query that brings micro-batches."""
+MAY_HAVE: Final = (
+    "seal", "record", "revise", "accepted",
+    "joins", "seal_all", "record_joint", "open_joint", "revise_joint", "sizes",
+    "ahead", "catch_up", "rest", "complete",
+    "gather", "collect", "join_rows", "lay_by", "take_up",
+)  # fmt: skip
+"""What not every operator does: `Watched` does what its operator does."""
 
 
 class Verdict(NamedTuple):
@@ -167,8 +176,8 @@ class Watched:
         self.load_rows = operator.load_rows
         self.size = operator.size
         self.timed = as_timed(operator) is not None
-        versions = "seal", "record", "revise", "accepted", "ahead", "catch_up", "rest", "complete"
-        for method in (*versions, "gather", "collect"):  # not every operator has them
+        self.takes_blocks = getattr(operator, "takes_blocks", False)
+        for method in MAY_HAVE:
             if hasattr(operator, method):
                 setattr(self, method, getattr(operator, method))
 
@@ -178,6 +187,12 @@ class Watched:
         """Tell, then apply."""
         self.watch(task, feeder, after)
         return self.operator.apply(task, app, feeder, rows, after)
+
+    def apply_block(self, tasks: Ints, apps: Any, feeder: FeederId, rows: BlockRows) -> None:
+        """Tell of each task, then apply: only asked of an operator that takes blocks."""
+        for task in tasks.tolist():
+            self.watch(task, feeder, -1)
+        cast(BlockOperator, self.operator).apply_block(tasks, apps, feeder, rows)
 
     def apply_batch(
         self, task: TaskId, app: App, feeder: FeederId, parts: Sequence[AppRows]

@@ -32,10 +32,12 @@ ACCIDENTS_MAX: Final = 25
 MANY_SEEDS: Final = 100
 _BOTH: Final = (
     "reroutes", "waits", "second_moves", "aborts", "loop_chunks", "staged_batches", "copied_ahead",
-    "deltas", "snapshots", "deltas_restored", "restores",
+    "deltas", "snapshots", "deltas_restored", "restores", "express_chunks", "joint_records",
 )  # fmt: skip
 OFTEN: Final = {
-    "protocol": (*_BOTH, "resumes", "dismissed", "swept"),
+    "protocol": (
+        *_BOTH, "resumes", "dismissed", "swept", "packed_chunks",
+    ),
     "full": (
         *_BOTH, "noticed", "spilled", "chains_moved", "twins", "failed_attempts", "combined_rows",
         "outputs_shown", "reader_releases", "copies_resent", "wire_pulse_ending",

@@ -95,6 +95,16 @@ def test_who_fetches_says_what_it_has_and_that_is_forgotten() -> None:
     assert outputs.first == 3
 
 
+def test_whoever_may_have_it_early_is_given_what_is_not_durable_too() -> None:
+    fields = {"first": 0, "after": [1]}
+    for early, wanted in ((False, [2, 3]), (True, [2, 3, 4, 5])):
+        machine = node(True, t0=(TaskPhase.SERVING, emitted(5, 3)))
+        machine.book.slots[0].term = Epoch(1, 2)
+        found = asked(machine, "fresh", {**fields, "early": early})
+        assert found["number"].to_pylist() == wanted
+        assert json.loads(found.schema.metadata[b"kept"]) == {"0": [1, 3, 1, 2]}
+
+
 def test_a_moment_names_what_a_task_has_taken_in() -> None:
     state = SimpleNamespace(batches={"q": 3}, positions={"f": SimpleNamespace(offset=7)})
     slot: Any = SimpleNamespace(state=state, tenure=Epoch(1, 2))
@@ -128,6 +138,7 @@ def test_who_waits_for_durable_outputs_is_not_woken_by_those_that_are_not() -> N
 
     durable, early = waiting(False), waiting(True)
     assert durable.changed is not early.changed
+    assert durable.timeout_s == early.timeout_s == 1.0
     news.kept.ring()
     assert (durable.true(), early.true()) == (False, True)
     news.shown.ring()

@@ -68,6 +68,8 @@ class Actor:
         """Hears that it has ended by itself."""
         self.looked: Callable[[Actor], None] = lambda _: None
         """Sees the process after each turn."""
+        self.took: Callable[[Actor, Any, int], object] = lambda *_: None
+        """Hears of an event that was put into the inbox, and how many bytes were counted for it."""
 
     def clock(self, now: float) -> float:
         """Read its clock at a time."""
@@ -137,7 +139,10 @@ class Actor:
     def give(self, event: Any) -> None:
         """Put an event into its inbox, whatever it does at the moment."""
         if not self.killed:
+            inbox = self.process.inbox
+            before = inbox.bytes
             self.process.give(event)
+            self.took(self, event, inbox.bytes - before)
 
     def spend(self, seconds: float) -> None:
         """Hear from an operator that the turn under way takes longer."""

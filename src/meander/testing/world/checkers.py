@@ -58,12 +58,12 @@ from meander.runtime.process.spec import Reason
 from meander.runtime.store.answering import StoreAction
 from meander.testing.causes import Causes
 from meander.testing.checkers import ACCIDENT, Violation
+from meander.testing.copies import CopyBook
 from meander.testing.leases import Leases
 from meander.testing.oracle import Oracle
 from meander.testing.process import SimProcess as Simulated
 from meander.testing.trial import Trial
 from meander.testing.world.actor import Actor
-from meander.testing.world.copies import CopyBook
 from meander.testing.world.fence import FenceBook
 from meander.testing.world.limits import LimitChecker
 from meander.testing.world.owners import Holder, Owners
@@ -227,6 +227,21 @@ class WorldCheckers:
             self._copies.goes_on(resident)  # copies of the next round do not wait for this one
         elif kind is Prepared:
             self._copies.hears(resident)
+
+    def took(self, actor: Actor, event: Any, counted: int) -> None:
+        """An inbox has taken something: its bytes count, or its limit would keep nothing out."""
+        if type(event) is not Envelope or event.sender == MASTER:
+            return
+        body: Any = event.body
+        if type(body) is Chunks:
+            size = 0 if body.rows is None else body.rows.batch.nbytes
+        elif type(body) is Stage:
+            size = body.items[0].rows.batch.nbytes if body.items else 0
+        else:
+            size = len(body.data) if type(body) is Copy else 0
+        if counted < size:
+            kind = type(body).__name__
+            self.violated("limit", f"{actor.name} counts {counted} bytes of {kind} with {size}")
 
     # ------------------------------------------------------------------ outputs
 

@@ -45,6 +45,10 @@ Asking: TypeAlias = Callable[[Any, Done], None]
 """Carries out an `Ask` or a `FetchRows`: `done(answer, None)` or `done(None, error)`, once, later."""
 Calling: TypeAlias = Callable[[Process, Callable[[Any], Any]], Future[Any]]
 """Has a process call a function between two events."""
+WAITS_S: Final = 12.0
+"""Who asks a process for outputs is not kept waiting for longer, if it is gone …"""
+PATIENCE: Final = 2.2
+"""… but for about twice as long as before, if it has waited for such a one before."""
 Commanding: TypeAlias = Callable[[Process, Event], Future[Any]]
 """Hands a process an event, and learns whether it was refused."""
 
@@ -59,6 +63,7 @@ class ScriptRunner:
         fetch: Asking | None = None,
         call: Calling = Process.call,
         command: Commanding = Process.command,
+        waited: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Prepare.
 
@@ -68,8 +73,9 @@ class ScriptRunner:
             fetch: carries out a `FetchRows`; None: `ask` does.
             call: hands a process a function; whoever drives the process may want to know.
             command: the same with an event.
+            waited: hears of a script that has waited for too long for somebody who is gone.
         """
-        self.timeline = timeline
+        self.timeline, self.waited = timeline, waited
         self.ask, self.fetch = ask, fetch or ask
         self.call, self.command = call, command
 
@@ -108,6 +114,8 @@ class Running(Generic[T]):
         self._ended, self._found, self._held = ended, found, held
         self._at = 0
         """Counts steps: an answer to an earlier one comes too late."""
+        self._waited_s = WAITS_S / PATIENCE
+        """So long it has waited for rows that did not come, at most."""
         self.over = False
         """Whether it has ended, or was killed."""
 
@@ -147,7 +155,7 @@ class Running(Generic[T]):
         if isinstance(step, Ask):
             runner.ask(step, done)
         elif isinstance(step, FetchRows):
-            runner.fetch(step, done)
+            runner.fetch(step, partial(self._fetched, step, runner.timeline.now, done))
         elif isinstance(step, Together):
             self._together(step.steps, done)
         elif isinstance(step, Sleep):
@@ -162,6 +170,17 @@ class Running(Generic[T]):
             assert isinstance(step, Found)
             self._found(step.part)
             runner.timeline.after(0.0, lambda _: done(None, None))
+
+    def _fetched(
+        self, step: FetchRows, since: float, done: Done, answer: Any, error: BaseException | None
+    ) -> None:
+        """Rows have come, or will not; of readers of outputs it is looked how long that took."""
+        waited_s, follows = self._runner.timeline.now - since, step.fields.get("kind") == "emitted"
+        if follows and isinstance(error, OperatorGoneError) and not self.over:
+            if waited_s > PATIENCE * self._waited_s:
+                self._runner.waited(f"{step.address} is gone, and was waited for {waited_s:.1f} s")
+            self._waited_s = max(self._waited_s, waited_s)
+        done(answer, error)
 
     def _together(self, steps: Sequence[Ask | FetchRows], done: Done) -> None:
         """Ask several at once; the script goes on when the last has answered."""

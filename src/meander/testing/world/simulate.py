@@ -113,6 +113,7 @@ def _count(world: World, counts: Counter[str]) -> None:
             counts["chunks"] += machine.intake.applied_chunks
             counts["reroutes"] += machine.rerouter.rerouted
             counts["loop_chunks"] += machine.intake.loop_chunks
+            counts["express_chunks"] += machine.intake.express.applied_chunks
             counts["waits"] += machine.intake.waits
             assert resident.node is not None
             counts["combined_rows"] += resident.node.adapter.work.combined
@@ -129,6 +130,7 @@ def _count(world: World, counts: Counter[str]) -> None:
         elif isinstance(machine, Master):
             counts.update(machine.conductor.counts)
     people = world.people
+    counts["joint_records"] = world.checkers.oracle.joint_records
     counts["staged_batches"] = people.query.batch
     counts["once_written"] = people.query.batch if people.query.once else 0
     counts["replays"] = people.query.replays + sum(source.replayed for source in people.sources)

@@ -145,9 +145,10 @@ class World:
             skew = (self.random.uniform(0, 50), self.random.uniform(0.96, 1.04))
         actor = Actor(self.timeline, self.random, name, skew)
         post = self.wires.open(name, incarnation, host, actor.give, actor.full, schemas)
-        runner = ScriptRunner(self.timeline, partial(self.wires.ask, post))
+        late = partial(self.checkers.violated, "limit")
+        runner = ScriptRunner(self.timeline, partial(self.wires.ask, post), waited=late)
         resident = Resident(actor, post, runner)
-        actor.looked = self.checkers.looked
+        actor.looked, actor.took = self.checkers.looked, self.checkers.took
         self.residents.append(resident)
         self._by_post[post] = self._by_actor[actor] = resident
         actor.began = partial(self._began, resident)
