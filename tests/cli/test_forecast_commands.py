@@ -192,6 +192,18 @@ def test_evaluate_rolls_over_spans_series_and_taus(meander, trace, profile, tmp_
     assert [span["series"] for span in both.lines[0]["spans"]] == ["trace", "other"]
 
 
+def test_evaluate_lets_ahead_begin_late(meander, trace, profile):
+    """With two hours behind it, it has no analog, so its plans are not those of one who has days."""
+    said = [
+        meander("evaluate", trace, "--profile", profile, "--policies", "ahead", "--json", *more)
+        for more in ([], ["--learn", "1000d"], ["--learn", "2h"])
+    ]
+    assert [one.code for one in said] == [0, 0, 0]
+    costs = [one.lines[0]["spans"][0]["rows"][1]["cost"] for one in said]
+    assert costs[0] == costs[1] != costs[2]
+    assert meander("evaluate", trace, "--profile", profile, "--learn", "soon").code == 2
+
+
 def test_evaluate_names_a_wrong_policy_and_an_empty_test(meander, trace, profile):
     assert "unknown policy 'best'" in meander(
         "evaluate", trace, "--profile", profile, "--policies", "best"

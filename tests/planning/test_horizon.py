@@ -134,6 +134,29 @@ def test_it_saves_on_a_day_that_repeats_and_replays_alike():
     assert (replay(ahead(), steps, "1/5", ticks(), first).cost == by_us.cost).all()
 
 
+def test_what_came_before_it_began_to_learn_is_not_known():
+    nodes, rng = np.array(DAY * 20), np.random.default_rng(3)
+    work, ended = rng.integers(80, 140, (len(nodes), 16)), np.arange(len(nodes))
+    since = 10 * len(DAY) + 5
+
+    def told(first_nodes, first_work, **more):
+        seen, did = nodes.copy(), work.copy()
+        seen[:since], did[:since] = first_nodes, first_work
+        policy = Ahead(day_slots=len(DAY), window=24, days_before=more.get("since", 0))
+        record = Record(seen, seen.astype(float), did, ended)
+        ByAhead(policy, record, **more).prepare(ReplayStep(5, load(0), at=len(nodes) - 1))
+        assert policy.drift is not None
+        return policy.futures(), policy.drift.total, len(policy.drift.recent), policy.least
+
+    one, other = (told(*before, since=since) for before in ((3, 100), (9, 0)))
+    assert (one[0].nodes == other[0].nodes).all()
+    assert (one[0].weight == other[0].weight).all()
+    assert (one[1] == other[1]).all()
+    assert (one[1] == work[-25:-1].sum(axis=0)).all()
+    assert one[2:] == other[2:] == (24, 3)
+    assert told(1, 0)[3] == 1  # without `since` it knows all
+
+
 def test_it_meets_the_caps_of_the_day_while_weights_drift():
     nodes, rng = DAY * 14, np.random.default_rng(1)
     base = rng.integers(80, 140, 16)

@@ -66,6 +66,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="cut the test into spans of this length, such as 60d; all before one trains for it",
     )  # fmt: skip
     parser.add_argument(
+        "--learn", dest="learn_s", type=length, metavar="LENGTH",
+        help="ahead knows only so much before each span, such as 28d (default: all of the trace)",
+    )  # fmt: skip
+    parser.add_argument(
         "--window", type=int, default=168, metavar="K",
         help="weights are sums over the K slots before a migration; 0: fixed weights (168)",
     )  # fmt: skip

@@ -27,10 +27,11 @@ class Record(NamedTuple):
 class ByAhead:
     """The contender `ahead`."""
 
-    def __init__(self, policy: Ahead, record: Record) -> None:
-        self.policy, self.record = policy, record
-        self.slots = self.pieces = 0
-        """What was told so far."""
+    def __init__(self, policy: Ahead, record: Record, since: int = 0) -> None:
+        """Let a policy learn from slot `since` on: it knows nothing of those before."""
+        self.policy, self.record, self.slots = policy, record, since
+        self.pieces = int(record.ended[since]) if since else 0
+        """Slots and pieces that were told so far, or never will be."""
 
     def begin(self, workload: Workload, nodes: int) -> Assignment:
         """Begin with the most even intervals."""

@@ -58,6 +58,8 @@ class EvaluationOptions:
     refresh: int
     roll_s: int | None
     """Length of a test span; None: all that is left is one."""
+    learn_s: int | None
+    """How long before a test span `ahead` begins to learn; None: with the trace."""
     migrations_max: int | None
     method: Method
     forecasts: Path | None
@@ -133,17 +135,18 @@ class TestSpan:
         hours = self.trace.hours()[:stop]
         return mtm_from_trace(nodes, kind, hours=hours, alpha=alpha, slot_hours=slot_hours)
 
-    def ahead(self, seed: int) -> ByAhead:
-        """Give the policy `ahead`, which has seen nothing yet."""
+    def ahead(self, seed: int, learn_s: int | None = None) -> ByAhead:
+        """Give the policy `ahead`, which knows the trace, or so much of it before the span."""
         slots, day_s = self.trace.slots.astype("datetime64[s]").astype(np.int64), 24 * 3600
         slot_s = int(slots[1] - slots[0])
         since_monday = (slots[0] + 3 * day_s) % (7 * day_s)  # 1970 began on a Thursday
+        since = 0 if learn_s is None else max(self.split - learn_s // slot_s, 0)
         policy = Ahead(
-            day_slots=max(day_s // slot_s, 1), days_before=int(since_monday // slot_s),
+            day_slots=max(day_s // slot_s, 1), days_before=int(since_monday // slot_s) + since,
             window=self.window, piece_slots=self.weights.slot_s / slot_s, seed=seed,
         )  # fmt: skip
         record = Record(self.trace.nodes, self.trace.need(), self.weights.work, self.ended)
-        return ByAhead(policy, record)
+        return ByAhead(policy, record, since)
 
 
 def _shift(trace: Trace, weights: Weights) -> np.timedelta64:
@@ -213,7 +216,8 @@ class Evaluation:
         elif name.startswith("mtm"):
             done = self._mtm(name)
         elif name == "ahead":
-            done = replay(span.ahead(wish.seed), span.steps, wish.tau, self.clock, first)
+            policy = span.ahead(wish.seed, wish.learn_s)
+            done = replay(policy, span.steps, wish.tau, self.clock, first)
         elif name == "foresight":
             knows = Foresight([s.nodes for s in span.steps], np.random.default_rng(wish.seed))
             done = replay(knows, span.steps, wish.tau, self.clock, first)
