@@ -268,6 +268,24 @@ def test_a_process_that_misses_the_push_gets_the_table_with_its_lease():
 # ---------------------------------------------------------------------- migrations
 
 
+def test_no_task_moves_to_a_node_before_it_knows_a_table():
+    """1. a third node registers  2. what it is told is lost: no task moves, for it would drop the rows
+    that come to it  3. it is told: tasks move."""
+    town = Town()
+    town.give(MASTER, Rescale(3))
+    (joins,) = {order.node for order in town.launched}
+    for _ in range(3):
+        town.start_launched()
+        town.tick(0.1)
+        while town.pending():
+            town.lose(to=joins)
+            if town.mail:
+                town.deliver()
+    assert (peer(town, joins).status, town.owners()) == (Status.UP, "1122")
+    town.settle()
+    assert (town.stage(), set(town.master.ledger.owner)) == ("completed", {"n1", "n2", joins})
+
+
 def test_a_rescale_moves_the_tasks_round_by_round_and_dismisses_who_leaves():
     """1. from 2 nodes to 1, one task per round  2. task 2, then task 3  3. n2 is dismissed."""
     town = Town()

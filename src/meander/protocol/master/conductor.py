@@ -55,7 +55,7 @@ class Conductor:
         }
         self.rehoming = Rehoming(books, self.counts)
         self._missing: NodeId | None = None
-        """A node of the target that was not up when last looked: it is looked at first."""
+        """A node of the target that was not ready when last looked: it is looked at first."""
         self._dismiss_at = 0.0
         """When to look again whether somebody can be let go."""
 
@@ -212,9 +212,10 @@ class Conductor:
                 self._complete(migration)
 
     def _all_up(self, nodes: Iterable[NodeId]) -> bool:
-        up = self.books.membership.up
-        if self._missing is None or up(self._missing):
-            self._missing = next((node for node in nodes if not up(node)), None)
+        """Whether tasks may move to all of them: rows come with a task, or even before its table."""
+        ready = self.books.membership.ready
+        if self._missing is None or ready(self._missing):
+            self._missing = next((node for node in nodes if not ready(node)), None)
         return self._missing is None
 
     def _nodes(self) -> Iterable[Peer]:

@@ -143,6 +143,10 @@ class Membership:
             and incarnation in (None, peer.incarnation)
         )
 
+    def ready(self, node: NodeId) -> bool:
+        """Whether a node serves, and knows a table: before that it drops the rows that come to it."""
+        return self.up(node) and self.peers[node].acked > ZERO_EPOCH
+
     def nodes(self) -> list[NodeId]:
         """List the nodes that are members: starting, up or leaving."""
         return [p.id for p in self.of_kind("node")]
