@@ -233,10 +233,10 @@ MUTANTS = [
         "drop the lane's order when offers are pumped",
         "clients.gathering",
         """            offer(self._offers[0])
-            self._offers.popleft()
+            self._given_rows += rows_of(self._offers.popleft().rows)
 """,
         """            offer(self._offers[-1])
-            self._offers.pop()
+            self._given_rows += rows_of(self._offers.pop().rows)
 """,
     ),
     mutant(
@@ -282,16 +282,34 @@ MUTANTS = [
     mutant(
         "take a block that was taken before",
         "protocol.kernels",
-        "columns[1, i] != numbers[task] + 1 or columns[2, i] <= offsets[task]:",
-        "columns[1, i] > numbers[task] + 1:",
+        "elif number <= numbers[task]:",
+        "elif number < 0:",
+        "elif number != numbers[task] + 1 or columns[2, i] <= offsets[task]:",
+        "elif number > numbers[task] + 1:",
         trial="words",
     ),
     mutant(
         "take a block behind a gap",
         "protocol.kernels",
-        "columns[1, i] != numbers[task] + 1 or",
-        "columns[1, i] <= numbers[task] or",
+        "elif number != numbers[task] + 1 or columns[2, i] <= offsets[task]:",
+        "elif columns[2, i] <= offsets[task]:",
         trial="words",
+    ),
+    mutant(
+        "tell nobody that what came again is known",
+        "protocol.node.express",
+        "            self._owe(lanes, block.tasks[known], ACK_BYTES, now)\n",
+        "            pass\n",
+        trial="words",
+        faults="loss",
+    ),
+    mutant(
+        "take what came again of a block",
+        "protocol.node.express",
+        "            self._apply(block.pick(taken), lanes, size, now)\n",
+        "            self._apply(block.pick(np.flatnonzero(fates < 2)), lanes, size, now)\n",
+        trial="words",
+        faults="loss duplicate",
     ),
     mutant(
         "call a block durable that is applied",
