@@ -17,6 +17,7 @@ from meander.errors import (
     OutputsLostError,
     UnreadError,
 )
+from meander.runtime.clients.driver_client import FETCH_S
 from meander.runtime.clients.output_scripts import (
     AGAIN_S,
     NODE_S,
@@ -25,7 +26,8 @@ from meander.runtime.clients.output_scripts import (
     OutputSpan,
 )
 from meander.runtime.clients.owners import owners_of
-from meander.runtime.clients.reader import metrics_of, new_outputs
+from meander.runtime.clients.reader import OUTPUTS_S, metrics_of, new_outputs
+from meander.runtime.clients.state_scripts import NODE_S as STATE_S
 from meander.runtime.clients.state_scripts import first_schema, read_states
 from meander.runtime.clock import Clock
 from meander.runtime.driver.loop_drain import emptied, look
@@ -253,6 +255,22 @@ def test_the_columns_of_a_state_are_those_of_any_node_that_has_one() -> None:
     found = run(first_schema(owners, 2, range(3)), made)
     assert found is not None
     assert found.names == ["count"]
+    assert [s.timeout_s for s in made.asked if isinstance(s, FetchRows)] == [STATE_S] * 2
+
+
+def test_columns_are_asked_for_again_before_there_are_none() -> None:
+    """1. nobody answers in time  2. all are asked again, with more patience  3. then nobody has any."""
+    made = Made()
+    made.refusing.update({node: OperatorGoneError(node) for node in "ab"})
+    assert run(first_schema(owners, 2, range(3)), made) is None
+    asked = [step.timeout_s for step in made.asked if isinstance(step, FetchRows)]
+    assert asked == [STATE_S, STATE_S, FETCH_S, FETCH_S]
+
+
+def test_nobody_waits_a_minute_for_outputs_of_one_that_is_gone() -> None:
+    made = Made()
+    run(new_outputs(made.nodes, {}), made)
+    assert [s.timeout_s for s in made.asked if isinstance(s, FetchRows)] == [OUTPUTS_S] * 2
 
 
 def test_outputs_come_once_and_the_next_call_says_what_the_caller_has() -> None:

@@ -25,6 +25,8 @@ TASKS_ONCE = 2**20
 """Tasks whose state is asked for in one request: all that a node has."""
 METRICS_S_MAX = 5.0
 """How long a node may take to tell its metrics: what it told before will do."""
+OUTPUTS_S = 10.0
+"""How long a node may take to give outputs: the next call brings what this one did not."""
 
 NOTHING = pa.table({"task": pa.array([], pa.int32()), "node": pa.array([], pa.string())})
 """What is given where no task has a state: nothing is known of its columns."""
@@ -148,7 +150,7 @@ def new_outputs(
     fields: dict[str, Any] = {"kind": "outputs", "release": release}
     if tasks is not None:
         fields["between"] = [tasks.start, tasks.stop]
-    steps = [FetchRows(address, fields, FETCH_S) for address in nodes.values()]
+    steps = [FetchRows(address, fields, OUTPUTS_S) for address in nodes.values()]
     for table in (yield Together(steps)):
         if table is None or table.num_rows == 0:
             continue

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from meander.errors import OperatorGoneError, OperatorRefusedError
 from meander.model import TaskId
 from meander.runtime.clients.driver_client import FETCH_S
 from meander.runtime.clients.output_scripts import Patience
@@ -81,15 +80,17 @@ def first_schema(
 ) -> Script[pa.Schema | None]:
     """Look for one of some tasks that has a state, and give its columns; None if none has yet.
 
-    The last `place` columns say where and when it was read.
+    The last `place` columns say where and when it was read. All nodes are asked at once; whoever is
+    gone without a word is waited for no longer than it takes, unless nobody else has a state.
     """
     told = yield from owners()
-    for address in told.nodes.values():
-        try:
-            fields = {"kind": "state", "columns": True, "tasks": list(tasks)}
-            table: pa.Table = yield FetchRows(address, fields, FETCH_S)
-        except (OperatorGoneError, OperatorRefusedError):
-            continue
-        if len(table.schema.names) > place:
-            return table.select(table.schema.names[:-place]).schema
+    fields = {"kind": "state", "columns": True, "tasks": list(tasks)}
+    for fetch_s in (NODE_S, FETCH_S):
+        steps = [FetchRows(address, fields, fetch_s) for address in told.nodes.values()]
+        tables: list[pa.Table | None] = yield Together(steps)
+        for table in tables:
+            if table is not None and len(table.schema.names) > place:
+                return table.select(table.schema.names[:-place]).schema
+        if None not in tables:
+            break
     return None
