@@ -297,6 +297,8 @@ class Intake:
         assert self.turn.table is not None
         gathered: defaultdict[NodeId, list[Chunk]] = defaultdict(list)
         budget, looped = LOCAL_CHUNKS_MAX, False
+        if self._acks:
+            self.express.close()  # they are told by the slots, which shall know what it has taken since
         self.tell()
         while True:
             if self._gathered:
