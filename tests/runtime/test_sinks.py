@@ -308,6 +308,21 @@ def test_early_outputs_are_read_again_from_what_was_durable_when_their_task_was_
     assert again["number"].to_pylist() == [4, 5]
 
 
+def test_what_was_released_is_not_missed_though_nobody_said_that_it_is_durable() -> None:
+    """1. three outputs come, none durable yet, and are written  2. they may be forgotten; the node does
+    so, has that written, and dies before it says so  3. whoever goes on begins behind them."""
+    follower = OutputFollower(None, range(1), [0], early=True)  # type: ignore[arg-type]
+    first = told({"0": [1, 0, 1, 1]}, [(0, n) for n in (1, 2, 3)])
+    assert follower._new(first).num_rows == 3
+    follower.numbers[0] = 3
+    follower.release()
+    assert follower._new(told({"0": [4, 3, 1, 9]}, [(0, 4)])).num_rows == 0  # the term is a new one
+    again = follower._new(told({"0": [4, 3, 1, 9]}, [(0, 4), (0, 5)]))
+    assert again["number"].to_pylist() == [4, 5]
+    with pytest.raises(OutputsLostError, match="outputs 6 to 7 of task 0 are gone"):
+        follower._new(told({"0": [8, 8, 1, 9]}, [(0, 8)]))
+
+
 def told(kept: dict[str, list[int]], rows: list[tuple[int, int]]) -> pa.Table:
     tasks, numbers = [t for t, _ in rows], [n for _, n in rows]
     table = pa.table({

@@ -131,7 +131,9 @@ class OutputFollower:
                 again[task] = self._terms[:, task].any()
                 self._terms[:, task] = term
             if again[task]:
-                self._heard[task] = self._durable[task]
+                # Only what is durable is forgotten: what we released does not come otherwise.
+                forgotten = min(first - 1, self._released[task])
+                self._heard[task] = self._durable[task] = max(self._durable[task], forgotten)
             elif first > self._heard[task] + 1:
                 raise OutputsLostError(
                     f"outputs {self._heard[task] + 1} to {first - 1} of task {name} are gone before "
