@@ -114,13 +114,16 @@ def _check_copies(node: Node) -> None:
 
 
 def check_node(node: Node) -> None:
-    """Check a node: phases, buffers, copies, states."""
-    for slot in node.slots.values():
+    """Check a node: phases, buffers, copies, states.
+
+    By the book: `slots` would close the express, and have the operator do what it has not been given.
+    """
+    for slot in node.book.slots.values():
         for fault in _faults_of(slot, node):
             _demand(False, node, f"task {slot.task}, {slot.phase.value}: {fault}")
         if slot.state is not None:
             _check_state(slot, slot.state, node)
-    awaiting = {t for t, slot in node.slots.items() if slot.phase is TaskPhase.AWAITING}
+    awaiting = {t for t, slot in node.book.slots.items() if slot.phase is TaskPhase.AWAITING}
     _demand(node.retriever.awaited.keys() == awaiting, node, "the retriever's queue is another")
     fetches = node.retriever.fetches
     _demand(fetches.keys() <= awaiting, node, "a state is fetched that nobody waits for")
@@ -130,7 +133,7 @@ def check_node(node: Node) -> None:
     parked = len(node.rerouter.parked)
     _demand(parked <= node.settings.parked_messages_max, node, f"{parked} messages are parked")
     for task, item in node.installs.unconfirmed.items():
-        slot = node.slots[task]
+        slot = node.book.slots[task]
         serves = slot.phase is TaskPhase.SERVING and slot.tenure == item.tenure
         _demand(serves, node, f"reports task {task} as installed, which it does not serve")
     if node.table is not None and not node.ended:
@@ -183,7 +186,7 @@ def _check_against_table(node: Node) -> None:
     current = member is not None and member.incarnation == node.incarnation
     runs = table.tasks_by_node.get(node.me, ()) if current else ()
     owned = {task for lb, ub in runs for task in range(lb, ub)}
-    here = {task for task, slot in node.slots.items() if slot.phase in OWNED}
+    here = {task for task, slot in node.book.slots.items() if slot.phase in OWNED}
     _demand(here <= owned, node, f"it serves or awaits {here - owned}, which are another's")
     if node.gated:  # without checkpoints a lost task has an owner that has nothing of it
         _demand(here == owned, node, f"it owns {owned - here} and does nothing about it")
@@ -196,7 +199,7 @@ def _check_against_table(node: Node) -> None:
     frozen, puts = node.handover.frozen.keys(), node.handover.puts
     _demand(frozen <= named, node, f"frozen states that no chain names: {frozen - named}")
     _demand(puts.keys() == named, node, f"chains name {named}, puts are {puts}")
-    departing = {t for t, slot in node.slots.items() if slot.phase is TaskPhase.DEPARTING}
+    departing = {t for t, slot in node.book.slots.items() if slot.phase is TaskPhase.DEPARTING}
     kept = {task for task, _ in frozen}
     _demand(departing <= kept, node, f"no frozen copy of {departing - kept}, which are departing")
 

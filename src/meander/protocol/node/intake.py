@@ -124,6 +124,11 @@ class Intake:
         self.collect()
         self.express.close()
 
+    @property
+    def noted(self) -> bool:
+        """Whether chunks were taken that the operator has not been given."""
+        return self._gathered
+
     def gathers(self, now: float) -> bool:
         """Whether more chunks are waited for before the operator is given those that were noted."""
         return self._gathered and now < self._collected_at + GATHER_S

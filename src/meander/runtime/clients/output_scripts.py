@@ -13,24 +13,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from meander.errors import (
-    OperatorGoneError,
-    OperatorRefusedError,
-    OutputsBrokenError,
-    OutputsLostError,
-    UnreadError,
-)
+from meander.errors import OutputsBrokenError, OutputsLostError, UnreadError
 from meander.model import NodeId, TaskId
 from meander.protocol.backoff import Backoff
 from meander.runtime.clients.driver_client import ASK_S, FETCH_S, DeploymentInfo
 from meander.runtime.clients.owners import owners_of
 from meander.runtime.clock import REAL, Clock
 from meander.runtime.process.script import Ask, FetchRows, Found, Script, Sleep, Together
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Offset: TypeAlias = dict[str, Any]
 Ends: TypeAlias = dict[TaskId, tuple[int, int, int]]
@@ -44,6 +35,8 @@ AGAIN_S, AGAIN_S_MAX = 0.05, 0.4
 NODE_S = 3.0
 """How long a node may take at first: one whose host is lost never answers, and its tasks are soon
 elsewhere. One that is only slow is given more time when it is asked again."""
+IN_VAIN = 0.99
+"""Who was waited for so much of that has not answered: clocks are not exact."""
 
 
 class Patience:
@@ -64,6 +57,17 @@ class Patience:
         self._end = clock.monotonic() + timeout_s
         self._again = Backoff(AGAIN_S, AGAIN_S_MAX)
 
+    def together(self, steps: Sequence[Ask | FetchRows]) -> Script[list[Any]]:
+        """Ask nodes at once; if one was waited for to the end, all are given more time the next time.
+
+        A task on the move makes nobody wait longer for one who is gone.
+        """
+        since = self._clock.monotonic()
+        found: list[Any] = yield Together(steps)
+        if self._clock.monotonic() - since >= IN_VAIN * self.node_s:
+            self.node_s *= 2
+        return found
+
     def wait(self, missing: Collection[TaskId]) -> Script[None]:
         """Wait a little, if there are tasks that have to be asked for again.
 
@@ -74,7 +78,6 @@ class Patience:
         if missing and now > self._end:
             raise UnreadError(self._what, tuple(sorted(missing)))
         if missing:
-            self.node_s *= 2
             yield Sleep(self._again.failed(now) - now)
 
 
@@ -115,21 +118,21 @@ class OutputScripts:
         """Make an offset."""
         return {"lineage": self.about.lineage, "numbers": list(numbers)}
 
-    def ends(self, node_s: float = NODE_S) -> Script[Ends]:
+    def ends(self, patience: Patience | None = None) -> Script[Ends]:
         """Ask all nodes for the ends of their tasks; of those on the move nothing is known.
-
-        Args:
-            node_s: how long a node may take to answer.
 
         Raises:
             OutputsBrokenError: if no more will come.
         """
+        patience = patience or Patience("outputs", self.clock, PATIENCE_S)
         owners = yield from owners_of(self.driver)
         if owners.trouble is not None:
             raise OutputsBrokenError(owners.trouble)
         found: Ends = {}
+        node_s = min(patience.node_s, ASK_S)
         steps = [Ask(address, "ends", {}, node_s) for address in owners.nodes.values()]
-        for node, told in zip(owners.nodes, (yield Together(steps)), strict=True):
+        answers = yield from patience.together(steps)
+        for node, told in zip(owners.nodes, answers, strict=True):
             # Whoever does not answer has just left, or fails: its tasks are elsewhere soon.
             for task, (first, ready, last) in (told or {}).items():
                 if int(task) in self.tasks and owners.names[int(task)] == node:
@@ -144,7 +147,7 @@ class OutputScripts:
         """
         found, patience = Ends(), Patience("outputs", self.clock, timeout_s)
         while len(found) < len(self.tasks):
-            found |= yield from self.ends(min(patience.node_s, ASK_S))
+            found |= yield from self.ends(patience)
             yield from patience.wait(set(self.tasks) - set(found))
         return found
 
@@ -229,19 +232,19 @@ class OutputScripts:
             for node, tasks in owners.by_node(list(missing)).items():
                 for at in range(0, len(tasks), TASKS_ONCE):
                     some = {t: missing[t] for t in tasks[at : at + TASKS_ONCE]}
-                    fetch_s = min(patience.node_s, FETCH_S)
-                    for task in (yield from self._fetch(owners.nodes[node], some, fetch_s)):
+                    for task in (yield from self._fetch(owners.nodes[node], some, patience)):
                         del missing[task]
             yield from patience.wait(missing)
 
     def _fetch(
-        self, address: str, spans: Mapping[TaskId, OutputSpan], fetch_s: float
+        self, address: str, spans: Mapping[TaskId, OutputSpan], patience: Patience
     ) -> Script[list[TaskId]]:
         """Find what a node has of some stretches; give the tasks that are done."""
         asked = {str(span.task): [span.after, span.upto] for span in spans.values()}
-        try:
-            table: pa.Table = yield FetchRows(address, {"kind": "emitted", "spans": asked}, fetch_s)
-        except (OperatorGoneError, OperatorRefusedError):
+        fields = {"kind": "emitted", "spans": asked}
+        step = FetchRows(address, fields, min(patience.node_s, FETCH_S))
+        (table,) = yield from patience.together([step])
+        if table is None:
             return []
         kept = json.loads((table.schema.metadata or {}).get(b"kept", b"{}"))
         for task, (first, last) in kept.items():

@@ -55,19 +55,18 @@ def read_states(
             for at in range(0, len(there), tasks_once)
         ]
         for at in range(0, len(parts), PARTS_ONCE):
-            fetch_s = min(patience.node_s, FETCH_S)
-            missing -= yield from _fetch(parts[at : at + PARTS_ONCE], whole, fetch_s)
+            missing -= yield from _fetch(parts[at : at + PARTS_ONCE], whole, patience)
         yield from patience.wait(missing)
 
 
 def _fetch(
-    parts: Sequence[tuple[str, list[TaskId]]], whole: bool, fetch_s: float
+    parts: Sequence[tuple[str, list[TaskId]]], whole: bool, patience: Patience
 ) -> Script[set[TaskId]]:
     """Find what nodes have of some tasks each, asked at once; give those that they serve."""
-    how = {"kind": "state", "whole": whole}
+    how, fetch_s = {"kind": "state", "whole": whole}, min(patience.node_s, FETCH_S)
     steps = [FetchRows(to, {**how, "tasks": tasks}, fetch_s) for to, tasks in parts]
     served = set[TaskId]()
-    for (_, tasks), table in zip(parts, (yield Together(steps)), strict=True):
+    for (_, tasks), table in zip(parts, (yield from patience.together(steps)), strict=True):
         if table is not None:
             here = json.loads((table.schema.metadata or {}).get(b"tasks", b"[]"))
             served |= set(here) & set(tasks)

@@ -173,7 +173,7 @@ class WorldInjector(Injector):
         for resident in self.world.living():
             machine = resident.actor.machine
             if isinstance(machine, Node) and machine.retriever.awaited:
-                serving = any(s.phase is TaskPhase.SERVING for s in machine.slots.values())
+                serving = any(s.phase is TaskPhase.SERVING for s in machine.book.slots.values())
                 if self.world.durable or not serving:
                     yield resident
 

@@ -277,7 +277,7 @@ class People:
         resident = None if holder is None else self.world.node(*holder)
         if resident is None or resident.node is None or not resident.actor.alive:
             return None
-        slot = resident.node.node.slots.get(task)
+        slot = resident.node.node.book.slots.get(task)
         serves = slot is not None and slot.phase is TaskPhase.SERVING and slot.state is not None
         return resident if serves else None
 
@@ -286,8 +286,11 @@ class People:
         if owner is None:
             return False
         assert owner.node is not None
-        state = owner.node.node.slots[task].state
+        node = owner.node.node
+        state = node.book.slots[task].state
         assert state is not None
+        if node.intake.noted:
+            return False  # its operator will do more
         if owner.node.adapter.owes(state.app):
             return False  # somebody has not heard of its watermark yet
         lanes = state.outbox.lanes.values()
@@ -307,7 +310,7 @@ class People:
             owner = self.owner(task)
             state: Any = None
             if owner is not None and owner.node is not None:
-                state = owner.node.node.slots[task].state
+                state = owner.node.node.book.slots[task].state
             found.append(0 if state is None else state.app.outputs.last)
         return found
 

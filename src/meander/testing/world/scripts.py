@@ -155,7 +155,7 @@ class Running(Generic[T]):
         if isinstance(step, Ask):
             runner.ask(step, done)
         elif isinstance(step, FetchRows):
-            runner.fetch(step, partial(self._fetched, step, runner.timeline.now, done))
+            self._fetch(step, done)
         elif isinstance(step, Together):
             self._together(step.steps, done)
         elif isinstance(step, Sleep):
@@ -170,6 +170,9 @@ class Running(Generic[T]):
             assert isinstance(step, Found)
             self._found(step.part)
             runner.timeline.after(0.0, lambda _: done(None, None))
+
+    def _fetch(self, step: FetchRows, done: Done) -> None:
+        self._runner.fetch(step, partial(self._fetched, step, self._runner.timeline.now, done))
 
     def _fetched(
         self, step: FetchRows, since: float, done: Done, answer: Any, error: BaseException | None
@@ -197,8 +200,10 @@ class Running(Generic[T]):
                 done([answers[n] for n in range(len(steps))], None)
 
         for number, step in enumerate(steps):
-            ask = runner.ask if isinstance(step, Ask) else runner.fetch
-            ask(step, partial(answered, number))
+            if isinstance(step, Ask):
+                runner.ask(step, partial(answered, number))
+            else:
+                self._fetch(step, partial(answered, number))
 
     def _wait(self, at: int, true: Callable[[], bool], end: float) -> None:
         """Look until it holds, or the time is over."""
