@@ -1,7 +1,7 @@
 """What the laboratory raises on purpose, beside what `meander.errors` has.
 
     MeanderError
-    ├── BareStreamError       the bare Flight stream that Meander is compared with has failed
+    ├── BareSideError         a bare side (Flight, two topics) that Meander is compared with has failed
     ├── StaticNodeError       the plain node that Meander is compared with has failed
     └── InputError            what the caller gave is wrong, or is missing here
         ├── NoHostsError      there can be no hosts on this machine
@@ -16,8 +16,8 @@ from __future__ import annotations
 from meander.errors import InputError, MeanderError
 
 
-class BareStreamError(MeanderError):
-    """The bare Flight stream failed: there is nothing to compare with. Run it again."""
+class BareSideError(MeanderError):
+    """A side with nothing in it failed: there is nothing to compare with. Run it again."""
 
 
 class StaticNodeError(MeanderError):

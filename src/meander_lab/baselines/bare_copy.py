@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from meander.runtime.wire.credentials import LOOPBACK
-from meander_lab.errors import BareStreamError
+from meander_lab.errors import BareSideError
 
 PIECE_BYTES = 2 * 2**20
 WARM_PIECES = 32
@@ -36,7 +36,7 @@ def bare_copy(size: int) -> BareCopy:
     """Carry so many bytes twice, to a process that lets them go and to one that keeps them.
 
     Raises:
-        BareStreamError: if that process fails.
+        BareSideError: if that process fails.
     """
     spawn = multiprocessing.get_context("spawn")  # a fork would inherit gRPC's threads
     here, there = spawn.Pipe()
@@ -44,11 +44,11 @@ def bare_copy(size: int) -> BareCopy:
     process.start()
     try:
         if not here.poll(SECONDS_MAX):
-            raise BareStreamError("the bare copy failed: its server does not begin")
+            raise BareSideError("the bare copy failed: its server does not begin")
         with flight.connect(f"grpc://{LOOPBACK}:{here.recv()}") as client:
             return BareCopy(*(_send(client, how, size) for how in ("let go", "keep")))
     except (EOFError, pa.ArrowException) as error:
-        raise BareStreamError(f"the bare copy failed: {error!r}") from error
+        raise BareSideError(f"the bare copy failed: {error!r}") from error
     finally:
         process.kill()
         process.join()

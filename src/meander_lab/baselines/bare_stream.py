@@ -28,7 +28,7 @@ from pyarrow import flight
 
 from meander.runtime.process.warm import settle_heap
 from meander.runtime.wire.credentials import LOOPBACK
-from meander_lab.errors import BareStreamError
+from meander_lab.errors import BareSideError
 
 START_S_MAX = 120.0
 LATE_S_MAX = 60.0
@@ -103,7 +103,7 @@ class BareStream:
         """Send, and give what was measured.
 
         Raises:
-            BareStreamError: if there is no answer in time, or a process has failed.
+            BareSideError: if there is no answer in time, or a process has failed.
         """
         with suppress(OSError):  # it has ended: that is heard of next
             self._orders.send(order)
@@ -117,7 +117,7 @@ class BareStream:
         except (EOFError, OSError):
             told = "it has ended"
         if isinstance(told, str):
-            raise BareStreamError(f"the bare stream failed: {told}")
+            raise BareSideError(f"the bare stream failed: {told}")
         return told
 
 

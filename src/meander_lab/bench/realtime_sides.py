@@ -1,5 +1,6 @@
 """The sides of `meander bench realtime`: each counts the records of a key, from topic to topic.
 
+bare loop            one process with a dictionary, nothing kept: what brokers and clients take
 spark micro-batch    groupBy, count; Spark's Kafka sink, at least once
 spark real-time      the same query with Spark's trigger for low latency, where it runs
 meander aggregate    `KeyedAggregate`, between `sources.Kafka` and `sinks.Kafka`
@@ -23,6 +24,7 @@ import meander
 from meander import sinks, sources
 from meander.operators import Aggregate, KeyedAggregate
 from meander.runtime.driver.elastic import ElasticOperator
+from meander_lab.baselines.kafka_loop import KafkaLoop, counting
 from meander_lab.bench.realtime_load import RealtimeLoad
 
 if TYPE_CHECKING:
@@ -111,6 +113,17 @@ def by_meander(operator: Callable[[], Any], *, at_least_once: bool) -> Run:
     return run
 
 
+def by_hand(commit_s: float | None = None) -> Run:
+    """Run a loop of one process, in transactions or not."""
+
+    @contextmanager
+    def run(_: SparkSession, load: RealtimeLoad) -> Iterator[None]:
+        with counting(KafkaLoop(load.servers, load.into, load.out_of, commit_s)):
+            yield
+
+    return run
+
+
 def by_spark(**trigger: str) -> Run:
     """Run Spark's own aggregation, with a trigger or as fast as it goes."""
 
@@ -148,6 +161,8 @@ def by_spark(**trigger: str) -> Run:
 def sides() -> list[RealtimeSide]:
     """Name all of them."""
     found = [
+        RealtimeSide("bare loop", "at least", by_hand()),
+        RealtimeSide("bare loop", "exactly", by_hand(CHECKPOINT_S)),
         RealtimeSide("spark micro-batch", "at least", by_spark()),
         RealtimeSide("spark real-time", "at least", by_spark(realTime=REALTIME_BATCH)),
     ]
