@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from meander.model import Assignment, Epoch, Run
 from meander.protocol.blocks import Ack, Acks, Block, Offer, SeparateRows
-from meander.protocol.edges.offered import Offered
+from meander.protocol.edges.offered import SLOW_RETRIES, Offered
 from meander.protocol.messages import Member
 from meander.protocol.outbox import Outbox
 from meander.protocol.table import Table
@@ -58,9 +58,14 @@ class Both:
 
     def late(self, after):
         self.now += after
-        patience_s = self.blocks.patience_s(RETRY_S)  # an outbox always has the same
+        usual_s, theirs = self.blocks.patience_s(RETRY_S), []
         mine = self.blocks.late(self.now, RETRY_S)
-        theirs = self.lanes.late(self.now, patience_s)
+        for task in sorted(self.lanes.active):  # an outbox always has the same patience, and no end of it
+            lane, self.lanes.active = self.lanes.lanes[task], {task}
+            tries = lane.tries if lane.sent > lane.applied else 0
+            retry_s = min(usual_s * 2**tries, SLOW_RETRIES * RETRY_S) / 2**tries
+            theirs += self.lanes.late(self.now, retry_s)
+        self.lanes.active = set(self.lanes.lanes)
         found = {(c.task, c.number, c.rows) for block in mine for c in block.chunks()}
         assert found == {(c.task, c.number, c.rows) for c in theirs}
 
@@ -151,6 +156,24 @@ def test_who_is_behind_is_not_sent_everything_again():
         list(box.due(WINDOW, now))
         box.acknowledge(Acks("f", [Ack(0, TERMS[0], 1, number, number)]), now + 0.01)
     assert box.patience_s(RETRY_S) == RETRY_S
+
+
+def test_nobody_waits_longer_and_longer_without_end():
+    """1. acknowledgements usually take long  2. one is not answered at all  3. it is sent again and
+    again, and never later than what is lost at a node that is not behind."""
+    box, now = Offered("f", 1, TASKS), 0.0
+    for number in range(1, 30):
+        box.offer(Offer([(0, "rows", number, number, 8)], number))
+        list(box.due(WINDOW, now))
+        box.acknowledge(Acks("f", [Ack(0, TERMS[0], 1, number, number)]), now := now + 10.0)
+    longest_s = SLOW_RETRIES * RETRY_S
+    assert box.patience_s(RETRY_S) == longest_s
+    box.offer(Offer([(0, "rows", 30, 30, 8)], 30))
+    list(box.due(WINDOW, now))
+    for _ in range(8):
+        now += longest_s + 0.01
+        asked = [*box.late(now, RETRY_S), *box.due(WINDOW, now)]
+        assert [list(block.numbers) for block in asked] == [[30]]
 
 
 def test_most_lanes_with_chunks_that_wait_are_a_crowd_and_a_few_are_none():

@@ -273,18 +273,19 @@ def overdue(
     now: float,
     retry_s: float,
     patience_s: float,
+    longest_s: float,
     wanted: np.ndarray,
 ) -> int:
     """Find lanes that heard nothing for too long: `wanted` gets the number of a chunk to ask with.
 
     A lane whose chunks are applied, but not durable, is patient. One that asks again and again goes
-    back to its last acknowledgement.
+    back to its last acknowledgement, and waits longer each time, but never beyond `longest_s`.
     """
     found = 0
     for task in range(len(sent)):
         quiet_s = now - since[task]
         if sent[task] > applied[task]:
-            if quiet_s > retry_s * (1 << tries[task]):
+            if quiet_s > min(retry_s * (1 << tries[task]), longest_s):
                 if tries[task] == 0:  # perhaps its owner is only slow
                     since[task] = now
                     wanted[task] = applied[task] + 1
@@ -386,7 +387,7 @@ def warm() -> None:
     keep_open(kept, flags)
     acknowledge(acks, 0, lane, lane, lane, lane, since, since, lane, terms, 0.0, since)
     restore(0, 1, 0, 0, lane, lane, lane, lane, terms)
-    overdue(lane, lane, lane, since, lane, 0.0, 1.0, 1.0, lane)
+    overdue(lane, lane, lane, since, lane, 0.0, 1.0, 1.0, 1.0, lane)
     first_open(chunks, lane)
     take(chunks, flags, lane, lane, flags, lane, lane, flags.astype(np.int8))
     told(lane, terms, 0, lane, flags, lane, acks)

@@ -562,6 +562,8 @@ class Checkers:
                 self._loss_at = max(self._loss_at, self.cluster.timeline.now)
             elif what is News.STOOD_IN:
                 self._stood_in.add(facts["node"])
+            elif what is News.ABORTED:  # so is what would give them back, and a way back leads here
+                self._stood_in.clear()
             elif what is News.STATE_LOST:
                 self.lost.update(facts["tasks"])
             elif what is News.STATE_AT_RISK:

@@ -29,7 +29,7 @@ GAIN = 0.125
 USUAL = 2.0
 """… and who hears nothing for so many times as long may think that something is lost."""
 SLOW_RETRIES = 16
-"""But whoever is slow is waited for no longer than so many times what is waited for others."""
+"""But nobody is waited for longer than so many times what is waited for at first."""
 
 
 class Offered:
@@ -139,9 +139,9 @@ class Offered:
         """
         wanted = np.zeros(len(self.last), np.int64)
         lanes = self.sent, self.applied, self.durable, self.since, self.tries
-        retry_s = self.patience_s(retry_s)
-        patience_s = PROBE_RETRIES * retry_s
-        if not kernels.overdue(*lanes, now, retry_s, patience_s, wanted):
+        longest_s, usual_s = SLOW_RETRIES * retry_s, self.patience_s(retry_s)
+        patience_s = PROBE_RETRIES * usual_s
+        if not kernels.overdue(*lanes, now, usual_s, patience_s, longest_s, wanted):
             return []
         return [found for block in self.blocks if len(found := self._among(block, wanted))]
 
