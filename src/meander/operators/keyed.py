@@ -18,6 +18,7 @@ from meander.operators.deltas import deltas, take_deltas
 from meander.operators.hashing import Hashes, hash_columns
 from meander.operators.layout import Layout
 from meander.operators.table import KeyedTable, seal_tables, sizes, update_tables
+from meander.operators.updates import updates
 
 WRITING = ("dump", "load", "changes", "apply_changes")
 """What an operator of its own kind may do in another way."""
@@ -121,9 +122,8 @@ class KeyedAggregate(Operator[KeyedTable]):
             group = int(np.searchsorted(bounds, row, side="right")) - 1
             raise self.failure(contexts[group], (row, row + 1), error) from error
         if self.emit_updates:
-            for i, (table, context) in enumerate(zip(states, contexts, strict=True)):
-                touched = np.unique(where[bounds[i] : bounds[i + 1]])
-                context.emit(table.result(touched))
+            for context, results in zip(contexts, updates(states, bounds, where), strict=True):
+                context.emit(results)
 
     def adoptable(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Make cells of results, where cells are not given."""

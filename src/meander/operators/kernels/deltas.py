@@ -96,6 +96,47 @@ def gather_new(
 
 
 @njit(cache=True, nogil=True)
+def key_bytes(metas: np.ndarray, bounds: np.ndarray, entries: np.ndarray) -> int:
+    """Count the bytes that the keys of some entries have: `bounds[g] … bounds[g+1]-1` are table g's."""
+    found = 0
+    for g in range(len(metas)):
+        offsets = load_i64(metas[g] + 8 * OFFSETS)
+        for r in range(bounds[g], bounds[g + 1]):
+            at = offsets + 8 * entries[r]
+            found += load_i64(at + 8) - load_i64(at)
+    return found
+
+
+@njit(cache=True, nogil=True)
+def gather(
+    metas: np.ndarray,
+    bounds: np.ndarray,
+    entries: np.ndarray,
+    ends: np.ndarray,
+    data: int,
+    valid: np.ndarray,
+    cells: np.ndarray,
+) -> None:
+    """Fill the keys (where each ends, and the bytes) and cells of some entries."""
+    used = 0
+    for g in range(len(metas)):
+        meta = metas[g]
+        offsets, arena = load_i64(meta + 8 * OFFSETS), load_i64(meta + 8 * ARENA)
+        values, room = load_i64(meta + 8 * VALUES), load_i64(meta + 8 * ROOM)
+        null = load_i64(meta + 8 * NULL)
+        for r in range(bounds[g], bounds[g + 1]):
+            entry = entries[r]
+            first = load_i64(offsets + 8 * entry)
+            length = load_i64(offsets + 8 * (entry + 1)) - first
+            copy_bytes(data + used, arena + first, length)
+            used += length
+            ends[r] = used
+            valid[r] = entry != null
+            for cell in range(len(cells)):
+                cells[cell, r] = load_i64(values + 8 * (cell * room + entry))
+
+
+@njit(cache=True, nogil=True)
 def fits(metas: np.ndarray, bounds: np.ndarray, rows: np.ndarray) -> bool:
     """Tell whether each table has the entries of its rows, which ascend."""
     for g in range(len(metas)):
