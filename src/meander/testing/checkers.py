@@ -36,6 +36,7 @@ from meander.protocol.master.ledger import Kept
 from meander.protocol.master.manifest import MANIFEST_KEY, Manifest
 from meander.protocol.master.master import Master
 from meander.protocol.master.membership import Status
+from meander.protocol.master.migration import MigrationStage
 from meander.protocol.messages import (
     Accepted,
     Action,
@@ -562,8 +563,6 @@ class Checkers:
                 self._loss_at = max(self._loss_at, self.cluster.timeline.now)
             elif what is News.STOOD_IN:
                 self._stood_in.add(facts["node"])
-            elif what is News.ABORTED:  # so is what would give them back, and a way back leads here
-                self._stood_in.clear()
             elif what is News.STATE_LOST:
                 self.lost.update(facts["tasks"])
             elif what is News.STATE_AT_RISK:
@@ -700,11 +699,17 @@ class Checkers:
         return verdict.lost
 
     def _at_work(self) -> None:
-        """Whose tasks others had taken has tasks again, if it is there and shall stay."""
-        master = self.cluster.master
+        """Whose tasks others had taken has tasks again, if it is there and shall stay.
+
+        A way back leads to where it began: whoever had none there has none.
+        """
+        master, back = self.cluster.master, self.cluster.master.conductor.migration
+        expected = set(self._stood_in)
+        if back is not None and back.stage is MigrationStage.ROLLED_BACK:
+            expected &= {run.node for run in back.origin.owners.runs}
         for peer in master.membership.peers.values():
             stays = peer.status is Status.UP and not peer.outgoing and not peer.noticed
-            if peer.id in self._stood_in and stays and not master.ledger.tasks_of(peer.id):
+            if peer.id in expected and stays and not master.ledger.tasks_of(peer.id):
                 self.violated("idle", f"{peer.id} was lost, is there again, and has no tasks")
 
 

@@ -45,7 +45,8 @@ def warm_up() -> None:
             operator.process(state, part, here)
             operator.load(operator.dump(state), here)
             state.result()
-    counts: Any = KeyedAggregate(schema, ["k"], {"n": sums["n"], "ints": sums["ints"]})
+    folded = {"n": sums["n"], "ints": sums["ints"]}
+    counts: Any = KeyedAggregate(schema, ["k"], folded, emit_updates=True)
     state = counts.create(Context(0, 1))
     counts.process_combined(state, counts.combine(rows), Context(0, 1))
     copy, since = None, 0
