@@ -60,7 +60,8 @@ class Both:
         self.now += after
         usual_s, theirs = self.blocks.patience_s(RETRY_S), []
         mine = self.blocks.late(self.now, RETRY_S)
-        for task in sorted(self.lanes.active):  # an outbox always has the same patience, and no end of it
+        # An outbox always has the same patience, and no end of it.
+        for task in sorted(self.lanes.active):
             lane, self.lanes.active = self.lanes.lanes[task], {task}
             tries = lane.tries if lane.sent > lane.applied else 0
             retry_s = min(usual_s * 2**tries, SLOW_RETRIES * RETRY_S) / 2**tries

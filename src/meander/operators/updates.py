@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -46,4 +47,4 @@ def updates(tables: Sequence[KeyedTable], bounds: Ints, where: Where) -> list[pa
     columns = [*codec.decode(keys, layout.key_types), *layout.results(cells)]
     batch = pa.record_batch(columns, schema=layout.result_schema)
     starts = ends.tolist()
-    return [batch.slice(lb, ub - lb) for lb, ub in zip(starts, starts[1:], strict=False)]
+    return [batch.slice(lb, ub - lb) for lb, ub in pairwise(starts)]

@@ -203,7 +203,7 @@ def _consume(load: RealtimeLoad, tell: Connection) -> None:
 
 
 class _Outputs:
-    """What has come: noted at once, and read when nothing more comes: who reads sees what comes late."""
+    """What has come: noted at once, and read when nothing more comes (reading takes time)."""
 
     def __init__(self, keys: int) -> None:
         self.parts = list[tuple[Ints, Ints, Ints]]()
