@@ -221,7 +221,9 @@ class WorldInjector(Injector):
         master = self._one(Master, 0)
         other = master if master is not None and incident.other % 2 else None
         other = other or others[incident.other % len(others)]
-        wires = self.world.wires
+        wires, ends = self.world.wires, (one.post.peer, other.post.peer)
+        if other is master and self.network.lag.keys() & {ends, ends[::-1]}:
+            self._hurts(one)  # beats of the whole lag are lost at once, and the next come as late
         if incident.other % 5 == 0:  # for its sender alone: copies from the old one come later
             return wires.hold(one.post, other.post, incident.amount) > 0
         return wires.reset(one.post, other.post) + wires.reset(other.post, one.post) > 0
