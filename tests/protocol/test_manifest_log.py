@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from meander.errors import InputError
 from meander.model import Epoch
 from meander.protocol.master.ledger import Kept
-from meander.protocol.master.manifest import CHANGES_MAX, Manifest, ManifestLog
+from meander.protocol.master.manifest import CHANGES_MAX, Manifest, ManifestLog, ManifestReader
 
 
 def manifest(records: dict[int, Kept], offset: int = 0) -> Manifest:
@@ -29,6 +29,7 @@ step = st.tuples(
 def test_what_is_read_is_what_was_written_last(steps: list[tuple[int, str, bool]]) -> None:
     """Records come, go, and go back to older ones; a write that fails is there, or not."""
     log, said, held, older = ManifestLog(), b"", dict[int, Kept](), dict[int, Kept]()
+    reader = ManifestReader()
     for number, (task, what, done) in enumerate(steps, start=1):
         kept = held.get(task)
         if what == "whole" or (what == "more" and kept is None):
@@ -42,7 +43,7 @@ def test_what_is_read_is_what_was_written_last(steps: list[tuple[int, str, bool]
         data, append = log.next(manifest(held, number))
         if done:
             said = said + data if append else data
-            assert Manifest.load(said) == manifest(held, number)
+            assert Manifest.load(said) == reader.read(said) == manifest(held, number)
         else:
             log.forget()
             said = said + data if append and task % 2 else said  # nobody builds on that
@@ -95,3 +96,15 @@ def test_a_log_that_lacks_its_beginning_or_is_broken_is_none() -> None:
     ):
         with pytest.raises(InputError, match="no manifest"):
             Manifest.load(blob)
+
+
+def test_who_reads_along_begins_anew_behind_what_cannot_be_read() -> None:
+    held, log, reader = {0: Kept(Epoch(3, 1), 1, (name(1),))}, ManifestLog(), ManifestReader()
+    whole, _ = log.next(manifest(held))
+    held[1] = first = Kept(Epoch(3, 1), 2, (name(2),))
+    change, _ = log.next(manifest(held))
+    kept = reader.read(whole).records[0]
+    assert reader.read(whole + change).records[0] is kept  # that part was not read again
+    with pytest.raises(InputError, match="no manifest"):
+        reader.read(whole + change + change[:-9])
+    assert reader.read(whole + change).records == held == {0: kept, 1: first}

@@ -16,7 +16,7 @@ from msgspec.json import Decoder
 from meander.errors import MalformedMessage, OperatorError
 from meander.model import Epoch, TaskId
 from meander.protocol.outbox import Lane
-from meander.protocol.records import LaneMark, Ref
+from meander.protocol.records import LaneMark, chain_of
 from meander.protocol.state import (
     UNREADABLE,
     App,
@@ -77,7 +77,7 @@ class Blob:
         chains, tasks = dict[TaskId, tuple[str, ...]](), list[TaskId]()
         for names, group in head["joint"]:
             tasks += counts(group)
-            chains.update(dict.fromkeys(group, tuple(str(Ref.parse(name)) for name in names)))
+            chains.update(dict.fromkeys(group, chain_of(names)))
         if len(chains) != len(tasks):
             raise ValueError("it names a task twice")
         self._places, self._chains = {task: i for i, task in enumerate(tasks)}, chains
@@ -148,7 +148,7 @@ class Blob:
                 self._parsed()  # of a joint record all chains are known then
                 if task not in self._chains:
                     names = self.head(task)["chain"]
-                    self._chains[task] = tuple(str(Ref.parse(name)) for name in names)
+                    self._chains[task] = chain_of(names)
             except UNREADABLE as error:
                 raise MalformedMessage(f"a record cannot be read: {error!r}") from error
             found = self._chains[task]

@@ -89,6 +89,17 @@ class Ref(NamedTuple):
         return found
 
 
+def chain_of(names: Sequence[str]) -> tuple[str, ...]:
+    """Take names that came from outside for those of records.
+
+    Raises:
+        ValueError, AttributeError: if one of them is none.
+    """
+    for name in names:
+        Ref.parse(name)
+    return tuple(names)
+
+
 def file_of(ref: str) -> str:
     """Name the file that a record is in; a key that is no record's is a file of its own."""
     return ref.rpartition("#")[0] or ref

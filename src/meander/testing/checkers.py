@@ -33,7 +33,7 @@ from meander.protocol.edges.server import StateServer
 from meander.protocol.invariants import check
 from meander.protocol.master.archive import SWEPT_LEASES
 from meander.protocol.master.ledger import Kept
-from meander.protocol.master.manifest import MANIFEST_KEY, Manifest
+from meander.protocol.master.manifest import MANIFEST_KEY, ManifestReader
 from meander.protocol.master.master import Master
 from meander.protocol.master.membership import Status
 from meander.protocol.master.migration import MigrationStage
@@ -130,6 +130,7 @@ class Checkers:
         self._tenants: dict[tuple[TaskId, Epoch], tuple[str, int]] = {}
         self._newest: dict[TaskId, Epoch] = {}
         self.dismissed: set[tuple[str, int]] = set()
+        self._reader, self._known = ManifestReader(), dict[TaskId, tuple[Kept, frozenset[str]]]()
         self._read: tuple[bytes, frozenset[str]] = b"", frozenset()
         """The manifest that was read last, and the files it names."""
         self._loading: dict[SimProcess, set[str]] = {}
@@ -515,10 +516,7 @@ class Checkers:
         if blob is None:
             return
         if blob != self._read[0]:
-            records = Manifest.load(blob).records
-            names = {name for kept in records.values() for name in kept.chain}
-            self._read = blob, frozenset(map(file_of, names))
-            self._whole(records)
+            self._read = blob, self._named(self._reader.read(blob).records)
             if self.oracle is not None:
                 self.oracle.look()
         missing = self._read[1] - self.cluster.store.keys()
@@ -526,16 +524,26 @@ class Checkers:
             text = f"the manifest names {min(missing)}, which is not in the store"
             self.violated("manifest", text)
 
-    def _whole(self, records: Mapping[TaskId, Kept]) -> None:
-        """A chain is what its newest record was built on, and nothing else."""
+    def _named(self, records: Mapping[TaskId, Kept]) -> frozenset[str]:
+        """Name the files that records are in; those that are new are looked at."""
+        known, self._known = self._known, {}
         for task, kept in records.items():
-            ref = Ref.parse(kept.key)
-            file = self.cluster.store.get(ref.file, b"")
-            if file:
-                chain = Blob(file[ref.offset : ref.offset + ref.length]).chain(task)
-                if (*chain, kept.key) != kept.chain:
-                    text = f"task {task}: {kept.key} builds on {chain}, not on {kept.chain}"
-                    self.violated("manifest", text)
+            found = known.get(task)
+            if found is None or found[0] is not kept:
+                self._whole(task, kept)
+                found = kept, frozenset(map(file_of, kept.chain))
+            self._known[task] = found
+        return frozenset().union(*(files for _, files in self._known.values()))
+
+    def _whole(self, task: TaskId, kept: Kept) -> None:
+        """A chain is what its newest record was built on, and nothing else."""
+        ref = Ref.parse(kept.key)
+        file = self.cluster.store.get(ref.file, b"")
+        if file:
+            chain = Blob(file[ref.offset : ref.offset + ref.length]).chain(task)
+            if (*chain, kept.key) != kept.chain:
+                text = f"task {task}: {kept.key} builds on {chain}, not on {kept.chain}"
+                self.violated("manifest", text)
 
     # ------------------------------------------------------------------ causes
 

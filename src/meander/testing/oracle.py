@@ -13,7 +13,8 @@ from typing import Any
 
 from meander.model import Epoch, TaskId
 from meander.protocol.blocks import Acks, Chunks
-from meander.protocol.master.manifest import MANIFEST_KEY, Manifest
+from meander.protocol.master.ledger import Kept
+from meander.protocol.master.manifest import MANIFEST_KEY, Manifest, ManifestReader
 from meander.protocol.messages import Accepted, Committed, FeederId, loop_task
 from meander.protocol.reading import Blob
 from meander.protocol.records import Ref
@@ -43,9 +44,11 @@ class Oracle:
         """As it is in the store."""
         self.joint_records = 0
         """How many of tasks that it has read were joint ones."""
-        self._heads: dict[tuple[TaskId, str], dict[str, Any]] = {}
-        """What the records that it names say of their tasks."""
-        self._keys: dict[TaskId, str] = {}
+        self._reader = ManifestReader()
+        self._kept: dict[TaskId, Kept] = {}
+        """What it said of each task when that was last read …"""
+        self._heads: dict[TaskId, dict[str, dict[str, Any]]] = {}
+        """… and what these records say of it."""
         self._positions: dict[tuple[TaskId, FeederId], tuple[int, int]] = {}
         """(incarnation, number) of the newest chunk in the store. Feeders that have left for good are
         forgotten there, and not here."""
@@ -67,13 +70,15 @@ class Oracle:
         blob = self.read(MANIFEST_KEY)
         if blob is None:
             return
-        self.manifest = Manifest.load(blob)
-        heads, self._heads = self._heads, {}
+        self.manifest = self._reader.read(blob)
         for task, kept in self.manifest.records.items():
-            for key in kept.chain:
-                self._heads[task, key] = heads.get((task, key)) or self._head(task, key)
-            if self._keys.get(task) != kept.key:
-                self._keys[task] = kept.key
+            before = self._kept.get(task)
+            if before is kept:
+                continue
+            heads = self._heads.get(task, {})
+            self._heads[task] = {k: heads.get(k) or self._head(task, k) for k in kept.chain}
+            self._kept[task] = kept
+            if before is None or before.key != kept.key:
                 self._take(task, kept.chain)
         for task in {task for _, task, _ in self._promised} - self.manifest.records.keys():
             self.violated("oracle", f"the manifest has no record of task {task} any more")
@@ -91,21 +96,22 @@ class Oracle:
 
     def _take(self, task: TaskId, chain: Sequence[str]) -> None:
         """Note how far the store is with a task; it may go back, but not behind what was promised."""
-        head = self._heads[task, chain[-1]]
+        heads = self._heads[task]
+        head = heads[chain[-1]]
         for feeder, (incarnation, number, offset) in head["positions"].items():
             self._positions[task, feeder] = incarnation, number
             self._offsets[task, feeder] = offset
-            self._kept("rows", task, feeder, (incarnation, number))
+            self._back("rows", task, feeder, (incarnation, number))
         for query, batch in head["batches"].items():
             self._batches[task, query] = batch
-            self._kept("batch", task, query, batch)
+            self._back("batch", task, query, batch)
         self._emitted[task] = head["emitted"]
-        lanes = [lane for key in chain for lane in self._heads[task, key]["lanes"]]
+        lanes = [lane for key in chain for lane in heads[key]["lanes"]]
         loops = self._loops[task] = {target: last for target, _, _, last, _ in lanes}
         for target, last in loops.items():
-            self._kept("loop", task, target, last)
+            self._back("loop", task, target, last)
 
-    def _kept(self, what: str, task: TaskId, whose: FeederId | TaskId, found: Any) -> None:
+    def _back(self, what: str, task: TaskId, whose: FeederId | TaskId, found: Any) -> None:
         if found < self._promised.get((what, task, whose), found):
             text = f"the record of task {task} goes back with the {what} of {whose}"
             self.violated("oracle", text)

@@ -58,8 +58,10 @@ class SimSource:
             self.cluster.give(process, self._offer(first))
 
     def _word(self, offset: int) -> Offer:
-        """Say something without rows to every task."""
-        return Offer(tuple((t, (), offset, offset, 0) for t in range(self.cluster.tasks)), offset)
+        """Say something without rows to every task, or to as many as a feeder keeps chunks."""
+        tasks, most = range(self.cluster.tasks), self.cluster.settings.retained_chunks_max
+        told = tasks if most >= len(tasks) else sorted(self.random.sample(tasks, most))
+        return Offer(tuple((t, (), offset, offset, 0) for t in told), offset)
 
     def _offer(self, first: int) -> Offer:
         last = min(self.rows, first + self.random.randint(1, self._most)) - 1

@@ -26,7 +26,7 @@ from meander.errors import InputError
 from meander.model import Epoch, TaskId
 from meander.protocol.master.ledger import Kept
 from meander.protocol.messages import FeederId
-from meander.protocol.records import Ref
+from meander.protocol.records import chain_of
 
 MANIFEST_KEY: Final = "manifest"
 CLAIM_KEY: Final = "generation"
@@ -90,27 +90,50 @@ class Manifest(NamedTuple):
         Raises:
             InputError: if that is not what it is.
         """
-        try:
-            return cls._load(blob)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise InputError(f"this is no manifest of Meander: {error!r}") from None
+        return ManifestReader().read(blob)
 
-    @classmethod
-    def _load(cls, blob: bytes) -> Manifest:
-        documents = list(_documents(blob))
-        whole, last = documents[0], documents[-1]
-        kinds = [document["meander manifest"] for document in documents]
-        if kinds != [WHOLE] + [CHANGE] * (len(kinds) - 1):
-            raise ValueError("written by another version")
-        records: dict[TaskId, Kept] = {}
-        for document in documents:
+
+class ManifestReader:
+    """Reads a manifest again and again: a log that has grown is read where it has grown."""
+
+    def __init__(self) -> None:
+        self._blob = b""
+        """What was read …"""
+        self._first: Mapping[str, Any] = {}
+        """… its first document …"""
+        self._records: dict[TaskId, Kept] = {}
+        """… and what it came to."""
+
+    def read(self, blob: bytes) -> Manifest:
+        """Give what a manifest says.
+
+        Raises:
+            InputError: if it is none.
+        """
+        if not self._blob or not blob.startswith(self._blob) or len(blob) == len(self._blob):
+            self._first, self._blob, self._records = {}, b"", {}
+        try:
+            found = self._read(blob)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            self._blob = b""
+            raise InputError(f"this is no manifest of Meander: {error!r}") from None
+        self._blob = blob
+        return found
+
+    def _read(self, blob: bytes) -> Manifest:
+        last, records = self._first, self._records
+        for document in _documents(blob, len(self._blob)):
+            if document["meander manifest"] != (CHANGE if self._first else WHOLE):
+                raise ValueError("written by another version")
+            self._first, last = self._first or document, document
             _apply(records, document["records"])
+        whole = self._first
         offsets = {str(f): int(o) for f, o in last["offsets"].items()}
         tasks, nodes = int(whole["tasks"]), tuple(last["nodes"])
         if not all(0 <= task < tasks for task in records) or tasks < 1:
             raise ValueError("a record of a task that there is not")
-        return cls(
-            int(whole["generation"]), tasks, nodes, records, offsets, whole["operator"],
+        return Manifest(
+            int(whole["generation"]), tasks, nodes, dict(records), offsets, whole["operator"],
             str(whole.get("lineage", "")), dict(whole.get("learnt", {})),
         )  # fmt: skip
 
@@ -181,9 +204,8 @@ def _line(lb: int, ub: int, kept: Kept, before: Kept | None) -> bytes:
     )  # fmt: skip
 
 
-def _documents(blob: bytes) -> Iterator[dict[str, Any]]:
+def _documents(blob: bytes, begin: int) -> Iterator[dict[str, Any]]:
     """Take a log apart, and see that each document is whole; no value has a line of its own."""
-    begin = 0
     while begin < len(blob) or not begin:
         end = blob.index(_CHECKSUM, begin)
         after = end + len(_CHECKSUM) + _DIGITS
@@ -201,7 +223,7 @@ def _apply(records: dict[TaskId, Kept], lines: Mapping[str, Any]) -> None:
             for task in tasks:
                 del records[task]
             continue
-        new = _chain(line["chain"] if "chain" in line else line["more"])
+        new = chain_of(line["chain"] if "chain" in line else line["more"])
         tenure, number = _epoch(line["tenure"]), int(line["number"])
         if not new:
             raise ValueError("a record without a name")
@@ -226,7 +248,3 @@ def _named(name: str) -> range:
 def _epoch(text: str) -> Epoch:
     generation, number = text.split(".")
     return Epoch(int(generation), int(number))
-
-
-def _chain(names: list[str]) -> tuple[str, ...]:
-    return tuple(str(Ref.parse(name)) for name in names)
