@@ -54,7 +54,7 @@ SAMPLES: list[BaseException] = [
     errors.StaleMessage("it is of epoch 3", lambda: ("1.0 this",)),
     errors.BrokenRuleError("not in the table"),
     errors.CertificateError("ssm: the cost is 3"),
-    lab_errors.BareStreamError("it has ended"),
+    lab_errors.BareSideError("it has ended"),
     lab_errors.StaticNodeError("it did not come up"),
     lab_errors.NoJarsError("there is no mvn on the path"),
     lab_errors.NoServerError("there is no go on the path"),

@@ -15,7 +15,7 @@ from meander.runtime.process.chunk_trace import ChunkTrace
 from meander_lab.baselines.bare_stream import BareOrder, BareStream
 from meander_lab.bench import live
 from meander_lab.bench.message_load import MessageLoad
-from meander_lab.errors import BareStreamError
+from meander_lab.errors import BareSideError
 
 KEYS = {
     "p50_before_ms", "p99_before_ms", "p99_during_ms", "max_during_ms", "duration_s",
@@ -148,7 +148,7 @@ def test_a_bare_stream_answers_every_part_and_says_when_it_has_ended() -> None:
         assert found.messages == sum(len(parts[k % 100]) for k in range(120))
         assert found.percentile_ms(0.5) <= found.percentile_ms(1.0)
         bare._process.kill()
-        with pytest.raises(BareStreamError, match="it has ended"):
+        with pytest.raises(BareSideError, match="it has ended"):
             bare.run(BareOrder(parts, 0.001, 5, 120))
 
 

@@ -53,6 +53,20 @@ def test_it_gives_what_users_hold(launcher: WarmLauncher) -> None:
         op.feeder()
 
 
+def test_who_waits_until_rows_are_durable_does_not_wait_for_the_next_round(
+    launcher: WarmLauncher, tmp_path: Path
+) -> None:
+    stream, options = Stream(3), {"checkpoint": str(tmp_path), "checkpoint_s": 600.0}
+    with (
+        meander.deploy_local(WordCount(), 8, 2, launcher=launcher, **options) as op,
+        op.feeder() as feeder,
+    ):
+        for batch in stream.batches(3):
+            feeder.feed(batch)
+            feeder.flush(durable=True, timeout_s=60.0)
+        assert counted(op) == stream.counts
+
+
 class Untyped(Operator[dict[str, int]]):
     """Leaves the types of its columns to Arrow, which finds none where there are no words."""
 

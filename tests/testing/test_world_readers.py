@@ -39,6 +39,7 @@ class Place:
         self.gated, self.slots = True, dict[int, Any]()
         self.book = SimpleNamespace(slots=self.slots)
         self.installs = SimpleNamespace(settled=lambda _: True)
+        self.checkpointer = SimpleNamespace(hurry=lambda: None)
         process: Any = SimpleNamespace(call=self.call, machine=SimpleNamespace(me="n"))
         common: Any = SimpleNamespace(process=process)
         adapter: Any = SimpleNamespace(

@@ -190,6 +190,11 @@ class Machine:
         """
         return -inf
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether it is at something that a `Tick` may go on with at once, where nobody waits."""
+        return False
+
     # ------------------------------------------------------------------ errors with a story
 
     def story(self) -> tuple[str, ...]:

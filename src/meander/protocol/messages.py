@@ -402,6 +402,10 @@ class Checkpointed(NamedTuple):
     items: Many[RecordNote]
 
 
+class Hurry(NamedTuple):
+    """Somebody waits until what you were sent is durable: write it now, not in the next round."""
+
+
 class Accepted(NamedTuple):
     """These records are in the manifest: what they hold is durable."""
 
@@ -456,6 +460,7 @@ Message: TypeAlias = (
     | Grant
     | Installed
     | Checkpointed
+    | Hurry
     | Accepted
     | Dismiss
     | Fence
@@ -558,6 +563,10 @@ class Finish(NamedTuple):
     """A feeder's source is at its end: close when everything is durable. A query's client: leave."""
 
 
+class Hasten(NamedTuple):
+    """To a feeder: somebody waits until all that was offered so far is durable."""
+
+
 class Notice(NamedTuple):
     """To a node: it is taken away soon. It tells the master, and goes on until it is dismissed."""
 
@@ -607,6 +616,7 @@ Event: TypeAlias = (
     | Seal
     | Abandon
     | Finish
+    | Hasten
     | Notice
     | Rescale
     | Abort

@@ -370,11 +370,36 @@ def test_a_flush_that_takes_too_long_says_what_is_known() -> None:
             future = step.process.call(step.function)
             feeder.process.turn()
             return future.result(0)
-        now.s += step.seconds
-        return None
+        now.s += step.timeout_s
+        return step.true()
 
     with pytest.raises(FeederError, match=r"on their way after 2 s; the store is full"):
         run(feeder.flush(2.0), carry_out)
+
+
+def test_whoever_flushes_is_told_by_the_turn_in_which_all_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """1. a row is on its way  2. its caller waits to be told, and looks now and then  3. the row is
+    acknowledged: the turn that hears it says so."""
+    feeder, there = process(Now()), list[bool]()
+    monkeypatch.setattr(feeder.gathering, "settled", lambda *_, durable: bool(there))
+    waits = list[bool]()
+
+    def carry_out(step: Any) -> Any:
+        if isinstance(step, Call):
+            future = step.process.call(step.function)
+            feeder.process.turn()
+            return future.result(0)
+        assert step.told
+        waits.append(step.true())
+        there.append(True)
+        feeder.process.turn()
+        waits.append(step.true())
+        return True
+
+    run(feeder.flush(2.0), carry_out)
+    assert waits == [False, True]
 
 
 def test_one_that_comes_back_only_to_leave_ends_the_stream_of_its_former_life() -> None:

@@ -80,3 +80,20 @@ def test_rows_wait_until_the_turn_that_takes_them_is_over(queued: bool) -> None:
     now[0] += 1.0
     process.turn()
     assert (waits.beyond_s(), waits.flowing()) == (0.0, False)
+
+
+class Busy(Noting):
+    """Has begun something that it goes on with whenever it may."""
+
+    goes_on = True  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(("waits", "in_s"), [(False, 0.0), (True, 0.02)])
+def test_what_a_machine_is_at_goes_on_at_once_where_nobody_waits(waits: bool, in_s: float) -> None:
+    now = [100.0]
+    process = Process(Busy(), clock=Clock(lambda: now[0], lambda: 0), tick_s=0.02)
+    process.begin()
+    if waits:
+        process.give(rows())
+    process.finish()
+    assert process.tick_in_s() == pytest.approx(in_s)

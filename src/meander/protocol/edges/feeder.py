@@ -25,6 +25,8 @@ from meander.protocol.messages import (
     Envelope,
     FeederId,
     Finish,
+    Hasten,
+    Hurry,
     Welcome,
 )
 from meander.protocol.settings import Settings
@@ -42,7 +44,7 @@ class Feeder(Client):
     """One continuous source. Its id is its name to the tasks."""
 
     kind = "feeder"
-    accepts: ClassVar[tuple[type, ...]] = (*Client.accepts, Offer, Finish, Acks, Dismiss)
+    accepts: ClassVar[tuple[type, ...]] = (*Client.accepts, Offer, Finish, Hasten, Acks, Dismiss)
 
     def __init__(self, me: FeederId, settings: Settings, generation: int, instance: str) -> None:
         super().__init__(me, 0, settings, generation, instance)
@@ -108,6 +110,11 @@ class Feeder(Client):
     def _on_finish(self, _: Finish) -> None:
         self.finishing = True
         self._leave_if_done()
+
+    def _on_hasten(self, event: Hasten) -> None:
+        if self.leased and self.table is not None and self.settings.checkpoint_s:
+            for node, _ in self.table.owners(self.outbox.unsafe()):
+                self.turn.send(node, Hurry())
 
     def _check_acks(self, body: Acks) -> str | None:
         if body.feeder != self.me:

@@ -83,6 +83,10 @@ class Offered:
         """How many chunks the slowest task has not applied."""
         return int(kernels.most(self.last, self.applied))
 
+    def unsafe(self) -> Ints:
+        """Name the tasks that have chunks which are not durable, ascending."""
+        return np.flatnonzero(self.durable < self.last)
+
     def offer(self, offer: Offer) -> Block:
         """Take rows as the next chunks of their tasks."""
         columns = offer.columns.copy()

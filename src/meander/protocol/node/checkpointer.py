@@ -10,8 +10,9 @@ what the record covers, and what was emitted may leave. A task has one record un
 
 When is what written?
   * What a micro-batch changed: at the end of the event that committed it, all its tasks in one file.
-  * The rest: every `checkpoint_s`. The tasks are gone through over several ticks, so that no row waits
-    for more than `record_bytes_turn`, and stand in one file.
+  * The rest: in rounds, every `checkpoint_s`, or as soon as the last round is over if somebody waits
+    for it (`Hurry`). The tasks are gone through over several ticks, so that no row waits for more than
+    `record_bytes_turn`, and stand in one file; where no row waits the next tick follows at once.
   * Whole, if there is no record to build on, if the chain is long, or if its changes weigh more than
     its snapshot. Only some chains are cut short at a time. A task that moves takes its chain along if
     that holds it just as it is; what has changed since could not be told apart at its next owner.
@@ -81,6 +82,8 @@ class Checkpointer:
         """To be called when what a task has taken is durable."""
         self._write_at = 0.0
         self._report_at = 0.0
+        self._hurried = False
+        """Whether somebody waits for the next round."""
         self._queue: deque[list[Slot]] = deque()
         """What is to be written in this round of all tasks, turn by turn."""
         self._cuts = 0
@@ -108,8 +111,9 @@ class Checkpointer:
         settings, now = self.turn.settings, self.turn.now
         if not settings.checkpoint_s:
             return
-        if now >= self._write_at and not self._queue:
-            self._write_at = now + settings.checkpoint_s
+        if not self._queue and (now >= self._write_at or (self._hasty and self._again.due(now))):
+            self.counts["hurried"] += self._hurried
+            self._write_at, self._hurried = now + settings.checkpoint_s, False
             due = self._due(self.book.slots.values())
             self._queue.extend(self._turns(due))
             self._cuts = -(-len(due) // COMPACTED_SHARE)
@@ -124,7 +128,22 @@ class Checkpointer:
             return inf
         if self._queue:
             return -inf
-        return min(self._write_at, self._report_at) if self._open else self._write_at
+        at = min(self._write_at, self._again.until) if self._hasty else self._write_at
+        return min(at, self._report_at) if self._open else at
+
+    def hurry(self) -> None:
+        """Begin a round as soon as none is under way: what has changed since is not in that."""
+        self._hurried = True
+
+    @property
+    def _hasty(self) -> bool:
+        """Whether a round is to begin before its time."""
+        return self._hurried and not (self._queue or self._files or self._open)
+
+    @property
+    def writing(self) -> bool:
+        """Whether a round has begun of which more is to be encoded, or is to begin now."""
+        return bool(self._queue) or (self._hasty and self._again.until <= self.turn.now)
 
     @staticmethod
     def _due(slots: Iterable[Slot]) -> list[Slot]:

@@ -36,6 +36,7 @@ from meander.protocol.messages import (
     Ending,
     Envelope,
     Event,
+    Hurry,
     Loaded,
     Notice,
     Part,
@@ -88,7 +89,7 @@ class Node(Client):
     parts: ClassVar[NodeParts] = NodeParts()
     accepts: ClassVar[tuple[type, ...]] = (
         *Client.accepts, Chunks, LoopAcks, Stage, Unstage, Commit, PutDone, Part, Accepted, Stored,
-        Loaded, Dismiss, Prepare, Copy, Copied, Rest, Notice,
+        Loaded, Dismiss, Prepare, Copy, Copied, Rest, Notice, Hurry,
     )  # fmt: skip
 
     def __init__(
@@ -293,6 +294,11 @@ class Node(Client):
             return -inf
         return min(self.intake.owed_at(), self.installs.due_at(), self.checkpointer.due_at())
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether it is at writing what has changed: as much at a time as rows may wait for."""
+        return self.leased and self.checkpointer.writing
+
     def _store_trouble(self) -> str:
         """Tell what the store could not do, as long as something here waits for it."""
         unwritten = (s for s in self.slots.values() if s.state and (s.dirty or s.record))
@@ -402,6 +408,10 @@ class Node(Client):
 
     def _on_stored(self, event: Stored) -> None:
         self.checkpointer.stored(event)  # with or without a lease: the store answers once
+
+    def _on_hurry(self, env: Envelope, body: Hurry) -> None:
+        if self.leased:
+            self.checkpointer.hurry()
 
     def _on_accepted(self, env: Envelope, body: Accepted) -> None:
         if env.sender == MASTER and self.leased:

@@ -24,18 +24,16 @@ from meander.errors import FeederError
 from meander.model import Ints
 from meander.operators.base import Operator
 from meander.protocol.edges.feeder import Feeder
-from meander.protocol.messages import Ending, Finish
+from meander.protocol.messages import Ending, Finish, Hasten
 from meander.protocol.settings import Settings
 from meander.runtime.clients.gathering import RowGathering
 from meander.runtime.clients.offers import Item
 from meander.runtime.clock import REAL, Clock
 from meander.runtime.process.process import TICK_S, Process
 from meander.runtime.process.script import (
-    LOOK_S,
     Call,
     Command,
     Script,
-    Sleep,
     Step,
     Until,
 )
@@ -45,8 +43,8 @@ READY_S = 60.0
 """How long the master may take to answer."""
 ROOM_S = 0.1
 """Whoever waits for room looks after so long whether there can still be some."""
-FLUSH_LOOK_S_MAX = 0.1
-"""How often a flush asks at least; the longer it has waited, the less often."""
+FLUSH_LOOK_S = 0.1
+"""Whoever flushes looks so often, though it is told when all is there; and has nodes hurry again."""
 LINGER_S_MAX = 0.5
 """How often it is looked at whether something gathered must go, at least."""
 LINGER_S_MIN = 0.0001
@@ -109,6 +107,10 @@ class FeederProcess:
         """Whether its caller says when rows are due."""
         self._held_s, self._held_since = 0.0, inf
         """For how long there was no room, and since when that is so; infinity: there is."""
+        self._flushes = {False: 0, True: 0}
+        """How many wait until all is applied (False), or durable (True)."""
+        self._reached: set[bool] = set()
+        """What was reached since they last looked."""
         self.machine.counted = self._counted
 
     # ------------------------------------------------------------------ rows
@@ -203,7 +205,13 @@ class FeederProcess:
             self.nudge()
 
     def _pump(self) -> None:
-        if self.gathering.pump(self.machine, self.process.offer):
+        told = self.gathering.pump(self.machine, self.process.offer)
+        for durable, count in self._flushes.items():
+            known = not count or durable in self._reached
+            if not known and self.gathering.settled(self.machine, durable=durable):
+                self._reached.add(durable)
+                told = True
+        if told:
             with self.changed:
                 self.changed.notify_all()
 
@@ -226,12 +234,24 @@ class FeederProcess:
         """
         self.check()
         self.cut(say=True)
+        with self.changed:
+            self._flushes[durable] += 1
+        try:
+            yield from self._settled(timeout_s, durable=durable)
+        finally:
+            with self.changed:
+                self._flushes[durable] -= 1
+
+    def _settled(self, timeout_s: float, *, durable: bool) -> Script[None]:
         clock = self.process.clock.monotonic
-        end, look_s = clock() + timeout_s, LOOK_S
+        end = clock() + timeout_s
         question = Call(
             self.process, lambda m: self.gathering.settled(m, durable=durable), timeout_s
         )
-        while not (yield from self._answer(question)):
+        while True:
+            self._reached.discard(durable)
+            if (yield from self._answer(question)):
+                return
             self.check()
             if clock() > end:
                 refused = "".join(f"; {a}: {why}" for a, why in self.process.refusals.items())
@@ -240,8 +260,9 @@ class FeederProcess:
                     f"{self._why()}{refused}"
                 )
             self.complain()
-            yield Sleep(look_s)
-            look_s = min(1.5 * look_s, FLUSH_LOOK_S_MAX)
+            if durable:
+                yield from self._answer(Command(self.process, Hasten(), timeout_s))
+            yield self._until(lambda: durable in self._reached, FLUSH_LOOK_S, told=True)
 
     def close(self, timeout_s: float) -> Script[None]:
         """Wait until everything is durable, then leave for good.

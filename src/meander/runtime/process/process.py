@@ -46,7 +46,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 TICK_S = 0.02
-"""Deadlines are looked at no more often: it bounds how long after its time a retry leaves."""
+"""Deadlines are looked at no more often: it bounds how long after its time a retry leaves. What the
+machine has begun goes on at once where nobody waits."""
 EVENTS_MAX = 64
 """Taken before what they caused is carried out."""
 TURN_S_MAX = 0.1
@@ -254,7 +255,10 @@ class Process:
             self._carry_out()
         self._turns.over()
         self.inbox.waits.applied()
-        self.tick_at = max(self._ticked_at + self._tick_s, self.machine.due_at())
+        at_once = self.machine.goes_on and not self.inbox.waiting
+        self.tick_at = max(
+            self._ticked_at + (0.0 if at_once else self._tick_s), self.machine.due_at()
+        )
         self.turn_s += self.busy_s()
         self._began = None
 
