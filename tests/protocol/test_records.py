@@ -80,6 +80,41 @@ def test_all_tasks_of_a_node_are_in_one_file():
     ]
 
 
+def written_by_a(books):
+    return [len(action.data) for _, action in books.stores if action.key.startswith("log/1/a")]
+
+
+def test_a_round_waits_for_the_records_under_way_and_follows_them_at_once():
+    """1. a record is under way when the next round is due  2. a task that has none waits for it, too
+    3. it is accepted: both tasks are in the next file, and nobody waits for another second."""
+    books = Books("aab", CHECKPOINTS)
+    accept(books)
+    books.send("a", chunk(1))
+    books.tick(2.0, "a")
+    assert written_by_a(books) == [1]
+    books.send("a", chunk(2), chunk(1, task=1))
+    books.tick(1.5, "a")
+    assert written_by_a(books) == [1]
+    accept(books)
+    books.tick(0.02, "a")
+    assert written_by_a(books) == [2]
+
+
+def test_a_record_that_is_never_accepted_holds_up_no_other_for_long():
+    """1. the record of task 0 is not accepted  2. task 1 changes: its record waits once more for the
+    time between two rounds, and is written then."""
+    books = Books("aab", CHECKPOINTS)
+    accept(books)
+    books.send("a", chunk(1))
+    books.tick(2.0, "a")
+    books.write()
+    books.send("a", chunk(1, task=1))
+    books.tick(1.5, "a")
+    assert written_by_a(books) == []
+    books.tick(0.5, "a")
+    assert written_by_a(books) == [1]
+
+
 def test_a_change_that_could_not_be_written_is_in_the_next_one():
     """1. a record is accepted  2. a row comes, the store fails  3. another comes  4. the next record
     builds on the accepted one and has both."""
@@ -252,6 +287,9 @@ def test_a_restored_task_goes_on_with_its_chain():
     assert [a for n, a in books.stores if n == "b" and "/b.1/2" in a.key] == []  # nothing is new
     books.send("b", chunk(2))
     books.tick(2.0, "b")
+    books.tick(
+        2.0, "b"
+    )  # its first record is not accepted: a round waits for that, but not for ever
     books.write()
     assert blob(books, books.records[0][-1]).chain(0) == tuple(chain)
 

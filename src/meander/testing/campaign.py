@@ -21,7 +21,7 @@ from meander.testing.playing import minimise, play
 PATHS: Final = (
     "schedules", "rescales", "vacates", "upgrades", "faults", "chunks", "reroutes", "waits",
     "second_moves", "aborts", "resumes", "replays", "loop_chunks", "staged_batches",
-    "copied_ahead", "copies_resent", "spilled", "stand_ins",
+    "copied_ahead", "copies_resent", "spilled", "stand_ins", "hurried",
 )  # fmt: skip
 MUST_HAPPEN: Final = {
     "protocol": (

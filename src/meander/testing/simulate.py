@@ -93,6 +93,7 @@ def _count(cluster: Cluster, counts: Counter[str]) -> None:
             counts["copies_slowed"] += machine.copier.slowed
             counts["corrupt_refused"] += machine.retriever.bad_blobs
             counts["deltas"] += machine.checkpointer.counts["deltas"]
+            counts["hurried"] += machine.checkpointer.counts["hurried"]
             counts["snapshots"] += machine.checkpointer.counts["snapshots"]
             counts["deltas_restored"] += machine.retriever.deltas
             counts["chains_moved"] += machine.retriever.chains

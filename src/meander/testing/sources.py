@@ -9,7 +9,7 @@ from meander.model import TaskId
 from meander.protocol.blocks import Offer
 from meander.protocol.edges.feeder import Feeder
 from meander.protocol.edges.query import Query
-from meander.protocol.messages import Abandon, FeederId, Finish, News, Seal, Write
+from meander.protocol.messages import Abandon, FeederId, Finish, Hasten, News, Seal, Write
 from meander.testing.trial import QUERY
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 ROW_BYTES = 8
 EMPTY_SHARE = 0.3
 """How often a micro-batch has a partition without rows."""
+HASTE_SHARE = 0.1
+"""How often somebody waits until what a source has offered is durable."""
 WATERMARK_SHARE = 0.2
 """How often a source says a watermark before it goes on, if it does."""
 
@@ -50,6 +52,8 @@ class SimSource:
         speaks = self._watermarks and first and feeder.room and not feeder.finishing
         if speaks and self.random.random() < WATERMARK_SHARE:
             self.cluster.give(process, self._word(feeder.offset))
+        if self.random.random() < HASTE_SHARE:
+            self.cluster.give(process, Hasten())
         if first >= self.rows:
             if not feeder.finishing:
                 self.cluster.give(process, Finish())

@@ -10,9 +10,11 @@ what the record covers, and what was emitted may leave. A task has one record un
 
 When is what written?
   * What a micro-batch changed: at the end of the event that committed it, all its tasks in one file.
-  * The rest: in rounds, every `checkpoint_s`, or as soon as the last round is over if somebody waits
-    for it (`Hurry`). The tasks are gone through over several ticks, so that no row waits for more than
-    `record_bytes_turn`, and stand in one file; where no row waits the next tick follows at once.
+  * The rest: in rounds, every `checkpoint_s`, or sooner if somebody waits for it (`Hurry`). A round
+    waits for the records of the one before, since their tasks could have no others and would miss it,
+    but no longer than once more that time: who is never accepted shall not hold up all. The tasks are
+    gone through over several ticks, so that no row waits for more than `record_bytes_turn`, and stand
+    in one file; where no row waits the next tick follows at once.
   * Whole, if there is no record to build on, if the chain is long, or if its changes weigh more than
     its snapshot. Only some chains are cut short at a time. A task that moves takes its chain along if
     that holds it just as it is; what has changed since could not be told apart at its next owner.
@@ -111,16 +113,24 @@ class Checkpointer:
         settings, now = self.turn.settings, self.turn.now
         if not settings.checkpoint_s:
             return
-        if not self._queue and (now >= self._write_at or (self._hasty and self._again.due(now))):
-            self.counts["hurried"] += self._hurried
-            self._write_at, self._hurried = now + settings.checkpoint_s, False
-            due = self._due(self.book.slots.values())
-            self._queue.extend(self._turns(due))
-            self._cuts = -(-len(due) // COMPACTED_SHARE)
+        if not self._queue:
+            if now >= self._write_at and self._under_way and not self._hurried:
+                self._write_at, self._hurried = self._write_at + settings.checkpoint_s, True
+            elif now >= self._write_at or (self._hasty and self._again.due(now)):
+                self._begin()
         if self._queue:
             self._go_on()
         if self._open and now >= self._report_at:
             self._report()
+
+    def _begin(self) -> None:
+        """Begin a round of all that has changed, unless it has a record under way."""
+        self.counts["hurried"] += self._hurried
+        self._write_at = self.turn.now + self.turn.settings.checkpoint_s
+        self._hurried = False
+        due = self._due(self.book.slots.values())
+        self._queue.extend(self._turns(due))
+        self._cuts = -(-len(due) // COMPACTED_SHARE)
 
     def due_at(self) -> float:
         """Tell when to write, to go on with it, or to say again what was not accepted."""
@@ -138,7 +148,12 @@ class Checkpointer:
     @property
     def _hasty(self) -> bool:
         """Whether a round is to begin before its time."""
-        return self._hurried and not (self._queue or self._files or self._open)
+        return self._hurried and not (self._queue or self._under_way)
+
+    @property
+    def _under_way(self) -> bool:
+        """Whether records of the last round do not count yet."""
+        return bool(self._files or self._open)
 
     @property
     def writing(self) -> bool:

@@ -121,6 +121,7 @@ def _count(world: World, counts: Counter[str]) -> None:
             counts["copies_resent"] += machine.copier.resent
             counts["copies_slowed"] += machine.copier.slowed
             counts["deltas"] += machine.checkpointer.counts["deltas"]
+            counts["hurried"] += machine.checkpointer.counts["hurried"]
             counts["snapshots"] += machine.checkpointer.counts["snapshots"]
             counts["deltas_restored"] += machine.retriever.deltas
             counts["chains_moved"] += machine.retriever.chains
