@@ -10,6 +10,7 @@ from meander.protocol.node.checkpointer import Checkpointer
 
 SLOW = Settings(checkpoint_s=60.0, lease_s=1e6)
 """Nobody would wait for the next round."""
+QUICK = Settings(checkpoint_s=1.0, lease_s=1e6)
 
 
 def offer(*tasks, offset=0):
@@ -36,6 +37,10 @@ def accept(books):
     for envelope in books.lose(Checkpointed):
         items = [(i.tasks, i.tenure, i.number) for i in envelope.body.items]
         books.say("master", envelope.sender, Accepted(tuple(items)))
+
+
+def records(books):
+    return [len(action.data) for name, action in books.stores if name == "a"]
 
 
 def writers(books):
@@ -68,7 +73,7 @@ def test_only_those_are_asked_whose_tasks_have_rows_that_are_not_durable():
     assert [e.to for e in books.pending(Hurry)] == ["b"]
 
 
-def test_a_round_that_is_under_way_is_followed_by_another_at_once():
+def test_a_round_that_is_under_way_is_followed_by_another():
     """1. somebody waits: a round begins  2. more rows come, and somebody waits for them  3. nothing is
     written until the first round is durable, then they are."""
     books = fed()
@@ -82,7 +87,7 @@ def test_a_round_that_is_under_way_is_followed_by_another_at_once():
         books.tick(0.1)
     assert writers(books) == ["a", "b"]
     accept(books)
-    books.tick(0.1)
+    books.tick(0.31)
     assert writers(books) == ["a"]
 
 
@@ -102,11 +107,65 @@ def test_a_store_that_has_just_failed_is_left_alone_however_much_somebody_waits(
 
 
 def test_without_checkpoints_there_is_nothing_to_hurry():
+    """1. a feeder asks nobody  2. whoever drains asks nodes all the same: they have nothing to go on
+    with for ever."""
     books = Books("ab")
     books.feeder()
     books.give("f", offer(0, 1))
     books.give("f", Hasten())
     assert not books.pending(Hurry)
+    books.machines["a"].checkpointer.hurry()
+    assert not books.machines["a"].goes_on
+
+
+def test_whoever_waits_all_the_time_does_not_have_tasks_written_more_seldom():
+    """1. a record takes longer than the time between two rounds until it counts  2. somebody hurries
+    all the time  3. the next round waits for it, and has all tasks."""
+    books = fed("aab", QUICK)
+    books.now += 1.0
+    books.give("f", Hasten())
+    books.deliver(Hurry)
+    books.tick(0.0, "a")
+    assert records(books) == [2]
+    books.give("f", offer(0, 1, offset=1))
+    books.deliver()
+    for _ in range(15):  # until shortly before rounds wait no longer
+        books.machines["a"].checkpointer.hurry()
+        books.tick(0.1, "a")
+        assert records(books) == [2]
+    accept(books)
+    books.tick(0.02, "a")
+    assert records(books) == [2]
+
+
+def test_rounds_that_somebody_waits_for_take_half_of_the_time_at_most():
+    """1. a round takes 0.4 s  2. rows come and somebody waits: the next begins 0.4 s later."""
+    books = fed("aab", SLOW)
+    node = books.machines["a"]
+    node.checkpointer.hurry()
+    books.tick(0.0, "a")
+    books.now += 0.4
+    accept(books)
+    books.give("f", offer(0, offset=1))
+    books.deliver()
+    node.checkpointer.hurry()
+    books.tick(0.3, "a")
+    assert not books.stores
+    assert not node.goes_on
+    assert node.checkpointer.due_at() <= books.now + 0.11
+    books.tick(0.11, "a")
+    assert records(books) == [1]
+
+
+def test_micro_batches_one_behind_the_other_hold_up_no_round():
+    """What is written because a batch was committed is of no round."""
+    books = fed("aab", QUICK)
+    found = books.machines["a"].checkpointer
+    slot = books.machines["a"].slots[1]
+    books.machines["a"].book.urgent[1], slot.urgent = slot, True
+    found.flush()
+    assert not found._round
+    assert found.due_at() <= books.now + 1.0
 
 
 def test_who_waits_is_seen_by_the_clock_and_not_before_the_store_may_be_tried():

@@ -108,3 +108,7 @@ def test_who_reads_along_begins_anew_behind_what_cannot_be_read() -> None:
     with pytest.raises(InputError, match="no manifest"):
         reader.read(whole + change + change[:-9])
     assert reader.read(whole + change).records == held == {0: kept, 1: first}
+    endless = Manifest(3, 8, (), {**held, 2: first}, {"f": float("inf")}).change(held)  # type: ignore[dict-item]
+    with pytest.raises(InputError, match="no manifest"):
+        reader.read(whole + change + endless)
+    assert reader.read(whole + change).records == held

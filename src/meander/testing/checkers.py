@@ -51,6 +51,7 @@ from meander.protocol.messages import (
     Exit,
     FeederId,
     Grant,
+    Hurry,
     Installed,
     Load,
     News,
@@ -82,7 +83,7 @@ if TYPE_CHECKING:
 
 ROUTED = (Chunks, Stage, Commit)
 """What is sent to the owner of a task."""
-LEASED = (*ROUTED, Acks, LoopAcks, StageHeld, Committed)
+LEASED = (*ROUTED, Acks, LoopAcks, StageHeld, Committed, Hurry)
 """What is sent under a lease only."""
 ACCIDENT: Final = "accident"
 """In place of a checker's name: a machine fell over by itself, and nobody caught it."""

@@ -112,17 +112,18 @@ class ManifestReader:
         """
         if not self._blob or not blob.startswith(self._blob) or len(blob) == len(self._blob):
             self._first, self._blob, self._records = {}, b"", {}
+        known, self._blob = len(self._blob), b""  # whatever is wrong, all is read anew
         try:
-            found = self._read(blob)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            self._blob = b""
+            found = self._read(blob, known)
+        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError,
+                RecursionError) as error:  # fmt: skip
             raise InputError(f"this is no manifest of Meander: {error!r}") from None
         self._blob = blob
         return found
 
-    def _read(self, blob: bytes) -> Manifest:
+    def _read(self, blob: bytes, known: int) -> Manifest:
         last, records = self._first, self._records
-        for document in _documents(blob, len(self._blob)):
+        for document in _documents(blob, known):
             if document["meander manifest"] != (CHANGE if self._first else WHOLE):
                 raise ValueError("written by another version")
             self._first, last = self._first or document, document

@@ -12,7 +12,8 @@ When is what written?
   * What a micro-batch changed: at the end of the event that committed it, all its tasks in one file.
   * The rest: in rounds, every `checkpoint_s`, or sooner if somebody waits for it (`Hurry`). A round
     waits for the records of the one before, since their tasks could have no others and would miss it,
-    but no longer than once more that time: who is never accepted shall not hold up all. The tasks are
+    but no longer than once more that time: who is never accepted shall not hold up all. Rounds that
+    somebody waits for leave as much time between them as they take, `checkpoint_s` at most. Tasks are
     gone through over several ticks, so that no row waits for more than `record_bytes_turn`, and stand
     in one file; where no row waits the next tick follows at once.
   * Whole, if there is no record to build on, if the chain is long, or if its changes weigh more than
@@ -84,8 +85,13 @@ class Checkpointer:
         """To be called when what a task has taken is durable."""
         self._write_at = 0.0
         self._report_at = 0.0
-        self._hurried = False
+        self._wanted = False
         """Whether somebody waits for the next round."""
+        self._round: set[int] = set()
+        """Shares of the last round that do not count yet, by number."""
+        self._begun_at = self._rested_at = 0.0
+        """When that began; and until when none follows it before its time, whoever waits: for as long
+        again as it took to count, or until a store that has failed may be tried again."""
         self._queue: deque[list[Slot]] = deque()
         """What is to be written in this round of all tasks, turn by turn."""
         self._cuts = 0
@@ -104,7 +110,7 @@ class Checkpointer:
         self.trouble = ""
         """Why the store could not take the last file; empty: it took it."""
         self.counts: Counter[str] = Counter()
-        """Snapshots, deltas, files and bytes so far, for the metrics."""
+        """Snapshots, deltas, files, bytes and rounds before their time so far, for the metrics."""
 
     # ------------------------------------------------------------------ writing
 
@@ -113,24 +119,39 @@ class Checkpointer:
         settings, now = self.turn.settings, self.turn.now
         if not settings.checkpoint_s:
             return
-        if not self._queue:
-            if now >= self._write_at and self._under_way and not self._hurried:
-                self._write_at, self._hurried = self._write_at + settings.checkpoint_s, True
-            elif now >= self._write_at or (self._hasty and self._again.due(now)):
-                self._begin()
+        if not self._queue and now >= self._round_at():
+            self._begin()
         if self._queue:
             self._go_on()
         if self._open and now >= self._report_at:
             self._report()
 
+    def _round_at(self) -> float:
+        """Tell when all that has changed is to be written."""
+        if self._round:
+            return self._write_at + self.turn.settings.checkpoint_s
+        return min(self._write_at, self._rested_at) if self._wanted else self._write_at
+
     def _begin(self) -> None:
         """Begin a round of all that has changed, unless it has a record under way."""
-        self.counts["hurried"] += self._hurried
+        self.counts["hurried"] += self._wanted and self.turn.now < self._write_at
+        self._begun_at = self.turn.now
         self._write_at = self.turn.now + self.turn.settings.checkpoint_s
-        self._hurried = False
+        self._wanted = self._wanted and bool(self._round)  # what is in that is not in this
         due = self._due(self.book.slots.values())
         self._queue.extend(self._turns(due))
         self._cuts = -(-len(due) // COMPACTED_SHARE)
+
+    def hurry(self) -> None:
+        """Begin a round as soon as none is under way: what has changed since is not in that."""
+        self._wanted = self.turn.settings.checkpoint_s > 0
+
+    @property
+    def writing(self) -> bool:
+        """Whether a round has begun of which more is to be encoded, or is to begin now."""
+        if not self.turn.settings.checkpoint_s:
+            return False
+        return bool(self._queue) or self.turn.now >= self._round_at()
 
     def due_at(self) -> float:
         """Tell when to write, to go on with it, or to say again what was not accepted."""
@@ -138,27 +159,7 @@ class Checkpointer:
             return inf
         if self._queue:
             return -inf
-        at = min(self._write_at, self._again.until) if self._hasty else self._write_at
-        return min(at, self._report_at) if self._open else at
-
-    def hurry(self) -> None:
-        """Begin a round as soon as none is under way: what has changed since is not in that."""
-        self._hurried = True
-
-    @property
-    def _hasty(self) -> bool:
-        """Whether a round is to begin before its time."""
-        return self._hurried and not (self._queue or self._under_way)
-
-    @property
-    def _under_way(self) -> bool:
-        """Whether records of the last round do not count yet."""
-        return bool(self._files or self._open)
-
-    @property
-    def writing(self) -> bool:
-        """Whether a round has begun of which more is to be encoded, or is to begin now."""
-        return bool(self._queue) or (self._hasty and self._again.until <= self.turn.now)
+        return min(self._round_at(), self._report_at) if self._open else self._round_at()
 
     @staticmethod
     def _due(slots: Iterable[Slot]) -> list[Slot]:
@@ -169,7 +170,9 @@ class Checkpointer:
         """Encode some more of the round; hand it over when it is complete."""
         before = self._encoded
         self.watch.begin()
+        first = self._number + 1
         self._encode(self._due(self._queue.popleft()))
+        self._round.update(range(first, self._number + 1))
         if not self._queue:
             self._hand_over()
         self.watch.end(self._encoded - before)
@@ -363,12 +366,23 @@ class Checkpointer:
             self._again.worked()
             self._report()
             return
+        until = self._again.failed(self.turn.now)
         for share in (share for shares in written for share in shares):
             for slot in share.left():
                 slot.record, slot.dirty = None, True
                 slot.urgent = False  # not before the next round
+            self._over(share.number)
         self.trouble = event.fault or "it refuses"
-        self._write_at = max(self._write_at, self._again.failed(self.turn.now))
+        self._write_at, self._rested_at = max(self._write_at, until), max(self._rested_at, until)
+
+    def _over(self, number: int) -> None:
+        """A share counts, or never will."""
+        self._open.pop(number, None)
+        if number in self._round:
+            self._round.remove(number)
+            if not self._round and not self._queue:
+                now, took_s = self.turn.now, self.turn.now - self._begun_at
+                self._rested_at = now + min(took_s, self.turn.settings.checkpoint_s)
 
     def _named(self, shares: Shares, name: str, length: int) -> None:
         """Tasks have their record under a name; each has its part of its bytes."""
@@ -383,7 +397,7 @@ class Checkpointer:
         for share in list(self._open.values()):
             slots = share.left()
             if not slots:
-                del self._open[share.number]
+                self._over(share.number)
                 continue
             parent = "" if share.before is None else share.before.chain[-1]
             tasks: dict[Epoch, list[TaskId]] = {}
@@ -404,7 +418,7 @@ class Checkpointer:
             whole = count(told) >= len(share.slots)
             self._settle(share, tenure, None if whole else set(within(told)))
             if not share.left():
-                del self._open[number]
+                self._over(number)
 
     def _settle(self, share: Share, tenure: Epoch, tasks: set[TaskId] | None) -> None:
         """The record of tasks counts, of all that have it or of some: they go on from there."""

@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 from meander.version import __version__
 
-WIRE = 3
+WIRE = 4
 """Raised with every change of the wire format."""
 REQUEST_BYTES_MAX = 16 * 2**20
 """What a request may have; one that names a million tasks has about 10 MiB."""

@@ -42,6 +42,7 @@ from meander.protocol.messages import (
     Copy,
     Envelope,
     Grant,
+    Hurry,
     Installed,
     Load,
     Loaded,
@@ -87,7 +88,7 @@ ONE_TRY_S: Final = 0.05
 for may follow others that failed."""
 OURS: Final = (AssertionError, BrokenRuleError, ProtocolError)
 """A machine has seen by itself that something is wrong."""
-NEED_LEASE: Final = frozenset({Chunks, Acks, LoopAcks, Stage, Commit, Committed})
+NEED_LEASE: Final = frozenset({Chunks, Acks, LoopAcks, Stage, Commit, Committed, Hurry})
 """What only somebody with a lease may say to others than the master."""
 PROMISES: Final = frozenset({Acks, LoopAcks, Committed, Chunks, Accepted})
 """What may say that something is durable."""
