@@ -490,7 +490,7 @@ HUNTS: dict[str, Hunt] = {
     "take a change whose parent is not there": Hunt(100, "crash,reset,store", nodes=3, tasks=4),
     "restore a snapshot without its changes": Hunt(60, "crash,reset,master", nodes=3, tasks=4),
     "keep rows that were given up": Hunt(60, "attempt", nodes=3, tasks=8),
-    "give nothing back to who was stood in for": Hunt(60, "crash,launch", rescales_max=1),
+    "give nothing back to who was stood in for": Hunt(300, "crash,launch", rescales_max=1),
 }
 
 

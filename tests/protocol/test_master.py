@@ -682,7 +682,8 @@ def test_one_event_gives_a_task_one_new_owner():
 
 def test_a_new_master_claims_its_generation_before_it_reads_the_manifest():
     """1. the master starts: a claim, nothing else  2. granted: it reads  3. a tick in between does not
-    make it claim twice  4. it starts."""
+    make it claim twice  4. what it has read it writes, as the first of its own: one of the driver
+    before it may come late, and say less  5. only then it starts, and launches anybody."""
     town = Town(settings=CHECKPOINTS, start=False)
     town.give(MASTER, Tick())
     assert [action.key for _, action in town.stores] == [CLAIM_KEY]
@@ -690,6 +691,30 @@ def test_a_new_master_claims_its_generation_before_it_reads_the_manifest():
     town.give(MASTER, Tick())
     assert (town.stores, [load.key for _, load in town.loads]) == ([], [MANIFEST_KEY])
     town.read()
+    town.tick(5.0)
+    assert [action.key for _, action in town.stores] == [MANIFEST_KEY]
+    assert not town.master.started
+    assert not town.launched
+    town.write()
+    assert town.master.started
+    assert town.launched
+
+
+def test_a_first_manifest_that_cannot_be_written_is_tried_again_and_nothing_begins_before():
+    town = Town(settings=CHECKPOINTS, start=False)
+    town.give(MASTER, Tick())
+    town.write()
+    town.read()
+    tries = 0
+    for _ in range(40):
+        tries += len(town.stores)
+        town.write(done=False)
+        town.tick(0.1)
+        assert not town.master.started
+    assert 2 <= tries <= 8
+    assert "store" in town.master.status()["store"]
+    town.tick(5.0)
+    town.write()
     assert town.master.started
 
 

@@ -223,6 +223,8 @@ def test_a_store_that_is_silent_at_the_start_is_named():
     town.write()
     assert "has not answered about the manifest" in town.master.status()["store"]
     town.read()
+    assert "has not answered about this driver's first manifest" in town.master.status()["store"]
+    town.write()
     assert town.master.status()["store"] is None
 
 

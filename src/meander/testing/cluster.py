@@ -489,9 +489,15 @@ class Cluster:
         found = ((task, self.state_of(task)) for task in range(self.tasks))
         return {task: app for task, app in found if app is not None}
 
-    def run(self, patience_s: float = 90.0) -> None:
-        """Run until everything is quiet, or patience is over."""
-        self.timeline.run(self.schedule.seconds + patience_s, self.over)
+    def run(self) -> None:
+        """Run until all is quiet, or patience is over: what becomes durable, or loops, keeps it."""
+        self.timeline.run_patiently(self.schedule.seconds, self.over, self._got_on)
+
+    def _got_on(self) -> tuple[int, int]:
+        """Count what is durable of all feeders' chunks, and what was taken out of loops."""
+        machines = [process.machine for process in self.processes.values()]
+        durable = sum(int(m.outbox.durable.sum()) for m in machines if isinstance(m, Feeder))
+        return durable, sum(m.intake.loop_chunks for m in machines if isinstance(m, Node))
 
 
 def _checkpoints(random: Random, kinds: set[str]) -> bool:

@@ -6,6 +6,11 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
+PATIENCE_S = 90.0
+"""So long after the last fault all must have come to its end …"""
+LONGEST_S = 300.0
+"""… or so long, where something new comes all the time."""
+
 
 class Timeline:
     """Calls functions at virtual times.
@@ -48,3 +53,22 @@ class Timeline:
             if done is not None and self.steps & 31 == 0 and done():
                 return
         self.now = until
+
+    def run_patiently(
+        self, begun: float, done: Callable[[], bool], told: Callable[[], object]
+    ) -> None:
+        """Go on until `done` says so, or patience is over, which is counted from when faults end.
+
+        Who gets on stays patient for longer, as long as what is `told` changes: a loop with checkpoints
+        whose tasks keep two chunks at most sends two for each record, and goes on for as long as that
+        takes.
+        """
+        step_s = PATIENCE_S / 3
+        self.run(begun + PATIENCE_S - step_s, done)
+        until = begun + PATIENCE_S
+        while not done() and until <= begun + LONGEST_S:
+            before = told()
+            self.run(until, done)
+            if told() == before:
+                return
+            until += step_s

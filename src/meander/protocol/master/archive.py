@@ -4,14 +4,15 @@
                                                                                 └──► Discard, Sweep
 
 Rules of the file
-  1. A record counts if the task's owner made it under its present tenure (or the oldest link of its
+  1. A generation begins with a manifest of its own, which says what it has found; nobody acts before.
+  2. A record counts if the task's owner made it under its present tenure (or the oldest link of its
      chain did), and if it builds on what the ledger has for that task. Else it is as if it never was.
-  2. One manifest is written at a time; what comes meanwhile goes into the next. Nobody is told that a
+  3. One manifest is written at a time; what comes meanwhile goes into the next. Nobody is told that a
      record is durable before the manifest that names it is written.
-  3. A file is let go only when neither the last manifests nor the next one name it, and nobody
+  4. A file is let go only when neither the last manifests nor the next one name it, and nobody
      restores from it. What crashed writers left without a word is swept: files of past generations
      after the first manifest of this one, those of a lost node after its loss.
-  4. What the store could not do is tried again, less and less often, and reported meanwhile. That
+  5. What the store could not do is tried again, less and less often, and reported meanwhile. That
      the manifest could not be read never means that there is none.
 """
 
@@ -70,6 +71,8 @@ class Archive:
         self._again = Backoff(books.turn.settings.retry_s)
         self.claimed = False
         """Whether the store has granted this generation: then the manifest is being read."""
+        self.known = False
+        """Whether it was: then the first one of this generation is written before anything begins."""
         self.saved_at: float | None = None
         """When the last manifest was written; None: none was."""
         self.unsaved = False
@@ -98,6 +101,10 @@ class Archive:
         """Make sure that no earlier master can write any more; then ask for what it has left."""
         if self._writing or not self._again.due(self.turn.now):
             return
+        if self.known:
+            self.hurry()
+            self.save()
+            return
         self._writing = True
         if self.claimed:  # what the manifest says now is final
             self._do(Load(MANIFEST_KEY))
@@ -105,8 +112,8 @@ class Archive:
             generation = self.turn.epoch.generation
             self._do(Store(CLAIM_KEY, str(generation).encode(), fence=generation))
 
-    def loaded(self, event: Loaded) -> bool:
-        """The store answers about the manifest; False: it could not, and is asked again.
+    def loaded(self, event: Loaded) -> None:
+        """The store answers about the manifest, or could not, and is asked again.
 
         Raises:
             InputError: if what it has cannot be used.
@@ -114,10 +121,11 @@ class Archive:
         self._writing = False
         if event.again:
             self._failed(event.fault)
-            return False
+            return
         self._worked()
         self.read(event.data, event.fault)
-        return True
+        self.known = True
+        self.save()
 
     def read(self, data: bytes | None, fault: str) -> None:
         """Take over what the last master left.
@@ -143,8 +151,10 @@ class Archive:
         ledger.record, ledger.durable = dict(found), found
         self._files = _files(found)
         self._named.append(found)
-        self._sweeps.append((self.turn.now, Sweep(LOG, below=self.turn.epoch.generation)))
-        self.unsaved = True  # the first manifest of this generation hides all that come too late
+        self._sweep_twice(Sweep(LOG, below=self.turn.epoch.generation))
+        # A manifest of a driver before us may come to the store after this, and take back what we go
+        # by. The first one of this generation hides it; so it is written before anybody is told of it.
+        self.unsaved = True
 
     # ------------------------------------------------------------------ records
 
@@ -217,10 +227,13 @@ class Archive:
         A write that was under way may come to the store after it.
         """
         self.note(node, "")
-        sweep = Sweep(f"{LOG}{self.turn.epoch.generation}/{node}.{incarnation}/")
+        self._sweep_twice(Sweep(f"{LOG}{self.turn.epoch.generation}/{node}.{incarnation}/"))
+        self.unsaved = True  # and with the next manifest
+
+    def _sweep_twice(self, sweep: Sweep) -> None:
+        """Look for what writers have left who may live on, and write, until they know better."""
         now = self.turn.now
         self._sweeps += [(now, sweep), (now + SWEPT_LEASES * self.turn.settings.lease_s, sweep)]
-        self.unsaved = True  # and with the next manifest
 
     # ------------------------------------------------------------------ the manifest
 
@@ -281,7 +294,7 @@ class Archive:
 
     def stored(self, event: Stored) -> None:
         """The store answers about the claim or a manifest."""
-        if not self._writing or event.key != (MANIFEST_KEY if self.books.started else CLAIM_KEY):
+        if not self._writing or event.key != (MANIFEST_KEY if self.known else CLAIM_KEY):
             return
         self._writing = False
         if event.fenced:
@@ -292,7 +305,7 @@ class Archive:
             self._worked()
         else:
             self._failed(event.fault)
-        if not self.books.started:
+        if not self.known:
             self.claimed = event.done
             self.begin()
         elif event.done:
@@ -332,6 +345,7 @@ class Archive:
             what = f"the durable store fails {who}{more}: {why:.300}"
         elif self.books.checkpointing and not self.books.started:
             asked = "the manifest" if self.claimed else "the claim of this driver"
+            asked = "this driver's first manifest" if self.known else asked
             what = f"the durable store has not answered about {asked}"
         else:
             return ""

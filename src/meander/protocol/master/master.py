@@ -118,7 +118,7 @@ class Master(Machine):
 
     @property
     def started(self) -> bool:
-        """Whether it is known what the master before has left."""
+        """Whether it is known what the master before has left, and no later word of it can count."""
         return self.books.started
 
     # ------------------------------------------------------------------ the door
@@ -183,11 +183,10 @@ class Master(Machine):
     # ------------------------------------------------------------------ start and time
 
     def _on_loaded(self, event: Loaded) -> None:
-        if self.started or not self.archive.claimed or event.key != MANIFEST_KEY:
+        if self.archive.known or not self.archive.claimed or event.key != MANIFEST_KEY:
             return
         try:
-            if self.archive.loaded(event):
-                self._start()
+            self.archive.loaded(event)
         except InputError as error:
             self.turn.tell(News.REFUSED, why=str(error))
             why = f"the checkpoint cannot be used: {error}"
@@ -467,6 +466,8 @@ class Master(Machine):
 
     def _on_stored(self, event: Stored) -> None:
         self.archive.stored(event)
+        if not self.started and self.archive.saved_at is not None:
+            self._start()
 
     # ------------------------------------------------------------------ for people
 

@@ -170,9 +170,10 @@ class Checkpointer:
         """Encode some more of the round; hand it over when it is complete."""
         before = self._encoded
         self.watch.begin()
-        first = self._number + 1
+        gathered = len(self._gathered)
         self._encode(self._due(self._queue.popleft()))
-        self._round.update(range(first, self._number + 1))
+        for shares, _ in self._gathered[gathered:]:
+            self._round.update(share.number for share in shares)
         if not self._queue:
             self._hand_over()
         self.watch.end(self._encoded - before)

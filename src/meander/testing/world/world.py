@@ -273,18 +273,7 @@ class World:
             if resident.mischief is not None:
                 resident.mischief.behave()
 
-    def run(self, patience_s: float = 90.0, longest_s: float = 300.0) -> None:
-        """Run until everything is quiet, or patience is over.
-
-        Who is shown outputs that are new stays patient for longer: a loop with checkpoints whose tasks
-        keep two chunks at most sends two for each record, and goes on for as long as that takes.
-        """
-        begun, step_s = self.schedule.seconds + patience_s, patience_s / 3
-        self.timeline.run(begun - step_s, self.people.over)
-        until = begun
-        while not self.people.over() and until <= begun - patience_s + longest_s:
-            shown = len(self.checkers.shown)
-            self.timeline.run(until, self.people.over)
-            if len(self.checkers.shown) == shown:
-                return
-            until += step_s
+    def run(self) -> None:
+        """Run until everything is quiet, or patience is over: new outputs keep it."""
+        shown = self.checkers.shown
+        self.timeline.run_patiently(self.schedule.seconds, self.people.over, lambda: len(shown))
