@@ -204,10 +204,10 @@ BUGS = [
                 """        self._writing = False
         if event.again:
             self._failed(event.fault)
-            return False
+            return
 """,
                 """        if event.again:
-            return False
+            return
         self._writing = False
 """,
             ),

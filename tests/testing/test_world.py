@@ -126,7 +126,7 @@ def test_outputs_that_are_shown_too_early_are_found_and_the_schedule_is_cut_down
     found = next(o for o in map(run_world, schedules) if o.caught_by == "shown")
     assert found.schedule.world == "full"
     small = minimise(found.schedule, tries=40)
-    assert small.incidents == ()
+    assert len(small.incidents) <= 1 < len(found.schedule.incidents)
     assert run_world(Schedule.load(small.dump())).caught_by == "shown"
 
 
