@@ -15,7 +15,7 @@ rerouter) takes it out of the block.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from meander.protocol.shape import INT_MAX, shape
 
 Which: TypeAlias = slice | Ints
 """Chunks of a block: neighbours, or any by their places."""
+ALL: Final = slice(None)
+"""All chunks of a block."""
 Group: TypeAlias = tuple[TaskId, Any, int, int, int]
 """A task's part of an offer: task, rows, first offset, last offset, bytes."""
 
@@ -115,12 +117,15 @@ class Block:
         columns = np.ascontiguousarray(self.columns[:, which])
         return Block(self.feeder, self.incarnation, columns, self.rows.pick(which))
 
-    def chunks(self) -> tuple[Chunk, ...]:
-        """Give each chunk by itself."""
+    def chunks(self, which: Which = ALL) -> tuple[Chunk, ...]:
+        """Give each chunk by itself, or each of some."""
         feeder, incarnation, at = self.feeder, self.incarnation, self.rows.at
+        places = range(len(self))[which] if type(which) is slice else which
         return tuple(
-            Chunk(feeder, incarnation, task, number, first, last, at(i), size)
-            for i, (task, number, first, last, size) in enumerate(self.columns.T.tolist())
+            Chunk(feeder, incarnation, task, number, first, last, at(int(i)), size)
+            for i, (task, number, first, last, size) in zip(
+                places, self.columns[:, which].T.tolist(), strict=True
+            )
         )
 
     def fault(self, tasks: int | None) -> str | None:

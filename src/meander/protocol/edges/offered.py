@@ -144,7 +144,7 @@ class Offered:
         wanted = np.zeros(len(self.last), np.int64)
         lanes = self.sent, self.applied, self.durable, self.since, self.tries
         longest_s, usual_s = SLOW_RETRIES * retry_s, self.patience_s(retry_s)
-        patience_s = PROBE_RETRIES * usual_s
+        patience_s = min(PROBE_RETRIES * usual_s, longest_s)
         if not kernels.overdue(*lanes, now, usual_s, patience_s, longest_s, wanted):
             return []
         return [found for block in self.blocks if len(found := self._among(block, wanted))]

@@ -240,6 +240,7 @@ class Archive:
     def save(self) -> None:
         """Write the manifest if it changed; one write at a time."""
         books, now, generation = self.books, self.turn.now, self.turn.epoch.generation
+        self.unsaved |= any(at <= now for at, _ in self._sweeps)  # they follow a manifest
         if self._writing or not self.unsaved or not self._again.due(now):
             return
         if now < self._write_at and not self._accepting:
@@ -274,8 +275,11 @@ class Archive:
 
     def due_at(self) -> float:
         """Tell when the manifest is to be written; infinity: there is no need, or it is under way."""
-        if self._writing or not self.unsaved:
+        if self._writing:
             return inf
+        if not self.unsaved:
+            sweep_at = min((at for at, _ in self._sweeps), default=inf)
+            return max(sweep_at, self._write_at, self._again.until)
         return self._again.until if self._accepting else max(self._write_at, self._again.until)
 
     @property
@@ -344,9 +348,8 @@ class Archive:
             more = f" and {len(self.troubles) - 1} more" if len(self.troubles) > 1 else ""
             what = f"the durable store fails {who}{more}: {why:.300}"
         elif self.books.checkpointing and not self.books.started:
-            asked = "the manifest" if self.claimed else "the claim of this driver"
-            asked = "this driver's first manifest" if self.known else asked
-            what = f"the durable store has not answered about {asked}"
+            asked = ("the claim of this driver", "the manifest", "this driver's first manifest")
+            what = f"the durable store has not answered about {asked[self.claimed + self.known]}"
         else:
             return ""
         return f"{what}. {ADVICE}"

@@ -88,7 +88,8 @@ class Checkpointer:
         self._wanted = False
         """Whether somebody waits for the next round."""
         self._round: set[int] = set()
-        """Shares of the last round that do not count yet, by number."""
+        """Shares that do not count yet, by number: of the last round, and of those before it that it
+        did not wait for."""
         self._begun_at = self._rested_at = 0.0
         """When that began; and until when none follows it before its time, whoever waits: for as long
         again as it took to count, or until a store that has failed may be tried again."""
@@ -127,7 +128,9 @@ class Checkpointer:
             self._report()
 
     def _round_at(self) -> float:
-        """Tell when all that has changed is to be written."""
+        """Tell when all that has changed is to be written; never, where nothing is to be durable."""
+        if not self.turn.settings.checkpoint_s:
+            return inf
         if self._round:
             return self._write_at + self.turn.settings.checkpoint_s
         return min(self._write_at, self._rested_at) if self._wanted else self._write_at
@@ -144,19 +147,15 @@ class Checkpointer:
 
     def hurry(self) -> None:
         """Begin a round as soon as none is under way: what has changed since is not in that."""
-        self._wanted = self.turn.settings.checkpoint_s > 0
+        self._wanted = True
 
     @property
     def writing(self) -> bool:
         """Whether a round has begun of which more is to be encoded, or is to begin now."""
-        if not self.turn.settings.checkpoint_s:
-            return False
         return bool(self._queue) or self.turn.now >= self._round_at()
 
     def due_at(self) -> float:
         """Tell when to write, to go on with it, or to say again what was not accepted."""
-        if not self.turn.settings.checkpoint_s:
-            return inf
         if self._queue:
             return -inf
         return min(self._round_at(), self._report_at) if self._open else self._round_at()
@@ -383,7 +382,8 @@ class Checkpointer:
             self._round.remove(number)
             if not self._round and not self._queue:
                 now, took_s = self.turn.now, self.turn.now - self._begun_at
-                self._rested_at = now + min(took_s, self.turn.settings.checkpoint_s)
+                rested_at = now + min(took_s, self.turn.settings.checkpoint_s)
+                self._rested_at = max(rested_at, self._again.until)
 
     def _named(self, shares: Shares, name: str, length: int) -> None:
         """Tasks have their record under a name; each has its part of its bytes."""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from meander.model import Ints, TaskId
 from meander.protocol import kernels
-from meander.protocol.blocks import Acks, Block, BlockRows
+from meander.protocol.blocks import ALL, Acks, Block, BlockRows, Which
 from meander.protocol.messages import FeederId
 from meander.protocol.node.book import Book
 from meander.protocol.node.installs import Installs
@@ -96,24 +96,24 @@ class Express:
 
     # ------------------------------------------------------------------ rows
 
-    def take(self, block: Block, tasks: int, now: float) -> Block | None:
+    def take(self, block: Block, tasks: int, now: float) -> Which | None:
         """Apply a block, of an operator with so many tasks.
 
         Returns:
-            What must be taken chunk by chunk; None: nothing.
+            Which of its chunks must be taken one by one; None: none.
         """
         operator = self._operator
         if operator is None or block.feeder.startswith("loop/"):
-            return block
+            return ALL
         if self._takes is not None and not self._takes(int(block.tasks[0])):
-            return block
+            return ALL
         if not self._open:
             self._look(tasks)
         lanes = self._lanes.get(block.feeder)
         if lanes is None or lanes.incarnation != block.incarnation:
             lanes = self._enter(block)
             if lanes is None:
-                return block
+                return ALL
         lane = lanes.numbers, lanes.offsets, lanes.touched, lanes.owing
         fates = np.empty(len(block), np.int8)
         size, most = kernels.take(block.columns, self._ready, *lane, self._work, fates)
@@ -138,16 +138,14 @@ class Express:
 
     def _sort_out(
         self, block: Block, lanes: FeederLanes, fates: npt.NDArray[np.int8], size: int, now: float
-    ) -> Block | None:
+    ) -> Which | None:
         """Apply what was taken of a block; whoever sends what is known is told so now."""
         taken, known, other = (np.flatnonzero(fates == fate) for fate in kernels.FATES)
         if len(taken):
             self._apply(block.pick(taken), lanes, size, now)
         if len(known):
             self._owe(lanes, block.tasks[known], ACK_BYTES, now)
-        if len(other) == len(block):
-            return block
-        return block.pick(other) if len(other) else None
+        return other if len(other) else None
 
     def _look(self, tasks: int) -> None:
         """Open the view."""

@@ -104,12 +104,14 @@ class Intake:
         block, table = body.block, self.turn.table
         assert table is not None
         if block is not None and not table.is_closed(block.feeder, block.incarnation):
-            rest = self.express.take(block, table.assignment.tasks, self.turn.now)
-            if rest is None:
+            which = self.express.take(block, table.assignment.tasks, self.turn.now)
+            if which is None:
                 return True
-            body = body if rest is block else Chunks(rest)
+            chunks = block.chunks(which)
+        else:
+            chunks = body.chunks
         self.express.close()
-        self.take_all(body.chunks, epoch)
+        self.take_all(chunks, epoch)
         return False
 
     def take_all(self, chunks: Iterable[Chunk], epoch: Epoch) -> None:
@@ -302,6 +304,7 @@ class Intake:
         assert self.turn.table is not None
         gathered: defaultdict[NodeId, list[Chunk]] = defaultdict(list)
         budget, looped = LOCAL_CHUNKS_MAX, False
+        self._settle_owed()
         if self._acks:
             self.express.close()  # they are told by the slots, which shall know what it has taken since
         self.tell()
@@ -319,6 +322,8 @@ class Intake:
             if self._gathered:
                 continue
             self._settle_owed()
+            if self._acks:
+                self.express.close()
             acks = list(self._acks.items())
             self._acks.clear()
             for feeder, tasks in acks:

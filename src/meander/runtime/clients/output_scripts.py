@@ -54,22 +54,24 @@ class Patience:
         self._what, self._clock = what, clock
         self.node_s = node_s
         """How long a node may take to answer, now."""
+        self._in_vain = False
+        """Whether one was waited for to the end since all were asked."""
         self._end = clock.monotonic() + timeout_s
         self._again = Backoff(AGAIN_S, AGAIN_S_MAX)
 
     def together(self, steps: Sequence[Ask | FetchRows]) -> Script[list[Any]]:
-        """Ask nodes at once; if one was waited for to the end, all are given more time the next time.
-
-        A task on the move makes nobody wait longer for one who is gone.
-        """
+        """Ask nodes at once."""
         since = self._clock.monotonic()
         found: list[Any] = yield Together(steps)
         if self._clock.monotonic() - since >= IN_VAIN * self.node_s:
-            self.node_s *= 2
+            self._in_vain = True
         return found
 
     def wait(self, missing: Collection[TaskId]) -> Script[None]:
         """Wait a little, if there are tasks that have to be asked for again.
+
+        Nodes are given more time then if one was waited for in vain: once, however often that was. A
+        task on the move makes nobody wait longer for one who is gone.
 
         Raises:
             UnreadError: naming them, if that lasts too long.
@@ -77,6 +79,8 @@ class Patience:
         now = self._clock.monotonic()
         if missing and now > self._end:
             raise UnreadError(self._what, tuple(sorted(missing)))
+        if self._in_vain:
+            self.node_s, self._in_vain = 2 * self.node_s, False
         if missing:
             yield Sleep(self._again.failed(now) - now)
 
@@ -232,20 +236,23 @@ class OutputScripts:
             for node, tasks in owners.by_node(list(missing)).items():
                 for at in range(0, len(tasks), TASKS_ONCE):
                     some = {t: missing[t] for t in tasks[at : at + TASKS_ONCE]}
-                    for task in (yield from self._fetch(owners.nodes[node], some, patience)):
+                    done = yield from self._fetch(owners.nodes[node], some, patience)
+                    if done is None:
+                        break  # its other tasks are asked for once it is known who has them now
+                    for task in done:
                         del missing[task]
             yield from patience.wait(missing)
 
     def _fetch(
         self, address: str, spans: Mapping[TaskId, OutputSpan], patience: Patience
-    ) -> Script[list[TaskId]]:
-        """Find what a node has of some stretches; give the tasks that are done."""
+    ) -> Script[list[TaskId] | None]:
+        """Find what a node has of some stretches; give the tasks that are done, None: no answer."""
         asked = {str(span.task): [span.after, span.upto] for span in spans.values()}
         fields = {"kind": "emitted", "spans": asked}
         step = FetchRows(address, fields, min(patience.node_s, FETCH_S))
         (table,) = yield from patience.together([step])
         if table is None:
-            return []
+            return None
         kept = json.loads((table.schema.metadata or {}).get(b"kept", b"{}"))
         for task, (first, last) in kept.items():
             self._check_kept(spans[int(task)], first, last)

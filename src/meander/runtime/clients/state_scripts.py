@@ -54,20 +54,27 @@ def read_states(
             for node, there in told.by_node(sorted(missing)).items()
             for at in range(0, len(there), tasks_once)
         ]
+        silent = set[str]()  # whose other tasks are asked for once it is known who has them now
         for at in range(0, len(parts), PARTS_ONCE):
-            missing -= yield from _fetch(parts[at : at + PARTS_ONCE], whole, patience)
+            some = [part for part in parts[at : at + PARTS_ONCE] if part[0] not in silent]
+            missing -= yield from _fetch(some, whole, patience, silent)
         yield from patience.wait(missing)
 
 
 def _fetch(
-    parts: Sequence[tuple[str, list[TaskId]]], whole: bool, patience: Patience
+    parts: Sequence[tuple[str, list[TaskId]]], whole: bool, patience: Patience, silent: set[str]
 ) -> Script[set[TaskId]]:
-    """Find what nodes have of some tasks each, asked at once; give those that they serve."""
+    """Find what nodes have of some tasks each, asked at once; give those that they serve.
+
+    Nodes that do not answer are among the `silent` then.
+    """
     how, fetch_s = {"kind": "state", "whole": whole}, min(patience.node_s, FETCH_S)
     steps = [FetchRows(to, {**how, "tasks": tasks}, fetch_s) for to, tasks in parts]
     served = set[TaskId]()
-    for (_, tasks), table in zip(parts, (yield from patience.together(steps)), strict=True):
-        if table is not None:
+    for (to, tasks), table in zip(parts, (yield from patience.together(steps)), strict=True):
+        if table is None:
+            silent.add(to)
+        else:
             here = json.loads((table.schema.metadata or {}).get(b"tasks", b"[]"))
             served |= set(here) & set(tasks)
             yield Found(table.replace_schema_metadata(None))

@@ -73,7 +73,7 @@ class Histogram:
         for bucket, weight in zip(found.tolist(), sums.tolist(), strict=True):
             self.buckets[bucket] = self.buckets.get(bucket, 0) + weight
         self.count += int(weights.sum())
-        self.sum_us += int((us * weights).sum())
+        self.sum_us += int(np.dot(us.astype(np.float64), weights))  # since 1970, int64 would wrap
         self.max_us = max(self.max_us, int(us.max()))
 
     def percentile(self, share: float) -> float:

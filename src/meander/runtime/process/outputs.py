@@ -6,12 +6,17 @@ remembers the last number of each task sees every batch once. What it acknowledg
 If nobody reads, the oldest go (`retain`), but only what could have been read. With checkpoints nothing
 is readable before a record that holds it is durable; the next record that is may let it go, not that
 one. What is emitted in between comes from rows that feeders keep until then: those bound it.
+
+A batch may be a small part of what many tasks have emitted together, and would keep all of that in
+memory. Most are fetched soon; whenever `LOOSE_MAX` such parts are kept, they are copied out together.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +24,10 @@ import pyarrow as pa
 ROWS_MAX = 200_000
 """Per task, unless the deployment says otherwise. If nobody fetches, the oldest batches go, and a
 counter tells how many rows went."""
+LOOSE_MAX = 64
+"""So many batches are kept, of those that came last, which hold more memory than they need."""
+LOOSE = 4
+"""So many times what it needs."""
 
 
 class Outputs:
@@ -33,7 +42,7 @@ class Outputs:
     []
     """
 
-    __slots__ = ("_batches", "bytes", "durable", "last", "lost_rows", "rows")
+    __slots__ = ("_batches", "_fresh", "_loose", "bytes", "durable", "last", "lost_rows", "rows")
 
     def __init__(self) -> None:
         self._batches: deque[tuple[int, pa.RecordBatch]] = deque()
@@ -44,6 +53,8 @@ class Outputs:
         self.rows = 0
         self.bytes = 0
         self.lost_rows = 0
+        self._fresh = self._loose = 0
+        """How many came since batches were last copied out, and how many of them are small parts."""
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take a batch."""
@@ -52,7 +63,26 @@ class Outputs:
         self.last += 1
         self._batches.append((self.last, batch))
         self.rows += batch.num_rows
-        self.bytes += batch.nbytes
+        size = batch.nbytes
+        self.bytes += size
+        self._fresh += 1
+        self._loose += batch.get_total_buffer_size() > LOOSE * size
+        if self._loose >= LOOSE_MAX:
+            self._copy_out()
+
+    def _copy_out(self) -> None:
+        """Have the batches that came last, and are still kept, in memory of their own."""
+        fresh = [self._batches.pop() for _ in range(min(self._fresh, len(self._batches)))]
+        self._fresh = self._loose = 0
+        numbers = [number for number, _ in reversed(fresh)]
+        owned = list[pa.RecordBatch]()
+        for _, alike in groupby((batch for _, batch in reversed(fresh)), attrgetter("schema")):
+            batches, at = list(alike), 0
+            whole = pa.concat_batches(batches)
+            for batch in batches:
+                owned.append(whole.slice(at, batch.num_rows))
+                at += batch.num_rows
+        self._batches.extend(zip(numbers, owned, strict=True))
 
     def retain(self, rows_max: int, upto: int) -> None:
         """Let the oldest go, up to a number, while there are more rows than may be kept."""
