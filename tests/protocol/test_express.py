@@ -2,9 +2,10 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from test_gathered_chunks import Gathers
 from wire import Books, Notes
 
-from meander.protocol.blocks import Acks, Block, Chunks, Offer
+from meander.protocol.blocks import Acks, Block, Chunks, Offer, SeparateRows
 from meander.protocol.messages import Envelope, Send, Store, Tick
 from meander.protocol.node.express import ACK_BLOCKS, ACK_S
 from meander.protocol.reading import Blob
@@ -156,3 +157,48 @@ def test_a_record_tells_what_came_in_blocks_before_it():
     file, (extent,) = assemble(store.data)
     head = Blob(file[extent.offset : extent.offset + extent.length]).head(0)
     assert head["positions"]["f"][1] == 2
+
+
+class Picked(SeparateRows):
+    """Rows that know what was picked of them."""
+
+    def __init__(self, rows, picked):
+        super().__init__(rows)
+        self.picked = picked
+
+    def pick(self, which):
+        self.picked.append(list(which))
+        return super().pick(which)
+
+
+def test_what_is_left_of_a_block_are_chunks_of_the_message_as_it_came():
+    """Rows of another batch would be taken for some that had to wait."""
+    books = Books("a" * TASKS, operator=ByBlocks)
+    made, picked = block(0, "f", 1, {0: 2, 1: 1, 2: 1}), []
+    made.rows = Picked(made.rows.rows, picked)
+    take(books, None, Chunks(made))
+    assert picked == [[1, 2]]
+    take(books, None, Chunks(block(0, "f", 1, {0: 1})))
+    assert [offset for _, offset in books.machines["a"].slots[0].state.app] == [1, 2]
+    assert picked == [[1, 2]]
+
+
+class GathersBlocks(ByBlocks, Gathers):
+    """The same operator, which is given chunks together, too."""
+
+
+def test_what_is_owed_for_single_chunks_is_told_with_what_came_in_blocks_since():
+    """1. a chunk comes early, then the one before it: both are taken one by one, and owed  2. blocks
+    come  3. all is told in one turn: no older number behind a newer one."""
+    books = Books("a" * TASKS, operator=GathersBlocks)
+    node, heard = books.machines["a"], []
+    for number in (2, 1, 3, 4):
+        actions = take(books, None, Chunks(block(0, "f", 1, {0: number})))
+        assert not any(ack.applied > 0 for ack in told(actions).values())
+    books.now += 2 * ACK_S
+    body = Chunks(block(0, "f", 1, {0: 5}))
+    actions = node.take(Envelope("f", 1, "a", 0, books.epoch, body), books.now)
+    for action in actions + node.conclude(books.now):
+        if isinstance(action, Send) and isinstance(action.envelope.body, Acks):
+            heard += [ack.applied for ack in action.envelope.body.acks]
+    assert heard == [5]

@@ -106,6 +106,36 @@ def test_a_store_that_has_just_failed_is_left_alone_however_much_somebody_waits(
     assert "a" in writers(books)
 
 
+def test_a_store_that_has_failed_is_left_alone_though_an_earlier_round_counts_meanwhile():
+    """1. a round is written and does not count yet  2. the next does not wait for it for ever, and the
+    store fails, twice  3. the first counts, and somebody waits: not before the store may be tried."""
+    books = fed("aab", QUICK)
+    node = books.machines["a"]
+    node.checkpointer.hurry()
+    books.tick(0.0, "a")
+    accept(books)
+    books.give("f", offer(0, offset=1))
+    books.deliver()
+    books.tick(1.5, "a")
+    books.write()
+    first = books.lose(Checkpointed)
+    books.give("f", offer(1, offset=2))
+    books.deliver()
+    for _ in range(2):
+        books.tick(2.5, "a")
+        assert "a" in writers(books)
+        books.write(done=False)
+    until = node.checkpointer._again.until
+    assert until > books.now + QUICK.retry_s
+    for envelope in first:
+        items = [(i.tasks, i.tenure, i.number) for i in envelope.body.items]
+        books.say("master", envelope.sender, Accepted(tuple(items)))
+    assert not node.checkpointer._round
+    node.checkpointer.hurry()
+    books.tick(until - books.now - 0.05, "a")
+    assert not books.stores
+
+
 def test_without_checkpoints_there_is_nothing_to_hurry():
     """1. a feeder asks nobody  2. whoever drains asks nodes all the same: they have nothing to go on
     with for ever."""

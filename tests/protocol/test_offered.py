@@ -177,6 +177,19 @@ def test_nobody_waits_longer_and_longer_without_end():
         assert [list(block.numbers) for block in asked] == [[30]]
 
 
+def test_whoever_waits_for_durable_asks_in_time_however_slow_nodes_were():
+    """1. acknowledgements usually take long  2. all is applied, and the word that it is durable is lost
+    3. somebody is asked, no later than where a chunk is lost."""
+    box, now = Offered("f", 1, TASKS), 0.0
+    for number in range(1, 30):
+        box.offer(Offer([(0, "rows", number, number, 8)], number))
+        list(box.due(WINDOW, now))
+        box.acknowledge(Acks("f", [Ack(0, TERMS[0], 1, number, 0)]), now := now + 10.0)
+    assert not box.late(now + 1.0, RETRY_S)
+    asked = box.late(now + SLOW_RETRIES * RETRY_S + 0.01, RETRY_S)
+    assert [list(block.numbers) for block in asked] == [[1]]
+
+
 def test_most_lanes_with_chunks_that_wait_are_a_crowd_and_a_few_are_none():
     box = Offered("f", 1, TASKS)
     for number in range(WINDOW + 2):

@@ -447,3 +447,16 @@ def test_earlier_generations_are_swept_only_after_a_manifest_of_this_one():
         if town.swept:
             break
     assert order.index("Sweep") > [i for i, kind in enumerate(order) if kind == "Store"][1]
+
+
+def test_what_comes_late_from_earlier_generations_is_swept_though_nothing_else_is_written():
+    """1. the first manifest is written, and the first sweep follows it  2. no row comes, so nothing
+    else would be written  3. two leases later whoever wrote late has stopped: they sweep again."""
+    town = Town(settings=Settings(checkpoint_s=1.0, lease_s=10.0))
+    town.settle(3.0)
+    assert [sweep.below for sweep in town.swept if sweep.prefix == "log/"] == [1]
+    town.settle(2 * town.settings.lease_s + 3.0)
+    assert [sweep.below for sweep in town.swept if sweep.prefix == "log/"] == [1, 1]
+    written = town.master.archive.saved_at
+    town.settle(10.0)
+    assert town.master.archive.saved_at == written

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,3 +58,9 @@ def test_a_report_is_a_value_and_json() -> None:
     report = MigrationReport.of(facts)
     assert (report.bytes_moved, report.pause_s, report.predicted_s) == (10, 0.2, 0.1)
     assert json.loads(report.json())["rounds"] == [round_]
+
+
+def test_durations_since_1970_do_not_wrap() -> None:
+    found = Histogram()
+    found.record_all(np.full(20, 1_800_000_000_000_000), np.full(20, 10_000))
+    assert found.sum_us == pytest.approx(1.8e15 * 200_000)

@@ -7,7 +7,7 @@ import pyarrow as pa
 from meander.operators import WordCount
 from meander.runtime.process.adapter import OperatorAdapter
 from meander.runtime.process.app_state import AppState
-from meander.runtime.process.outputs import Outputs, nothing, with_place
+from meander.runtime.process.outputs import LOOSE_MAX, Outputs, nothing, with_place
 from meander.runtime.process.streams import read_batches
 
 
@@ -66,6 +66,22 @@ def test_nothing_goes_before_it_could_be_read() -> None:
     assert (found.first, found.durable, found.lost_rows) == (5, 9, 40), "none that was not readable"
     adapter.accepted(app, adapter.seal(app))
     assert (found.first, found.rows, found.lost_rows) == (8, 20, 70)
+
+
+def test_small_parts_of_what_many_tasks_emit_do_not_keep_all_of_it() -> None:
+    """Nobody reads, and a task has one row of each thousand."""
+    outputs, letter = Outputs(), pa.record_batch({"why": ["it raised"]})
+    for i in range(LOOSE_MAX):
+        outputs.add(some(1000).slice(i, 1))
+        if i == 40:
+            outputs.add(letter)
+            outputs.release(3)
+    kept = outputs.after(0)
+    assert [number for number, _ in kept] == list(range(4, LOOSE_MAX + 2))
+    assert [b["n"][0].as_py() for _, b in kept if b != letter] == list(range(3, LOOSE_MAX))
+    assert [number for number, batch in kept if batch == letter] == [42]
+    assert outputs.bytes == sum(batch.nbytes for _, batch in kept)
+    assert max(batch.get_total_buffer_size() for _, batch in kept) <= 8 * LOOSE_MAX
 
 
 def test_nothing_has_the_columns_of_something() -> None:

@@ -62,7 +62,13 @@ class Made:
 
     def __call__(self, step: Any) -> Any:
         if isinstance(step, Together):
-            return [self._answer(each) for each in step.steps]
+            begun, ends, found = self.now, [self.now], []
+            for each in step.steps:
+                self.now = begun
+                found.append(self._answer(each))
+                ends.append(self.now)
+            self.now = max(ends)
+            return found
         self.asked.append(step)
         if isinstance(step, Sleep):
             self.now += step.seconds
@@ -185,6 +191,30 @@ def test_a_node_of_a_lost_host_is_not_waited_for_long_and_a_slow_one_longer_each
     scripts = made.scripts()
     run(scripts.latest(numbers(scripts, 1, 1, 4)), made)
     assert {s.timeout_s for s in made.asked if isinstance(s, Ask) and s.what == "ends"} == {NODE_S}
+
+
+def test_a_silent_node_with_many_tasks_is_waited_for_once_before_they_are_looked_for_elsewhere() -> (
+    None
+):
+    """1. a node with 512 tasks is gone without a word  2. the first request waits for it, and no other
+    3. then all tasks are elsewhere."""
+    made = Made()
+    made.owner = ["b"] * 512
+    made.ends = {task: [1, 1, 1] for task in range(512)}
+    made.silent.add("b")
+
+    def restored() -> None:
+        made.owner = ["a"] * 512
+        made.serving = {"a": set(range(512)), "b": set()}
+
+    made.later = [restored]
+    spans = [OutputSpan(task, 0, 1) for task in range(512)]
+    assert len(rows(made, made.scripts(), *spans)) == 512
+    assert made.now < NODE_S + 1.0
+    made.owner, made.later, made.now = ["b"] * 512, [restored], 0.0
+    clock = Clock(lambda: made.now, lambda: 0)
+    list(iterate(read_states(owners, None, 60.0, tasks_once=4, clock=clock), made))
+    assert made.now < STATE_S + 1.0
 
 
 def test_tasks_on_the_move_make_nobody_wait_longer_for_a_node_that_is_lost_then() -> None:
