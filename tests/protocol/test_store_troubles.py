@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from wire import Books, Settings, Town
 
@@ -159,6 +161,24 @@ def test_a_trouble_ends_with_the_tasks_that_it_kept_waiting():
     books.ledger.restore(1, "c", books.epoch.next())
     books.publish()
     assert (a._store_trouble(), b._store_trouble()) == ("", "")
+
+
+def test_a_record_that_cannot_be_read_is_tried_less_and_less_often_though_others_can():
+    """1. a task is restored, and its record cannot be read  2. others can, all the time  3. it is left
+    alone for longer each time."""
+    books, tries = written(1), list[float]()
+    restore(books, 0)
+    for _ in range(100):
+        loads, books.loads = books.loads, []
+        for name, load in loads:
+            tries.append(books.now)
+            books.give(name, Loaded(load.key, None, "EIO", again=True))
+        books.machines["b"].retriever._again.worked()  # as it does when it has read another
+        books.tick(0.1, "b")
+    waits = [later - first for first, later in pairwise(tries)]
+    assert 4 <= len(tries) <= 8
+    assert waits == sorted(waits)
+    assert waits[-1] > 2.0
 
 
 def failing(town, seconds, fault="[Errno 28] no space left"):

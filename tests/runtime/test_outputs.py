@@ -84,6 +84,17 @@ def test_small_parts_of_what_many_tasks_emit_do_not_keep_all_of_it() -> None:
     assert max(batch.get_total_buffer_size() for _, batch in kept) <= 8 * LOOSE_MAX
 
 
+def test_bytes_are_those_of_what_is_kept_wherever_its_bits_lie() -> None:
+    """Of a column with few nulls most slices have none; put together, all of them have bits for it."""
+    outputs = Outputs()
+    many = pa.record_batch({"n": [None if i % 97 == 5 else i for i in range(1000)]})
+    for i in range(5 * LOOSE_MAX):
+        outputs.add(many.slice(i, 1 + i % 3))
+        assert outputs.bytes == sum(batch.nbytes for _, batch in outputs.after(0))
+    outputs.release(outputs.last)
+    assert (outputs.bytes, outputs.rows) == (0, 0)
+
+
 def test_nothing_has_the_columns_of_something() -> None:
     some_rows, none = with_place(some(2), 3, 7), nothing(some(1).schema)
     assert pa.concat_tables([none, some_rows]).to_pylist()[0] == {"n": 0, "task": 3, "number": 7}

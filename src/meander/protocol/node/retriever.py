@@ -76,6 +76,9 @@ class Retriever:
         self._records: dict[str, Blob] = {}
         """Those that were read, as long as tasks are awaited."""
         self._again = Backoff(turn.settings.retry_s)
+        """When the store may be asked for anything after it has failed …"""
+        self._failing: dict[str, Backoff] = {}
+        """… and when for a record that it could not read, though it has read others since."""
         self.trouble = ""
         """Why the store could not read what it was last asked for; empty: it could."""
         self.fetches: dict[TaskId, Fetching] = {}
@@ -101,6 +104,7 @@ class Retriever:
         if not self.awaited:
             self._records.clear()
             self._waiting.clear()
+            self._failing.clear()
 
     def wanted(self, slot: Slot) -> None:
         """Tuples wait for this one now: if there is room, it goes first."""
@@ -252,6 +256,9 @@ class Retriever:
             if name in self._loading:
                 if chain not in self._loading[name]:
                     self._loading[name].append(chain)
+            elif name in self._failing and not self._failing[name].due(self.turn.now):
+                for slot in slots:
+                    slot.retry_at = self._failing[name].until
             elif self._may_load():
                 self._loading[name] = [chain]
                 self.turn.do(Load(name))
@@ -271,9 +278,12 @@ class Retriever:
         if event.again:
             self.trouble = event.fault or "it cannot read"
             self._again.failed(self.turn.now)
+            failing = self._failing.setdefault(event.key, Backoff(self.turn.settings.retry_s))
+            failing.failed(self.turn.now)
         else:
             self.trouble = ""
             self._again.worked()
+            self._failing.pop(event.key, None)
         waiting = [(chain, self._wanting(chain)) for chain in self._loading.pop(event.key, ())]
         slots = [slot for _, some in waiting for slot in some]
         if not slots:
@@ -281,6 +291,8 @@ class Retriever:
         if event.again or not self.turn.leased:
             for slot in slots:
                 slot.retry_at = self._again.until
+                if event.again:
+                    slot.retry_at = max(slot.retry_at, self._failing[event.key].until)
             return
         if event.data is None:
             self._unusable(slots[0], event.fault or f"{event.key} is missing")

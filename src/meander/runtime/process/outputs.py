@@ -83,6 +83,8 @@ class Outputs:
                 owned.append(whole.slice(at, batch.num_rows))
                 at += batch.num_rows
         self._batches.extend(zip(numbers, owned, strict=True))
+        # Bits lie elsewhere now, and a batch has as many of them as any other of its column has.
+        self.bytes += sum(b.nbytes for b in owned) - sum(b.nbytes for _, b in fresh)
 
     def retain(self, rows_max: int, upto: int) -> None:
         """Let the oldest go, up to a number, while there are more rows than may be kept."""
