@@ -1,6 +1,7 @@
 """Aggregates by key and session: rows with no long gap between them, as Spark's `session_window`.
 
-A session begins with its first row and ends `gap_s` behind its last one. Its result is emitted when the
+A session begins with its first row and ends `gap_s` behind its last one; a row at that very moment
+still prolongs it. Its result is emitted when the
 watermark has reached that, within a tenth of a second of event time. A row is late when its own end,
 `gap_s` behind it, has been reached; a row without a time is in no session.
 """
