@@ -170,5 +170,7 @@ def test_what_cannot_be_is_refused() -> None:
         TopK(SCHEMA, ["k"], "n", k=0)
     with pytest.raises(InputError, match="no column 'x'"):
         TopK(SCHEMA, ["k"], "x")
+    with pytest.raises(InputError, match="closes='at' is no key"):
+        TopK(SCHEMA, ["k"], "n", closes="at")
     with pytest.raises(InputError, match="use one of"):
         TableJoin(Input(STREAM, ("k",)), Input(TABLE, ("id",)), how="outer")
