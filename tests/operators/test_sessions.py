@@ -96,6 +96,16 @@ def test_sessions_that_touch_are_one() -> None:
         assert [row["rows"] for row in found] == [sum(batch.num_rows for batch in given)]
 
 
+def test_rows_before_1970_are_late() -> None:
+    given = []
+    for seconds in ([-100, -3], [-99, 50]):
+        columns = [["a", "a"], [1, 1], [0.5, 0.5], [second * S for second in seconds]]
+        given.append(pa.record_batch(columns, schema=SCHEMA))
+    found, late = run(sessions(0.0), given)
+    assert late == 3
+    assert [row["window_start"].timestamp() for row in found] == [50.0]
+
+
 def test_sessions_that_are_over_make_room() -> None:
     op, given = sessions(), []
     for b in range(6):
