@@ -38,7 +38,8 @@ def set_ticks(
     first = int(ticks.min())
     span = int(ticks.max()) - first + 1
     if span * len(contexts) > NUMBERS_MAX:  # some are thousands of years apart
-        for context, lb, ub in zip(contexts, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        ends = bounds.tolist()
+        for context, lb, ub in zip(contexts, ends[:-1], ends[1:], strict=True):
             for tick in np.unique(ticks[lb:ub]).tolist():
                 context.event_timers.set(nobody, tick * step_us)
         return
