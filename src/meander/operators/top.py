@@ -193,6 +193,8 @@ class TopK(BuiltIn[BestRows]):
 def orders_of(column: pa.Array, smallest: bool) -> npt.NDArray[np.int64]:
     """Give numbers that are larger where a value is better; a null is less than everything.
 
+    Its number is the least one, so that of all integers the two least count as equals.
+
     >>> orders_of(pa.array([1.5, -2.0, None]), smallest=False).argsort().tolist()
     [2, 1, 0]
     """
@@ -205,5 +207,5 @@ def orders_of(column: pa.Array, smallest: bool) -> npt.NDArray[np.int64]:
         values = np.where(values < 0, ~values ^ LEAST, values)
     values = np.maximum(values, LEAST + 1)
     if array.null_count:
-        values = np.where(array.is_valid().to_numpy(zero_copy_only=False), values, LEAST + 1)
+        values = np.where(array.is_valid().to_numpy(zero_copy_only=False), values, LEAST)
     return ~values if smallest else values
