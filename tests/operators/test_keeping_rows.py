@@ -9,7 +9,7 @@ import pytest
 from tests_of_operators import run
 
 from meander.errors import InputError
-from meander.operators import Deduplicate, Distinct, Input, TableJoin, TopK
+from meander.operators import Deduplicate, Distinct, Input, StreamJoin, TableJoin, TopK
 from meander.testing import check
 
 S = 1_000_000
@@ -139,6 +139,39 @@ def test_the_best_rows_of_each_key(how: dict[str, Any]) -> None:
         assert [r["n"] for r in told] == [r["n"] for r in kept]
 
 
+def test_a_null_is_less_than_the_least_number() -> None:
+    schema = pa.schema({"k": pa.int64(), "n": pa.int64()})
+    least, most = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    for given in ([None, least, most], [least, most, None], [most, None, None, least]):
+        rows = pa.record_batch([[1] * len(given), pa.array(given, pa.int64())], schema=schema)
+        for smallest, best in ((False, [most, least]), (True, [None, least])):
+            op = TopK(schema, ["k"], "n", k=2, smallest=smallest, ties=True)
+            expected = [None, None] if smallest and given.count(None) > 1 else best
+            for batches in ([rows], [rows.slice(at, 1) for at in range(len(given))]):
+                found, _ = run(op, batches)
+                assert [row["n"] for row in found][-2:] == expected
+
+
+@pytest.mark.parametrize("kind", [TopK, Distinct, StreamJoin])
+def test_columns_may_be_dictionaries(kind: Any) -> None:
+    words = pa.dictionary(pa.int32(), pa.string())
+    left, right = (pa.schema({"k": words, name: pa.int64()}) for name in ("v", "w"))
+    parts = [["a", "b", None, "a"], ["c", "a"], ["b", "d", "c"]]
+    given = [
+        pa.record_batch([pa.array(part).dictionary_encode(), range(len(part))], schema=left)
+        for part in parts
+    ]
+    if kind is StreamJoin:
+        op: Any = StreamJoin(Input(left, ("k",)), Input(right, ("k",)))
+        rows = [(name, batch) for batch in given for name in ("left", "right")]
+        given = [
+            op.of_input(name, b.rename_columns(op.inputs[name].schema.names)) for name, b in rows
+        ]
+    else:
+        op = TopK(left, ["k"], "v") if kind is TopK else Distinct(left, ["k"])
+    assert check(op, given).emitted
+
+
 def test_the_best_rows_are_told_when_their_time_has_come() -> None:
     schema = pa.schema({"ends": pa.timestamp("us"), "item": pa.int64(), "n": pa.int64()})
     op = TopK(schema, ["ends"], "n", k=1, ties=True, closes="ends", delay_s=12.0)
@@ -170,5 +203,7 @@ def test_what_cannot_be_is_refused() -> None:
         TopK(SCHEMA, ["k"], "n", k=0)
     with pytest.raises(InputError, match="no column 'x'"):
         TopK(SCHEMA, ["k"], "x")
+    with pytest.raises(InputError, match="closes='at' is no key"):
+        TopK(SCHEMA, ["k"], "n", closes="at")
     with pytest.raises(InputError, match="use one of"):
         TableJoin(Input(STREAM, ("k",)), Input(TABLE, ("id",)), how="outer")

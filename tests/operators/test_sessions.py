@@ -33,6 +33,7 @@ def batches(seed: int, count: int = 8, rows: int = 40, keys: int = 12) -> list[p
     found = []
     for b in range(count):
         at = (100 + 5 * b) * S + draw.integers(-4 * S, 5 * S, rows)
+        at = np.where(draw.random(rows) < 0.5, at // S * S, at)  # some sessions touch
         columns = [
             pa.array([None if n == 0 else f"key-{n}" for n in draw.integers(0, keys, rows)]),
             pa.array(draw.integers(0, 40, rows), mask=draw.random(rows) < 0.2),
@@ -67,7 +68,7 @@ def test_sessions_equal_those_found_by_sorting() -> None:
         for key, rows in by_key.items():
             mine: list[Any] = []
             for at, n in sorted(rows, key=lambda pair: pair[0]):
-                if not mine or at >= mine[-1][2]:
+                if not mine or at > mine[-1][2]:
                     mine.append([key, at, at, 0, None])
                 mine[-1][2] = at + 3 * S
                 mine[-1][3] += 1
@@ -81,6 +82,28 @@ def test_sessions_equal_those_found_by_sorting() -> None:
             [r["k"], us(r["window_start"]), us(r["window_end"]), r["rows"], r["sum"]] for r in found
         ]
         assert sorted(told, key=repr) == sorted(expected, key=repr)
+
+
+def test_sessions_that_touch_are_one() -> None:
+    def rows(*seconds: int) -> pa.RecordBatch:
+        n = len(seconds)
+        columns = [["a"] * n, [1] * n, [0.5] * n, [second * S for second in seconds]]
+        return pa.record_batch(columns, schema=SCHEMA)
+
+    for given in ([rows(110, 113)], [rows(113), rows(110)], [rows(110, 116), rows(113)]):
+        found, late = run(sessions(9.0), given)
+        assert not late
+        assert [row["rows"] for row in found] == [sum(batch.num_rows for batch in given)]
+
+
+def test_rows_before_1970_are_late() -> None:
+    given = []
+    for seconds in ([-100, -3], [-99, 50]):
+        columns = [["a", "a"], [1, 1], [0.5, 0.5], [second * S for second in seconds]]
+        given.append(pa.record_batch(columns, schema=SCHEMA))
+    found, late = run(sessions(0.0), given)
+    assert late == 3
+    assert [row["window_start"].timestamp() for row in found] == [50.0]
 
 
 def test_sessions_that_are_over_make_room() -> None:

@@ -49,3 +49,16 @@ def test_a_nodes_part_is_a_slice(
     expected = {task: rows.to_pylist() for task, rows in whole if lb <= task < ub}
     assert {task: rows.to_pylist() for task, rows in part} == expected
     assert part.hashes.tolist() == hash_columns([part.batch["key"]]).tolist()
+
+
+def test_columns_keep_the_types_that_they_are_fed_with() -> None:
+    words = pa.array(["a", "b", None, "a"])
+    dresses = [words.dictionary_encode(), words.cast(pa.large_string()), words,
+               words.cast(pa.binary()).cast(pa.binary(1))]  # fmt: skip
+    for dress in dresses:
+        found = split(pa.record_batch({"key": dress}), ["key"], 8).batch
+        assert found.schema.types == [dress.type]
+        assert sorted(map(str, found["key"].to_pylist())) == sorted(map(str, dress.to_pylist()))
+    for view in (words.cast(pa.string_view()), pa.compute.run_end_encode(words)):
+        found = split(pa.record_batch({"key": words, "of": view}), ["key"], 8).batch
+        assert found["of"].to_pylist() == found["key"].to_pylist()

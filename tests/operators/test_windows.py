@@ -138,3 +138,18 @@ def test_what_cannot_be_is_refused() -> None:
         operator(until("at"))
     with pytest.raises(InputError, match="slide"):
         sliding("at", 4.0, 5.0)
+
+
+@pytest.mark.parametrize("lateness_s", [0.0, 30.0])
+@pytest.mark.parametrize("window", [tumbling("at", 10.0), sliding("at", 10.0, 5.0)])
+def test_windows_that_have_ended_before_1970_are_closed(window: Window, lateness_s: float) -> None:
+    def rows(*seconds: int) -> pa.RecordBatch:
+        n = len(seconds)
+        return pa.record_batch([["a"] * n, [1] * n, [s * S for s in seconds]], schema=SCHEMA)
+
+    op = operator(window, lateness_s=lateness_s)
+    found, late = run(op, [rows(-100, -4), rows(-99, 12), rows(-98, -11, 13)])
+    astride = int(window.slide_us < window.size_us)  # one from -5 to 5 has the row at -4
+    assert late == 5 - astride
+    begins = sorted({row["window_start"].timestamp() for row in found})
+    assert begins == ([-5.0] if astride else []) + ([5.0] if astride else []) + [10.0]

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from meander.operators import WordCount
+from meander.operators import Input, StreamJoin, WordCount
 from meander.operators.base import Operator
 from meander.runtime.process.adapter import OperatorAdapter
 from meander.runtime.wire.rows import Mark, Rows
@@ -161,3 +161,42 @@ def test_a_change_without_rows_is_a_change():
     for piece in pieces:
         copy = adapter.catch_up(0, copy, piece)
     assert shown(adapter, copy) == []
+
+
+@pytest.mark.parametrize("records", [10, 70])
+def test_a_copy_that_travels_through_many_records_hears_which_rows_have_met_others(records):
+    """A left join tells a row that has met another of it alone, if its copy was not told of that."""
+    second, time = 10**6, pa.timestamp("us")
+    shows, clicks = (pa.schema({"ad": pa.int64(), name: time}) for name in ("shown", "clicked"))
+    join = StreamJoin(
+        Input(shows, ("ad",), "shown"),
+        Input(clicks, ("ad",), "clicked"),
+        names=("shows", "clicks"),
+        how="left",
+        between_s=(0.0, 60.0),
+    )
+    old, new = OperatorAdapter(join, 1), OperatorAdapter(join, 1)
+
+    def give(adapter, app, name, ad, at_s):
+        schema = join.inputs[name].schema
+        batch = join.of_input(name, pa.record_batch([[ad], [at_s * second]], schema=schema))
+        marks = Mark(at_s, 1, 0), Mark(at_s, 0, (at_s - 1) * second)
+        list(adapter.apply(0, app, name, Rows(batch, 0, 1, marks), -1))
+        adapter.settle()
+
+    app, copy = old.empty(0), None
+    give(old, app, "shows", 1, 100)
+    give(old, app, "clicks", 9, 100)
+    mark, pieces = ahead(old, app, None, 1 << 20)
+    for piece in pieces:
+        copy = new.catch_up(0, copy, piece)
+    old.seal(app)
+    give(old, app, "clicks", 1, 110)
+    for _ in range(records - 1):
+        old.seal(app)
+    old.freeze(app)
+    copy = new.complete(0, copy, old.rest(app, mark))
+    for name in ("shows", "clicks"):
+        give(new, copy, name, 2, 999)
+    told = [row for _, batch in copy.outputs.after(0) for row in batch.to_pylist()]
+    assert [row["clicked"] is None for row in told if row["ad"] == 1] == [False]

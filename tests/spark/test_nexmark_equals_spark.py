@@ -58,6 +58,7 @@ def rows(schema: pa.Schema, seed: int, count: int, seconds: int, keys: int) -> p
     """Make rows with nulls in most columns, out of order."""
     draw = np.random.Generator(np.random.PCG64(seed))
     at = np.sort(draw.integers(0, seconds * S, count)) + draw.integers(-2 * S, 2 * S, count)
+    at = np.where(draw.random(count) < 0.5, at // S * S, at)  # some sessions and intervals touch
     key = [None if n == 0 else f"key-{n}" for n in draw.integers(0, keys, count)]
     nulls = draw.random((2, count)) < 0.1
     columns: dict[pa.DataType, Any] = {

@@ -53,7 +53,7 @@ class BestRows:
         self.orders, self.expiries = np.empty((2, 0), dtype=np.int64)
         self.alive = np.empty(0, dtype=np.bool_)
         self.worst = np.full(0, LEAST, dtype=np.int64)
-        """By entry: what a row must be better than, or as good as among ties."""
+        """By entry: what a row must be better than, or as good as among ties; LEAST: than nothing."""
 
     def add(
         self, batch: pa.RecordBatch, where: Where, orders: Ints, expiries: Ints

@@ -6,8 +6,8 @@ their key, whether they have met anybody. A row whose part has ended by the *flo
 of the last look, is gone: it is not dumped, and meets nobody any more. When half of the rows are
 gone the others are copied, and their keys with them.
 
-So changes are the floor, the rows of later sequence numbers, and which older ones have met
-somebody. If the last row that came is gone already, its number is written alone: whoever reads it
+So changes are the floor, the rows of later sequence numbers, and behind them which older ones have
+met somebody. If the last row that came is gone already, its number is written alone: whoever reads it
 counts on from there.
 """
 
@@ -215,13 +215,17 @@ class JoinRows:
         return found
 
     def changes(self, since: int) -> list[pa.RecordBatch]:
-        """Give the floor, later rows, and which of the others have met somebody since."""
+        """Give the floor, later rows, and which rows have met somebody since.
+
+        Of a version that is not remembered any more all rows are written. Whoever has them passes
+        over them, and so over what they say: those that have met somebody are told all the same.
+        """
         known, floor = self._sealed.get(since, (0, ALWAYS.min))
         left, found = self._left(), list[pa.RecordBatch]()
         if floor != self.floor:
             found.append(floors.written(self.floor))
-        old = left[self.sequences[left] < known]
         found += self._written(left[self.sequences[left] >= known], known)
+        old = left[self.sequences[left] < known] if since in self._sealed else left
         met = old[self.matched[old] > since]
         if len(met):
             found.append(pa.record_batch([pa.array(self.sequences[met])], names=[MET]))

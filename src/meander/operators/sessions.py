@@ -1,8 +1,10 @@
 """Aggregates by key and session: rows with no long gap between them, as Spark's `session_window`.
 
-A session begins with its first row and ends `gap_s` behind its last one. Its result is emitted when the
+A session begins with its first row and ends `gap_s` behind its last one; a row at that very moment
+still prolongs it. Its result is emitted when the
 watermark has reached that, within a tenth of a second of event time. A row is late when its own end,
-`gap_s` behind it, has been reached; a row without a time is in no session.
+`gap_s` behind it, has been reached, as that of a row before 1970 has from the start; a row without a
+time is in no session.
 """
 
 from __future__ import annotations
@@ -95,7 +97,7 @@ class SessionAggregate(BuiltIn[SessionRows]):
     ) -> None:
         """Take rows of many tasks into their sessions."""
         bounds = np.ascontiguousarray(bounds, dtype=np.int64)
-        marks = [context.watermark_us or kernel.LEAST for context in contexts]
+        marks = [context.watermark_us for context in contexts]
         column = batch.column(self.event_time or "")
         times = words_of(plain(column)).values
         late = times + self._gap_us <= np.repeat(np.array(marks), np.diff(bounds))

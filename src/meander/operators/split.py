@@ -73,10 +73,18 @@ def split(batch: pa.RecordBatch, keys: Sequence[str], m: int) -> Split:
     order, bounds = group_rows(tasks_of(hashes, m), m)
     present = np.flatnonzero(bounds[1:] > bounds[:-1])
     rows = pa.array(order)
-    columns = [plain(column).take(rows) for column in batch.columns]
+    columns = [_taken(column, rows) for column in batch.columns]
     return Split(
         pa.record_batch(columns, names=batch.schema.names),
         hashes[order],
         present,
         np.append(bounds[present], len(order)),
     )
+
+
+def _taken(column: pa.Array, rows: pa.Array) -> pa.Array:
+    """Take rows of a column as a feeder does: it keeps its type, but for views and runs."""
+    try:
+        return column.take(rows)
+    except pa.ArrowNotImplementedError:
+        return plain(column).take(rows)

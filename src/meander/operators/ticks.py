@@ -9,6 +9,9 @@ import numpy as np
 from meander.model import Ints
 from meander.operators.base import Context
 
+NUMBERS_MAX = np.iinfo(np.int64).max
+"""Ticks of several tasks are numbered together, if there are no more than so many."""
+
 
 def set_ticks(
     times: Ints, step_us: int, bounds: Ints, contexts: Sequence[Context], keys: int
@@ -31,8 +34,15 @@ def set_ticks(
     if not len(times):
         return
     ticks = -(-times // step_us)
+    nobody = (None,) * keys
     first = int(ticks.min())
     span = int(ticks.max()) - first + 1
+    if span * len(contexts) > NUMBERS_MAX:  # some are thousands of years apart
+        ends = bounds.tolist()
+        for context, lb, ub in zip(contexts, ends[:-1], ends[1:], strict=True):
+            for tick in np.unique(ticks[lb:ub]).tolist():
+                context.event_timers.set(nobody, tick * step_us)
+        return
     groups = np.repeat(np.arange(len(contexts)), np.diff(bounds))
     if span * len(contexts) <= max(4 * len(times), 4096):
         seen = np.zeros(span * len(contexts), dtype=np.bool_)
@@ -40,6 +50,5 @@ def set_ticks(
         found = np.flatnonzero(seen)
     else:
         found = np.unique(groups * span + (ticks - first))
-    nobody = (None,) * keys
     for task, tick in zip((found // span).tolist(), (found % span).tolist(), strict=True):
         contexts[task].event_timers.set(nobody, (first + tick) * step_us)

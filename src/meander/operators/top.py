@@ -62,8 +62,8 @@ class TopK(BuiltIn[BestRows]):
             k: how many are wanted; among equals those that came first.
             smallest: whether less is better.
             ties: whether all rows as good as the k-th are wanted, too: SQL's `RANK() <= k`.
-            closes: a column of timestamps: rows are told once, when the watermark has reached it, and
-                forgotten then. None: told whenever they change, and kept for ever.
+            closes: one of the keys, a column of timestamps: rows are told once, when the watermark has
+                reached it, and forgotten then. None: told whenever they change, and kept for ever.
             event_time: the column that makes the watermark; `closes` unless it is given.
             delay_s: so much out of order may rows come.
 
@@ -73,6 +73,11 @@ class TopK(BuiltIn[BestRows]):
         for name in (by, *filter(None, (closes, event_time))):
             if name not in schema.names:
                 raise InputError(f"no column {name!r}: there are {', '.join(schema.names)}")
+        if closes is not None and closes not in keys:
+            raise InputError(
+                f"closes={closes!r} is no key: the best rows of a key are told at one time, so name it"
+                " among the keys"
+            )
         if k < 1:
             raise InputError(f"the {k} best rows are none: k is at least 1")
         if RANK in schema.names:
@@ -188,6 +193,8 @@ class TopK(BuiltIn[BestRows]):
 def orders_of(column: pa.Array, smallest: bool) -> npt.NDArray[np.int64]:
     """Give numbers that are larger where a value is better; a null is less than everything.
 
+    Its number is the least one, so that of all integers the two least count as equals.
+
     >>> orders_of(pa.array([1.5, -2.0, None]), smallest=False).argsort().tolist()
     [2, 1, 0]
     """
@@ -200,5 +207,5 @@ def orders_of(column: pa.Array, smallest: bool) -> npt.NDArray[np.int64]:
         values = np.where(values < 0, ~values ^ LEAST, values)
     values = np.maximum(values, LEAST + 1)
     if array.null_count:
-        values = np.where(array.is_valid().to_numpy(zero_copy_only=False), values, LEAST + 1)
+        values = np.where(array.is_valid().to_numpy(zero_copy_only=False), values, LEAST)
     return ~values if smallest else values

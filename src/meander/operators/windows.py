@@ -3,7 +3,8 @@
 A window's result is emitted when the watermark reaches its end, and with `lateness_s` again, for the
 keys in question, whenever a row comes later than that. What each of its keys has is in the tables of
 its panes (`panes`), and one timer for each end tells a task of it. As in Spark, a row counts
-as long as its window is open, however late it is itself; a row without a time is in no window.
+as long as its window is open, however late it is itself; a row without a time is in no window. A
+watermark begins in 1970, so windows that end by then are closed from the start.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ class WindowAggregate(BuiltIn[Panes]):
         """Give each row's pane, the order to take rows in (None: as they are), and new bounds."""
         times = words_of(plain(batch.column(self.window.column)))
         known = np.array([context.watermark_us for context in contexts], dtype=np.int64)
-        closed = np.where(known > 0, known - self.lateness_us, kernel.NONE)
+        closed = np.maximum(known - self.lateness_us, 0)  # event time begins in 1970
         panes = np.empty(batch.num_rows, dtype=np.int64)
         values, window = times.values, self.window
         if window.closing:
@@ -180,7 +181,7 @@ class WindowAggregate(BuiltIn[Panes]):
     def _emit_again(self, state: Panes, start: int, touched: Where, context: Context) -> None:
         """Tell of windows that had ended, and of the keys that have changed in them."""
         for end in reversed(self.window.ends(start)):
-            if end <= context.watermark_us - self.lateness_us:
+            if end <= max(context.watermark_us - self.lateness_us, 0):
                 continue
             if end > context.watermark_us:
                 break

@@ -1,8 +1,8 @@
 """Rows to sessions: each opens one, prolongs one, or joins two.
 
-A session is from its first row to its last one and a gap behind that; two that overlap are one.
-Those of a key are a list: `heads[e]` is its last one, `nexts` leads on, -1 ends it. One that is
-over has LEAST as its end.
+A session is from its first row to its last one and a gap behind that; two that overlap are one, and
+so are two that touch, as in Spark. Those of a key are a list: `heads[e]` is its last one, `nexts`
+leads on, -1 ends it. One that is over has LEAST as its end.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def fold(
     Args:
         where: the entries of the rows.
         times: of the rows.
-        gap: how far apart two rows of one session are at most, and not quite.
+        gap: how far apart two rows of one session are at most.
         mark: sessions that end then or before take no rows any more.
         count: how many sessions there are.
         heads: by entry, its last session.
@@ -92,7 +92,7 @@ def fold(
         into, before, session = np.int64(-1), np.int64(-1), np.int64(heads[entry])
         while session >= 0:
             following = np.int64(nexts[session])
-            if ends[session] > mark and at < ends[session] and at + gap > starts[session]:
+            if ends[session] > mark and at <= ends[session] and at + gap >= starts[session]:
                 if into < 0:
                     into = before = session
                     starts[into] = min(starts[into], at)

@@ -11,10 +11,26 @@ from meander.runtime.process.outputs import Outputs
 from meander.runtime.process.watermarks import TaskTime
 
 
+class Told:
+    """What a task has told of its event time since it is here."""
+
+    __slots__ = ("everybody_us", "lanes", "risen_us", "spoke_us")
+
+    def __init__(self) -> None:
+        self.risen_us = 0
+        """The watermark when the last call had ended: what others may hear."""
+        self.everybody_us = 0
+        """What all have heard."""
+        self.lanes: dict[TaskId, int] = {}
+        """What some have heard since."""
+        self.spoke_us: int | None = None
+        """When it last spoke to all, by a clock that never jumps."""
+
+
 class AppState:
     """One task's."""
 
-    __slots__ = ("outputs", "state", "task", "time")
+    __slots__ = ("outputs", "state", "task", "time", "told")
 
     def __init__(
         self, task: TaskId, state: Any, outputs: Outputs, time: TaskTime | None = None
@@ -25,6 +41,8 @@ class AppState:
         """What nobody has fetched yet."""
         self.time = time
         """None iff the operator is not timed."""
+        self.told: Told | None = None
+        """What those it feeds have heard; it is never moved or stored. None: nothing."""
 
 
 class Sealed(NamedTuple):

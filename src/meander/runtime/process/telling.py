@@ -7,7 +7,7 @@ a node speak to those in a few choirs, each at moments of its own: what they say
 for each node that hears it, and so is the answer.
 
 What was told to whom is not part of the state: whoever takes a task over tells it all again, and a
-watermark that is known already changes nothing.
+watermark that is known already changes nothing. It is forgotten with the task (`AppState.told`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from meander.model import TaskId
 from meander.protocol.settings import Settings
 from meander.protocol.state import Emission
-from meander.runtime.process.app_state import AppState
+from meander.runtime.process.app_state import AppState, Told
 from meander.runtime.process.feeding import Route
 from meander.runtime.process.watermarks import (
     ANNOUNCE_S,
@@ -31,22 +31,6 @@ CHOIRS = 2
 """Tasks that speak together are every so many: all at once would be many chunks for one turn."""
 
 
-class Told:
-    """What one task has told since it is here."""
-
-    __slots__ = ("everybody_us", "lanes", "risen_us", "spoke_us")
-
-    def __init__(self) -> None:
-        self.risen_us = 0
-        """The watermark when the last call had ended: what others may hear."""
-        self.everybody_us = 0
-        """What all have heard."""
-        self.lanes: dict[TaskId, int] = {}
-        """What some have heard since."""
-        self.spoke_us: int | None = None
-        """When it last spoke to all, by a clock that never jumps."""
-
-
 class WatermarkTeller:
     """Of one operator's tasks here."""
 
@@ -55,14 +39,12 @@ class WatermarkTeller:
         lanes = tasks * sum(route.target.tasks for route in self.routes)
         kept_s = settings.checkpoint_s / WATERMARKS_PER_CHECKPOINT
         self._every_us = round(1e6 * max(ANNOUNCE_S, lanes / WATERMARKS_PER_S, kept_s))
-        self._told: dict[TaskId, tuple[AppState, Told]] = {}
 
     def _of(self, app: AppState) -> Told:
         """Give what a task has told; one that came back has told nothing."""
-        known = self._told.get(app.task)
-        if known is None or known[0] is not app:
-            known = self._told[app.task] = app, Told()
-        return known[1]
+        if app.told is None:
+            app.told = Told()
+        return app.told
 
     def before(self, app: AppState, target: TaskId) -> int | None:
         """Tell what a task must hear in front of its next rows; None: it knows it."""
