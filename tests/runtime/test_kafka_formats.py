@@ -28,11 +28,31 @@ def test_json_is_read_by_the_operator_s_columns_whatever_else_is_there() -> None
     assert found.message.tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("bad", [b"{", b"[1]", b'{"n": "a"}', b'{"n": 1.5}', b"", b"{}{}"])
+@pytest.mark.parametrize("bad", [b"{", b"[1]", b'{"n": "a"}', b'{"n": 1.5}', b"", b"{}{}", b'"null"', b"{}\0{}"])
 def test_the_message_that_is_no_json_is_named(bad: bytes) -> None:
     with pytest.raises(UnreadableError, match="message 1") as told:
         decode("json", [b'{"n": 1}', bad, b'{"n": 3}'], CLICKS)
     assert told.value.message == 1
+
+
+@pytest.mark.parametrize("schema", [CLICKS, pa.schema([])])
+@pytest.mark.parametrize("before", [0, 1, 3])
+def test_a_null_in_json_is_a_message_without_a_row(schema: pa.Schema, before: int) -> None:
+    """Arrow's reader crashed the process where it came first."""
+    values = [b'{"n": null}'] * before + [b"null", b" null\n", b'{"n": 2}'] + [b"null"] * before
+    found = decode("json", values, schema)
+    assert found.message.tolist() == [*range(before), before + 2]
+    assert found.rows.num_rows == before + 1
+    none = decode("json", [b"null"] * (before + 1), schema)
+    assert (none.rows.num_rows, none.rows.schema, none.message.tolist()) == (0, schema, [])
+
+
+def test_two_objects_in_one_message_and_none_in_another_are_not_taken_for_one_each() -> None:
+    with pytest.raises(UnreadableError, match="message 1") as told:
+        decode("json", [b'{"n": 1}', b'{"n": 2}{"n": 3}', b""], CLICKS)
+    assert told.value.message == 1
+    with pytest.raises(UnreadableError, match="message 0"):
+        decode("json", [b'{"user": "{}', b'{}"}'], CLICKS)
 
 
 def test_an_arrow_message_has_many_rows_and_one_that_lacks_a_column_is_named() -> None:

@@ -1,6 +1,7 @@
 """Messages of a log as columns: many at a time, without a look at each.
 
-    json    an object a message: all are joined and parsed by Arrow at once, as the schema has them
+    json    an object a message: all are joined and parsed by Arrow at once, as the schema has them;
+            `null` is a message without a row
     arrow   an Arrow stream a message, of any number of rows
     raw     the bytes themselves, in one column
     avro    see `meander.sources.avro`, whose reader knows the writers' schemas
@@ -22,6 +23,8 @@ from meander.errors import UnreadableError
 from meander.model import Ints
 
 FORMATS = ("json", "avro", "arrow", "raw")
+WHITE = b" \t\r\n"
+"""What JSON has between its tokens."""
 
 
 class Decoded(NamedTuple):
@@ -78,9 +81,18 @@ def one_by_one(
 
 
 def _json(values: Sequence[bytes], schema: pa.Schema, _: str) -> Decoded:
-    data = b"\n".join(values)
-    if data.count(b"\n") != len(values) - 1:  # between its tokens, JSON has any white space
-        data = b"\n".join([value.replace(b"\n", b" ") for value in values])
+    data, message = b"\n".join(values), np.arange(len(values))
+    if b"null" in data:  # Arrow's reader cannot have it in place of an object: it crashes
+        whole = [at for at, value in enumerate(values) if value.strip(WHITE) != b"null"]
+        if len(whole) < len(values):
+            values, message = [values[at] for at in whole], np.array(whole, np.int64)
+            data = b"\n".join(values)
+    if not values:
+        return Decoded(pa.RecordBatch.from_pylist([], schema=schema), message)
+    if not _is_an_object_a_line(data, len(values)):  # between its tokens, JSON has any white space
+        data = b"\n".join([value.replace(b"\n", b" ").strip(WHITE) for value in values])
+        if not _is_an_object_a_line(data, len(values)):
+            raise pa.ArrowInvalid("it is no object")
     found = json.read_json(
         pa.BufferReader(data),
         json.ReadOptions(use_threads=False, block_size=len(data) + 1),
@@ -88,7 +100,23 @@ def _json(values: Sequence[bytes], schema: pa.Schema, _: str) -> Decoded:
     )
     if found.num_rows != len(values):
         raise pa.ArrowInvalid(f"{len(values)} messages have {found.num_rows} objects")
-    return Decoded(_one(found), np.arange(len(values)))
+    return Decoded(_one(found), message)
+
+
+def _is_an_object_a_line(data: bytes, lines: int) -> bool:
+    """Tell whether there are so many lines, each from `{` to `}`.
+
+    Then each begins an object: whatever is not at its end where a line is cannot go on with a `{`. So
+    as many objects as lines are one in each.
+    """
+    text = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(text == ord("\n"))
+    if len(ends) != lines - 1 or not data or b"\0" in data:  # a zero would end what Arrow reads
+        return False
+    edges = np.concatenate([[-1], ends, [len(data)]])
+    if np.diff(edges).min() < 2:
+        return False
+    return bool((text[edges[:-1] + 1] == ord("{")).all() and (text[edges[1:] - 1] == ord("}")).all())
 
 
 def _arrow(values: Sequence[bytes], schema: pa.Schema, _: str) -> Decoded:
