@@ -28,7 +28,9 @@ def test_json_is_read_by_the_operator_s_columns_whatever_else_is_there() -> None
     assert found.message.tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("bad", [b"{", b"[1]", b'{"n": "a"}', b'{"n": 1.5}', b"", b"{}{}", b'"null"', b"{}\0{}"])
+@pytest.mark.parametrize(
+    "bad", [b"{", b"[1]", b'{"n": "a"}', b'{"n": 1.5}', b"", b"{}{}", b'"null"', b"{}\0{}"]
+)
 def test_the_message_that_is_no_json_is_named(bad: bytes) -> None:
     with pytest.raises(UnreadableError, match="message 1") as told:
         decode("json", [b'{"n": 1}', bad, b'{"n": 3}'], CLICKS)
@@ -53,6 +55,17 @@ def test_two_objects_in_one_message_and_none_in_another_are_not_taken_for_one_ea
     assert told.value.message == 1
     with pytest.raises(UnreadableError, match="message 0"):
         decode("json", [b'{"user": "{}', b'{}"}'], CLICKS)
+
+
+@pytest.mark.parametrize("text", [b"a\xffb", b"\xed\xa0\x80", b"\\udc00"])
+def test_text_in_json_that_is_not_utf_8_is_named(text: bytes) -> None:
+    values = [b'{"user": "ann"}', b'{"user": "' + text + b'"}']
+    with pytest.raises(UnreadableError, match=r"message 1: .*(UTF8|surrogate)") as told:
+        decode("json", values, CLICKS)
+    assert told.value.message == 1
+    nested = pa.schema({"in": pa.struct({"user": pa.string()})})
+    with pytest.raises(UnreadableError, match="message 0"):
+        decode("json", [b'{"in": ' + values[1] + b"}"], nested)
 
 
 def test_an_arrow_message_has_many_rows_and_one_that_lacks_a_column_is_named() -> None:

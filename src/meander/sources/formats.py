@@ -21,6 +21,7 @@ from pyarrow import json
 
 from meander.errors import UnreadableError
 from meander.model import Ints
+from meander.operators.validation import believe
 
 FORMATS = ("json", "avro", "arrow", "raw")
 WHITE = b" \t\r\n"
@@ -100,7 +101,9 @@ def _json(values: Sequence[bytes], schema: pa.Schema, _: str) -> Decoded:
     )
     if found.num_rows != len(values):
         raise pa.ArrowInvalid(f"{len(values)} messages have {found.num_rows} objects")
-    return Decoded(_one(found), message)
+    rows = _one(found)
+    believe(rows)  # Arrow's reader takes any bytes for text
+    return Decoded(rows, message)
 
 
 def _is_an_object_a_line(data: bytes, lines: int) -> bool:
@@ -116,7 +119,9 @@ def _is_an_object_a_line(data: bytes, lines: int) -> bool:
     edges = np.concatenate([[-1], ends, [len(data)]])
     if np.diff(edges).min() < 2:
         return False
-    return bool((text[edges[:-1] + 1] == ord("{")).all() and (text[edges[1:] - 1] == ord("}")).all())
+    return bool(
+        (text[edges[:-1] + 1] == ord("{")).all() and (text[edges[1:] - 1] == ord("}")).all()
+    )
 
 
 def _arrow(values: Sequence[bytes], schema: pa.Schema, _: str) -> Decoded:
