@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pickle
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import OFFSET_BEGINNING
 
 import meander
 from meander.errors import InputError, UnreadableError
@@ -172,9 +174,17 @@ class FakeConsumer:
 
     def __init__(self, polls: list[list[FakeRecord]]) -> None:
         self.polls, self.rest, self.closed = polls, list[FakeRecord](), False
+        self.ends = dict[int, tuple[int, int]]()
 
     def assign(self, places: list[Any]) -> None:
-        (self.place,) = places
+        self.place, *_ = self.places = places
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        found = SimpleNamespace(error=None, partitions={3: None, 4: None})
+        return SimpleNamespace(topics={topic: found})
+
+    def get_watermark_offsets(self, place: Any, timeout: float) -> tuple[int, int] | None:
+        return self.ends.get(place.partition)
 
     def poll(self, _: float) -> FakeRecord | None:
         now = self.polls.pop(0)
@@ -215,3 +225,25 @@ def test_brokers_that_are_away_are_waited_for_and_said_once_and_what_cannot_heal
     assert len(told) == 2
     assert told[0] == "partition 3 of t is not read: _TRANSPORT with …"
     assert "over after" in told[1]
+
+
+def test_the_latest_is_what_was_when_the_source_began_whoever_reads_it_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """1. the source begins, with two partitions  2. records come, a process reads, none is durable, and
+    it is lost  3. the next begins where the first did, and with a new partition at its beginning."""
+    consumer = FakeConsumer([[], []])
+    consumer.ends = {3: (5, 17), 4: (0, 0)}
+    kafka = meander.sources.Kafka("a:1", "t", start="latest")
+    monkeypatch.setattr(type(kafka), "client", lambda *_: consumer)
+    begun = pickle.loads(pickle.dumps(kafka.begun()))
+    consumer.ends = {3: (5, 99), 4: (0, 99), 5: (0, 99)}
+    for _ in range(2):
+        next(begun.read_together({"3": -1, "4": -1, "5": -1, "6": 7}, CLICKS))
+        assert [p.offset for p in consumer.places] == [17, 0, OFFSET_BEGINNING, 8]
+        consumer.polls = [[]]
+    consumer.ends.clear()
+    with pytest.raises(InputError, match="the end of t is not known: no broker answers at a:1"):
+        kafka.begun()
+    earliest = meander.sources.Kafka("a:1", "t")
+    assert earliest.begun() is earliest

@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import pairwise
 from math import inf
@@ -34,7 +35,7 @@ from meander.runtime.store.complaint import Complaint
 from meander.sources.avro.registry import Registry
 from meander.sources.avro.schema import schema_text
 from meander.sources.formats import FORMATS, Decoded, decode
-from meander.sources.kafka_client import KafkaTopic
+from meander.sources.kafka_client import ANSWER_S_MAX, KafkaTopic
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
@@ -81,7 +82,9 @@ value='value', start='earliest', bad='fail', registry=None)
     value: str = "value"
     """Of `raw`: the column that gets the bytes."""
     start: str = "earliest"
-    """Where a partition begins of which nothing is durable yet: `earliest` or `latest`."""
+    """Where a partition begins of which nothing is durable yet: `earliest`; or `latest`, at the end
+    that it had when the source began (`op.source`), whoever reads it first. One that is made later
+    begins at its beginning."""
     bad: str = "fail"
     """What becomes of a record that cannot be read: `fail` ends the source and names it, `drop` leaves
     it out and says so in the log. One without a value (a tombstone) is left out."""
@@ -92,6 +95,8 @@ value='value', start='earliest', bad='fail', registry=None)
     """Of `avro`: the address of the schema registry that is asked for others, once each."""
     registry_auth: str | None = field(default=None, repr=False)
     """`user:password` or `Bearer …`. Never shown."""
+    _begin: Mapping[int, int] | None = field(default=None, init=False, repr=False)
+    """With `latest`: where each partition begins that was there when the source began."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -140,6 +145,31 @@ value='value', start='earliest', bad='fail', registry=None)
         """
         self.check_topic()
 
+    def begun(self) -> Kafka:
+        """Give the same, which knows where its partitions end by now, if it begins there.
+
+        Raises:
+            InputError: if no broker answers.
+        """
+        if self.start == "earliest":
+            return self
+        from confluent_kafka import KafkaException, TopicPartition
+
+        begin = dict[int, int]()
+        try:
+            with self.consumer() as consumer:
+                for number in self.numbers():
+                    place = TopicPartition(self.topic, number)
+                    found = consumer.get_watermark_offsets(place, timeout=ANSWER_S_MAX)
+                    if found is None:
+                        raise ConnectionError(f"no broker answers at {self.brokers}")
+                    begin[number] = found[1]
+        except (KafkaException, ConnectionError) as error:
+            raise InputError(f"the end of {self.topic} is not known: {self.told(error)}") from None
+        settled = copy(self)
+        object.__setattr__(settled, "_begin", begin)
+        return settled
+
     def partitions(self) -> Sequence[str]:
         """Name the partitions of the topic.
 
@@ -157,12 +187,11 @@ value='value', start='earliest', bad='fail', registry=None)
         self, after: Mapping[str, int], schema: pa.Schema
     ) -> Iterator[tuple[str, Given]]:
         """Give the records after an offset of each partition, for ever."""
-        from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, TopicPartition
+        from confluent_kafka import TopicPartition
 
-        first = OFFSET_BEGINNING if self.start == "earliest" else OFFSET_END
         places = [
-            TopicPartition(self.topic, int(partition), first if offset < 0 else offset + 1)
-            for partition, offset in after.items()
+            TopicPartition(self.topic, int(name), self._first(int(name)) if at < 0 else at + 1)
+            for name, at in after.items()
         ]
         kind, are = ("partition", "is") if len(after) == 1 else ("partitions", "are")
         which = f"{kind} {', '.join(after)} of {self.topic}"
@@ -190,6 +219,14 @@ value='value', start='earliest', bad='fail', registry=None)
                         break
                 missing.over()
                 yield from found or [(nothing, None)]
+
+    def _first(self, number: int) -> int:
+        """Tell where a partition begins of which nothing is durable."""
+        from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
+
+        if self._begin is not None:
+            return self._begin.get(number, OFFSET_BEGINNING)
+        return OFFSET_BEGINNING if self.start == "earliest" else OFFSET_END
 
     def _records(self, consumer: Consumer, gather: Gathering, trouble: Complaint) -> list[Message]:
         """Take what is there, partition by partition; wait a moment if that is nothing.

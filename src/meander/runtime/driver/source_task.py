@@ -22,7 +22,13 @@ from meander.runtime.driver.launch import Launcher
 from meander.runtime.driver.options import check_whole
 from meander.runtime.driver.supervisor import Supervisor
 from meander.runtime.process.sink import TransactionalSink
-from meander.runtime.process.source import OnePartition, PartitionedSource, Source, SourceShare
+from meander.runtime.process.source import (
+    BegunSource,
+    OnePartition,
+    PartitionedSource,
+    Source,
+    SourceShare,
+)
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 from meander.runtime.roles.sinking import SinkShare
 from meander.runtime.wire.credentials import Credentials
@@ -290,6 +296,8 @@ class Sources(Beside[SourceTasks]):
         check_whole("tasks", tasks)
         found = source if isinstance(source, PartitionedSource) else OnePartition(source)
         found.check()
+        if isinstance(found, BegunSource):
+            found = found.begun()
 
         def begin(number: int, of: int) -> SourceTask:
             share = SourceShare(found, number, of), dict(options)
