@@ -10,6 +10,7 @@ import pytest
 
 from meander.errors import InputError
 from meander.runtime.process.source import SourceRows
+from meander.sources import formats
 from meander.sources.kafka import Kafka
 
 SCHEMA = pa.schema({"n": pa.int64()})
@@ -101,6 +102,31 @@ def test_tombstones_and_bad_records_are_left_out_of_theirs_alone() -> None:
 def test_a_bad_record_is_named_with_its_partition() -> None:
     with pytest.raises(InputError, match="record 4 in partition 1 of t is no json"):
         told(Kafka("b:9092", "t"), n(0, 1), Record(1, 4, b"{"))
+
+
+def test_many_bad_records_are_left_out_with_one_line_and_not_with_a_look_at_all_for_each(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand of 2,048 took a minute: for each, all were read one by one up to it."""
+    read = list[int]()
+    json = formats.READERS["json"]
+
+    def counted(values: Any, schema: pa.Schema, column: str = "") -> formats.Decoded:
+        read.append(len(values))
+        return json(values, schema, column)
+
+    monkeypatch.setitem(formats.READERS, "json", counted)
+    size = 2048
+    some = [Record(1, at, b"bad") if at % 2 else n(1, at) for at in range(size)]
+    found = told(Kafka("b:9092", "t", bad="drop"), *some)
+    assert found == {"1": (list(range(0, size, 2)), [10 * at for at in range(0, size, 2)])}
+    assert sum(read) <= size * 12
+    (line,) = [record.message for record in caplog.records]
+    assert line.startswith("record 1 in partition 1 of t is left out, and 1,023 others beside it: ")
+    read.clear()
+    with pytest.raises(InputError, match="record 2047 in partition 1 of t is no json"):
+        told(Kafka("b:9092", "t"), *(n(1, at) for at in range(2047)), some[-1])
+    assert sum(read) <= 2 * size
 
 
 def test_an_error_that_is_from_no_partition_stops_no_record() -> None:

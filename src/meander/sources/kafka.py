@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from itertools import pairwise
 from math import inf
 from operator import methodcaller
@@ -34,7 +35,7 @@ from meander.runtime.process.source import Given, SourceRows
 from meander.runtime.store.complaint import Complaint
 from meander.sources.avro.registry import Registry
 from meander.sources.avro.schema import schema_text
-from meander.sources.formats import FORMATS, Decoded, decode
+from meander.sources.formats import FORMATS, READERS, Decoded, one_by_one, sift
 from meander.sources.kafka_client import ANSWER_S_MAX, KafkaTopic
 
 if TYPE_CHECKING:
@@ -128,14 +129,14 @@ value='value', start='earliest', bad='fail', registry=None)
         return Registry(self.registry, auth=self.registry_auth, authority=trusted)
 
     def _reader(self) -> Reader:
-        """Make what turns messages into rows."""
+        """Make what turns messages into rows, all or none."""
         if self.format != "avro":
-            return lambda values, wanted: decode(self.format, values, wanted, self.value)
+            return partial(READERS[self.format], column=self.value)
         from meander.sources.avro import kernel
         from meander.sources.avro.reader import AvroReader
 
         kernel.warm()
-        return AvroReader(self._texts(), self._registry()).decode
+        return AvroReader(self._texts(), self._registry()).read
 
     def check(self) -> None:
         """See that the topic is there.
@@ -266,13 +267,7 @@ value='value', start='earliest', bad='fail', registry=None)
             records = [record for record in records if record.value() is not None]
         beside = {self.key, self.timestamp} - {None}
         wanted = pa.schema([column for column in schema if column.name not in beside])
-        found = None
-        while values and found is None:
-            try:
-                found = reader(values, wanted)
-            except UnreadableError as error:
-                self._drop(records.pop(error.message), error.why)
-                del values[error.message]
+        found = self._read(reader, values, wanted, records) if values else None
         if found is None:
             return
         offsets, rows, due_s = self._beside(found, records, schema)
@@ -282,13 +277,27 @@ value='value', start='earliest', bad='fail', registry=None)
             due = None if due_s is None else due_s[lb:ub]
             yield str(numbers[lb]), SourceRows(offsets[lb:ub], rows.slice(lb, ub - lb), due)
 
-    def _drop(self, record: Message, why: str) -> None:
-        what = f"record {record.offset()} in partition {record.partition()} of {self.topic}"
+    def _read(
+        self, reader: Reader, values: list[bytes], wanted: pa.Schema, records: list[Message]
+    ) -> Decoded | None:
+        """Read what can be read; of the others, do what is done with bad ones."""
         if self.bad == "fail":
-            raise InputError(
-                f"{what} is no {self.format}: {why}. With bad='drop' such records are left out"
-            )
-        log.warning("%s is left out: %s", what, why)
+            try:
+                return one_by_one(reader, values, wanted)
+            except UnreadableError as error:
+                raise InputError(
+                    f"{self._named(records[error.message])} is no {self.format}: {error.why}. With "
+                    "bad='drop' such records are left out"
+                ) from None
+        found, bad = sift(reader, values, wanted)
+        if bad:
+            at = min(bad)
+            others = f", and {len(bad) - 1:,} others beside it" if len(bad) > 1 else ""
+            log.warning("%s is left out%s: %s", self._named(records[at]), others, bad[at])
+        return found
+
+    def _named(self, record: Message) -> str:
+        return f"record {record.offset()} in partition {record.partition()} of {self.topic}"
 
     def _beside(self, found: Decoded, records: list[Message], schema: pa.Schema) -> SourceRows:
         """Add what records have beside their value."""
