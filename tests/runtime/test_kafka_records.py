@@ -129,6 +129,52 @@ def test_many_bad_records_are_left_out_with_one_line_and_not_with_a_look_at_all_
     assert sum(read) <= 2 * size
 
 
+class Beside(Record):
+    """A record with a key and a time of its own."""
+
+    beside: Any = (b"k", 1_704_067_200_123)
+
+    def key(self) -> bytes:
+        return self.beside[0]  # type: ignore[no-any-return]
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self.beside[1]
+
+
+def beside(at: int, key: bytes = b"k", millis: int = 1_704_067_200_123) -> Record:
+    made = Beside(0, at, b'{"n": %d}' % at)
+    object.__setattr__(made, "beside", (key, millis))
+    return made
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_a_key_or_a_time_that_does_not_fit_is_a_bad_record(unit: str) -> None:
+    """One of them ended the source, with Arrow's words and without its place, whatever `bad` said."""
+    schema = pa.schema({"k": pa.string(), "n": pa.int64(), "at": pa.timestamp(unit, "UTC")})
+    records: list[Any] = [beside(0), beside(1, b"\xff"), beside(2, millis=2**62), beside(3)]
+    named = r"record 1 in partition 0 of t is no json: its key is no string"
+    kafka = Kafka("b:9092", "t", key="k", timestamp="at")
+    with pytest.raises(InputError, match=named):
+        list(kafka._batches(records, schema, kafka._reader()))
+    kafka = replace(kafka, bad="drop")
+    ((_, found),) = kafka._batches(records, schema, kafka._reader())
+    right = [0, 2, 3] if unit in ("s", "ms") else [0, 3]  # those have room for any
+    assert (found.offset.tolist(), found.batch["k"].to_pylist()) == (right, ["k"] * len(right))
+    found.batch.validate(full=True)
+    whole = found.batch["at"].cast(pa.timestamp("s", "UTC"), safe=False).cast(pa.int64())
+    assert whole[0].as_py() == 1_704_067_200
+
+
+def test_a_column_that_no_key_or_time_can_be_is_refused_before_a_record_comes() -> None:
+    schema = pa.schema({"k": pa.list_(pa.string()), "at": pa.duration("s"), "n": pa.int64()})
+    for option, why in (
+        ({"key": "k"}, "key cannot be the column 'k'"),
+        ({"timestamp": "at"}, "time"),
+    ):
+        with pytest.raises(InputError, match=f"a record's {why}"):
+            next(Kafka("127.0.0.1:1", "t", **option).read("0", -1, schema))
+
+
 def test_an_error_that_is_from_no_partition_stops_no_record() -> None:
     error: Any = type("Error", (), {
         "name": lambda _: "_ALL_BROKERS_DOWN", "fatal": lambda _: False, "str": lambda _: "away",

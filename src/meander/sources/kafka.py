@@ -25,7 +25,7 @@ from itertools import pairwise
 from math import inf
 from operator import methodcaller
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -58,6 +58,10 @@ SMOOTHING = 0.05
 """How much the last time counts for how late threads wake."""
 STARTS = ("earliest", "latest")
 BAD = ("fail", "drop")
+STAMP = pa.timestamp("ms", "UTC")
+"""What Kafka's time stamps are, where nobody says otherwise."""
+Valued: TypeAlias = "tuple[Message, bytes]"
+"""A record and its value, which is not null."""
 Reader: TypeAlias = Callable[[Sequence[bytes], pa.Schema], Decoded]
 """Turns messages into rows."""
 QUEUED_KIB = 32 * 1024
@@ -187,7 +191,13 @@ value='value', start='earliest', bad='fail', registry=None)
     def read_together(
         self, after: Mapping[str, int], schema: pa.Schema
     ) -> Iterator[tuple[str, Given]]:
-        """Give the records after an offset of each partition, for ever."""
+        """Give the records after an offset of each partition, for ever.
+
+        Raises:
+            InputError: for a record that cannot be read, if it shall not be left out; for what is wrong
+                with the topic or with what the operator wants.
+        """
+        self._check_beside(schema)
         from confluent_kafka import TopicPartition
 
         places = [
@@ -262,57 +272,83 @@ value='value', start='earliest', bad='fail', registry=None)
         self, records: list[Message], schema: pa.Schema, reader: Reader
     ) -> Iterator[tuple[str, SourceRows]]:
         """Make columns of records, and give those of each partition."""
-        values = [value for record in records if (value := record.value()) is not None]
-        if len(values) < len(records):
-            records = [record for record in records if record.value() is not None]
-        beside = {self.key, self.timestamp} - {None}
-        wanted = pa.schema([column for column in schema if column.name not in beside])
-        found = self._read(reader, values, wanted, records) if values else None
-        if found is None:
+        some = [(record, value) for record in records if (value := record.value()) is not None]
+        found = self._read(reader, some, schema) if some else None
+        if found is None or not found.rows.num_rows:
             return
-        offsets, rows, due_s = self._beside(found, records, schema)
-        numbers = np.array([record.partition() for record in records], np.int64)[found.message]
+        at, rows = found.message, found.rows
+        offsets = np.array([record.offset() for record, _ in some], np.int64)[at]
+        millis = np.array([record.timestamp()[1] for record, _ in some], np.int64)[at]
+        due_s = millis / 1000 if millis.min() >= 0 else None
+        numbers = np.array([record.partition() for record, _ in some], np.int64)[at]
         edges = np.flatnonzero(np.diff(numbers, prepend=-1, append=-1)).tolist()
         for lb, ub in pairwise(edges):
             due = None if due_s is None else due_s[lb:ub]
             yield str(numbers[lb]), SourceRows(offsets[lb:ub], rows.slice(lb, ub - lb), due)
 
-    def _read(
-        self, reader: Reader, values: list[bytes], wanted: pa.Schema, records: list[Message]
-    ) -> Decoded | None:
+    def _read(self, reader: Reader, some: list[Valued], schema: pa.Schema) -> Decoded | None:
         """Read what can be read; of the others, do what is done with bad ones."""
+        beside = {self.key, self.timestamp} - {None}
+        wanted = pa.schema([column for column in schema if column.name not in beside])
+
+        def read(part: Sequence[Valued], _: pa.Schema) -> Decoded:
+            found = reader([value for _, value in part], wanted)
+            return found._replace(rows=self._beside(found, part, schema)) if beside else found
+
         if self.bad == "fail":
             try:
-                return one_by_one(reader, values, wanted)
+                return one_by_one(read, some, schema)
             except UnreadableError as error:
                 raise InputError(
-                    f"{self._named(records[error.message])} is no {self.format}: {error.why}. With "
+                    f"{self._named(some[error.message])} is no {self.format}: {error.why}. With "
                     "bad='drop' such records are left out"
                 ) from None
-        found, bad = sift(reader, values, wanted)
+        found, bad = sift(read, some, schema)
         if bad:
             at = min(bad)
             others = f", and {len(bad) - 1:,} others beside it" if len(bad) > 1 else ""
-            log.warning("%s is left out%s: %s", self._named(records[at]), others, bad[at])
+            log.warning("%s is left out%s: %s", self._named(some[at]), others, bad[at])
         return found
 
-    def _named(self, record: Message) -> str:
+    def _named(self, valued: Valued) -> str:
+        record, _ = valued
         return f"record {record.offset()} in partition {record.partition()} of {self.topic}"
 
-    def _beside(self, found: Decoded, records: list[Message], schema: pa.Schema) -> SourceRows:
+    def _beside(self, found: Decoded, some: Sequence[Valued], schema: pa.Schema) -> pa.RecordBatch:
         """Add what records have beside their value."""
-        offsets = np.array([record.offset() for record in records], np.int64)[found.message]
-        millis = np.array([record.timestamp()[1] for record in records], np.int64)[found.message]
-        rows = found.rows
+        rows, at = found.rows, pa.array(found.message)
         if self.timestamp is not None:
-            kind = _kind(schema, self.timestamp, pa.timestamp("ms", "UTC"))
-            stamps = pa.array(millis).cast(pa.timestamp("ms", getattr(kind, "tz", None))).cast(kind)
+            millis = pa.array([record.timestamp()[1] for record, _ in some], pa.int64())
+            kind = _kind(schema, self.timestamp, STAMP)
+            stamps = _cast("its time stamp", millis.take(at), kind, _stamps)
             rows = rows.append_column(self.timestamp, stamps)
         if self.key is not None:
-            keys: Any = pa.array([record.key() for record in records], pa.binary())
-            keys = keys.take(pa.array(found.message)).cast(_kind(schema, self.key, pa.binary()))
-            rows = rows.append_column(self.key, keys)
-        return SourceRows(offsets, rows, millis / 1000 if millis.min(initial=0) >= 0 else None)
+            keys = pa.array([record.key() for record, _ in some], pa.binary())
+            kind = _kind(schema, self.key, pa.binary())
+            rows = rows.append_column(
+                self.key, _cast("its key", keys.take(at), kind, pa.Array.cast)
+            )
+        return rows
+
+    def _check_beside(self, schema: pa.Schema) -> None:
+        """See that the columns for what records have beside their value can hold it.
+
+        Raises:
+            InputError: naming the one that no record could ever fill.
+        """
+        for name, what, none, cast in (
+            (self.timestamp, "time stamp", pa.array([], pa.int64()), _stamps),
+            (self.key, "key", pa.array([], pa.binary()), pa.Array.cast),
+        ):
+            if name is None or name not in schema.names:
+                continue
+            kind = schema.field(name).type
+            try:
+                cast(none, kind)
+            except pa.ArrowNotImplementedError:
+                raise InputError(
+                    f"a record's {what} cannot be the column {name!r}, which is of {kind}"
+                ) from None
 
 
 class Lateness:
@@ -372,6 +408,29 @@ class Gathering:
     def taken(self, records: int, now: float) -> None:
         """Note that so many were taken."""
         self._taken_at, self._full = now, records >= BATCH_RECORDS_MAX
+
+
+def _cast(
+    what: str,
+    values: pa.Array,
+    kind: pa.DataType,
+    cast: Callable[[pa.Array, pa.DataType], pa.Array],
+) -> pa.Array:
+    try:
+        return cast(values, kind)
+    except pa.ArrowInvalid as error:
+        raise pa.ArrowInvalid(f"{what} is no {kind}: {error}") from None
+
+
+def _stamps(millis: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Make times of Kafka's milliseconds; what is more than a type can tell is left out.
+
+    >>> _stamps(pa.array([1999]), pa.timestamp("s", "UTC")).cast(pa.int64()).to_pylist()
+    [1]
+    """
+    stamps = millis.cast(pa.timestamp("ms", getattr(kind, "tz", None)))
+    whole = pa.types.is_timestamp(kind) and kind.unit == "s"
+    return stamps.cast(kind, safe=not whole)
 
 
 def _kind(schema: pa.Schema, column: str, otherwise: pa.DataType) -> pa.DataType:
