@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from meander.errors import SinkError
+from meander.errors import InputError, SinkError
+from meander.runtime.driver.source_task import Sinks
+from meander.runtime.roles.sinking import SinkPosition
 from meander.sinks import kafka as module
-from meander.sinks.kafka import Kafka, KafkaWriter, PlainWriter
+from meander.sinks.kafka import (
+    METADATA_CHARS_MAX,
+    TASKS_MAX,
+    Kafka,
+    KafkaWriter,
+    PlainWriter,
+    packed,
+    unpacked,
+)
 
 NOBODY = Kafka("127.0.0.1:1", "counts", "raw")
 
@@ -149,3 +162,53 @@ def test_a_step_that_never_ends_is_left_behind_with_its_producer(
     writer.close()
     never.set()
     assert broker.steps == ["begin"]
+
+
+LARGE = 10**18
+
+
+@pytest.mark.parametrize("least", [-1, 0, 5, 10**9, LARGE])
+@pytest.mark.parametrize("count", [0, 1, 64, TASKS_MAX])
+def test_a_position_fits_whatever_its_numbers_are(least: int, count: int) -> None:
+    drawn = random.Random(count)
+    numbers = [least + drawn.randrange(8 * LARGE) for _ in range(count)]
+    position = SinkPosition("ab" * 16, 999, range(count))
+    text = packed(position.text(numbers))
+    assert len(text) <= METADATA_CHARS_MAX
+    assert position.parse(unpacked(text)) == numbers
+
+
+@pytest.mark.parametrize("position", ["1", "{}", "no JSON", "[1, 2]", '{"of": 1}', ""])
+def test_a_position_of_somebody_else_is_kept_as_it_is(position: str) -> None:
+    assert unpacked(packed(position)) == position
+
+
+def test_a_position_of_a_thousand_tasks_that_have_emitted_for_long_is_shorter_than_it_was() -> None:
+    """It ended its sink after some hundred thousand outputs of each task."""
+    drawn = random.Random(1)
+    numbers = [drawn.randrange(10**6, 2 * 10**6) for _ in range(1024)]
+    position = SinkPosition("ab" * 16, 1, range(1024))
+    assert position.parse(unpacked(packed(position.text(numbers)))) == numbers
+    with pytest.raises(InputError, match=r"a position takes \d+ characters, and brokers keep 4000"):
+        packed(position.text([drawn.randrange(8 * LARGE) for _ in range(1024)]))
+
+
+def test_more_tasks_than_a_position_can_have_are_refused_at_once_with_a_number_that_is_not() -> (
+    None
+):
+    part: Any = SimpleNamespace(tasks=1024, name=None, operator=SimpleNamespace(output_schema=None))
+    sinks, begun = Sinks(SimpleNamespace(exit_heard=[])), list[int]()  # type: ignore[arg-type]
+    sinks._start = lambda _, tasks: begun.append(tasks)  # type: ignore[method-assign,assignment,return-value]
+    sink = NoTopic("127.0.0.1:1", "counts")
+    with pytest.raises(InputError, match=r"380 .* there are 1024: .*tasks=3"):
+        sinks.begin("counts", sink, 2, part)
+    sinks.begin("counts", sink, 3, part)
+    sinks.begin("counts", replace(sink, at_least_once=True), 1, part)
+    assert begun == [3, 1]
+
+
+class NoTopic(Kafka):
+    """A sink that asks no broker."""
+
+    def check_topic(self) -> None:
+        pass

@@ -325,6 +325,13 @@ class Sinks(Beside[SinkTasks]):
                 f"a sink is a `meander.sinks.Kafka`, `Files` or the like, not {sink!r}"
             )
         sink.check(part.operator.output_schema)
+        most = getattr(sink, "tasks_max", None)
+        if most is not None and part.tasks > most * tasks:
+            enough = -(-part.tasks // most)
+            raise InputError(
+                f"{name}: a writer can keep the position of {most} of the operator's tasks, and there "
+                f"are {part.tasks}: let more processes share them, op.sink(…, tasks={enough})"
+            )
 
         def begin(number: int, of: int) -> SourceTask:
             return self._task(
