@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING
 
 import meander
-from meander.errors import InputError, UnreadableError
+from meander.errors import InputError, SinkError, UnreadableError
 from meander.runtime.process.source import SourceRows
 from meander.sources.formats import decode
 
@@ -247,3 +249,85 @@ def test_the_latest_is_what_was_when_the_source_began_whoever_reads_it_first(
         kafka.begun()
     earliest = meander.sources.Kafka("a:1", "t")
     assert earliest.begun() is earliest
+
+
+NS = pa.timestamp("ns", "Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "why"),
+    [
+        (
+            pa.int64(),
+            {"format": "raw"},
+            "a raw record is bytes or text, and the column 'value' is of",
+        ),
+        (
+            pa.struct({"a": pa.int64()}),
+            {"key": "value"},
+            "'value' cannot be a key: it is of struct",
+        ),
+        (pa.list_(pa.int64()), {"key": "value"}, "'value' cannot be a key"),
+        (pa.dense_union([pa.field("a", pa.int64())]), {}, "JSON has no dense_union.*'value'"),
+        (pa.list_(pa.dense_union([pa.field("a", pa.int8())])), {}, "JSON has no list"),
+    ],
+)
+def test_a_column_that_no_record_can_have_is_refused_before_the_sink_begins(
+    kind: pa.DataType, options: dict[str, str], why: str
+) -> None:
+    """It ended the sink at the first output, with another's words."""
+    sink = meander.sinks.Kafka("127.0.0.1:1", "t", **options)  # type: ignore[arg-type]
+    schema = pa.schema({"value": kind})
+    with pytest.raises(InputError, match=why):
+        sink.check(schema)
+    sink = replace(sink, at_least_once=True)
+    with pytest.raises(InputError, match=why):  # of an operator that does not say what it emits
+        sink.open("w").write(pa.table({"value": pa.nulls(1, kind)}))
+
+
+@pytest.mark.parametrize(
+    ("column", "written"),
+    [
+        (pa.array([1001], NS), "1970-01-01T01:00:00.000001+01:00"),
+        (pa.array([1001], pa.duration("ns")), "PT0.000001S"),
+        (pa.array([1001], pa.time64("ns")), "00:00:00.000001"),
+        (pa.array([[1001]]).cast(pa.list_(NS)), ["1970-01-01T01:00:00.000001+01:00"]),
+        (pa.array([{"a": 1001}]).cast(pa.struct({"a": pa.duration("ns")})), {"a": "PT0.000001S"}),
+        (
+            pa.array([[("k", 1001)]], pa.map_(pa.string(), pa.duration("ns"))),
+            [["k", "PT0.000001S"]],
+        ),
+        (pa.array(["a"]).dictionary_encode(), "a"),
+        (pa.array([b"\xff"], pa.binary(1)), "/w=="),
+        (pa.array([b"\xff"], pa.binary_view()), "/w=="),
+        (pa.array([[1, 2]], pa.list_(pa.int64(), 2)), [1, 2]),
+        (pa.array([1.5], pa.float16()), 1.5),
+        (pa.array([1.5]).cast(pa.decimal128(5, 2)), "1.50"),
+        (pa.array([(1, 2, 3)], pa.month_day_nano_interval()), [1, 2, 3]),
+        (pa.nulls(1), None),
+    ],
+)
+def test_what_a_sink_takes_it_can_write(column: pa.Array, written: object) -> None:
+    sink = meander.sinks.Kafka("127.0.0.1:1", "t")
+    rows = pa.table({"c": column})
+    sink.check_columns(rows.schema)
+    (record,) = sink.records(rows)
+    assert json.loads(record["value"]) == {"c": written}
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary(1), pa.binary_view()])
+def test_bytes_of_any_type_are_keys_and_raw_records(kind: pa.DataType) -> None:
+    rows = pa.table({"value": pa.array([b"\xff", None], kind)})
+    for form, options in (("raw", {"key": "value"}), ("json", {"key": "value"})):
+        sink = meander.sinks.Kafka("127.0.0.1:1", "t", form, **options)
+        sink.check_columns(rows.schema)
+        records = sink.records(rows)
+        assert [record["key"] for record in records] == [b"\xff", None]
+        if form == "raw":
+            assert [record["value"] for record in records] == [b"\xff", None]
+
+
+def test_a_date_that_json_cannot_have_ends_its_sink_by_the_name_of_its_column() -> None:
+    rows = pa.table({"n": [1], "at": pa.array([10**18], pa.timestamp("us", "UTC"))})
+    with pytest.raises(SinkError, match="JSON cannot have a value of 'at'"):
+        meander.sinks.Kafka("127.0.0.1:1", "t").records(rows)

@@ -92,15 +92,37 @@ at_least_once=False)
             raise InputError("an Arrow stream of many outputs has no key: leave it out")
 
     def check(self, schema: pa.Schema | None) -> None:
-        """See that the topic and the columns are there.
+        """See that the topic and the columns are there, and of types that records can have.
 
         Raises:
             InputError: if not.
         """
-        needed = {self.key, self.value if self.format == "raw" else None} - {None}
-        if schema is not None and (missing := needed - set(schema.names)):
-            raise InputError(f"outputs have no column {missing.pop()!r}: they have {schema.names}")
+        if schema is not None:
+            self.check_columns(schema)
         self.check_topic()
+
+    def check_columns(self, schema: pa.Schema) -> None:
+        """See that the columns are there, and of types that records can have.
+
+        Raises:
+            InputError: naming one that is not.
+        """
+        needed = {self.key, self.value if self.format == "raw" else None} - {None}
+        if missing := needed - set(schema.names):
+            raise InputError(f"outputs have no column {missing.pop()!r}: they have {schema.names}")
+        if self.key is not None and not castable(kind := schema.field(self.key).type, as_key(kind)):
+            raise InputError(f"the column {self.key!r} cannot be a key: it is of {kind}")
+        if self.format == "raw" and not is_bytes(kind := schema.field(self.value).type):
+            raise InputError(
+                f"a raw record is bytes or text, and the column {self.value!r} is of {kind}: cast it, "
+                "or write JSON"
+            )
+        for column in schema if self.format == "json" else ():
+            if not castable(column.type, as_json(column.type)):
+                raise InputError(
+                    f"JSON has no {column.type}, of which the column {column.name!r} is: cast it, or "
+                    "write Arrow"
+                )
 
     @property
     def tasks_max(self) -> int | None:
@@ -112,24 +134,111 @@ at_least_once=False)
         return PlainWriter(self) if self.at_least_once else KafkaWriter(self, f"meander.{writer}")
 
     def records(self, rows: pa.Table) -> list[dict[str, Any]]:
-        """Make records of rows."""
+        """Make records of rows.
+
+        Raises:
+            SinkError: for a value that they cannot have.
+        """
         if self.format == "arrow":
             out = pa.BufferOutputStream()
             with pa.ipc.new_stream(out, rows.schema) as stream:
                 stream.write_table(rows)
             return [{"value": out.getvalue().to_pybytes()}]
-        if self.format == "raw":
-            values = rows.column(self.value).to_pylist()
-        else:
-            encode = msgspec.json.Encoder().encode
-            values = [encode(row) for row in rows.to_pylist()]
+        values = rows.column(self.value).to_pylist() if self.format == "raw" else in_json(rows)
         if self.key is None:
             return [{"value": value} for value in values]
         keys = rows.column(self.key)
-        if not (pa.types.is_string(keys.type) or pa.types.is_binary(keys.type)):
-            keys = keys.cast(pa.string())
+        keys = keys.cast(as_key(keys.type))
         pairs = zip(keys.to_pylist(), values, strict=True)
         return [{"key": key, "value": value} for key, value in pairs]
+
+
+def in_json(rows: pa.Table) -> list[bytes]:
+    """Write each row as an object.
+
+    >>> in_json(pa.table({"at": pa.array([1001], pa.timestamp("ns", "UTC"))}))
+    [b'{"at":"1970-01-01T00:00:00.000001Z"}']
+
+    Raises:
+        SinkError: for a value that has no place in JSON, such as a date of the year 10000.
+    """
+    kinds = [as_json(kind) for kind in rows.schema.types]
+    if kinds != rows.schema.types:
+        columns = [c.cast(kind, safe=False) for c, kind in zip(rows.columns, kinds, strict=True)]
+        rows = pa.table(columns, rows.schema.names)
+    encode = msgspec.json.Encoder().encode
+    try:
+        return [encode(row) for row in rows.to_pylist()]
+    except (ValueError, OverflowError, TypeError) as error:
+        for name, column in zip(rows.schema.names, rows.columns, strict=True):
+            try:
+                encode(column.to_pylist())
+            except (ValueError, OverflowError, TypeError) as found:
+                raise SinkError(f"JSON cannot have a value of {name!r}: {found}") from None
+        raise SinkError(f"outputs cannot be written as JSON: {error}") from None
+
+
+def as_json(kind: pa.DataType) -> pa.DataType | None:
+    """Give the type that a column has when it is written as JSON; None: it cannot be.
+
+    Times are written in microseconds, as Python has them.
+
+    >>> as_json(pa.struct({"at": pa.timestamp("ns")})), as_json(pa.list_(pa.float32()))
+    (StructType(struct<at: timestamp[us]>), ListType(list<item: float>))
+    """
+    types = pa.types
+    if types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz) if kind.unit == "ns" else kind
+    if types.is_duration(kind):
+        return pa.duration("us") if kind.unit == "ns" else kind
+    if types.is_time64(kind):
+        return pa.time64("us")
+    if types.is_dictionary(kind):
+        return as_json(kind.value_type)
+    if types.is_struct(kind):
+        inner = [(field.name, as_json(field.type)) for field in kind]
+        return None if any(found is None for _, found in inner) else pa.struct(inner)
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        found = as_json(kind.value_type)
+        return kind if found == kind.value_type else found and pa.list_(found)
+    if types.is_map(kind):
+        pair = as_json(kind.key_type), as_json(kind.item_type)
+        return None if None in pair else pa.map_(*pair)
+    if types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType):
+        return None
+    return kind
+
+
+def as_key(kind: pa.DataType) -> pa.DataType:
+    """Give the type that a column has as a key: bytes as they are, all else as text."""
+    if pa.types.is_dictionary(kind):
+        return as_key(kind.value_type)
+    if kind in (pa.string(), pa.binary()):
+        return kind
+    return pa.large_binary() if is_bytes(kind) and not is_text(kind) else pa.large_string()
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Tell whether a column has text."""
+    return kind in (pa.string(), pa.large_string(), pa.string_view())
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    """Tell whether a column has bytes, or text, which is bytes."""
+    if pa.types.is_dictionary(kind):
+        return is_bytes(kind.value_type)
+    fixed = pa.types.is_fixed_size_binary(kind)
+    return is_text(kind) or fixed or kind in (pa.binary(), pa.large_binary(), pa.binary_view())
+
+
+def castable(kind: pa.DataType, other: pa.DataType | None) -> bool:
+    """Tell whether values of a type can become such of another at all."""
+    if kind == other:
+        return True
+    try:
+        return other is not None and pa.nulls(0, kind).cast(other) is not None
+    except pa.ArrowException:
+        return False
 
 
 class PlainWriter:
@@ -141,6 +250,8 @@ class PlainWriter:
         self._sink = sink
         self._producer: Producer = sink.client("Producer", {**WRITER, **(own or {})})
         self._failed: list[KafkaError] = []
+        self._columns: pa.Schema | None = None
+        """Of the rows that were written last."""
 
     def recover(self) -> str | None:
         """Begin with what nodes still keep."""
@@ -148,6 +259,9 @@ class PlainWriter:
 
     def write(self, rows: pa.Table) -> None:
         """Hand records to librdkafka."""
+        if self._columns is not rows.schema and self._columns != rows.schema:
+            self._sink.check_columns(rows.schema)  # an operator need not say what it emits
+            self._columns = rows.schema
         records = self._sink.records(rows)
         for at in range(0, len(records), RECORDS_ONCE):
             self._produce(records[at : at + RECORDS_ONCE])
