@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import pickle
 from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
@@ -331,3 +333,65 @@ def test_a_date_that_json_cannot_have_ends_its_sink_by_the_name_of_its_column() 
     rows = pa.table({"n": [1], "at": pa.array([10**18], pa.timestamp("us", "UTC"))})
     with pytest.raises(SinkError, match="JSON cannot have a value of 'at'"):
         meander.sinks.Kafka("127.0.0.1:1", "t").records(rows)
+
+
+MOMENT = datetime(2026, 5, 17, 10, 20, 30, 123456, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.date32(), MOMENT.date()),
+        (pa.date64(), MOMENT.date()),
+        (pa.time64("us"), MOMENT.time()),
+        (pa.time64("ns"), MOMENT.time()),
+        (pa.time32("s"), MOMENT.time().replace(microsecond=0)),
+        (pa.time32("ms"), MOMENT.time().replace(microsecond=123000)),
+        (pa.timestamp("us"), MOMENT.replace(tzinfo=None)),
+        (pa.timestamp("ms", "UTC"), MOMENT.replace(microsecond=123000)),
+        (pa.timestamp("s", "UTC"), MOMENT.replace(microsecond=0)),
+        (pa.list_(pa.timestamp("ms", "UTC")), [MOMENT.replace(microsecond=123000)]),
+        (pa.timestamp("us", "UTC"), MOMENT),
+        (pa.timestamp("us", "Europe/Berlin"), MOMENT),
+        (pa.binary(), b"\xff\0a"),
+        (pa.large_binary(), b""),
+        (pa.binary(3), b"\xff\0a"),
+        (pa.decimal128(10, 2), Decimal("1.50")),
+        (pa.dictionary(pa.int32(), pa.string()), "a"),
+        (pa.struct({"day": pa.date32()}), {"day": MOMENT.date()}),
+        (pa.list_(pa.date32()), [MOMENT.date(), None]),
+        (pa.large_list(pa.int64()), [1, None]),
+        (pa.bool_(), True),
+        (pa.float32(), 1.5),
+        (pa.string_view(), "a"),
+        (pa.null(), None),
+    ],
+)
+def test_what_a_sink_writes_as_json_a_source_reads(kind: pa.DataType, value: object) -> None:
+    table = pa.table({"c": pa.array([value, None], kind), "n": [1, 2]})
+    values = [r["value"] for r in meander.sinks.Kafka("a:1", "t").records(table)]
+    found = decode("json", values, table.schema)
+    assert found.rows.schema == table.schema
+    assert found.rows.to_pylist() == table.to_pylist()
+    found.rows.validate(full=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [(pa.date32(), b"2026-02-30"), (pa.time64("us"), b"25:00:00"), (pa.time64("us"), b"1:00:00Z"),
+     (pa.binary(), b"a"), (pa.binary(), b"a b="), (pa.binary(2), b"YQ==")],
+)  # fmt: skip
+def test_text_that_does_not_spell_what_it_should_is_named(kind: pa.DataType, wrong: bytes) -> None:
+    with pytest.raises(UnreadableError, match="message 1: column 'c' is no "):
+        decode("json", [b"{}", b'{"c": "' + wrong + b'"}'], pa.schema({"c": kind}))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.map_(pa.string(), pa.int64()), pa.duration("us"), pa.list_(pa.binary()), pa.float16()],
+)
+def test_a_column_that_json_cannot_fill_is_named_before_a_record_comes(kind: pa.DataType) -> None:
+    """With bad='drop' every record would have been left out."""
+    kafka = meander.sources.Kafka("127.0.0.1:1", "t", bad="drop")
+    with pytest.raises(InputError, match="the column 'c' cannot be read from JSON: it is of"):
+        next(kafka.read("0", -1, pa.schema({"n": pa.int64(), "c": kind})))

@@ -30,6 +30,7 @@ import numpy as np
 import pyarrow as pa
 
 from meander.errors import InputError, SinkError
+from meander.sources.formats import is_bytes, is_text
 from meander.sources.kafka_client import KafkaTopic
 
 if TYPE_CHECKING:
@@ -112,7 +113,9 @@ at_least_once=False)
             raise InputError(f"outputs have no column {missing.pop()!r}: they have {schema.names}")
         if self.key is not None and not castable(kind := schema.field(self.key).type, as_key(kind)):
             raise InputError(f"the column {self.key!r} cannot be a key: it is of {kind}")
-        if self.format == "raw" and not is_bytes(kind := schema.field(self.value).type):
+        kind = schema.field(self.value).type if self.format == "raw" else pa.string()
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if not (is_text(kind) or is_bytes(kind)):
             raise InputError(
                 f"a raw record is bytes or text, and the column {self.value!r} is of {kind}: cast it, "
                 "or write JSON"
@@ -215,20 +218,7 @@ def as_key(kind: pa.DataType) -> pa.DataType:
         return as_key(kind.value_type)
     if kind in (pa.string(), pa.binary()):
         return kind
-    return pa.large_binary() if is_bytes(kind) and not is_text(kind) else pa.large_string()
-
-
-def is_text(kind: pa.DataType) -> bool:
-    """Tell whether a column has text."""
-    return kind in (pa.string(), pa.large_string(), pa.string_view())
-
-
-def is_bytes(kind: pa.DataType) -> bool:
-    """Tell whether a column has bytes, or text, which is bytes."""
-    if pa.types.is_dictionary(kind):
-        return is_bytes(kind.value_type)
-    fixed = pa.types.is_fixed_size_binary(kind)
-    return is_text(kind) or fixed or kind in (pa.binary(), pa.large_binary(), pa.binary_view())
+    return pa.large_binary() if is_bytes(kind) else pa.large_string()
 
 
 def castable(kind: pa.DataType, other: pa.DataType | None) -> bool:

@@ -1,7 +1,7 @@
 """Messages of a log as columns: many at a time, without a look at each.
 
     json    an object a message: all are joined and parsed by Arrow at once, as the schema has them;
-            `null` is a message without a row
+            `null` is a message without a row; dates and times are as in ISO 8601, bytes in base 64
     arrow   an Arrow stream a message, of any number of rows
     raw     the bytes themselves, in one column
     avro    see `meander.sources.avro`, whose reader knows the writers' schemas
@@ -12,15 +12,17 @@ leave it out.
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import json
 
-from meander.errors import UnreadableError
+from meander.errors import InputError, UnreadableError
 from meander.model import Ints
 from meander.operators.validation import believe
 
@@ -133,6 +135,7 @@ def _json(values: Sequence[bytes], schema: pa.Schema, column: str = "") -> Decod
             values, message = [values[at] for at in whole], np.array(whole, np.int64)
             data = b"\n".join(values)
     if not values:
+        spelled(schema)
         return Decoded(pa.RecordBatch.from_pylist([], schema=schema), message)
     if not _is_an_object_a_line(data, len(values)):  # between its tokens, JSON has any white space
         data = b"\n".join([value.replace(b"\n", b" ").strip(WHITE) for value in values])
@@ -141,13 +144,99 @@ def _json(values: Sequence[bytes], schema: pa.Schema, column: str = "") -> Decod
     found = json.read_json(
         pa.BufferReader(data),
         json.ReadOptions(use_threads=False, block_size=len(data) + 1),
-        json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+        json.ParseOptions(explicit_schema=spelled(schema), unexpected_field_behavior="ignore"),
     )
     if found.num_rows != len(values):
         raise pa.ArrowInvalid(f"{len(values)} messages have {found.num_rows} objects")
     rows = _one(found)
     believe(rows)  # Arrow's reader takes any bytes for text
-    return Decoded(rows, message)
+    return Decoded(_unspelled(rows, schema), message)
+
+
+def spelled(schema: pa.Schema) -> pa.Schema:
+    """Give the types that values of a schema have in JSON: what it has no word for is text.
+
+    >>> spelled(pa.schema({"n": pa.int64(), "day": pa.date32()})).types
+    [DataType(int64), DataType(string)]
+
+    Raises:
+        InputError: naming a column that cannot be read from JSON.
+    """
+    kinds = [_in_json(column.type) for column in schema]
+    if None in kinds:
+        column = schema.field(kinds.index(None))
+        raise InputError(
+            f"the column {column.name!r} cannot be read from JSON: it is of {column.type}"
+        )
+    return pa.schema(list(zip(schema.names, kinds, strict=True)))
+
+
+def _in_json(kind: pa.DataType, *, within: bool = False) -> pa.DataType | None:
+    """Give the type of a value in JSON; None: none that could be read, there or within another."""
+    types = pa.types
+    if types.is_timestamp(kind) and kind.unit in ("s", "ms"):
+        return pa.timestamp("us", kind.tz)  # which has digits to spare: they may be zeros
+    if types.is_date(kind):
+        return pa.string()
+    if types.is_time(kind) or is_bytes(kind):
+        return None if within else pa.string()
+    if types.is_dictionary(kind):
+        return _in_json(kind.value_type, within=True)
+    if types.is_struct(kind):
+        inner = [(field.name, _in_json(field.type, within=True)) for field in kind]
+        return None if any(found is None for _, found in inner) else pa.struct(inner)
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        found = _in_json(kind.value_type, within=True)
+        return found and pa.list_(found)
+    return kind if _plain(kind) else None
+
+
+def _plain(kind: pa.DataType) -> bool:
+    """Tell whether Arrow reads a type from JSON as it is."""
+    types = pa.types
+    numbers = types.is_integer(kind) or (types.is_floating(kind) and kind != pa.float16())
+    others = types.is_decimal(kind) or types.is_timestamp(kind) or types.is_boolean(kind)
+    return numbers or others or is_text(kind) or types.is_null(kind)
+
+
+def _unspelled(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Make of text in JSON what it spells."""
+    if rows.schema.types == schema.types:
+        return rows
+    columns = []
+    for name, column, kind in zip(schema.names, rows.columns, schema.types, strict=True):
+        try:
+            columns.append(_as(column, kind))
+        except (pa.ArrowInvalid, ValueError) as error:
+            raise pa.ArrowInvalid(f"column {name!r} is no {kind}: {error}") from None
+    return pa.record_batch(columns, schema=schema)
+
+
+def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Make of a column of text what it spells: as `sinks.Kafka` writes it, and many others do."""
+    if column.type == kind:
+        return column
+    if is_bytes(kind):
+        found = [
+            None if text is None else b64decode(text, validate=True) for text in column.to_pylist()
+        ]
+        return pa.array(found, kind)
+    if pa.types.is_time(kind):
+        moments = pc.binary_join_element_wise("1970-01-01T", column, "")
+        finer = "ns" if kind.unit == "ns" else "us"
+        return moments.cast(pa.timestamp(finer)).cast(pa.time64(finer)).cast(kind)
+    return column.cast(kind)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Tell whether a column has text."""
+    return kind in (pa.string(), pa.large_string(), pa.string_view())
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    """Tell whether a column has bytes."""
+    fixed = pa.types.is_fixed_size_binary(kind)
+    return fixed or kind in (pa.binary(), pa.large_binary(), pa.binary_view())
 
 
 def _is_an_object_a_line(data: bytes, lines: int) -> bool:

@@ -35,7 +35,7 @@ from meander.runtime.process.source import Given, SourceRows
 from meander.runtime.store.complaint import Complaint
 from meander.sources.avro.registry import Registry
 from meander.sources.avro.schema import schema_text
-from meander.sources.formats import FORMATS, READERS, Decoded, one_by_one, sift
+from meander.sources.formats import FORMATS, READERS, Decoded, one_by_one, sift, spelled
 from meander.sources.kafka_client import ANSWER_S_MAX, KafkaTopic
 
 if TYPE_CHECKING:
@@ -198,6 +198,8 @@ value='value', start='earliest', bad='fail', registry=None)
                 with the topic or with what the operator wants.
         """
         self._check_beside(schema)
+        if self.format == "json":
+            spelled(self._wanted(schema))
         from confluent_kafka import TopicPartition
 
         places = [
@@ -288,8 +290,8 @@ value='value', start='earliest', bad='fail', registry=None)
 
     def _read(self, reader: Reader, some: list[Valued], schema: pa.Schema) -> Decoded | None:
         """Read what can be read; of the others, do what is done with bad ones."""
-        beside = {self.key, self.timestamp} - {None}
-        wanted = pa.schema([column for column in schema if column.name not in beside])
+        wanted = self._wanted(schema)
+        beside = wanted != schema
 
         def read(part: Sequence[Valued], _: pa.Schema) -> Decoded:
             found = reader([value for _, value in part], wanted)
@@ -309,6 +311,11 @@ value='value', start='earliest', bad='fail', registry=None)
             others = f", and {len(bad) - 1:,} others beside it" if len(bad) > 1 else ""
             log.warning("%s is left out%s: %s", self._named(some[at]), others, bad[at])
         return found
+
+    def _wanted(self, schema: pa.Schema) -> pa.Schema:
+        """Give the columns that a record's value has."""
+        beside = (self.key, self.timestamp)
+        return pa.schema([column for column in schema if column.name not in beside])
 
     def _named(self, valued: Valued) -> str:
         record, _ = valued
