@@ -145,6 +145,39 @@ def test_an_error_that_ends_the_producer_means_what_it_does_elsewhere(
     writer.close()
 
 
+class Group:
+    """Stands in for the consumer that knows what is committed."""
+
+    def __init__(self, offset: int, error: KafkaError | None = None, metadata: str = "") -> None:
+        self.found = SimpleNamespace(offset=offset, error=error, metadata=metadata)
+
+    def consumer_group_metadata(self) -> None:
+        pass
+
+    def committed(self, *_: object, timeout: float) -> list[Any]:
+        return [self.found]
+
+    def close(self) -> None:
+        pass
+
+
+def test_an_answer_that_is_an_error_is_not_taken_for_nothing_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = Broker(lambda _: None)
+    broker.init_transactions = lambda _: None  # type: ignore[attr-defined]
+    position = '{"of": 1, "numbers": [1, 2]}'
+    group = Group(7, metadata=packed(position))
+    writer = in_transactions(broker)
+    monkeypatch.setattr(Kafka, "client", lambda *_: group)
+    assert writer.recover() == position
+    group.found = SimpleNamespace(offset=-1001, error=None, metadata="")
+    assert writer.recover() is None
+    group.found.error = KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT)
+    with pytest.raises(ConnectionError, match="counts: the position is not known"):
+        writer.recover()
+
+
 def test_a_step_that_never_ends_is_left_behind_with_its_producer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -391,6 +391,10 @@ class KafkaWriter(PlainWriter):
             self._group = consumer.consumer_group_metadata()
             place = [TopicPartition(self._sink.topic, 0)]
             (found,) = self._try(lambda: consumer.committed(place, timeout=ANSWER_S))
+        if found.error is not None:  # the answer has come, and this one is not in it
+            raise ConnectionError(
+                f"{self._sink.topic}: the position is not known: {self._sink.told(found.error)}"
+            )
         if found.offset < 0:
             return None
         self._commits = found.offset
