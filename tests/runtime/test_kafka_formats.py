@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import OFFSET_BEGINNING
+from confluent_kafka import OFFSET_BEGINNING, KafkaError
 
 import meander
 from meander.errors import InputError, SinkError, UnreadableError
@@ -179,12 +179,13 @@ class FakeConsumer:
     def __init__(self, polls: list[list[FakeRecord]]) -> None:
         self.polls, self.rest, self.closed = polls, list[FakeRecord](), False
         self.ends = dict[int, tuple[int, int]]()
+        self.trouble: KafkaError | None = None
 
     def assign(self, places: list[Any]) -> None:
         self.place, *_ = self.places = places
 
     def list_topics(self, topic: str, timeout: float) -> Any:
-        found = SimpleNamespace(error=None, partitions={3: None, 4: None})
+        found = SimpleNamespace(error=self.trouble, partitions={3: None, 4: None})
         return SimpleNamespace(topics={topic: found})
 
     def get_watermark_offsets(self, place: Any, timeout: float) -> tuple[int, int] | None:
@@ -395,3 +396,26 @@ def test_a_column_that_json_cannot_fill_is_named_before_a_record_comes(kind: pa.
     kafka = meander.sources.Kafka("127.0.0.1:1", "t", bad="drop")
     with pytest.raises(InputError, match="the column 'c' cannot be read from JSON: it is of"):
         next(kafka.read("0", -1, pa.schema({"n": pa.int64(), "c": kind})))
+
+
+@pytest.mark.parametrize(
+    ("error", "means"),
+    [
+        (KafkaError.LEADER_NOT_AVAILABLE, ConnectionError),
+        (KafkaError.REQUEST_TIMED_OUT, ConnectionError),
+        (KafkaError._TRANSPORT, ConnectionError),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, InputError),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, InputError),
+    ],
+)
+def test_a_topic_with_trouble_is_waited_for_and_one_that_is_not_there_is_not(
+    error: int, means: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer, kafka = FakeConsumer([]), meander.sources.Kafka("a:1", "t")
+    monkeypatch.setattr(type(kafka), "client", lambda *_: consumer)
+    assert kafka.partitions() == ["3", "4"]
+    consumer.trouble = KafkaError(error)
+    with pytest.raises(means, match="the topic t at a:1: "):
+        kafka.partitions()
+    with pytest.raises(InputError, match="the topic t at a:1: "):
+        kafka.check()
