@@ -316,6 +316,52 @@ def test_what_is_written_and_shown_is_a_copy_and_empty_lists_are_refused() -> No
         Place(made(Lists())).give(("a", 1, 1))
 
 
+class Floats(Base):
+    """Counts calls by a key that is a float, and values by what they are; a timer for each key."""
+
+    def init(self, handle: Any) -> None:
+        self.handle = handle
+        self.n = handle.getValueState("n", "n long")
+        self.by = handle.getMapState("by", "f float, d double", "n long")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        seen = len(list(rows))
+        self.n.update(((self.n.get() or (0,))[0] + seen,))
+        for at in (float("nan"), float(key[0])):
+            old = self.by.getValue((at, at))
+            self.by.updateValue((at, at), ((old[0] if old else 0) + seen,))
+        self.handle.registerTimer(5_000_000)
+        count = len(list(self.handle.listTimers()))
+        yield Row(k=str(key[0]), what=f"{count} {len(list(self.by.keys()))}", n=self.n.get()[0])
+
+
+class FloatsInFrames(Floats):
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        each = [row for frame in rows for row in frame.to_dict("records")]
+        for row in super().handleInputRows(key, each, timerValues):
+            yield pd.DataFrame([row.asDict()])
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+@pytest.mark.parametrize("form", ["row", "pandas"])
+@pytest.mark.parametrize("on_error", ["raise", "collect"])
+def test_nan_is_one_key_also_where_its_task_has_moved(
+    kind: pa.DataType, form: str, on_error: str
+) -> None:
+    schema = pa.schema({"k": kind, "at": pa.timestamp("us", "UTC"), "n": pa.int64()})
+    found = FloatsInFrames() if form == "pandas" else Floats()
+    place = Place(
+        made(found, schema=schema, form=form, time_mode="ProcessingTime", on_error=on_error)
+    )
+    nan: Any = float("nan")
+    for times in (1, 2, 3):
+        expected = [("nan", "1 1", 2 * times), ("1.5", "1 2", times)]
+        assert place.give((nan, 1, 1), (1.5, 1, 1), (nan, 1, 1)) == expected
+    assert len(place.app.state.entries) == 2
+    assert place.app.time is not None
+    assert len(place.app.time.timers) == 2
+
+
 class Changing(Base):
     """Writes n under the key; removes the key for null."""
 

@@ -37,6 +37,7 @@ from pyspark.sql.types import (
 )
 
 from meander.errors import InputError
+from meander.operators.timers import NAN
 
 BITS: Final[dict[type, int]] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
 PLAIN: Final[dict[type, tuple[type, ...]]] = {
@@ -107,6 +108,7 @@ def row_fitter(schema: StructType) -> Callable[[Any], Values]:
     good = [GOOD.get(type(field.dataType)) for field in schema.fields]
     plain_row = tuple(good) if None not in good else ()
     whole = [i for i, kind in enumerate(good) if kind is int]
+    floats = [i for i, kind in enumerate(good) if kind is float]
     texts = [i for i, kind in enumerate(good) if kind is str]
 
     def fit(row: Any) -> Values:
@@ -120,7 +122,9 @@ def row_fitter(schema: StructType) -> Callable[[Any], Values]:
                 if not LOW <= values[i] <= HIGH:
                     break
             else:
-                if all(values[i].isascii() for i in texts):
+                if all(values[i].isascii() for i in texts) and all(
+                    values[i] == values[i] for i in floats
+                ):
                     return values
         if len(values) != len(fits):
             raise ValueError(f"it has {len(values)} fields, and {len(fits)} are declared")
@@ -164,11 +168,11 @@ def _whole(bits: int) -> Fit:
 def _number(value: Any) -> float:
     if type(value) not in (int, float):
         raise TypeError(f"{value!r:.60} is no number")
-    return float(value)
+    return NAN if value != value else float(value)  # noqa: PLR0124 (it may be a key)
 
 
 def _single(value: Any) -> float:
-    return float(pa.scalar(_number(value), pa.float32()).as_py())
+    return _number(pa.scalar(_number(value), pa.float32()).as_py())
 
 
 def _bytes(value: Any) -> bytes:
@@ -258,6 +262,8 @@ def plain_reader(kind: DataType) -> Fit:
     if isinstance(kind, MapType):
         key, value = plain_reader(kind.keyType), plain_reader(kind.valueType)
         return lambda pairs: None if pairs is None else {key(k): value(v) for k, v in pairs}
+    if isinstance(kind, FloatType | DoubleType):
+        return lambda value: NAN if value != value else value  # noqa: PLR0124
     return lambda value: value
 
 
