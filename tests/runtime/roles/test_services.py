@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pytest
+from pyarrow import flight
 
+from meander.errors import UnanswerableError
 from meander.model import Epoch
 from meander.operators import WordCount
 from meander.protocol.node.slot import TaskPhase
+from meander.runtime.clients.reader import Reader
+from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.process.app_state import AppState, Sealed
 from meander.runtime.process.keeping import OutputKeeper, OutputNews
 from meander.runtime.process.loop_counts import counts
@@ -93,6 +99,54 @@ def test_who_fetches_says_what_it_has_and_that_is_forgotten() -> None:
     found = asked(machine, "outputs", {"release": {"0": 2}})
     assert found["n"].to_pylist() == [3, 4]
     assert outputs.first == 3
+
+
+def test_outputs_from_before_a_column_had_a_type_are_told_with_the_others() -> None:
+    outputs = Outputs()
+    outputs.add(pa.record_batch({"v": pa.nulls(2)}))
+    outputs.add(pa.record_batch({"v": [3]}))
+    machine = node(True, t0=(TaskPhase.SERVING, outputs))
+    outputs.durable = 2
+    found = asked(machine, "outputs", {})
+    assert found.column_names == ["v", "task", "number"]
+    assert found.to_pydict() == {"v": [None, None, 3], "task": [0, 0, 0], "number": [1, 1, 2]}
+
+
+def test_outputs_that_cannot_be_put_together_are_an_error_and_are_not_forgotten() -> None:
+    place = [("task", pa.array([0], pa.int32())), ("number", pa.array([1], pa.int64()))]
+    tables = [pa.table({"v": v, **dict(place)}) for v in ([1], ["x"])]
+    part = SimpleNamespace(name="Odd", first=0, end=2)
+
+    def outputs(nodes: Any, have: dict[int, int], tasks: range) -> list[pa.Table]:
+        have[0] = 7
+        return tables
+
+    driver = SimpleNamespace(
+        core=SimpleNamespace(topology=SimpleNamespace(output=lambda _: part)),
+        reader=lambda: SimpleNamespace(outputs=outputs),
+        nodes=dict,
+    )
+    op: Any = SimpleNamespace(driver=driver, _fetched={0: 3}, _no_outputs={})
+    with pytest.raises(UnanswerableError, match=r"the operator Odd has rows .*: int64 vs string"):
+        ElasticOperator.outputs(op)
+    assert op._fetched == {0: 3}
+    tables.pop()
+    assert ElasticOperator.outputs(op)["v"].to_pylist() == [1]
+    assert op._fetched == {0: 7}
+
+
+def test_a_node_whose_answer_cannot_be_sent_is_not_taken_for_gone() -> None:
+    def refuse(error: Exception) -> Any:
+        def do_get(*_: Any) -> Any:
+            raise error
+
+        client = nullcontext(SimpleNamespace(do_get=do_get))
+        credentials: Any = SimpleNamespace(connect=lambda _: client, call=float)
+        return Reader(credentials)
+
+    assert refuse(flight.FlightUnavailableError("no")).fetch("n:1", {}) is None
+    with pytest.raises(UnanswerableError, match="the node at n:1 has rows"):
+        refuse(pa.ArrowInvalid("Schema at index 1 was different")).outputs({"n": "n:1"}, {})
 
 
 def test_whoever_may_have_it_early_is_given_what_is_not_durable_too() -> None:

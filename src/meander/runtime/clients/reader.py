@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pyarrow import flight
 
-from meander.errors import OperatorGoneError, OperatorRefusedError
+from meander.errors import OperatorGoneError, OperatorRefusedError, UnanswerableError
 from meander.model import NodeId, TaskId
 from meander.runtime.clients.carrier import ASKED_MAX, StepRunner
 from meander.runtime.clients.driver_client import FETCH_S
@@ -80,13 +80,20 @@ class Reader:
     def fetch(
         self, address: str, fields: Mapping[str, Any], timeout_s: float = FETCH_S
     ) -> pa.Table | None:
-        """Ask for rows; None if there is no answer."""
+        """Ask for rows; None if there is no answer.
+
+        Raises:
+            UnanswerableError: if there is one that cannot be sent.
+        """
         ticket = flight.Ticket(json.dumps(fields).encode())
         try:
             with self._credentials.connect(address) as client:
                 table = client.do_get(ticket, self._credentials.call(timeout_s)).read_all()
-        except pa.ArrowException:
+        except flight.FlightError:
             return None
+        except pa.ArrowException as error:
+            text = str(error).split(". Detail:", maxsplit=1)[0]
+            raise UnanswerableError(f"the node at {address}", text) from None
         table.validate(full=True)
         return table
 

@@ -18,7 +18,7 @@ from meander.model import TASKS_MAX, TaskId
 from meander.protocol.node.node import Node
 from meander.protocol.node.slot import TaskPhase
 from meander.runtime.process.keeping import OutputNews
-from meander.runtime.process.outputs import Outputs, nothing, with_place
+from meander.runtime.process.outputs import Outputs, nothing
 from meander.runtime.process.process import Process
 from meander.runtime.process.script import Call, Script, Sleep, Until
 
@@ -157,10 +157,13 @@ def _table(rows: Sequence[tuple[TaskId, int, pa.RecordBatch]]) -> pa.Table:
     if not rows:
         return nothing()
     batches = [batch for _, _, batch in rows]
-    if any(batch.schema != batches[0].schema for batch in batches[1:]):
-        return pa.concat_tables([with_place(batch, task, number) for task, number, batch in rows])
     counts = [batch.num_rows for batch in batches]
-    found = pa.Table.from_batches(batches).combine_chunks()  # one message, however many they are
+    if any(batch.schema != batches[0].schema for batch in batches[1:]):
+        tables = [pa.Table.from_batches([batch]) for batch in batches]
+        found = pa.concat_tables(tables, promote_options="default")
+    else:
+        found = pa.Table.from_batches(batches)
+    found = found.combine_chunks()  # one message, however many they are
     for name, kind, place in (("task", np.int32, 0), ("number", np.int64, 1)):
         column = np.repeat(np.array([row[place] for row in rows], kind), counts)
         found = found.append_column(name, pa.array(column))
