@@ -148,6 +148,16 @@ def test_outputs_that_do_not_fit_into_an_answer_are_an_error_if_that_lasts(
             hear(follower)
 
 
+def test_of_a_backlog_a_part_is_taken_and_the_rest_later(
+    following: Following, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with following(Place(n1=counting)) as follower:
+        until(follower._found.full)
+        monkeypatch.setattr(module, "TAKEN_BYTES", 3 * told(0, 1).nbytes)
+        assert [len(follower.take(PATIENCE_S)) for _ in range(2)] == [3, 3]
+        assert follower.numbers[0] == 6
+
+
 @pytest.mark.parametrize(
     ("error", "kind"),
     [

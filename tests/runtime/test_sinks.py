@@ -288,6 +288,27 @@ def test_others_commit_whatever_they_have_written(monkeypatch: pytest.MonkeyPatc
     assert log == ["write 2", "commit 2", "release", "write 1", "commit 3", "release"]
 
 
+def test_what_takes_long_to_write_is_committed_between_two_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sinking, "ROWS_ONCE", 2)
+    monkeypatch.setattr(sinking, "TRANSACTION_S_MAX", -1.0)
+    scripted = Scripted([6], writes_through=False)
+    batches = [(0, 1), (0, 1), (0, 1), (0, 2), (0, 3), (1, 7)]
+    monkeypatch.setattr(scripted, "take", lambda _: scripted.takes.clear() or [told({}, batches)])
+    scripted.numbers[:] = 3, 7
+    log = scripted.run(monkeypatch)
+    assert log == [
+        "write 3",
+        "commit 1",
+        "write 2",
+        "commit 3",
+        "write 1",
+        "commit 3",
+        "release",
+    ]
+
+
 def test_what_two_nodes_tell_comes_once_and_what_is_gone_is_an_error() -> None:
     follower = OutputFollower(None, range(8, 10), [0, 4])  # type: ignore[arg-type]
     rows = told({"9": [5, 6, 1, 1]}, [(9, 5), (9, 6)])

@@ -49,6 +49,8 @@ OWNERS_S = 0.25
 """How often the driver is asked for the nodes."""
 ANSWERS_MAX = 16
 """Answers with rows that wait for whoever takes them; then nodes are not asked for more."""
+TAKEN_BYTES = 16 * 2**20
+"""Once so much is taken, the rest waits: what is taken is written in one transaction."""
 AGAIN_S = 0.02
 """Between two questions to a node that does not answer."""
 UNANSWERABLE_S = 30.0
@@ -98,12 +100,14 @@ class OutputFollower:
     def take(self, timeout_s: float) -> list[pa.Table]:
         """Give new outputs, with `task` and `number` as the last two columns; wait if there are none.
 
+        Of a backlog about TAKEN_BYTES: the rest stays for the next call.
+
         Raises:
             OutputsLostError: if some were dropped before they were read.
             OutputsBrokenError: if no more will come.
         """
-        found, first = list[pa.Table](), True
-        while True:
+        found, first, size = list[pa.Table](), True, 0
+        while size < TAKEN_BYTES:
             try:
                 told = self._found.get(timeout=timeout_s) if first else self._found.get_nowait()
             except queue.Empty:
@@ -112,8 +116,10 @@ class OutputFollower:
                 raise told
             first = False
             found.append(told)
+            size += told.nbytes
             tasks, numbers = self._places(told)
             self.numbers[tasks] = numbers  # they ascend: the last one stays
+        return found
 
     def release(self) -> None:
         """Let nodes forget what `take` has given; they hear it with the next question."""
