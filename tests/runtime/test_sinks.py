@@ -24,6 +24,7 @@ from runtime_kit import Stream, until
 from meander.errors import (
     InputError,
     OperatorGoneError,
+    OutputsBrokenError,
     OutputsLostError,
     SinkError,
     UnreadError,
@@ -195,7 +196,7 @@ def test_a_position_is_of_one_line_of_deployments_and_of_one_number_of_processes
         SinkPosition("line", 1, range(4, 6)).parse(mine.text([3, 0]))
 
 
-def test_a_sink_goes_on_after_a_driver_that_was_away_and_a_task_that_was_long_on_the_move(
+def test_a_sink_goes_on_after_a_driver_that_was_away_a_long_move_and_a_query_that_is_begun_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Writer:
@@ -207,6 +208,7 @@ def test_a_sink_goes_on_after_a_driver_that_was_away_and_a_task_that_was_long_on
 
     errors: list[Exception] = [
         ConnectionError("x"), UnreadError("outputs", (1,)), OperatorGoneError("there:1"),
+        OutputsBrokenError("the query that feeds it has failed"),
     ]  # fmt: skip
     closed = list[object]()
     monkeypatch.setattr(sinking, "_write", fail)
@@ -214,7 +216,7 @@ def test_a_sink_goes_on_after_a_driver_that_was_away_and_a_task_that_was_long_on
     share = SinkShare(SimpleNamespace(open=lambda _: Writer()), "counts")  # type: ignore[arg-type]
     spec = ProcessSpec("sink", "r", "counts", 1, 1, "there:1", Credentials("t"), 4, Settings())
     assert write_outputs(share, spec, lambda: not errors)[0] is Reason.DRIVER_LOST
-    assert len(closed) == 3
+    assert len(closed) == 4
 
 
 class Scripted:

@@ -20,7 +20,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from meander.errors import InputError, OperatorGoneError, OutputsLostError, UnreadError
+from meander.errors import (
+    InputError,
+    OperatorGoneError,
+    OutputsBrokenError,
+    OutputsLostError,
+    UnreadError,
+)
 from meander.runtime.clients.driver_client import DriverClient, renewed
 from meander.runtime.clients.follower import OutputFollower
 from meander.runtime.clients.output_reader import OutputReader
@@ -73,7 +79,7 @@ def write_outputs(
         writer = share.sink.open(f"{share.name}.{share.number}")
         try:
             _write(share, writer, desk, gone, trouble)
-        except (ConnectionError, OperatorGoneError, UnreadError) as error:
+        except (ConnectionError, OperatorGoneError, OutputsBrokenError, UnreadError) as error:
             trouble.say(str(error))
         finally:
             writer.close()
