@@ -28,6 +28,7 @@ from meander.runtime.clock import Clock
 from meander.runtime.process.adapter import OperatorAdapter
 from meander.runtime.wire.rows import Mark, Rows
 from meander.spark.processor.operator import ProcessorOperator, processor
+from meander.spark.processor.schemas import frame_rules
 from meander.spark.processor.state import GONE_MAX, NEVER, ProcessorState, Variable
 from meander.spark.processor.values import row_fitter
 from meander_lab.bench import processor_kinds
@@ -203,7 +204,9 @@ def test_frames_are_as_large_and_numbers_as_narrow_as_spark_s_settings_say(
         for name, value in settings.items():
             spark.conf.set(name, value)
         small = processor(Frames(), out, **given)
-        spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", "1b")
+        for size in ("4MiB", "4ki", "1b"):
+            spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", size)
+            assert frame_rules().bytes_max == {"M": 4 << 20, "k": 4096, "b": 1}[size[1]]
         smallest = processor(Frames(), out, **given)
     finally:
         for name in (*settings, "spark.sql.execution.arrow.maxBytesPerBatch"):
