@@ -87,6 +87,36 @@ def in_transactions(broker: Broker) -> KafkaWriter:
     return writer
 
 
+def test_a_writer_whose_transaction_took_too_long_is_not_taken_for_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    broker = Broker(lambda _: None)
+    writer = in_transactions(broker)
+    writer.write(rows(b"a"))
+    broker.fatal = KafkaError(KafkaError._FENCED)
+    with pytest.raises(SinkError, match="another writer took the place"):
+        writer.write(rows(b"b"))
+    now[0] += module.OPEN_MS / 1000 + 1
+    with pytest.raises(ConnectionError, match="took longer than brokers wait for one"):
+        writer.write(rows(b"b"))
+
+
+def test_of_many_rows_records_are_made_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RECORDS_ONCE", 2)
+    made, broker = list[int](), Broker(lambda _: None)
+    writer = plain(broker)
+
+    def records(_: Kafka, some: pa.Table) -> list[dict[str, Any]]:
+        made.append(some.num_rows)
+        return [{"value": value} for value in some["value"].to_pylist()]
+
+    monkeypatch.setattr(Kafka, "records", records)
+    writer.write(rows(*(b"%d" % n for n in range(5))))
+    assert (made, broker.taken) == ([2, 2, 1], [b"0", b"1", b"2", b"3", b"4"])
+
+
 def test_records_that_found_the_queue_full_are_handed_over_again_each_once() -> None:
     tries = iter([None, KafkaError._QUEUE_FULL, KafkaError._QUEUE_FULL] + [None] * 3)
     broker = Broker(lambda _: next(tries))

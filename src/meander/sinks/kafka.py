@@ -23,6 +23,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 FORMATS = ("json", "arrow", "raw")
 ANSWER_S = 20.0
 """How long brokers may take for a step of a transaction."""
+OPEN_MS = 60_000
+"""How long a transaction may last, unless the settings say otherwise (`transaction.timeout.ms`)."""
 OVERDUE_S = 2.0
 """How much later librdkafka may say so."""
 METADATA_CHARS_MAX = 4000
@@ -248,13 +251,12 @@ class PlainWriter:
         return None
 
     def write(self, rows: pa.Table) -> None:
-        """Hand records to librdkafka."""
+        """Hand records to librdkafka, some at a time: of a backlog they are not all made at once."""
         if self._columns is not rows.schema and self._columns != rows.schema:
             self._sink.check_columns(rows.schema)  # an operator need not say what it emits
             self._columns = rows.schema
-        records = self._sink.records(rows)
-        for at in range(0, len(records), RECORDS_ONCE):
-            self._produce(records[at : at + RECORDS_ONCE])
+        for at in range(0, rows.num_rows, RECORDS_ONCE):
+            self._produce(self._sink.records(rows.slice(at, RECORDS_ONCE)))
 
     def _produce(self, records: list[dict[str, Any]]) -> None:
         """Hand records over; wait while librdkafka's queue is full.
@@ -347,6 +349,8 @@ class KafkaWriter(PlainWriter):
     def __init__(self, sink: Kafka, name: str) -> None:
         super().__init__(sink, {"transactional.id": name})
         self._name, self._open, self._commits = name, False, 0
+        self._opened_at = inf
+        """When the open transaction began."""
         self._left = False
         """Whether a step is overdue: nothing is asked of the producer any more."""
 
@@ -404,11 +408,17 @@ class KafkaWriter(PlainWriter):
         """Take rows into the transaction."""
         if not self._open:
             self._try(self._producer.begin_transaction)
-            self._open = True
+            self._open, self._opened_at = True, time.monotonic()
         super().write(rows)
 
     def _refused(self, error: KafkaError) -> Exception:
-        """Say what an error means; what became of a transaction is heard when it is aborted."""
+        """Say what an error means; what became of a transaction is heard when it is aborted.
+
+        One that has lasted too long is aborted by brokers, and its writer is fenced by nobody else.
+        """
+        if error.name() in FENCED and time.monotonic() > self._opened_at + self._lasts_s():
+            told = f"{self._sink.topic}: {self._sink.told(error)}"
+            return ConnectionError(f"a transaction took longer than brokers wait for one: {told}")
         if error.name() == "_STATE" and self._open:
             self._open = False
             first = self._failed[0] if self._failed else error
@@ -416,8 +426,12 @@ class KafkaWriter(PlainWriter):
                 self._try(lambda: self._step(lambda: self._producer.abort_transaction(ANSWER_S)))
             except (SinkError, ConnectionError) as found:
                 return found
-            return super()._refused(first)
+            return self._refused(first)
         return super()._refused(error)
+
+    def _lasts_s(self) -> float:
+        """Tell how long brokers keep a transaction open."""
+        return float(self._sink.settings.get("transaction.timeout.ms", OPEN_MS)) / 1000
 
     def commit(self, position: str) -> None:
         """Commit the records with the position."""
@@ -428,7 +442,7 @@ class KafkaWriter(PlainWriter):
         tell = partial(self._producer.send_offsets_to_transaction, [at], self._group, ANSWER_S)
         self._try(lambda: self._step(tell))
         self._try(lambda: self._step(lambda: self._producer.commit_transaction(ANSWER_S)))
-        self._open = False
+        self._open, self._opened_at = False, inf
 
 
 def packed(position: str) -> str:
