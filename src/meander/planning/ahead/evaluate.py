@@ -172,7 +172,7 @@ class Replay:
     met_tau: Floats
     """1 where the plan met τ (or the smallest feasible one), else 0."""
     path: list[Ends] | None = None
-    """The partition after every step, for policies that keep intervals."""
+    """The partition after every step, if each was one of intervals, one per node."""
     relaxed: int = 0
     """Steps that were infeasible at τ."""
     notes: list[str] = field(default_factory=list)
@@ -192,7 +192,7 @@ def replay(
         first: weights and number of nodes before the first migration.
     """
     now, limit = contender.begin(*first), exact_tau(tau)
-    rows, path, notes, relaxed = [], list[Ends](), list[str](), 0
+    rows, path, notes, relaxed, whole = [], list[Ends](), list[str](), 0, True
     for step in steps:
         problem = Problem(step.workload, now, step.nodes, limit)
         contender.prepare(step)
@@ -201,12 +201,12 @@ def replay(
         took = clock() - began
         relaxed += found.problem.tau != limit
         now = found.target
+        whole = whole and now.contiguous
         rows.append((found.cost_share, found.imbalance, took, found.within_caps))
         notes.append(found.note)
         path.append(run_bounds(now)[1:].astype(np.int32))
     cost, imbalance, plan_s, met = np.array(rows, dtype=np.float64).reshape(-1, 4).T
-    kept = path if now.contiguous else None
-    return Replay(cost, imbalance, plan_s, met, kept, relaxed, notes)
+    return Replay(cost, imbalance, plan_s, met, path if whole else None, relaxed, notes)
 
 
 def replay_rings(
