@@ -192,6 +192,35 @@ def test_evaluate_rolls_over_spans_series_and_taus(meander, trace, profile, tmp_
     assert [span["series"] for span in both.lines[0]["spans"]] == ["trace", "other"]
 
 
+def test_evaluate_leaves_out_a_quiet_span_and_keeps_the_others(meander, trace, profile):
+    """Spans of a day from the first noon on; in the second one n stays."""
+    data = json.loads(trace.read_text())
+    asked = ("evaluate", trace, "--profile", profile, "--policies", "ssm", "--train-until",
+             "2020-01-01T12:00:00Z", "--roll", "1d", "--json")  # fmt: skip
+    data["nodes"][35:60] = [4] * 25
+    trace.write_text(json.dumps(data))
+    said = meander(*asked)
+    assert said.code == 0, said.err
+    assert [span["from"][5:13] for span in said.lines[0]["spans"]] == ["01-01T12", "01-03T12"]
+    assert "2020-01-02T12:00:00Z: no migration, left out" in said.err
+    data["nodes"][11:] = [4] * 61
+    trace.write_text(json.dumps(data))
+    none = meander(*asked)
+    assert none.code == 2
+    assert "no test span has a migration" in none.err
+
+
+def test_evaluate_says_where_a_span_ends(meander, trace, profile):
+    """Behind the last slot of a trace; and where the first migration that is left out would be."""
+    asked = ("evaluate", trace, "--profile", profile, "--policies", "ssm", "--train-until",
+             "2020-01-03T00:00:00Z", "--json")  # fmt: skip
+    ends = [
+        meander(*asked, *more).lines[0]["spans"][0]["until"]
+        for more in ([], ["--migrations-max", "5"], ["--migrations-max", "1000"])
+    ]
+    assert ends == ["2020-01-04T00:00:00Z", "2020-01-03T05:00:00Z", "2020-01-04T00:00:00Z"]
+
+
 def test_evaluate_lets_ahead_begin_late(meander, trace, profile):
     """With two hours behind it, it has no analog, so its plans are not those of one who has days."""
     said = [

@@ -108,7 +108,7 @@ class EvaluatedSpan:
         """Give plain values; docs/forecast.md says what they mean."""
         span = self.lab.span
         slots = span.trace.slots
-        until = slots[span.stop] if span.stop < len(slots) else slots[-1]
+        until = slots[span.stop] if span.stop < len(slots) else slots[-1] + (slots[1] - slots[0])
         return {
             "series": self.series, "from": iso(slots[span.split]), "until": iso(until),
             "tau": self.tau, "tasks": span.tasks, "rows": self.lab.rows(),
@@ -155,6 +155,9 @@ def _evaluated(
         for series, trace in read:
             for split, stop in cut(trace, weights, wish):
                 span = TestSpan(trace, weights, wish, split, stop)
+                if not span.steps:
+                    say(f"{series} from {iso(trace.slots[split])}: no migration, left out")
+                    continue
                 for tau in taus:
                     say(f"{series} from {iso(trace.slots[split])}, tau {tau}, m = {span.tasks}, "
                         f"{len(span.steps)} migrations")  # fmt: skip
@@ -162,6 +165,8 @@ def _evaluated(
                     for name in names:
                         lab.replay(name)
                     done.append(EvaluatedSpan(series, float(exact_tau(tau)), lab))
+    if not done:
+        raise InputError("no test span has a migration within the profile: take a longer one")
     return done
 
 

@@ -105,10 +105,11 @@ class TestSpan:
         stop = min(stop, int(np.searchsorted(self.ended, len(weights.slots), side="right")))
         if self.ended[split] == 0:
             raise InputError("the profile begins after the training span ends: it has no weights")
-        self.steps = self.migrations(split, stop)[: wish.migrations_max]
-        if not self.steps:
-            raise InputError("the test span has no migration within the profile: take a longer one")
-        self.stop = stop
+        every = self.migrations(split, stop)
+        self.steps = every[: wish.migrations_max]
+        """None, if n stays."""
+        self.stop = stop if len(self.steps) == len(every) else every[len(self.steps)].at
+        """The first slot that is not of it: with fewer migrations than there are, that of the next."""
 
     def known(self, k: int) -> Workload:
         """Give the weights known at slot k of the trace: the slots before it, none after."""
