@@ -1,9 +1,13 @@
 """What a deployment learns while it runs, slot by slot, for the policy `ahead`.
 
 Time is cut into slots of the calendar. Whoever has the clock tells now and then how many nodes there
-are, and how many are needed before that is rounded (`see`); when a slot is over, its mean is one entry.
-All entries are what there is to remember (`facts`, `recall`): a driver that goes on from a checkpoint
-goes on learning. Slots in which nobody looked, since there was no driver, count as the last one before.
+are, and how many are needed before that is rounded (`see`), of which counts what rounds to those that
+there are. When a slot is over, its mean is one entry. All entries are what there is to remember
+(`facts`, `recall`): a driver that goes on from a checkpoint goes on learning. Slots in which nobody
+looked, since there was no driver, count as the last one before.
+
+A plan looks from the slot that goes on, whose entry for now is the mean so far, of which again counts
+what rounds to the n that is planned for. `observed` plans a replay the same way.
 
 It also keeps whether n came as it expected, which every plan says.
 
@@ -26,6 +30,7 @@ from typing import Any, Final
 import numpy as np
 
 from meander.model import Assignment, Plan, Problem, Workload
+from meander.planning.ahead.analogs import rounding_to
 from meander.planning.ahead.horizon import Ahead
 
 DAY_S: Final = 86_400
@@ -71,7 +76,7 @@ class Learner:
             self._close(slot)
         if self._slot is None or slot > self._slot:
             self._slot = slot
-        self._seen.append(float(nodes) if need is None else need)
+        self._seen.append(rounding_to(nodes, need))
         return over
 
     def _close(self, until: int) -> None:
@@ -131,7 +136,8 @@ class Learner:
             InfeasibleError: if no assignment meets today's caps.
         """
         ahead = self._ahead or Ahead(day_slots=self.day_slots, window=0)
-        found = (copy.deepcopy(ahead) if preview else ahead).plan(problem)
+        so_far = float(np.mean(self._seen)) if self._seen else None
+        found = (copy.deepcopy(ahead) if preview else ahead).plan(problem, so_far)
         if not self._judged:
             return found
         came = f"n came as expected in {sum(self._judged)} of the last {len(self._judged)} slots"
