@@ -1,5 +1,6 @@
 """The policy `ahead`: the dynamic programme against brute force, and plans that keep their word."""
 
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -200,6 +201,23 @@ def test_no_state_and_no_work_are_no_trouble():
     policy.observe(4)
     for weights in (Workload([3] * 8, [0] * 8), Workload([0] * 8, [5] * 8)):
         check_plan(policy.plan(Problem(weights, Assignment.from_intervals([(0, 8)]), 4, "1/5")))
+
+
+@pytest.mark.parametrize("tau", ["3/20", 1])
+def test_a_plan_at_another_tau_is_for_once(tau):
+    """An autoscaler may ask for less on each node, and where tau cannot be met it is eased: today."""
+    policy, own = taught(), Fraction(2, 5)
+    now = most_even(load(0), 3)
+    once = policy.plan(Problem(load(0), now, 4, tau), tau=own)
+    assert once.within_caps
+    check_plan(once)
+    policy.plan(Problem(load(0), now, 5, own))
+    assert policy.pools is not None
+    total = load(0).total_work
+    for n in (3, 4, 6):
+        cuts = [np.unique([0, *row]) for row in policy.pools.rows[n]]
+        most = max(int(np.diff(load(0).work_prefix[cut]).max()) for cut in cuts)
+        assert 1.15 * total / n < most <= 1.4 * total / n
 
 
 def test_several_runs_are_planned_by_ssm_and_infeasible_is_said():

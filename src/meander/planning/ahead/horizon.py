@@ -73,8 +73,6 @@ class Ahead:
         self._seen = 0
         self.pools: Pools | None = None
         self.trust = Trust()
-        self.tau: Fraction | None = None
-        """The least τ asked for: a plan at an eased one does not ease those to come."""
 
     def observe(self, nodes: int, need: float | None = None) -> None:
         """Learn of a slot that is over: its n, and n before it was rounded, where that is known."""
@@ -105,12 +103,15 @@ class Ahead:
             least=least, most=most, likeness=self.settings.likeness,
         )  # fmt: skip
 
-    def plan(self, problem: Problem, need: float | None = None) -> Plan:
+    def plan(
+        self, problem: Problem, need: float | None = None, tau: Fraction | None = None
+    ) -> Plan:
         """Plan one migration, in the slot after the last one that was observed.
 
         Args:
             problem: what is to be planned.
             need: nodes that this slot needed so far, before rounding, where that was seen.
+            tau: of migrations to come, where this one has another: an eased one, or a tighter one.
 
         Raises:
             InfeasibleError: if no assignment meets today's caps.
@@ -126,8 +127,7 @@ class Ahead:
                 f"{self.drift.tasks} tasks were weighed, but the problem has {load.tasks}"
             )
         chain = Chain.of(seen, problem.nodes)
-        self.tau = problem.tau if self.tau is None else min(self.tau, problem.tau)
-        ground = Ground.of(load, chain.nodes, self.tau, problem.memory_cap)
+        ground = Ground.of(problem, chain.nodes, problem.tau if tau is None else tau)
         if (ground.caps < 0).any():
             why = f"the memory cap is too small for {chain.nodes[np.argmin(ground.caps)]} nodes"
             return replace(base, policy=POLICY, note=f"{why}, which may come: planned by ssm")

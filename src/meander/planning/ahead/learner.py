@@ -24,6 +24,7 @@ import copy
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 from typing import Any, Final
 
@@ -129,15 +130,20 @@ class Learner:
 
     # ------------------------------------------------------------------ planning
 
-    def plan(self, problem: Problem, *, preview: bool = False) -> Plan:
+    def plan(self, problem: Problem, tau: Fraction | None = None, *, preview: bool = False) -> Plan:
         """Plan a migration; a preview leaves no trace.
+
+        Args:
+            problem: what is to be planned.
+            tau: of migrations to come, where this one has another.
+            preview: plan as if, and remember nothing of it.
 
         Raises:
             InfeasibleError: if no assignment meets today's caps.
         """
         ahead = self._ahead or Ahead(day_slots=self.day_slots, window=0)
         so_far = float(np.mean(self._seen)) if self._seen else None
-        found = (copy.deepcopy(ahead) if preview else ahead).plan(problem, so_far)
+        found = (copy.deepcopy(ahead) if preview else ahead).plan(problem, so_far, tau)
         if not self._judged:
             return found
         came = f"n came as expected in {sum(self._judged)} of the last {len(self._judged)} slots"

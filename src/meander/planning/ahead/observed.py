@@ -54,4 +54,4 @@ class ByAhead:
     def plan(self, problem: Problem, step: ReplayStep) -> Plan:
         """Plan over the horizon, at the smallest feasible τ where it must."""
         need = float(self.record.need[step.at - 1]) if step.at else None
-        return relaxed(lambda eased: self.policy.plan(eased, need), problem)
+        return relaxed(lambda eased: self.policy.plan(eased, need, problem.tau), problem)
