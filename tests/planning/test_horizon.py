@@ -17,6 +17,7 @@ from meander.planning.ahead.horizon import Ahead
 from meander.planning.ahead.look import Settings
 from meander.planning.ahead.mdp import shares_of
 from meander.planning.ahead.observed import ByAhead, Record
+from meander.planning.ahead.pools import Ground
 from meander.planning.ahead.trust import BLOCK, BLOCKS_MIN, PAUSE, Trust
 from meander.planning.exact.certificate import check_plan
 from meander.planning.exact.match import pair_cost
@@ -24,6 +25,7 @@ from meander.planning.exact.partitions import enumerate_partitions
 from meander.planning.exact.ssm import ssm
 from meander.planning.kernels import horizon as kernel
 from meander.planning.kernels.pools import fit_prices
+from meander.planning.kernels.windows import windows
 
 DAY = [3, 3, 3, 4, 5, 6, 6, 5, 6, 5, 4, 3]
 
@@ -218,6 +220,18 @@ def test_a_plan_at_another_tau_is_for_once(tau):
         cuts = [np.unique([0, *row]) for row in policy.pools.rows[n]]
         most = max(int(np.diff(load(0).work_prefix[cut]).max()) for cut in cuts)
         assert 1.15 * total / n < most <= 1.4 * total / n
+
+
+def test_where_memory_forbids_an_n_to_come_there_are_no_windows(monkeypatch):
+    """A cap below 0 would have the compiled kernel read past its arrays; Python's own refuses."""
+    monkeypatch.setattr("meander.planning.ahead.pools.windows", windows.py_func)
+    weights = Workload([1] * 8, [10] * 8)
+    problem = Problem(weights, most_even(weights, 4), 4, 1, memory_cap=20)
+    ground = Ground.of(problem, np.array([3, 4]), Fraction(1))
+    assert ground.caps.tolist() == [-1, 4]
+    assert ground.wins[0].tolist() == list(range(9))
+    policy = taught()
+    assert "memory cap is too small for 3 nodes" in policy.plan(problem).note
 
 
 def test_several_runs_are_planned_by_ssm_and_infeasible_is_said():

@@ -54,7 +54,10 @@ class Ground:
         for i, n in enumerate(nodes.tolist()):
             if cover_size(work, size, caps[i], memory, n) > n:
                 caps[i] = smallest_load(work, size, memory, n)
-        wins = np.stack([windows(work, size, cap, memory) for cap in caps])
+        none = np.arange(
+            load.tasks + 1
+        )  # an interval of no task: where there is no cap, no more is legal
+        wins = np.stack([windows(work, size, cap, memory) if cap >= 0 else none for cap in caps])
         return cls(load, nodes, caps, wins)
 
 
