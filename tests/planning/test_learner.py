@@ -137,6 +137,24 @@ def test_only_the_newest_slots_are_remembered() -> None:
     assert facts["need"][-2:] == [2.0, 3.0]
 
 
+@pytest.mark.parametrize("missed", [SLOTS_MAX - 3, SLOTS_MAX, SLOTS_MAX + 12_345])
+def test_however_long_nobody_looked_the_calendar_is_right(missed: int) -> None:
+    """What is remembered ends with the slot before this one, and so do days of the week."""
+    slot_s, began = 1800.0, 10
+    learner, until = Learner(slot_s), began + missed
+    for slot in (*range(began), until):
+        learner.see(slot_s * slot, 2)
+    facts = learner.facts()
+    assert facts["first"] + len(facts["need"]) == until
+    assert learner._ahead is not None
+    known = learner._ahead._seen  # since `days_before`
+    assert (learner._ahead.days_before + known) % (7 * 48) == (until + THURSDAY * 48) % (7 * 48)
+    again = Learner(slot_s)
+    again.recall(facts)
+    again.see(slot_s * until, 2)
+    assert again.facts() == facts
+
+
 def test_a_preview_leaves_no_trace() -> None:
     once, twice = lived(8 * 10), lived(8 * 10)
     twice.plan(problem(4), preview=True)

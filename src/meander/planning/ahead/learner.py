@@ -91,6 +91,9 @@ class Learner:
             expected = self._ahead.futures()
             chance = np.bincount(expected.nodes[:, 0], expected.weight)
             self._judged.append(int(chance.argmax()) == _rounded(need))
+        if until - self._slot >= SLOTS_MAX:  # nothing that was remembered still is
+            self._needs.clear()
+            self._first, self._ahead = until - SLOTS_MAX, None
         for _ in range(min(until - self._slot, SLOTS_MAX)):
             self._enter(need)
 
