@@ -221,10 +221,49 @@ def test_evaluate_says_where_a_span_ends(meander, trace, profile):
     assert ends == ["2020-01-04T00:00:00Z", "2020-01-03T05:00:00Z", "2020-01-04T00:00:00Z"]
 
 
+def test_a_trace_with_a_hole_is_refused(meander, trace, profile):
+    """It was accepted, and every hour behind the hole was taken for another hour of the day."""
+    data = json.loads(trace.read_text())
+    for key in ("slots", "volume", "nodes"):
+        del data[key][30:37]
+    trace.write_text(json.dumps(data))
+    for command in (["mtm", trace], ["evaluate", trace, "--profile", profile]):
+        said = meander(*command)
+        assert said.code == 2
+        assert "2020-01-02T05:00:00Z is followed by 2020-01-02T13:00:00Z: fill the hole" in said.err
+
+
+def test_ahead_wants_slots_that_divide_a_day(meander, trace, profile):
+    data = json.loads(trace.read_text())
+    began = np.datetime64("2020-01-01T00:00:00", "s")
+    data["slots"] = [f"{began + np.timedelta64(7 * 60 * k, 's')}Z" for k in range(HOURS)]
+    trace.write_text(json.dumps(data))
+    said = meander("evaluate", trace, "--profile", profile, "--policies", "ahead")
+    assert said.code == 2
+    assert "slots of 420 s do not divide one" in said.err
+    for key in ("slots", "volume", "nodes"):
+        data[key] = data[key][:1]
+    trace.write_text(json.dumps(data))
+    one = meander("evaluate", trace, "--profile", profile, "--policies", "ahead")
+    assert one.code == 2
+    assert "more than one slot" in one.err
+
+
 def test_evaluate_lets_ahead_begin_late(meander, trace, profile):
     """With two hours behind it, it has no analog, so its plans are not those of one who has days."""
     said = [
-        meander("evaluate", trace, "--profile", profile, "--policies", "ahead", "--json", *more)
+        meander(
+            "evaluate",
+            trace,
+            "--profile",
+            profile,
+            "--policies",
+            "ahead",
+            "--tau",
+            "0.6",
+            "--json",
+            *more,
+        )
         for more in ([], ["--learn", "1000d"], ["--learn", "2h"])
     ]
     assert [one.code for one in said] == [0, 0, 0]

@@ -33,6 +33,7 @@ from meander.spark.pipeline.evaluation import (
     TestSpan,
     Weights,
     cut,
+    slot_of,
 )
 from meander.spark.pipeline.slots import iso
 
@@ -150,6 +151,9 @@ def _evaluated(
     from meander.spark.pipeline.trace import read_trace
 
     read, done = [(Path(path).stem, read_trace(path)) for path in traces], list[EvaluatedSpan]()
+    if "ahead" in names:
+        for _, trace in read:
+            slot_of(trace)
     for profile in profiles:
         weights = Weights(read_profile(profile))
         for series, trace in read:

@@ -301,11 +301,24 @@ def read_trace(path: str | Path) -> Trace:
         raise InputError(f"{path} is no trace (slot, volume, nodes): {error}") from None
 
 
+def _check_steps(path: Path, slots: Moments) -> None:
+    """Refuse holes: whoever counts slots would take one time of day for another."""
+    steps = np.diff(slots)
+    odd = np.flatnonzero(steps != steps.min()) if len(steps) else steps
+    if len(odd):
+        k = int(odd[0])
+        raise InputError(
+            f"{path}: slots must all be as long, {steps.min().astype(int)} s, but {iso(slots[k])} is "
+            f"followed by {iso(slots[k + 1])}: fill the hole, with volume 0 and the nodes before it"
+        )
+
+
 def _checked(
     path: Path, slots: Moments, volume: Any, nodes: Any, facts: Mapping[str, Any]
 ) -> Trace:
-    if len(slots) == 0 or any(a >= b for a, b in pairwise(slots)):
+    if len(slots) == 0 or np.isnat(slots).any() or any(a >= b for a, b in pairwise(slots)):
         raise InputError(f"{path}: slots must be there and ascend")
+    _check_steps(path, slots)
     gaps = tuple(
         Gap(np.datetime64(gap["start"].rstrip("Z"), "s"), gap["slots"], gap["missing"])
         for gap in facts.get("gaps", ())
