@@ -221,6 +221,93 @@ def test_evaluate_says_where_a_span_ends(meander, trace, profile):
     assert ends == ["2020-01-04T00:00:00Z", "2020-01-03T05:00:00Z", "2020-01-04T00:00:00Z"]
 
 
+WRONG_TRACES = {
+    "short": ({"nodes": NODES[:50]}, "nodes must be a list with one number for each slot"),
+    "null": ({"nodes": [*NODES[:-1], None]}, "nodes at 2020-01-03T23:00:00Z is None"),
+    "text": ({"nodes": ["x", *NODES[1:]]}, "nodes at 2020-01-01T00:00:00Z is 'x'"),
+    "part": ({"nodes": [3.7, *NODES[1:]]}, "is 3.7, not a whole number"),
+    "nan": ({"volume": [float("nan"), *NODES[1:]]}, "volume at 2020-01-01T00:00:00Z is nan"),
+    "none": ({"nodes": [*NODES[:-1], 0]}, "at 2020-01-03T23:00:00Z there are no nodes"),
+    "slots": ({"slots": ["soon"] * HOURS}, "is no trace"),
+    "numbers": ({"slots": list(range(HOURS))}, "is no trace"),
+    "gap": ({"gaps": [{"x": 1}]}, "it lacks 'start'"),
+    "gaps": ({"gaps": 7}, "is no trace"),
+    "parameter": ({"parameters": {"min": "a", "max": 3}}, "parameter min is 'a'"),
+    "parameters": ({"parameters": [1]}, "is no trace"),
+    "vast": ({"parameters": {"low": 10**400}}, "is no trace"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_TRACES)
+def test_a_trace_that_is_none_is_refused_in_one_line(meander, trace, profile, name):
+    change, says = WRONG_TRACES[name]
+    trace.write_text(json.dumps(json.loads(trace.read_text()) | change))
+    for command in (["mtm", trace], ["evaluate", trace, "--profile", profile]):
+        said = meander(*command)
+        assert (said.code, says in said.err) == (2, True), said.err
+        assert len(said.err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(("wrong", "says"), [("", "nodes at 2020-01-01T05:00:00Z is None"),
+                                             ("3.7", "is 3.7, not"), ("x", "is 'x', not")])  # fmt: skip
+def test_a_table_that_is_no_trace_is_refused_too(meander, tmp_path, wrong, says):
+    path = tmp_path / "trace.csv"
+    rows = [f"2020-01-01T{h:02d}:00:00Z,10,{wrong if h == 5 else h}" for h in range(1, 24)]
+    path.write_text("\n".join(["slot,volume,nodes", *rows, ""]))
+    said = meander("mtm", path)
+    assert said.code == 2
+    if wrong == "x":  # then all numbers are texts
+        says = "is '1', not"
+    assert says in said.err
+
+
+def test_a_trace_without_nodes_is_none(meander, trace):
+    data = json.loads(trace.read_text())
+    del data["nodes"]
+    trace.write_text(json.dumps(data))
+    assert "it lacks 'nodes'" in meander("mtm", trace).err
+
+
+WRONG_MATRICES = (
+    {"slot_hours": "x"}, {"slot_hours": 0}, {"counts": [["a"]]}, {"counts": [[1]]}, {"alpha": []},
+    {"labels": ["3", "3"]}, {"labels": []}, {"kind": ["n"]}, {"recent": 7}, {"matrix": [["a"]]},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("change", WRONG_MATRICES, ids=str)
+def test_a_matrix_that_is_none_is_refused_in_one_line(meander, profile, tmp_path, change):
+    path = tmp_path / "mtm.json"
+    path.write_text(json.dumps({"labels": ["3", "4"], "matrix": [[0, 1], [1, 0]]} | change))
+    said = forecast(meander, path, profile, tmp_path / "week.forecast")
+    assert said.code == 2
+    assert len(said.err.strip().splitlines()) == 1
+
+
+def test_forecast_names_what_it_cannot_read_or_write(meander, mtm, profile, tmp_path):
+    assert "is a folder" in forecast(meander, mtm, profile, ".").err
+    assert forecast(meander, mtm, profile, tmp_path).code == 2
+    load = tmp_path / "load.json"
+    load.write_bytes(b"\xff\xfe{}")
+    said = meander("forecast", "--here", "--workload", load, "--mtm", mtm, "--tau", "0.4", "--out",
+                   tmp_path / "week.forecast")  # fmt: skip
+    assert said.code == 2
+    assert "is no workload" in said.err
+    seed = forecast(meander, mtm, profile, tmp_path / "week.forecast", "--seed", "-1")
+    assert seed.code == 2
+    assert "at least 0" in seed.err
+
+
+def test_evaluate_takes_a_tau_that_no_cap_can_hold_and_refuses_what_cannot_be(
+    meander, trace, profile
+):
+    asked = ("evaluate", trace, "--profile", profile, "--policies", "ssm,foresight,oms", "--json")
+    assert meander(*asked, "--tau", "1e40").code == 0
+    for wrong in (["--tau", "1e400000"], ["--seed", "-1"], ["--forecasts", trace]):
+        said = meander(*asked, *wrong)
+        assert said.code == 2, said.err
+        assert len(said.err.strip().splitlines()) == 1
+
+
 def test_a_trace_with_a_hole_is_refused(meander, trace, profile):
     """It was accepted, and every hour behind the hole was taken for another hour of the day."""
     data = json.loads(trace.read_text())

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from meander.cli.arguments import positive
+from meander.cli.arguments import positive, seed
 from meander.cli.main import OK, say
 from meander.cli.sources import length
 from meander.errors import InputError
@@ -91,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--hindsight-rounds", type=int, default=ROUNDS_MAX, metavar="K",
         help=f"oms stops when it gains no more, or after K rounds ({ROUNDS_MAX})",
     )  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=seed, default=0)
     parser.add_argument("--csv", type=Path, metavar="FILE", help="one row per migration")
     parser.add_argument("--plot", type=plot_path, metavar="FILE", help="draw to .png or .svg")
     parser.add_argument("--json", action="store_true", help="answer in JSON")
@@ -125,6 +125,10 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("--tau needs at least one number, --window one that is not negative")
     for tau in taus:
         exact_tau(tau)
+    if args.forecasts is not None and args.forecasts.exists() and not args.forecasts.is_dir():
+        raise InputError(
+            f"--forecasts is a folder to keep forecasts in, and {args.forecasts} is a file"
+        )
     wish = EvaluationOptions(**{
         f.name: taus[0] if f.name == "tau" else getattr(args, f.name)
         for f in fields(EvaluationOptions)

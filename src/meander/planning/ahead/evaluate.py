@@ -33,7 +33,7 @@ from meander.planning.ahead.clairvoyant import ROUNDS_MAX, PathStage, best_path
 from meander.planning.ahead.forecast import Forecast, refreshed
 from meander.planning.ahead.mtm import Label
 from meander.planning.ahead.policy import plan_ahead
-from meander.planning.exact.feasible import smallest_tau
+from meander.planning.exact.feasible import cap_of, smallest_tau
 from meander.planning.exact.match import assign, run_bounds
 from meander.planning.exact.partitions import Ends
 from meander.planning.kernels.types import Floats
@@ -232,7 +232,7 @@ def replay_clairvoyant(
     """
     start = most_even(*first)
     problems = [_eased(step, start, tau) for step in steps]
-    stages = [PathStage(p.workload, p.nodes, p.cap) for p in problems]
+    stages = [PathStage(p.workload, p.nodes, cap_of(p)) for p in problems]
     seeds = [r.path for r in others if r.path is not None and bool(r.met_tau.all())]
     if not seeds:
         raise InputError("the clairvoyant path needs ssm (or another exact policy) beside it")
@@ -253,7 +253,7 @@ def least_mean(steps: Sequence[ReplayStep], tau: float | str, first: tuple[Workl
     """Give a share of all state per migration that no policy goes below; see `bound`."""
     start = most_even(*first)
     problems = [_eased(step, start, tau) for step in steps]
-    stages = [PathStage(p.workload, p.nodes, p.cap) for p in problems]
+    stages = [PathStage(p.workload, p.nodes, cap_of(p)) for p in problems]
     return least_cost(start, stages) / max(len(steps), 1)
 
 
