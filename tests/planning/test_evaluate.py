@@ -74,6 +74,16 @@ def test_every_baseline_can_be_replayed(policy):
     assert ((done.cost >= 0) & (done.cost <= 1)).all()
 
 
+def test_only_paths_of_intervals_seed_the_path_in_hindsight():
+    """With one node every assignment is one interval: what it was before is what counts."""
+    steps = [ReplayStep(n, load(0)) for n in (4, 3, 1)]
+    hashed = replay(ByName("bounded-hash"), steps, 3, ticks(), FIRST)
+    assert hashed.path is None
+    exact = replay(ByName("ssm"), steps, 3, ticks(), FIRST)
+    found = replay_clairvoyant(steps, 3, FIRST, [exact, hashed], np.random.default_rng(0))
+    assert found.cost.mean() <= exact.cost.mean() + 1e-12
+
+
 def test_redist_begins_with_the_kind_of_assignment_it_keeps():
     """A ring with the heavy tasks in a table: planned once more for the same nodes, little moves."""
     begun = ByName("redist").begin(*FIRST)

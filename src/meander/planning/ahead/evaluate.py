@@ -33,7 +33,7 @@ from meander.planning.ahead.clairvoyant import ROUNDS_MAX, PathStage, best_path
 from meander.planning.ahead.forecast import Forecast, refreshed
 from meander.planning.ahead.mtm import Label
 from meander.planning.ahead.policy import plan_ahead
-from meander.planning.exact.feasible import smallest_tau
+from meander.planning.exact.feasible import cap_of, smallest_tau
 from meander.planning.exact.match import assign, run_bounds
 from meander.planning.exact.partitions import Ends
 from meander.planning.kernels.types import Floats
@@ -172,7 +172,7 @@ class Replay:
     met_tau: Floats
     """1 where the plan met τ (or the smallest feasible one), else 0."""
     path: list[Ends] | None = None
-    """The partition after every step, for policies that keep intervals."""
+    """The partition after every step, if each was one of intervals, one per node."""
     relaxed: int = 0
     """Steps that were infeasible at τ."""
     notes: list[str] = field(default_factory=list)
@@ -192,7 +192,7 @@ def replay(
         first: weights and number of nodes before the first migration.
     """
     now, limit = contender.begin(*first), exact_tau(tau)
-    rows, path, notes, relaxed = [], list[Ends](), list[str](), 0
+    rows, path, notes, relaxed, whole = [], list[Ends](), list[str](), 0, True
     for step in steps:
         problem = Problem(step.workload, now, step.nodes, limit)
         contender.prepare(step)
@@ -201,12 +201,12 @@ def replay(
         took = clock() - began
         relaxed += found.problem.tau != limit
         now = found.target
+        whole = whole and now.contiguous
         rows.append((found.cost_share, found.imbalance, took, found.within_caps))
         notes.append(found.note)
         path.append(run_bounds(now)[1:].astype(np.int32))
     cost, imbalance, plan_s, met = np.array(rows, dtype=np.float64).reshape(-1, 4).T
-    kept = path if now.contiguous else None
-    return Replay(cost, imbalance, plan_s, met, kept, relaxed, notes)
+    return Replay(cost, imbalance, plan_s, met, path if whole else None, relaxed, notes)
 
 
 def replay_rings(
@@ -232,7 +232,7 @@ def replay_clairvoyant(
     """
     start = most_even(*first)
     problems = [_eased(step, start, tau) for step in steps]
-    stages = [PathStage(p.workload, p.nodes, p.cap) for p in problems]
+    stages = [PathStage(p.workload, p.nodes, cap_of(p)) for p in problems]
     seeds = [r.path for r in others if r.path is not None and bool(r.met_tau.all())]
     if not seeds:
         raise InputError("the clairvoyant path needs ssm (or another exact policy) beside it")
@@ -253,7 +253,7 @@ def least_mean(steps: Sequence[ReplayStep], tau: float | str, first: tuple[Workl
     """Give a share of all state per migration that no policy goes below; see `bound`."""
     start = most_even(*first)
     problems = [_eased(step, start, tau) for step in steps]
-    stages = [PathStage(p.workload, p.nodes, p.cap) for p in problems]
+    stages = [PathStage(p.workload, p.nodes, cap_of(p)) for p in problems]
     return least_cost(start, stages) / max(len(steps), 1)
 
 
