@@ -17,7 +17,7 @@ from meander_lab.experiments.verdicts import (
     UNKNOWN,
     Claim,
     ClaimVerdict,
-    plain,
+    counted,
     together,
     trend,
 )
@@ -130,14 +130,14 @@ def test_every_threshold_names_claims_that_there_are() -> None:
 
 
 def test_a_trend_is_judged_by_its_steps_and_by_its_ends() -> None:
-    assert trend(plain([3.0, 2.0, 1.0]), up=False).status == HOLDS
-    assert trend(plain([3.0, 3.0, 1.0]), up=False).status == HOLDS
-    assert trend(plain([3.0, 3.5, 1.0]), up=False).status == IN_PART
-    assert trend(plain([1.0, 3.5, 2.0]), up=False).status == FAILS
-    assert trend(plain([1.0, 1.0]), up=True).status == FAILS
+    assert counted([3.0, 2.0, 1.0], up=False).status == HOLDS
+    assert counted([3.0, 3.0, 1.0], up=False).status == HOLDS
+    assert counted([3.0, 3.5, 1.0], up=False).status == IN_PART
+    assert counted([1.0, 3.5, 2.0], up=False).status == FAILS
+    assert counted([1.0, 1.0], up=True).status == FAILS
     assert trend([({0: about(4.0)},), ({0: noisy(4.0)},)], up=True).status == UNDECIDED
     with pytest.raises(LookupError, match="two points"):
-        trend(plain([1.0]), up=True)
+        counted([1.0], up=True)
 
 
 def test_verdicts_of_several_series_are_joined() -> None:
@@ -156,10 +156,39 @@ def test_one_run_decides_nothing_and_few_runs_only_what_is_far_apart() -> None:
 
     found = judged("11.1", one)
     assert found.status == UNDECIDED
-    assert "(one run)" in found.number
+    assert "[–]" in found.number
     near, far = ({0: [10.0, 12.0]}, {0: [500.0, 600.0]})
     assert above(compare(lambda a: a - 9, near, block=1)) is None
     assert above(compare(lambda a: 5000 - a, far, block=1)) is True
+
+
+def test_migrations_of_one_run_are_no_runs() -> None:
+    """What slows a run down slows all of its migrations: six of three runs are three values."""
+
+    def uneven(raw: dict[str, list[dict[str, object]]]) -> None:
+        for row in raw["fig16"]:
+            if row["method"] == "restart":
+                row["mean_ms"] = (8000.0, 9000.0, 6000.0)[int(str(row["repeat"]))]
+
+    assert judged("16.4").status == HOLDS
+    assert judged("16.4", uneven).status == UNDECIDED
+    assert judged("16.4", uneven).number.startswith("7667 [39")
+
+    def one(raw: dict[str, list[dict[str, object]]]) -> None:
+        for name in ("fig16", "fig16-links"):
+            raw[name] = [row for row in raw[name] if row["repeat"] == 0]
+
+    for number in ("16.1", "16.2", "16.3", "16.4", "16.1 on links", "16.2 on links", "O.7"):
+        assert judged(number, one).status == UNDECIDED
+
+
+def test_one_migration_decides_nothing() -> None:
+    def one(raw: dict[str, list[dict[str, object]]]) -> None:
+        raw["fig12"] = [{**row, "costs": [row["cost_pct"]]} for row in raw["fig12"]]
+        raw["fig12"] = [row for row in raw["fig12"] if row["span"] == 0]
+
+    for number in ("12.1", "12.2", "12.3", "12.4", "12.5", "12.6", "12.7", "6.1", "O.1", "O.3"):
+        assert judged(number, one).status == UNDECIDED
 
 
 def test_differences_are_paired() -> None:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from meander.planning.ahead.evaluate import Interval95
+from meander.planning.ahead.brackets import Interval95
 from meander_lab.experiments import thresholds as limit
 from meander_lab.experiments.noise import Series, above, compare, series, text
 from meander_lab.experiments.tables import TableRows
@@ -18,10 +18,10 @@ from meander_lab.experiments.verdicts import (
     ClaimVerdict,
     Part,
     Tables,
+    counted,
     entering,
     measured,
     of_parts,
-    plain,
     together,
     trend,
     unforced,
@@ -331,7 +331,7 @@ def space_grows_with_tasks(tables: Tables) -> ClaimVerdict:
     for application in rows.names("application"):
         some = rows.where(application=application, method="ssm")
         values = [some.where(tasks=m).mean("states") for m in some.values("tasks")]
-        found[application] = trend(plain(values), up=True, digits=2)
+        found[application] = counted(values, up=True, digits=2)
     verdict = together(found)
     return ClaimVerdict(verdict.status, verdict.number + remark)
 
@@ -346,5 +346,5 @@ def others_take_longer(tables: Tables) -> ClaimVerdict:
         some = rows.where(application=application, method=PAPER, fallbacks=0)
         xs, ys = some.line("tasks", "plan_us")
         if len(xs) > 1:
-            found[f"{application}, MTM-aware"] = trend(plain(ys), up=True)
+            found[f"{application}, MTM-aware"] = counted(ys, up=True)
     return together(found)

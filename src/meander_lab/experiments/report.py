@@ -165,8 +165,9 @@ def _report(tables: Tables, points: Tables) -> Iterator[str]:
     yield "## The claims"
     yield (
         "Proposed methods: single-step, and MTM-aware migration as the paper has it. In brackets 95 %, "
-        "of differences migration by migration, by block bootstrap. *Undecided*: the noise is larger "
-        "than the difference. Nothing is judged where τ was infeasible and eased."
+        "of differences migration by migration, by block bootstrap, or run by run. *Undecided*: the "
+        "noise is larger than the difference, or nobody knows how large it is ([–]: a single run or "
+        "migration). Nothing is judged where τ was infeasible and eased."
     )
     yield _claims([claim for claim in CLAIMS if not claim.ours], verdicts, tables)
     yield "What we say of our own, by the same rules:"
