@@ -29,6 +29,7 @@ from meander_lab.experiments.verdicts import (
     of_parts,
     together,
     trend,
+    unmeasured,
 )
 
 CLAIMS: Final[list[Claim]] = []
@@ -202,3 +203,9 @@ def restart_takes_seconds(tables: Tables) -> ClaimVerdict:
     least = limit.STORM_MS.value
     beyond = mean.less(least)
     return of_parts([above(beyond)], f"{text(mean, 0)} ms with a window of {window:g} s")
+
+
+@claim("16.5", "fig16", "A larger window leads to a higher workload.")
+def window_makes_work(tables: Tables) -> ClaimVerdict:
+    """Response times are measured, not how busy nodes are."""
+    unmeasured("no table has how busy nodes are by window")
