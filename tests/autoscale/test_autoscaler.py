@@ -88,6 +88,16 @@ def test_nodes_go_after_their_price_and_not_before() -> None:
     assert found[0].nodes_after == 3  # no fewer than half at once
 
 
+def test_nodes_that_worked_off_what_waited_stay_for_their_price() -> None:
+    """The load alone needs three: the others were needed too, up to when nothing waited any more."""
+    autoscaler = made()
+    watch(autoscaler, [1900.0] * 60, nodes=3)
+    watch(autoscaler, [1900.0] * 30, nodes=9, from_s=60.0, waiting_rows=30_000.0)
+    found = watch(autoscaler, [1900.0] * 60, nodes=9, from_s=90.0)
+    assert found[0].action is Action.DOWN
+    assert found[0].when >= 90 + found[0].numbers["price_s"] - 1
+
+
 def test_a_short_dip_is_waited_out() -> None:
     autoscaler = made()
     watch(autoscaler, [4000.0] * 60, nodes=6)

@@ -272,7 +272,7 @@ class Autoscaler:
     def _down(self, view: View) -> Decision | None:
         seen, low = view.seen, self.options.nodes[0]
         need = self._enough(view, view.expected)
-        self.rental.note(seen.at_s, need)
+        self.rental.note(seen.at_s, self._enough(view, view.expected, view.backlog))
         if seen.heading_for is not None or seen.unheard or seen.nodes <= low:
             return None
         if need >= seen.nodes or view.backlog > 0 or not self.demand.noise_known:
@@ -292,10 +292,10 @@ class Autoscaler:
             return None
         return self._decide(Action.DOWN, view, fewer, [why], price_s=price_s)
 
-    def _enough(self, view: View, expected: Expected) -> int:
-        """Tell how many nodes are surely enough."""
+    def _enough(self, view: View, expected: Expected, backlog: float = 0.0) -> int:
+        """Tell how many nodes are surely enough, for what comes and, if told, for what waits."""
         low, high = self.options.nodes
-        most = expected.rows_s + SURE * expected.error
+        most = expected.rows_s + SURE * expected.error + backlog
         return view.split.smallest(most, view.room, low, max(high, view.seen.nodes))
 
     def _foretold(self, view: View, price_s: float) -> int | None:
