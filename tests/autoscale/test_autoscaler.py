@@ -68,6 +68,19 @@ def test_a_rescale_under_way_is_replaced_only_by_a_much_larger_one() -> None:
     assert actions(found[:1]) == [Action.UP]
 
 
+def test_a_way_down_is_turned_round_when_the_load_comes_back() -> None:
+    """Ten nodes serve and five will: what ten are needed for is not answered by those that go."""
+    autoscaler = made(1, 32)
+    watch(autoscaler, [2000.0] * 60, nodes=10)
+    found = watch(autoscaler, [6500.0] * 6, nodes=10, from_s=60.0, heading_for=5)
+    assert actions(found[:1]) == [Action.UP]
+    assert found[0].when <= 63
+    assert found[0].nodes_after >= 9
+    calm = made(1, 32)
+    watch(calm, [2000.0] * 60, nodes=10)
+    assert watch(calm, [2000.0] * 30, nodes=10, from_s=60.0, heading_for=5) == []
+
+
 def test_it_never_leaves_its_limits() -> None:
     autoscaler = made(2, 4)
     watch(autoscaler, [1300.0] * 60, nodes=2)

@@ -203,7 +203,7 @@ class Autoscaler:
     def _up(self, view: View) -> Decision | None:
         seen, split, expected, rate = view.seen, view.split, view.expected, view.rate
         low, high = self.options.nodes
-        have = max(seen.nodes, seen.heading_for or 0)
+        have = seen.nodes if seen.heading_for is None else seen.heading_for
         load = expected.rows_s + view.backlog
         if have < low:
             need, why = low, f"at least {low} nodes are asked for"
