@@ -81,6 +81,13 @@ def test_a_way_down_is_turned_round_when_the_load_comes_back() -> None:
     assert watch(calm, [2000.0] * 30, nodes=10, from_s=60.0, heading_for=5) == []
 
 
+@pytest.mark.parametrize("load", [0.0, 1300.0])
+def test_fewer_nodes_than_asked_for_are_made_more_whatever_comes(load: float) -> None:
+    found = watch(made(4, 12), [load] * 30, nodes=2)
+    assert (found[0].action, found[0].nodes_after) == (Action.UP, 4)
+    json.dumps(found[0].numbers, allow_nan=False)
+
+
 def test_it_never_leaves_its_limits() -> None:
     autoscaler = made(2, 4)
     watch(autoscaler, [1300.0] * 60, nodes=2)
@@ -99,6 +106,15 @@ def test_nodes_go_after_their_price_and_not_before() -> None:
     assert found[0].action is Action.DOWN
     assert found[0].when >= 60 + found[0].numbers["price_s"]
     assert found[0].nodes_after == 3  # no fewer than half at once
+
+
+def test_nodes_that_nothing_came_to_go_too() -> None:
+    found = watch(made(1, 12), [0.0] * 60, nodes=4)
+    assert (found[0].action, found[0].nodes_after) == (Action.DOWN, 2)
+    assert found[0].numbers["price_s"] > 0
+    json.dumps(found[0].numbers, allow_nan=False)
+    assert watch(made(1, 12), [1000.0] * 60, nodes=4, node_rows_s=np.zeros(4),
+                 node_busy=np.zeros(4), waiting_rows=9000.0) == []  # fmt: skip
 
 
 def test_nodes_that_worked_off_what_waited_stay_for_their_price() -> None:
