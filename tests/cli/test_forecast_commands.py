@@ -171,6 +171,24 @@ def test_evaluate_compares_every_policy(meander, trace, profile, tmp_path):
     assert "25 migrations" in shown.out
 
 
+def test_a_single_migration_has_no_brackets(meander, trace, profile, tmp_path):
+    drawn = tmp_path / "cost.svg"
+    one = (
+        "evaluate",
+        trace,
+        "--profile",
+        profile,
+        "--policies",
+        "ssm,flink",
+        "--migrations-max",
+        1,
+    )
+    for row in meander(*one, "--json", "--plot", drawn).lines[0]["spans"][0]["rows"]:
+        assert row["low"] is row["high"] is None
+    assert drawn.exists()
+    assert "[–]" in meander(*one).out
+
+
 def test_evaluate_rolls_over_spans_series_and_taus(meander, trace, profile, tmp_path):
     other = tmp_path / "other.json"
     old = json.loads(trace.read_text())

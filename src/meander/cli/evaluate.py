@@ -221,6 +221,8 @@ def show(console: Console, span: EvaluatedSpan, found: dict[str, Any]) -> None:
         saved = f"{row['below_ssm']:+.1%}"
         if row["low"] is not None:
             saved += f" [{row['low']:+.1%}, {row['high']:+.1%}]"
+        elif done is not None:
+            saved += " [–]"
         table.add_row(
             row["policy"], f"{row['cost']:.2%}", Text("" if row["policy"] == "ssm" else saved),
             "" if row["gap_share"] is None else f"{row['gap_share']:.0%}",

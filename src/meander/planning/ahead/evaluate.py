@@ -13,7 +13,7 @@ A step that is infeasible at τ is planned at the smallest feasible τ by everyo
 Interval policies begin with the most even intervals there are; the ring begins as a ring, and its
 figures are means over several rings; Redist begins as a ring with a table of its own. The
 clairvoyant reference knows the whole trace (clairvoyant.py). Confidence intervals are by block
-bootstrap: neighbouring migrations depend on each other, so blocks of them are drawn, not single ones.
+bootstrap (brackets.py).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from meander.model import Assignment, Plan, Problem, Workload, exact_tau
 from meander.planning import plan as plan_by
 from meander.planning import planner
 from meander.planning.ahead.bound import least_cost
+from meander.planning.ahead.brackets import BLOCK, Interval95, brackets
 from meander.planning.ahead.clairvoyant import ROUNDS_MAX, PathStage, best_path
 from meander.planning.ahead.forecast import Forecast, refreshed
 from meander.planning.ahead.mtm import Label
@@ -39,10 +40,6 @@ from meander.planning.exact.partitions import Ends
 from meander.planning.kernels.types import Floats
 from meander.planning.rivals.hashing import consistent_hash, ring_assignment
 
-BLOCK = 24
-"""Migrations in a bootstrap block: about a day or two of an hourly trace."""
-
-RESAMPLES = 1000
 REDIST_TAU = "1/5"
 """Of the table that Redist begins with: a ring, and the heavy tasks placed once."""
 
@@ -265,28 +262,15 @@ def _eased(step: ReplayStep, start: Assignment, tau: float | str) -> Problem:
     return Problem(step.workload, start, step.nodes, max(problem.tau, least))
 
 
-class Interval95(NamedTuple):
-    """A mean with its 95 % confidence interval."""
-
-    mean: float
-    low: float
-    high: float
-
-
 def bootstrap(values: Floats, rng: np.random.Generator, block: int = BLOCK) -> Interval95:
-    """Give the mean with a 95 % interval by the moving-block bootstrap.
+    """Give the mean with a 95 % interval by a block bootstrap; see `brackets`.
 
     >>> bootstrap(np.ones(100), np.random.default_rng(0))
     Interval95(mean=1.0, low=1.0, high=1.0)
     """
-    n = len(values)
-    if n == 0:
+    if not len(values):
         raise InputError("the test span has no migration: nothing to evaluate")
-    block = max(1, min(block, n // 2))
-    starts = rng.integers(n - block + 1, size=(RESAMPLES, -(-n // block)))
-    drawn = (starts[:, :, None] + np.arange(block)).reshape(RESAMPLES, -1)[:, :n]
-    low, high = np.quantile(values[drawn].mean(axis=1), [0.025, 0.975])
-    return Interval95(float(values.mean()), float(low), float(high))
+    return brackets(lambda mean: mean, [[values]], rng, block)
 
 
 def gap_closed(ssm: Replay, mtm: Replay, best: Replay) -> float | None:
@@ -297,12 +281,12 @@ def gap_closed(ssm: Replay, mtm: Replay, best: Replay) -> float | None:
 
 def summary(
     replays: Mapping[str, Replay], rng: np.random.Generator
-) -> dict[str, dict[str, float | list[float] | int]]:
+) -> dict[str, dict[str, float | list[float | None] | int]]:
     """Put every policy into a few numbers, with its difference to `ssm` where that ran too."""
     table = {}
     for name, r in replays.items():
         mean = bootstrap(r.cost, rng)
-        row: dict[str, float | list[float] | int] = {
+        row: dict[str, float | list[float | None] | int] = {
             "cost_share_mean": mean.mean,
             "ci95": [mean.low, mean.high],
             "imbalance_max": float(r.imbalance.max()),
@@ -312,9 +296,9 @@ def summary(
             "plan_us": float(np.median(r.plan_s) * 1e6),
         }
         if name != "ssm" and "ssm" in replays:
-            saved = bootstrap(replays["ssm"].cost - r.cost, rng)
             base = max(float(replays["ssm"].cost.mean()), 1e-15)
-            row["below_ssm"] = saved.mean / base
-            row["below_ssm_ci95"] = [saved.low / base, saved.high / base]
+            saved = bootstrap(replays["ssm"].cost - r.cost, rng).over(base)
+            row["below_ssm"] = saved.mean
+            row["below_ssm_ci95"] = [saved.low, saved.high]
         table[name] = row
     return table

@@ -333,17 +333,18 @@ class Evaluation:
     def rows(self) -> list[dict[str, Any]]:
         """Put every policy into one row, beside `ssm` and the path in hindsight.
 
-        `below_ssm` is a share of what `ssm` moves, with its paired 95 % interval. The last row,
-        `bound`, is what no policy can go below; it is there if the path in hindsight is.
+        `below_ssm` is a share of what `ssm` moves, with its paired 95 % interval (None where
+        migrations are too few for one). The last row, `bound`, is what no policy can go below; it is
+        there if the path in hindsight is.
         """
         ssm, best = self.replays["ssm"], self.replays.get("oms")
         base, found = float(ssm.cost.mean()), list[dict[str, Any]]()
         for name, done in self.replays.items():
             saved = bootstrap(ssm.cost - done.cost, np.random.default_rng(self.wish.seed))
-            whole = max(base, 1e-15)
+            saved = saved.over(max(base, 1e-15))
             found.append({
-                "policy": name, "cost": float(done.cost.mean()), "below_ssm": saved.mean / whole,
-                "low": saved.low / whole, "high": saved.high / whole,
+                "policy": name, "cost": float(done.cost.mean()), "below_ssm": saved.mean,
+                "low": saved.low, "high": saved.high,
                 "gap_share": None if best is None else gap_closed(ssm, done, best),
                 "plan_ms": float(np.median(done.plan_s) * 1e3) if done.plan_s.any() else None,
             })  # fmt: skip
