@@ -94,7 +94,7 @@ def draw_conditional(seed: int) -> bool:
 
 def draw_settings(random: Random, kinds: set[str], *, small: bool, seed: int) -> Settings:
     """Choose limits and delays of the protocol."""
-    durable = random.random() < (0.8 if kinds & NEEDS_RECORDS else 0.3)
+    durable = random.random() < (0.75 if kinds & NEEDS_RECORDS else 0.3)
     lease_s = random.choice((1.0, 2.0))
     return Settings(
         beat_s=lease_s / 3,

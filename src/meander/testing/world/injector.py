@@ -136,8 +136,11 @@ class WorldInjector(Injector):
         return resident is not None and resident.kill()
 
     def _do_crash(self, incident: Incident) -> bool:
-        """A node is killed; two of three are those that take over tasks next, and cannot tell so."""
-        if incident.other % 3 == 0:
+        """A node is killed; most are those that take over tasks next, and cannot tell so.
+
+        Without checkpoints any other is the end of the deployment: those are fewer.
+        """
+        if incident.other % (3 if self.world.durable else 6) == 0:
             return self._kill(Node, incident.target)
         if not self.world.durable:  # one that has nothing yet comes with a rescale
             nodes = sum(isinstance(r.actor.machine, Node) for r in self.world.living())
