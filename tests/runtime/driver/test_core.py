@@ -14,6 +14,7 @@ from meander.protocol.master.pacer import Pacer
 from meander.protocol.messages import (
     MASTER,
     Abort,
+    Beat,
     Bye,
     Envelope,
     Hello,
@@ -347,6 +348,24 @@ def test_links_are_kept_to_those_who_are_there() -> None:
     town.register(town.launched[0])
     town.turn(TIDY_S + 0.1)
     assert town.office.kept[-1] == {"a:9"}
+
+
+@pytest.mark.parametrize("name", ["given", "waiting", "turn_s", "rows", "paced", "who knows"])
+def test_a_beat_whose_counts_are_not_whole_ends_nobody(name: str) -> None:
+    """A feeder may be anybody's program: one that told a part of its counts ended the master."""
+    town = Town()
+    node, epoch = town.launched[0], town.core.master.epoch
+    town.register(node)
+    hello = Hello("feeder", "ifed", "", "a:8")
+    town.core.process.give(Envelope("fed", 0, MASTER, 0, epoch, hello))
+    town.turn()
+    fed = town.core.master.membership.peers["fed"]
+    beat = Beat(1.0, counts=((name, 1.0),))
+    for sender, number in (("fed", fed.incarnation), (node.name, node.incarnation)):
+        town.core.process.give(Envelope(sender, number, MASTER, 0, epoch, beat))
+        town.turn()
+    assert town.core.feeding["fed"] == {name: 1}
+    assert (town.core.failure, town.core.process.error) == (None, None)
 
 
 def test_to_stop_saves_ends_the_master_asks_the_others_and_waits_for_those() -> None:
