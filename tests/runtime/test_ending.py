@@ -40,6 +40,24 @@ def test_a_program_that_ends_while_it_is_stopped_from_outside_ends() -> None:
     ends({"ending": "from meander.runtime.driver import remote; remote.end(op, {})"}, 0)
 
 
+FORKING = """
+import os
+pid = os.fork()
+if pid:
+    _, status = os.waitpid(pid, 0)
+    feeder.feed(pa.record_batch({"word": ["c"]}))
+    feeder.flush(timeout_s=10)
+    assert op.metrics()["rows"] == 3, op.metrics()["rows"]
+    assert status == 0
+    op.stop()
+"""
+
+
+def test_a_fork_of_the_program_ends_for_itself() -> None:
+    """Before, what a program does at its end was done in it: the nodes ended, and it hung."""
+    ends({"ending": FORKING}, 0)
+
+
 def ends(script: dict[str, str], code: int) -> None:
     text = FORGETFUL.replace("{ending}", script["ending"])
     with subprocess.Popen(

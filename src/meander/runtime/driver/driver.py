@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import secrets
 import threading
 import time
@@ -89,6 +90,7 @@ class Driver:
         self.feeders: list[FeederClient] = []
         """Those of this process: they are told of a failure, and cut off at the end."""
         self._stop = threading.RLock()
+        self._pid = os.getpid()
 
     # ------------------------------------------------------------------ start and stop
 
@@ -119,7 +121,7 @@ class Driver:
         if tables is not None:
             tables.open()
         self.guard.watch()
-        atexit.register(self.stop)  # a program that forgets to stop leaves nothing behind
+        atexit.register(self._at_exit)  # a program that forgets to stop leaves nothing behind
         self.transport = Transport(
             self.process.give,
             run=self.run,
@@ -168,7 +170,11 @@ class Driver:
             if not self.stopping:
                 self.core.stopping = True
                 self._end(drain_s_max)
-                atexit.unregister(self.stop)
+                atexit.unregister(self._at_exit)
+
+    def _at_exit(self) -> None:
+        if os.getpid() == self._pid:  # a fork of the program ends for itself
+            self.stop()
 
     def _end(self, drain_s_max: float) -> None:
         HEAP.release(self)
