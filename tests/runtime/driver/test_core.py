@@ -18,6 +18,7 @@ from meander.protocol.messages import (
     Bye,
     Envelope,
     Hello,
+    Installed,
     Load,
     Loaded,
     News,
@@ -86,7 +87,7 @@ class Shelf(Nowhere):
 class Town:
     """A driver whose time, launches and mail are lists."""
 
-    def __init__(self, nodes: int = 2, shelf: Shelf | None = None) -> None:
+    def __init__(self, nodes: int = 2, shelf: Shelf | None = None, tell: Any = None) -> None:
         every_s = 0.0 if shelf is None else 1.0
         self.now, self.failures = 100.0, list[Exception]()
         self.launched: list[ProcessSpec] = []
@@ -97,6 +98,7 @@ class Town:
                 tasks=8,
                 nodes=nodes,
                 settings=Settings(lease_s=60.0, checkpoint_s=every_s),
+                tell=tell,
             ),
             run="r1",
             generation=1,
@@ -366,6 +368,30 @@ def test_a_beat_whose_counts_are_not_whole_ends_nobody(name: str) -> None:
         town.turn()
     assert town.core.feeding["fed"] == {name: 1}
     assert (town.core.failure, town.core.process.error) == (None, None)
+
+
+def test_whoever_raises_when_told_something_ends_nothing_and_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A print to a pipe that nobody reads any more ended the deployment."""
+
+    def raises(*_: Any) -> None:
+        raise BrokenPipeError(32, "nobody reads")
+
+    town = Town(tell=raises)
+    core = town.core
+    for heard in (core.plan_heard, core.install_heard, core.news_heard):
+        heard.append(raises)
+    core.tell_people("started", {})
+    for spec in town.launched[:2]:
+        town.register(spec)
+    installed = Installed(())
+    core.process.give(Envelope("n1", 1, MASTER, 0, core.master.epoch, installed))
+    town.turn()
+    rescaling, _ = town.rescale(3)
+    assert (rescaling.number, core.news[News.RESCALING]) == (1, 1)
+    assert (core.failure, core.process.error) == (None, None)
+    assert caplog.text.count("raised; more is not logged") == 1
 
 
 def test_to_stop_saves_ends_the_master_asks_the_others_and_waits_for_those() -> None:
