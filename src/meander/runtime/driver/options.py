@@ -81,7 +81,8 @@ class Dashboard:
         port: on 127.0.0.1; 0: one that is free.
         rescale: whether the page offers to rescale.
         state: whether the page shows states by their key.
-        token: what the first link holds; None: a new one for every deployment.
+        token: what the first link holds, without space around it; None: a new one for every
+            deployment.
     """
 
     port: int = 0
@@ -93,8 +94,14 @@ class Dashboard:
         whole = isinstance(self.port, int) and not isinstance(self.port, bool)
         if not whole or not 0 <= self.port < 2**16:
             raise InputError(f"port is a number from 0 to 65535, not {self.port!r}")
-        if self.token is not None and len(self.token) < TOKEN_CHARACTERS_MIN:
+        if self.token is None:
+            return
+        token = self.token.strip()  # a file that one is read from ends with a line's end
+        object.__setattr__(self, "token", token)
+        if len(token) < TOKEN_CHARACTERS_MIN:
             raise InputError(f"a token has at least {TOKEN_CHARACTERS_MIN} characters")
+        if not (token.isascii() and token.isprintable()):
+            raise InputError("a token has printable ASCII characters alone: no header takes others")
 
 
 @dataclass(frozen=True)
