@@ -27,6 +27,21 @@ SKEWED = Problem(Workload([5] * 16 + [40] * 8, [1000] * 24),
                  Assignment.from_intervals([(0, 12), (12, 24)]), 3, "0.3")  # fmt: skip
 
 
+def test_curves_go_on_when_the_calendar_is_set_back() -> None:
+    """No point came for as long as it was set back, and every snapshot of that time was kept."""
+    course, hour = Course(), 3600.0
+    for second in range(20):
+        course.take(made_up(at_s=2 * hour + second, rows=100 * second))
+    assert len(course.points) == 19
+    course.base()
+    for second in range(10):
+        course.take(made_up(at_s=hour + second, rows=2000 + 100 * second))
+    assert len(course._window) < 5
+    times = course.base()["at_s"] + course.tail()["at_s"]
+    assert times == [hour + second for second in range(1, 10)]
+    assert [point.rows_s for point in course.points] == [100.0] * 9
+
+
 def test_rates_are_differences_and_latencies_are_those_of_late() -> None:
     course = Course()
     for second in range(6):
