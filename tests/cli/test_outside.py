@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from cli_kit import Said
-from pyarrow import flight
+from pyarrow import flight, fs
 
 import meander as product
 from meander.cli import completion, doctor, outside, status
@@ -28,6 +28,8 @@ from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.launch import WarmLauncher
 from meander.runtime.driver.log_lines import JsonLines, json_lines
 from meander.runtime.driver.rescales import Rescales, Rescaling
+from meander.runtime.store import filesystem
+from meander.runtime.store.filesystem import ArrowFiles
 from meander.runtime.wire.credentials import Credentials
 
 Command = Callable[..., Said]
@@ -112,9 +114,7 @@ def test_a_rescale_that_is_carried_on_under_another_number_is_waited_for(
     """A loss on the way begins another migration for the same wish: that was told as another's."""
     monkeypatch.setattr(outside, "LOOK_S", 0.0)
     rescales, steps = Rescales(lambda: 0.0), list[tuple[News, dict[str, Any]]]()
-    there: Any = SimpleNamespace(
-        driver=SimpleNamespace(core=SimpleNamespace(rescales=rescales))
-    )
+    there: Any = SimpleNamespace(driver=SimpleNamespace(core=SimpleNamespace(rescales=rescales)))
 
     class Desk:
         def ask(self, what: str, fields: dict[str, Any]) -> Any:
@@ -289,6 +289,31 @@ def test_the_doctor_names_what_is_wrong_and_what_to_do(
     file = tmp_path / "file"
     file.touch()
     assert "✗ checkpoint" in meander("doctor", "--checkpoint", file / "below").out
+
+
+def test_the_doctor_writes_where_checkpoints_shall_be(
+    tmp_path: Path, meander: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a URI it said that it could be written to, and had not tried."""
+
+    class ReadOnly(ArrowFiles):
+        def write(self, path: str, pieces: Any) -> None:
+            raise OSError("this bucket is read only")
+
+    class Forgetful(ArrowFiles):
+        def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes | None:
+            return None
+
+    for kind, named in (
+        (ReadOnly, "✗ checkpoint hdfs://there/x: this bucket is read only"),
+        (Forgetful, "what is written cannot be read"),
+        (ArrowFiles, "✓ checkpoint hdfs://there/x can be written to from here"),
+    ):
+        files = kind(fs.LocalFileSystem(), str(tmp_path / kind.__name__))
+        monkeypatch.setattr(filesystem, "open_files", lambda _, files=files: files)
+        said = meander("doctor", "--checkpoint", "hdfs://there/x").out
+        assert named in " ".join(said.split()), said
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
