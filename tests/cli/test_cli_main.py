@@ -96,7 +96,11 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
 def test_a_full_disk_is_one_line(meander, monkeypatch: pytest.MonkeyPatch) -> None:
     with open("/dev/full", "w", encoding="utf-8") as full:
         done = subprocess.run(
-            [*RUN, "completion", "bash"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            [*RUN, "completion", "bash"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
         )
     assert (done.returncode, done.stderr) == (2, "meander: No space left on device\n")
 

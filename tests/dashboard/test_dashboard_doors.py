@@ -66,7 +66,9 @@ def test_a_link_is_good_for_a_cookie_that_scripts_and_strangers_do_not_see(
     assert request(server, f"/?token={TOKEN[:-1]}".replace(" ", "%20"))[0] == 401
 
 
-@pytest.mark.parametrize("token", ["Zm9v+mFy/abcdefg==&#12", string.punctuation, " of a file 0123456\n"])
+@pytest.mark.parametrize(
+    "token", ["Zm9v+mFy/abcdefg==&#12", string.punctuation, " of a file 0123456\n"]
+)
 def test_a_token_of_ones_own_opens_by_link_cookie_and_header(token: str) -> None:
     """In the link `+`, `&` and `#` meant something else; the end of a file's line was part of it."""
     feed = Feed()
@@ -84,7 +86,9 @@ def test_a_token_of_ones_own_opens_by_link_cookie_and_header(token: str) -> None
         found.stop()
 
 
-@pytest.mark.parametrize("token", ["ein Pässwort, das lang ist", "two lines\nof one token", "\0" * 20])
+@pytest.mark.parametrize(
+    "token", ["ein Pässwort, das lang ist", "two lines\nof one token", "\0" * 20]
+)
 def test_a_token_that_no_header_takes_is_refused(token: str) -> None:
     with pytest.raises(InputError, match="printable ASCII"):
         Dashboard(token=token)

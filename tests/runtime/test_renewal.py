@@ -89,9 +89,7 @@ def test_a_port_that_could_not_be_had_again_is_had_within_seconds(
     first = guard.issue("node", "n1")
     monkeypatch.setattr(authority, "LIFE_S", 1000.0)
     monkeypatch.setattr(transport, "LISTEN_S_MAX", 0.0)
-    node = transport.Transport(
-        lambda _: None, run="r", peer="n1", credentials=first, incarnation=1
-    )
+    node = transport.Transport(lambda _: None, run="r", peer="n1", credentials=first, incarnation=1)
     real, refused = transport.Server, list[str]()
 
     def taken(of: transport.Transport, address: str) -> transport.Server:

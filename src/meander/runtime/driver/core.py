@@ -345,7 +345,9 @@ class DriverCore:
         except Exception:
             if hear not in self._deaf:
                 self._deaf.append(hear)
-                log.warning("%r was told something and raised; more is not logged", hear, exc_info=True)
+                log.warning(
+                    "%r was told something and raised; more is not logged", hear, exc_info=True
+                )
 
     def _hear(self, tell: Tell) -> None:
         self._events.append((self._clock(), tell.what, tell.facts))

@@ -92,8 +92,7 @@ class SourceTask:
             return
         self._started_at = time.monotonic()
         self._driver.staff.start(self._spec)
-        if self.cancelled:  # just now: perhaps there was no process to kill yet
-            self.cancel()
+        self._kill_if_cancelled()  # just now, perhaps, when there was no process to kill yet
 
     def tell(self, ended: ProcessExit) -> None:
         """Hear of the end of a process; read on from the last durable offset if it was lost."""
@@ -155,7 +154,11 @@ class SourceTask:
     def cancel(self) -> None:
         """Have it killed; started again under its name it goes on where it was."""
         self.cancelled = True
-        self._driver.launcher.cancel(self._spec.name, self._spec.incarnation)
+        self._kill_if_cancelled()
+
+    def _kill_if_cancelled(self) -> None:
+        if self.cancelled:
+            self._driver.launcher.cancel(self._spec.name, self._spec.incarnation)
 
 
 class BesideTasks:

@@ -97,7 +97,7 @@ class Nursery:
         try:
             ends += os.pipe()
             pid = os.fork()
-        except OSError as error:  # no process or descriptor is left: no reason to end all the others
+        except OSError as error:  # none is left here: no reason to end all the others
             for fd in ends:
                 os.close(fd)
             self.say({"ended": _ended(spec, f"it could not be forked: {error}").json()})
