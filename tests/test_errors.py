@@ -46,6 +46,7 @@ SAMPLES: list[BaseException] = [
     errors.SinkError("not applied"),
     errors.OperatorGoneError("grpc://there:1"),
     errors.OperatorRefusedError("a wrong token"),
+    errors.UnanswerableError("the operator at there:1", "n is text, and was a number"),
     errors.UnreadError("the state", (3, 4)),
     errors.OutputsLostError("gone"),
     errors.OutputsBrokenError("no such file"),

@@ -45,6 +45,7 @@ from meander.errors import (
     StateError,
     SumOverflowError,
     TooLargeError,
+    UnanswerableError,
     UnreadableError,
     UnreadError,
 )
@@ -118,6 +119,7 @@ __all__ = [
     "Timers",
     "TooLargeError",
     "Topology",
+    "UnanswerableError",
     "UnreadError",
     "UnreadableError",
     "WarmLauncher",

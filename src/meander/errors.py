@@ -27,6 +27,7 @@
     ├── SinkError               Spark's micro-batch was not applied; started again it counts once
     ├── OperatorGoneError       nobody answers at an operator's address
     ├── OperatorRefusedError    the operator is there and refuses: a wrong token, other versions
+    ├── UnanswerableError       rows are there, and do not fit into one answer
     ├── UnreadError             some tasks could not be read in time
     ├── OutputsLostError        outputs were dropped before they were read
     ├── OutputsBrokenError      no more outputs will come
@@ -401,6 +402,22 @@ class OperatorGoneError(MeanderError):
 
 class OperatorRefusedError(MeanderError):
     """The operator is there and does not want to speak with us: a wrong token, other versions."""
+
+
+class UnanswerableError(MeanderError):
+    """Rows are there, and do not fit into one answer: their columns are not of one type.
+
+    Attributes:
+        where: who has them.
+        why: they do not fit.
+    """
+
+    def __init__(self, where: str, why: str) -> None:
+        self.where, self.why = where, why
+        super().__init__(
+            f"{where} has rows that do not fit into one answer: {why}. Give the operator an "
+            "`output_schema`, and emit batches with it"
+        )
 
 
 class UnreadError(MeanderError):

@@ -12,6 +12,8 @@ Conventions
 
 from __future__ import annotations
 
+import re
+import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,6 +47,10 @@ TASKS_MAX = 2**31 - 1
 """A task is `((hash >>> 32) * m) >>> 32` in 64-bit arithmetic: beyond this the product wraps."""
 
 TOTAL_MAX = 2**62
+TAU_MAX = Fraction(sys.float_info.max)
+"""Plans tell τ as a float."""
+POWER_MAX = 400
+"""Of ten, in a text."""
 """Largest sum of work or of bytes: twice it still fits into int64, so kernels cannot overflow."""
 
 
@@ -335,6 +341,13 @@ def _check_each(
         raise InputError(f"{what} of task {task} is {values[task]}, which {fault}")
 
 
+def _check_power(tau: Fraction | float | str) -> None:
+    """Refuse a text such as 1e999999999: as a fraction it would fill the memory."""
+    power = re.search(r"e([+-]?[0-9_]+)\s*$", tau, re.IGNORECASE) if isinstance(tau, str) else None
+    if power is not None and abs(int(power[1])) > POWER_MAX:
+        raise InputError(f"tau must be a number within reason, not {tau!r}")
+
+
 def exact_tau(tau: Fraction | float | str) -> Fraction:
     """Read τ as an exact fraction: `0.4`, `"0.4"` and `"2/5"` are all 2/5.
 
@@ -344,11 +357,16 @@ def exact_tau(tau: Fraction | float | str) -> Fraction:
     if isinstance(tau, bool) or not isinstance(tau, Fraction | int | float | str):
         raise InputError(f"tau must be a number or a fraction such as 2/5, not {tau!r}")
     try:
+        _check_power(tau)
         value = Fraction(repr(tau)) if isinstance(tau, float) else Fraction(tau)
+    except InputError:
+        raise
     except (ValueError, ZeroDivisionError):
         raise InputError(f"tau must be a number or a fraction such as 2/5, not {tau!r}") from None
     if value < 0:
         raise InputError(f"tau must not be negative, but is {tau}")
+    if value > TAU_MAX:
+        raise InputError("tau must be a number within reason: what a float can hold")
     return value
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
 
 from meander.errors import InfeasibleError, InputError
-from meander.model import Assignment, NodeId, Plan, Problem, Workload
+from meander.model import Assignment, NodeId, Plan, Problem, Workload, exact_tau
 from meander.planning import plan
 from meander.planning import planner as named
 from meander.planning.ahead.forecast import Forecast
@@ -74,11 +75,13 @@ class Planners:
         *,
         together: bool = False,
         slot_s: float = 3600.0,
+        tau: Fraction | float | None = None,
     ) -> None:
         """Name the deployment's number of tasks, its forecast, and who tells the hour of the day.
 
         With several operators, `ends` are behind the last task of each; if they are `together`, task
-        i of all of them is on one node. `slot_s` is what `ahead` learns by.
+        i of all of them is on one node. `slot_s` is what `ahead` learns by; `tau` is the deployment's
+        own, which `ahead` expects of rescales to come when one of them has another.
 
         Raises:
             InputError: if the forecast was made for another number of tasks.
@@ -94,6 +97,7 @@ class Planners:
         self.learner = Learner(slot_s)
         """Sees the deployment's days pass, whatever the policy: `ahead` may be asked for later."""
         self._together = together
+        self._tau = None if tau is None else exact_tau(tau)
         self._last: Label | None = None
         """Of the last migration: the matrix goes on from there."""
 
@@ -117,7 +121,8 @@ class Planners:
         """Plan a migration; a preview is forgotten."""
         try:
             if policy == AHEAD:
-                learnt = partial(self.learner.plan, preview=preview)
+                tau = problem.tau if self._tau is None else self._tau
+                learnt = partial(self.learner.plan, tau=tau, preview=preview)
                 return vacated(relaxed(learnt, problem))
             if policy == POLICY and self.forecast is not None:
                 label = self._label(problem)

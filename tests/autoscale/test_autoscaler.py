@@ -68,6 +68,26 @@ def test_a_rescale_under_way_is_replaced_only_by_a_much_larger_one() -> None:
     assert actions(found[:1]) == [Action.UP]
 
 
+def test_a_way_down_is_turned_round_when_the_load_comes_back() -> None:
+    """Ten nodes serve and five will: what ten are needed for is not answered by those that go."""
+    autoscaler = made(1, 32)
+    watch(autoscaler, [2000.0] * 60, nodes=10)
+    found = watch(autoscaler, [6500.0] * 6, nodes=10, from_s=60.0, heading_for=5)
+    assert actions(found[:1]) == [Action.UP]
+    assert found[0].when <= 63
+    assert found[0].nodes_after >= 9
+    calm = made(1, 32)
+    watch(calm, [2000.0] * 60, nodes=10)
+    assert watch(calm, [2000.0] * 30, nodes=10, from_s=60.0, heading_for=5) == []
+
+
+@pytest.mark.parametrize("load", [0.0, 1300.0])
+def test_fewer_nodes_than_asked_for_are_made_more_whatever_comes(load: float) -> None:
+    found = watch(made(4, 12), [load] * 30, nodes=2)
+    assert (found[0].action, found[0].nodes_after) == (Action.UP, 4)
+    json.dumps(found[0].numbers, allow_nan=False)
+
+
 def test_it_never_leaves_its_limits() -> None:
     autoscaler = made(2, 4)
     watch(autoscaler, [1300.0] * 60, nodes=2)
@@ -86,6 +106,25 @@ def test_nodes_go_after_their_price_and_not_before() -> None:
     assert found[0].action is Action.DOWN
     assert found[0].when >= 60 + found[0].numbers["price_s"]
     assert found[0].nodes_after == 3  # no fewer than half at once
+
+
+def test_nodes_that_nothing_came_to_go_too() -> None:
+    found = watch(made(1, 12), [0.0] * 60, nodes=4)
+    assert (found[0].action, found[0].nodes_after) == (Action.DOWN, 2)
+    assert found[0].numbers["price_s"] > 0
+    json.dumps(found[0].numbers, allow_nan=False)
+    assert watch(made(1, 12), [1000.0] * 60, nodes=4, node_rows_s=np.zeros(4),
+                 node_busy=np.zeros(4), waiting_rows=9000.0) == []  # fmt: skip
+
+
+def test_nodes_that_worked_off_what_waited_stay_for_their_price() -> None:
+    """The load alone needs three: the others were needed too, up to when nothing waited any more."""
+    autoscaler = made()
+    watch(autoscaler, [1900.0] * 60, nodes=3)
+    watch(autoscaler, [1900.0] * 30, nodes=9, from_s=60.0, waiting_rows=30_000.0)
+    found = watch(autoscaler, [1900.0] * 60, nodes=9, from_s=90.0)
+    assert found[0].action is Action.DOWN
+    assert found[0].when >= 90 + found[0].numbers["price_s"] - 1
 
 
 def test_a_short_dip_is_waited_out() -> None:

@@ -72,7 +72,8 @@ def test_the_other_forms_of_a_problem_mean_the_same(meander, problem) -> None:
         == expected
     )
     assert meander("plan", "-", "--json", stdin=json.dumps(TABLE3, indent=2)).out == expected
-    assert meander("plan", problem(memory_cap=1e9), "--json").out == expected
+    for much in (1e9, 10**20, 1e300):
+        assert meander("plan", problem(memory_cap=much), "--json").out == expected
 
 
 def test_new_nodes_get_the_names_that_were_given(meander, problem) -> None:
@@ -194,6 +195,8 @@ WRONG = {
     "very many nodes": ({"nodes": 10**12}, "not planned for"),
     "tau": ({"tau": "much"}, "tau must be"),
     "negative tau": ({"tau": -0.1}, "negative"),
+    "endless tau": ({"tau": "1e400000"}, "tau must be a number within reason"),
+    "tau that no float holds": ({"tau": 10**400}, "what a float can hold"),
     "memory": ({"memory_cap": "1G"}, "memory_cap"),
     "new nodes": ({"new_nodes": [1]}, "new_nodes"),
     "taken name": ({"new_nodes": ["n1"]}, "taken"),

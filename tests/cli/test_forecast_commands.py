@@ -171,6 +171,24 @@ def test_evaluate_compares_every_policy(meander, trace, profile, tmp_path):
     assert "25 migrations" in shown.out
 
 
+def test_a_single_migration_has_no_brackets(meander, trace, profile, tmp_path):
+    drawn = tmp_path / "cost.svg"
+    one = (
+        "evaluate",
+        trace,
+        "--profile",
+        profile,
+        "--policies",
+        "ssm,flink",
+        "--migrations-max",
+        1,
+    )
+    for row in meander(*one, "--json", "--plot", drawn).lines[0]["spans"][0]["rows"]:
+        assert row["low"] is row["high"] is None
+    assert drawn.exists()
+    assert "[–]" in meander(*one).out
+
+
 def test_evaluate_rolls_over_spans_series_and_taus(meander, trace, profile, tmp_path):
     other = tmp_path / "other.json"
     old = json.loads(trace.read_text())
@@ -192,10 +210,165 @@ def test_evaluate_rolls_over_spans_series_and_taus(meander, trace, profile, tmp_
     assert [span["series"] for span in both.lines[0]["spans"]] == ["trace", "other"]
 
 
+def test_evaluate_leaves_out_a_quiet_span_and_keeps_the_others(meander, trace, profile):
+    """Spans of a day from the first noon on; in the second one n stays."""
+    data = json.loads(trace.read_text())
+    asked = ("evaluate", trace, "--profile", profile, "--policies", "ssm", "--train-until",
+             "2020-01-01T12:00:00Z", "--roll", "1d", "--json")  # fmt: skip
+    data["nodes"][35:60] = [4] * 25
+    trace.write_text(json.dumps(data))
+    said = meander(*asked)
+    assert said.code == 0, said.err
+    assert [span["from"][5:13] for span in said.lines[0]["spans"]] == ["01-01T12", "01-03T12"]
+    assert "2020-01-02T12:00:00Z: no migration, left out" in said.err
+    data["nodes"][11:] = [4] * 61
+    trace.write_text(json.dumps(data))
+    none = meander(*asked)
+    assert none.code == 2
+    assert "no test span has a migration" in none.err
+
+
+def test_evaluate_says_where_a_span_ends(meander, trace, profile):
+    """Behind the last slot of a trace; and where the first migration that is left out would be."""
+    asked = ("evaluate", trace, "--profile", profile, "--policies", "ssm", "--train-until",
+             "2020-01-03T00:00:00Z", "--json")  # fmt: skip
+    ends = [
+        meander(*asked, *more).lines[0]["spans"][0]["until"]
+        for more in ([], ["--migrations-max", "5"], ["--migrations-max", "1000"])
+    ]
+    assert ends == ["2020-01-04T00:00:00Z", "2020-01-03T05:00:00Z", "2020-01-04T00:00:00Z"]
+
+
+WRONG_TRACES = {
+    "short": ({"nodes": NODES[:50]}, "nodes must be a list with one number for each slot"),
+    "null": ({"nodes": [*NODES[:-1], None]}, "nodes at 2020-01-03T23:00:00Z is None"),
+    "text": ({"nodes": ["x", *NODES[1:]]}, "nodes at 2020-01-01T00:00:00Z is 'x'"),
+    "part": ({"nodes": [3.7, *NODES[1:]]}, "is 3.7, not a whole number"),
+    "nan": ({"volume": [float("nan"), *NODES[1:]]}, "volume at 2020-01-01T00:00:00Z is nan"),
+    "none": ({"nodes": [*NODES[:-1], 0]}, "at 2020-01-03T23:00:00Z there are no nodes"),
+    "slots": ({"slots": ["soon"] * HOURS}, "is no trace"),
+    "numbers": ({"slots": list(range(HOURS))}, "is no trace"),
+    "gap": ({"gaps": [{"x": 1}]}, "it lacks 'start'"),
+    "gaps": ({"gaps": 7}, "is no trace"),
+    "parameter": ({"parameters": {"min": "a", "max": 3}}, "parameter min is 'a'"),
+    "parameters": ({"parameters": [1]}, "is no trace"),
+    "vast": ({"parameters": {"low": 10**400}}, "is no trace"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_TRACES)
+def test_a_trace_that_is_none_is_refused_in_one_line(meander, trace, profile, name):
+    change, says = WRONG_TRACES[name]
+    trace.write_text(json.dumps(json.loads(trace.read_text()) | change))
+    for command in (["mtm", trace], ["evaluate", trace, "--profile", profile]):
+        said = meander(*command)
+        assert (said.code, says in said.err) == (2, True), said.err
+        assert len(said.err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(("wrong", "says"), [("", "nodes at 2020-01-01T05:00:00Z is None"),
+                                             ("3.7", "is 3.7, not"), ("x", "is 'x', not")])  # fmt: skip
+def test_a_table_that_is_no_trace_is_refused_too(meander, tmp_path, wrong, says):
+    path = tmp_path / "trace.csv"
+    rows = [f"2020-01-01T{h:02d}:00:00Z,10,{wrong if h == 5 else h}" for h in range(1, 24)]
+    path.write_text("\n".join(["slot,volume,nodes", *rows, ""]))
+    said = meander("mtm", path)
+    assert said.code == 2
+    if wrong == "x":  # then all numbers are texts
+        says = "is '1', not"
+    assert says in said.err
+
+
+def test_a_trace_without_nodes_is_none(meander, trace):
+    data = json.loads(trace.read_text())
+    del data["nodes"]
+    trace.write_text(json.dumps(data))
+    assert "it lacks 'nodes'" in meander("mtm", trace).err
+
+
+WRONG_MATRICES = (
+    {"slot_hours": "x"}, {"slot_hours": 0}, {"counts": [["a"]]}, {"counts": [[1]]}, {"alpha": []},
+    {"labels": ["3", "3"]}, {"labels": []}, {"kind": ["n"]}, {"recent": 7}, {"matrix": [["a"]]},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("change", WRONG_MATRICES, ids=str)
+def test_a_matrix_that_is_none_is_refused_in_one_line(meander, profile, tmp_path, change):
+    path = tmp_path / "mtm.json"
+    path.write_text(json.dumps({"labels": ["3", "4"], "matrix": [[0, 1], [1, 0]]} | change))
+    said = forecast(meander, path, profile, tmp_path / "week.forecast")
+    assert said.code == 2
+    assert len(said.err.strip().splitlines()) == 1
+
+
+def test_forecast_names_what_it_cannot_read_or_write(meander, mtm, profile, tmp_path):
+    assert "is a folder" in forecast(meander, mtm, profile, ".").err
+    assert forecast(meander, mtm, profile, tmp_path).code == 2
+    load = tmp_path / "load.json"
+    load.write_bytes(b"\xff\xfe{}")
+    said = meander("forecast", "--here", "--workload", load, "--mtm", mtm, "--tau", "0.4", "--out",
+                   tmp_path / "week.forecast")  # fmt: skip
+    assert said.code == 2
+    assert "is no workload" in said.err
+    seed = forecast(meander, mtm, profile, tmp_path / "week.forecast", "--seed", "-1")
+    assert seed.code == 2
+    assert "at least 0" in seed.err
+
+
+def test_evaluate_takes_a_tau_that_no_cap_can_hold_and_refuses_what_cannot_be(
+    meander, trace, profile
+):
+    asked = ("evaluate", trace, "--profile", profile, "--policies", "ssm,foresight,oms", "--json")
+    assert meander(*asked, "--tau", "1e40").code == 0
+    for wrong in (["--tau", "1e400000"], ["--seed", "-1"], ["--forecasts", trace]):
+        said = meander(*asked, *wrong)
+        assert said.code == 2, said.err
+        assert len(said.err.strip().splitlines()) == 1
+
+
+def test_a_trace_with_a_hole_is_refused(meander, trace, profile):
+    """It was accepted, and every hour behind the hole was taken for another hour of the day."""
+    data = json.loads(trace.read_text())
+    for key in ("slots", "volume", "nodes"):
+        del data[key][30:37]
+    trace.write_text(json.dumps(data))
+    for command in (["mtm", trace], ["evaluate", trace, "--profile", profile]):
+        said = meander(*command)
+        assert said.code == 2
+        assert "2020-01-02T05:00:00Z is followed by 2020-01-02T13:00:00Z: fill the hole" in said.err
+
+
+def test_ahead_wants_slots_that_divide_a_day(meander, trace, profile):
+    data = json.loads(trace.read_text())
+    began = np.datetime64("2020-01-01T00:00:00", "s")
+    data["slots"] = [f"{began + np.timedelta64(7 * 60 * k, 's')}Z" for k in range(HOURS)]
+    trace.write_text(json.dumps(data))
+    said = meander("evaluate", trace, "--profile", profile, "--policies", "ahead")
+    assert said.code == 2
+    assert "slots of 420 s do not divide one" in said.err
+    for key in ("slots", "volume", "nodes"):
+        data[key] = data[key][:1]
+    trace.write_text(json.dumps(data))
+    one = meander("evaluate", trace, "--profile", profile, "--policies", "ahead")
+    assert one.code == 2
+    assert "more than one slot" in one.err
+
+
 def test_evaluate_lets_ahead_begin_late(meander, trace, profile):
     """With two hours behind it, it has no analog, so its plans are not those of one who has days."""
     said = [
-        meander("evaluate", trace, "--profile", profile, "--policies", "ahead", "--json", *more)
+        meander(
+            "evaluate",
+            trace,
+            "--profile",
+            profile,
+            "--policies",
+            "ahead",
+            "--tau",
+            "0.6",
+            "--json",
+            *more,
+        )
         for more in ([], ["--learn", "1000d"], ["--learn", "2h"])
     ]
     assert [one.code for one in said] == [0, 0, 0]

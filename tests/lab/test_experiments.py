@@ -10,6 +10,7 @@ from meander.errors import InputError
 from meander.planning.ahead.mdp import Model
 from meander.planning.exact.partitions import Family
 from meander_lab.experiments import links_text
+from meander_lab.experiments.abstract import _exact_counts
 from meander_lab.experiments.columns import SHOWN
 from meander_lab.experiments.fig17 import plain_sweeps
 from meander_lab.experiments.ground import ExperimentGround
@@ -19,13 +20,15 @@ from meander_lab.experiments.registry import EXPERIMENTS, experiment
 from meander_lab.experiments.report import (
     DRAWINGS,
     ORDER,
+    explanation,
     kept_tables,
     prose,
     read_tables,
     write_report,
 )
 from meander_lab.experiments.runner import run
-from meander_lab.experiments.tables import ResultTable, TableRows
+from meander_lab.experiments.tables import ResultTable, TableRows, cell_key
+from meander_lab.experiments.verdicts import FAILS, HOLDS, UNDECIDED, VERDICTS
 
 PLANNED = ("table3", "appendix-a", "routing", "bursts", "fig12", "fig13", "fig15", "fig17", "drift")
 
@@ -79,7 +82,7 @@ def test_figure_12_has_every_method_at_every_tau(folder: Path) -> None:
     }
     single = rows.where(method="ssm")
     assert all(r["met_tau_share"] == 1.0 for r in single)
-    assert all(0 <= r["cost_low"] <= r["cost_pct"] <= 100 for r in single)
+    assert all(r["cost_low"] <= r["cost_pct"] <= r["cost_high"] for r in single)
     assert rows.where(method="storm").mean("cost_pct") > single.mean("cost_pct")
 
 
@@ -127,6 +130,37 @@ def test_of_each_experiment_the_largest_complete_scale_is_reported(tmp_path: Pat
     assert "routing" not in read_tables(tmp_path, None)
     with pytest.raises(InputError, match="no tables"):
         read_tables(tmp_path / "none", None)
+
+
+def test_a_table_of_two_runs_that_are_not_alike_is_no_table(tmp_path: Path) -> None:
+    """A run with other tweets was interrupted: half of the cells are of the one, half of the other."""
+    wanted = [cell_key(cell) for cell in experiment("routing").load().cells(
+        parameters("routing", "paper"))]  # fmt: skip
+    table = ResultTable(tmp_path / "paper", "routing")
+    for k, key in enumerate(wanted):
+        table.put([{"cell": key, "identity": "old" if k else "new", "scale": "paper"}])
+    for key in wanted:
+        ResultTable(tmp_path / "quick", "routing").put([{"cell": key, "identity": "a"}])
+    assert read_tables(tmp_path, None)["routing"].names("identity") == ["a"]
+    with pytest.raises(InputError, match="routing was measured with several data"):
+        read_tables(tmp_path, "paper")
+    table.put([{"cell": wanted[0], "identity": "old", "scale": "paper"}])
+    assert read_tables(tmp_path, None)["routing"].names("identity") == ["old"]
+
+
+def test_an_explanation_is_true_of_the_verdict_that_it_stands_beside() -> None:
+    assert explanation("13.2", UNDECIDED).startswith("Every migration")
+    assert explanation("13.2", FAILS) == explanation("13.2", HOLDS) == ""
+    assert explanation("12.4", FAILS) == explanation("12.4", UNDECIDED) != ""
+    for why in prose()["explains"].values():
+        assert isinstance(why, str) or set(why) <= set(VERDICTS)
+
+
+def test_every_live_run_counts_for_exact_counts() -> None:
+    exact = {"fig11": TableRows([{"exact": True}]), "state": TableRows([{"exact": True}])}
+    assert "after every live run" in _exact_counts(exact)
+    wrong = exact | {"fig16-links": TableRows([{"exact": False}])}
+    assert "after not every live run" in _exact_counts(wrong)
 
 
 def test_table_3_and_appendix_a_are_as_the_errata_say(folder: Path) -> None:

@@ -5,6 +5,7 @@ import pytest
 from meander.errors import CertificateError
 from meander.model import Assignment, Plan, Problem, Run, Workload
 from meander.planning.exact.certificate import check_plan
+from meander.planning.rivals.hashing import bounded_hash
 
 NOW = Assignment.from_intervals({"n1": (0, 3), "n2": (3, 4)})
 LOAD = Workload([1] * 4, [5, 6, 7, 8])
@@ -58,6 +59,21 @@ def test_the_memory_cap_is_checked():
 def test_policies_that_promise_no_caps_may_break_them():
     check_plan(Plan(PROBLEM, _target((0, 1, "n2"), (1, 4, "n1")), "flink"))
     check_plan(Plan(PROBLEM, _target((0, 1, "n1"), (1, 2, "n2"), (2, 4, "n1")), "redist"))
+
+
+@pytest.mark.parametrize("policy", ["mtm", "ahead", "foresight", "oms", "bounded-hash"])
+def test_every_policy_that_promises_the_caps_is_held_to_them(policy):
+    with pytest.raises(CertificateError, match=f"{policy}: node n1 has 3 work, the cap is 2"):
+        check_plan(Plan(PROBLEM, NOW, policy))
+
+
+def test_bounded_hashing_keeps_the_caps_in_several_runs_or_says_that_it_cannot():
+    check_plan(Plan(PROBLEM, _target((0, 1, "n1"), (1, 3, "n2"), (3, 4, "n1")), "bounded-hash"))
+    tight = Problem(Workload([3, 3, 2], [1] * 3), Assignment.from_intervals({"n1": (0, 3)}), 2, 0)
+    for seed in range(20):
+        found = bounded_hash(tight, seed=seed)
+        assert "fitted nowhere" in found.note
+        check_plan(found)
 
 
 @pytest.mark.parametrize(

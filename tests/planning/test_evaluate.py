@@ -74,6 +74,16 @@ def test_every_baseline_can_be_replayed(policy):
     assert ((done.cost >= 0) & (done.cost <= 1)).all()
 
 
+def test_only_paths_of_intervals_seed_the_path_in_hindsight():
+    """With one node every assignment is one interval: what it was before is what counts."""
+    steps = [ReplayStep(n, load(0)) for n in (4, 3, 1)]
+    hashed = replay(ByName("bounded-hash"), steps, 3, ticks(), FIRST)
+    assert hashed.path is None
+    exact = replay(ByName("ssm"), steps, 3, ticks(), FIRST)
+    found = replay_clairvoyant(steps, 3, FIRST, [exact, hashed], np.random.default_rng(0))
+    assert found.cost.mean() <= exact.cost.mean() + 1e-12
+
+
 def test_redist_begins_with_the_kind_of_assignment_it_keeps():
     """A ring with the heavy tasks in a table: planned once more for the same nodes, little moves."""
     begun = ByName("redist").begin(*FIRST)
@@ -157,7 +167,7 @@ def test_a_refreshed_forecast_is_replayed_too():
     assert (done.met_tau == 1).all()
 
 
-def test_the_bootstrap_covers_the_mean_and_widens_with_dependence():
+def test_the_bootstrap_widens_with_dependence():
     rng = np.random.default_rng(0)
     noise = rng.standard_normal(400)
     walk = np.repeat(rng.standard_normal(20), 20)
@@ -166,6 +176,14 @@ def test_the_bootstrap_covers_the_mean_and_widens_with_dependence():
     assert loose.high - loose.low > tight.high - tight.low
     with pytest.raises(InputError, match="no migration"):
         bootstrap(np.empty(0), rng)
+
+
+def test_one_migration_has_no_brackets():
+    one = replay(ByName("ssm"), FIXED[:1], "2/5", ticks(), FIRST)
+    half = Replay(one.cost / 2, one.imbalance, one.plan_s, one.met_tau)
+    table = summary({"ssm": one, "mtm": half}, np.random.default_rng(0))
+    assert table["mtm"]["ci95"] == table["mtm"]["below_ssm_ci95"] == [None, None]
+    assert table["mtm"]["below_ssm"] == pytest.approx(0.5)
 
 
 def test_the_summary_has_what_the_report_promises():

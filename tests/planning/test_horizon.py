@@ -1,5 +1,6 @@
 """The policy `ahead`: the dynamic programme against brute force, and plans that keep their word."""
 
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +17,7 @@ from meander.planning.ahead.horizon import Ahead
 from meander.planning.ahead.look import Settings
 from meander.planning.ahead.mdp import shares_of
 from meander.planning.ahead.observed import ByAhead, Record
+from meander.planning.ahead.pools import Ground
 from meander.planning.ahead.trust import BLOCK, BLOCKS_MIN, PAUSE, Trust
 from meander.planning.exact.certificate import check_plan
 from meander.planning.exact.match import pair_cost
@@ -23,6 +25,7 @@ from meander.planning.exact.partitions import enumerate_partitions
 from meander.planning.exact.ssm import ssm
 from meander.planning.kernels import horizon as kernel
 from meander.planning.kernels.pools import fit_prices
+from meander.planning.kernels.windows import windows
 
 DAY = [3, 3, 3, 4, 5, 6, 6, 5, 6, 5, 4, 3]
 
@@ -200,6 +203,35 @@ def test_no_state_and_no_work_are_no_trouble():
     policy.observe(4)
     for weights in (Workload([3] * 8, [0] * 8), Workload([0] * 8, [5] * 8)):
         check_plan(policy.plan(Problem(weights, Assignment.from_intervals([(0, 8)]), 4, "1/5")))
+
+
+@pytest.mark.parametrize("tau", ["3/20", 1])
+def test_a_plan_at_another_tau_is_for_once(tau):
+    """An autoscaler may ask for less on each node, and where tau cannot be met it is eased: today."""
+    policy, own = taught(), Fraction(2, 5)
+    now = most_even(load(0), 3)
+    once = policy.plan(Problem(load(0), now, 4, tau), tau=own)
+    assert once.within_caps
+    check_plan(once)
+    policy.plan(Problem(load(0), now, 5, own))
+    assert policy.pools is not None
+    total = load(0).total_work
+    for n in (3, 4, 6):
+        cuts = [np.unique([0, *row]) for row in policy.pools.rows[n]]
+        most = max(int(np.diff(load(0).work_prefix[cut]).max()) for cut in cuts)
+        assert 1.15 * total / n < most <= 1.4 * total / n
+
+
+def test_where_memory_forbids_an_n_to_come_there_are_no_windows(monkeypatch):
+    """A cap below 0 would have the compiled kernel read past its arrays; Python's own refuses."""
+    monkeypatch.setattr("meander.planning.ahead.pools.windows", windows.py_func)
+    weights = Workload([1] * 8, [10] * 8)
+    problem = Problem(weights, most_even(weights, 4), 4, 1, memory_cap=20)
+    ground = Ground.of(problem, np.array([3, 4]), Fraction(1))
+    assert ground.caps.tolist() == [-1, 4]
+    assert ground.wins[0].tolist() == list(range(9))
+    policy = taught()
+    assert "memory cap is too small for 3 nodes" in policy.plan(problem).note
 
 
 def test_several_runs_are_planned_by_ssm_and_infeasible_is_said():

@@ -7,9 +7,9 @@ import pytest
 from brute import best_cost, best_value, random_current, random_problem, random_runs
 
 from meander.errors import InfeasibleError, InputError
-from meander.model import Assignment, Problem, Workload
+from meander.model import Assignment, Plan, Problem, Workload
 from meander.planning.exact.lagrange import lower_bound, relax
-from meander.planning.exact.match import pair_cost, run_bounds
+from meander.planning.exact.match import assign, pair_cost, run_bounds
 from meander.planning.exact.ssm import ssm
 from meander.planning.kernels.ssm import solve
 
@@ -27,6 +27,27 @@ def test_the_bound_is_the_optimum_without_prices():
         assert found.bound == best
         assert found.bounds is not None
         assert pair_cost(p.workload, run_bounds(p.current), found.bounds) == best
+
+
+def test_what_is_on_a_node_that_must_leave_cannot_stay():
+    now = Assignment.from_intervals({"a": (0, 4), "b": (4, 8)})
+    problem = Problem(Workload([1] * 8, [1] * 8), now, nodes=2, tau=0, leaving=["a"])
+    assert relax(problem).bound == ssm(problem).cost == 4
+    rng, solved = np.random.default_rng(44), 0
+    for _ in range(300):
+        p = random_problem(rng)
+        leaving = [node for node in p.current.nodes if rng.random() < 0.4]
+        p = Problem(p.workload, p.current, p.nodes, p.tau, p.memory_cap, leaving=leaving)
+        try:
+            least = ssm(p).cost
+        except InfeasibleError:
+            continue
+        solved += 1
+        found = relax(p)
+        assert found.bound == least
+        assert found.bounds is not None
+        assert Plan(p, assign(p, found.bounds), "ssm").cost == least
+    assert solved > 150
 
 
 def test_bytes_too_large_for_the_search_still_give_a_bound():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -12,6 +13,11 @@ from brute import feasible_partitions, most_kept
 from meander.errors import InfeasibleError, InputError
 from meander.model import Assignment, Plan, Problem, Workload
 from meander.planning import plan
+from meander.planning.ahead.cvi import Effort
+from meander.planning.ahead.forecast import make_forecast
+from meander.planning.ahead.horizon import Ahead
+from meander.planning.ahead.mtm import mtm_from_trace
+from meander.planning.ahead.policy import mtm_plan
 from meander.planning.exact.certificate import check_plan
 
 
@@ -135,3 +141,52 @@ def test_what_must_move_stays_on_its_host_where_it_can() -> None:
     check_plan(found)
     assert found.cost == 4
     assert all(hosts[move.source] == hosts[move.target] for move in found.moves)
+
+
+def looking_ahead() -> tuple[Callable[[Problem], Plan], Callable[[Problem], Plan]]:
+    """Two planners whose plans are not those of the fewest bytes: `ahead` and `mtm`."""
+    days = [1, 2, 4, 2] * 40
+
+    def ahead(problem: Problem) -> Plan:
+        policy = Ahead(day_slots=4, window=0)
+        for n in days:
+            policy.observe(n)
+        return policy.plan(problem)
+
+    def mtm(problem: Problem) -> Plan:
+        least = Effort(candidates=20, rounds=1, chains=2, steps=5, columns=5, pairs=20)
+        matrix = mtm_from_trace(days)
+        made = make_forecast(problem.workload, matrix, problem.tau, 0.8, 0, effort=least)
+        return mtm_plan(problem, made, str(problem.nodes))
+
+    return ahead, mtm
+
+
+def test_who_looks_ahead_keeps_hosts_even_too() -> None:
+    """A cheaper cut for days to come may leave other nodes out: not so that a host is left bare."""
+    looked, won = 0, 0
+    for problem in drawn(75, hosts=2):
+        if problem.nodes >= len(problem.staying) or problem.nodes == 3:
+            continue
+        for find in looking_ahead():
+            try:
+                found = find(problem)
+            except InfeasibleError:
+                continue
+            check_plan(found)
+            assert even(problem, found.target.nodes), found.note
+            looked, won = looked + 1, won + ("moves" in found.note)
+    assert looked > 25
+    assert won > 0
+
+
+def test_a_plan_ahead_that_moves_more_than_must_is_not_called_the_best() -> None:
+    """`ssm` keeps hosts even, at a price: as dear as that is not the fewest bytes there are."""
+    load = Workload([1] * 16, [100] * 8 + [10] * 8)
+    now = Assignment.from_intervals([(0, 4), (4, 8), (8, 12), (12, 16)])
+    problem = Problem(load, now, 2, "2/5", hosts={"n1": "a", "n2": "a", "n3": "b", "n4": "b"})
+    for find in looking_ahead():
+        found = find(problem)
+        check_plan(found)
+        assert (found.cost, found.bound, found.optimal) == (440, 180, False)
+        assert counts(found) == [1, 1]

@@ -18,6 +18,7 @@ from meander.errors import DeployError, FeederError, InputError
 from meander.operators import WordCount
 from meander.runtime.clients import gathering
 from meander.runtime.clients.given import conform
+from meander.runtime.clients.query import PEERS, client_of, new_attempt
 from meander.runtime.clients.reader import Reader
 from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.launch import WarmLauncher
@@ -247,6 +248,25 @@ def test_rows_that_are_none_are_one_line(rows: Any, wrong: str) -> None:
     with pytest.raises(InputError, match=wrong) as caught:
         conform(rows, WORDS)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("rows", [1, 5000])
+def test_text_that_nodes_would_not_believe_is_refused_and_nothing_waits_for_it(
+    calm: ElasticOperator, rows: int
+) -> None:
+    """Nodes dropped the message that it came in, and it was sent again for ever."""
+    text = pa.array([b"ok"] * rows + [b"a\xffb"])
+    wrong = pa.record_batch({"word": pa.Array.from_buffers(pa.string(), rows + 1, text.buffers())})
+    refused = "column 'word': Invalid UTF8 sequence"
+    with calm.feeder("text") as feeder:
+        with pytest.raises(InputError, match=refused):
+            feeder.feed(wrong)
+        feeder.feed(wrong.slice(0, rows))
+        feeder.flush()
+        assert feeder.rows == rows
+    issued = calm.driver.issue(PEERS)
+    with client_of(calm.address, issued) as client, pytest.raises(InputError, match=refused):
+        client.write("text", 0, 0, new_attempt(), [wrong])
 
 
 def test_an_empty_list_has_no_rows() -> None:

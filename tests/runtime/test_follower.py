@@ -10,11 +10,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyarrow import flight
 from runtime_kit import until
 
-from meander.errors import OperatorGoneError, OperatorRefusedError, OutputsBrokenError
+from meander.errors import (
+    OperatorGoneError,
+    OperatorRefusedError,
+    OutputsBrokenError,
+    UnanswerableError,
+)
 from meander.runtime.clients import follower as module
+from meander.runtime.clients.driver_client import DriverClient
 from meander.runtime.clients.follower import ANSWERS_MAX, OutputFollower
+from meander.testing.world.requests import as_heard
 
 Answer = Callable[[dict[str, Any]], pa.Table]
 PATIENCE_S = 30.0
@@ -116,6 +124,55 @@ def test_a_driver_or_a_node_that_does_not_answer_for_a_while_is_asked_again(
         until(lambda: not place.failures)
         assert follower.take(PATIENCE_S)
     assert not failures
+
+
+def test_outputs_that_do_not_fit_into_an_answer_are_an_error_if_that_lasts(
+    following: Following, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusals, lasts = [UnanswerableError("n1", "n is text")] * 3, threading.Event()
+
+    def answer(question: dict[str, Any]) -> pa.Table:
+        if refusals or lasts.is_set():
+            raise refusals.pop() if refusals else UnanswerableError("n1", "n is text")
+        return counting(question)
+
+    def hear(follower: OutputFollower) -> None:
+        while True:
+            follower.take(PATIENCE_S)
+
+    with following(Place(n1=answer)) as follower:
+        assert follower.take(PATIENCE_S)
+        monkeypatch.setattr(module, "UNANSWERABLE_S", 0.05)
+        lasts.set()
+        with pytest.raises(UnanswerableError, match=r"n1 has rows .* n is text\. Give"):
+            hear(follower)
+
+
+def test_of_a_backlog_a_part_is_taken_and_the_rest_later(
+    following: Following, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with following(Place(n1=counting)) as follower:
+        until(follower._found.full)
+        monkeypatch.setattr(module, "TAKEN_BYTES", 3 * told(0, 1).nbytes)
+        assert [len(follower.take(PATIENCE_S)) for _ in range(2)] == [3, 3]
+        assert follower.numbers[0] == 6
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (pa.ArrowInvalid("n: int64 and string. Detail: x"), UnanswerableError),
+        (pa.lib.ArrowTypeError("n: int64 and string"), UnanswerableError),
+        (flight.FlightServerError("it has ended"), OperatorRefusedError),
+        (flight.FlightUnavailableError("no"), OperatorGoneError),
+        (flight.FlightTimedOutError("no"), OperatorGoneError),
+        (flight.FlightCancelledError("no"), OperatorGoneError),
+    ],
+)
+def test_only_who_does_not_answer_is_gone(error: Exception, kind: type[Exception]) -> None:
+    with pytest.raises(kind), DriverClient("there:1", "t")._explained():
+        raise error
+    assert type(as_heard("there:1", error)) is kind
 
 
 def test_whoever_takes_does_not_wait_for_the_driver(following: Following) -> None:

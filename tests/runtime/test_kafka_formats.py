@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import OFFSET_BEGINNING, KafkaError
 
 import meander
-from meander.errors import InputError, UnreadableError
+from meander.errors import InputError, SinkError, UnreadableError
 from meander.runtime.process.source import SourceRows
 from meander.sources.formats import decode
 
@@ -28,11 +34,44 @@ def test_json_is_read_by_the_operator_s_columns_whatever_else_is_there() -> None
     assert found.message.tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("bad", [b"{", b"[1]", b'{"n": "a"}', b'{"n": 1.5}', b"", b"{}{}"])
+@pytest.mark.parametrize(
+    "bad", [b"{", b"[1]", b'{"n": "a"}', b'{"n": 1.5}', b"", b"{}{}", b'"null"', b"{}\0{}"]
+)
 def test_the_message_that_is_no_json_is_named(bad: bytes) -> None:
     with pytest.raises(UnreadableError, match="message 1") as told:
         decode("json", [b'{"n": 1}', bad, b'{"n": 3}'], CLICKS)
     assert told.value.message == 1
+
+
+@pytest.mark.parametrize("schema", [CLICKS, pa.schema([])])
+@pytest.mark.parametrize("before", [0, 1, 3])
+def test_a_null_in_json_is_a_message_without_a_row(schema: pa.Schema, before: int) -> None:
+    """Arrow's reader crashed the process where it came first."""
+    values = [b'{"n": null}'] * before + [b"null", b" null\n", b'{"n": 2}'] + [b"null"] * before
+    found = decode("json", values, schema)
+    assert found.message.tolist() == [*range(before), before + 2]
+    assert found.rows.num_rows == before + 1
+    none = decode("json", [b"null"] * (before + 1), schema)
+    assert (none.rows.num_rows, none.rows.schema, none.message.tolist()) == (0, schema, [])
+
+
+def test_two_objects_in_one_message_and_none_in_another_are_not_taken_for_one_each() -> None:
+    with pytest.raises(UnreadableError, match="message 1") as told:
+        decode("json", [b'{"n": 1}', b'{"n": 2}{"n": 3}', b""], CLICKS)
+    assert told.value.message == 1
+    with pytest.raises(UnreadableError, match="message 0"):
+        decode("json", [b'{"user": "{}', b'{}"}'], CLICKS)
+
+
+@pytest.mark.parametrize("text", [b"a\xffb", b"\xed\xa0\x80", b"\\udc00"])
+def test_text_in_json_that_is_not_utf_8_is_named(text: bytes) -> None:
+    values = [b'{"user": "ann"}', b'{"user": "' + text + b'"}']
+    with pytest.raises(UnreadableError, match=r"message 1: .*(UTF8|surrogate)") as told:
+        decode("json", values, CLICKS)
+    assert told.value.message == 1
+    nested = pa.schema({"in": pa.struct({"user": pa.string()})})
+    with pytest.raises(UnreadableError, match="message 0"):
+        decode("json", [b'{"in": ' + values[1] + b"}"], nested)
 
 
 def test_an_arrow_message_has_many_rows_and_one_that_lacks_a_column_is_named() -> None:
@@ -139,9 +178,18 @@ class FakeConsumer:
 
     def __init__(self, polls: list[list[FakeRecord]]) -> None:
         self.polls, self.rest, self.closed = polls, list[FakeRecord](), False
+        self.ends = dict[int, tuple[int, int]]()
+        self.trouble: KafkaError | None = None
 
     def assign(self, places: list[Any]) -> None:
-        (self.place,) = places
+        self.place, *_ = self.places = places
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        found = SimpleNamespace(error=self.trouble, partitions={3: None, 4: None})
+        return SimpleNamespace(topics={topic: found})
+
+    def get_watermark_offsets(self, place: Any, timeout: float) -> tuple[int, int] | None:
+        return self.ends.get(place.partition)
 
     def poll(self, _: float) -> FakeRecord | None:
         now = self.polls.pop(0)
@@ -182,3 +230,192 @@ def test_brokers_that_are_away_are_waited_for_and_said_once_and_what_cannot_heal
     assert len(told) == 2
     assert told[0] == "partition 3 of t is not read: _TRANSPORT with …"
     assert "over after" in told[1]
+
+
+def test_the_latest_is_what_was_when_the_source_began_whoever_reads_it_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """1. the source begins, with two partitions  2. records come, a process reads, none is durable, and
+    it is lost  3. the next begins where the first did, and with a new partition at its beginning."""
+    consumer = FakeConsumer([[], []])
+    consumer.ends = {3: (5, 17), 4: (0, 0)}
+    kafka = meander.sources.Kafka("a:1", "t", start="latest")
+    monkeypatch.setattr(type(kafka), "client", lambda *_: consumer)
+    begun = pickle.loads(pickle.dumps(kafka.begun()))
+    consumer.ends = {3: (5, 99), 4: (0, 99), 5: (0, 99)}
+    for _ in range(2):
+        next(begun.read_together({"3": -1, "4": -1, "5": -1, "6": 7}, CLICKS))
+        assert [p.offset for p in consumer.places] == [17, 0, OFFSET_BEGINNING, 8]
+        consumer.polls = [[]]
+    consumer.ends.clear()
+    with pytest.raises(InputError, match="the end of t is not known: no broker answers at a:1"):
+        kafka.begun()
+    earliest = meander.sources.Kafka("a:1", "t")
+    assert earliest.begun() is earliest
+
+
+NS = pa.timestamp("ns", "Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "why"),
+    [
+        (
+            pa.int64(),
+            {"format": "raw"},
+            "a raw record is bytes or text, and the column 'value' is of",
+        ),
+        (
+            pa.struct({"a": pa.int64()}),
+            {"key": "value"},
+            "'value' cannot be a key: it is of struct",
+        ),
+        (pa.list_(pa.int64()), {"key": "value"}, "'value' cannot be a key"),
+        (pa.dense_union([pa.field("a", pa.int64())]), {}, "JSON has no dense_union.*'value'"),
+        (pa.list_(pa.dense_union([pa.field("a", pa.int8())])), {}, "JSON has no list"),
+    ],
+)
+def test_a_column_that_no_record_can_have_is_refused_before_the_sink_begins(
+    kind: pa.DataType, options: dict[str, str], why: str
+) -> None:
+    """It ended the sink at the first output, with another's words."""
+    sink = meander.sinks.Kafka("127.0.0.1:1", "t", **options)  # type: ignore[arg-type]
+    schema = pa.schema({"value": kind})
+    with pytest.raises(InputError, match=why):
+        sink.check(schema)
+    sink = replace(sink, at_least_once=True)
+    with pytest.raises(InputError, match=why):  # of an operator that does not say what it emits
+        sink.open("w").write(pa.table({"value": pa.nulls(1, kind)}))
+
+
+@pytest.mark.parametrize(
+    ("column", "written"),
+    [
+        (pa.array([1001], NS), "1970-01-01T01:00:00.000001+01:00"),
+        (pa.array([1001], pa.duration("ns")), "PT0.000001S"),
+        (pa.array([1001], pa.time64("ns")), "00:00:00.000001"),
+        (pa.array([[1001]]).cast(pa.list_(NS)), ["1970-01-01T01:00:00.000001+01:00"]),
+        (pa.array([{"a": 1001}]).cast(pa.struct({"a": pa.duration("ns")})), {"a": "PT0.000001S"}),
+        (
+            pa.array([[("k", 1001)]], pa.map_(pa.string(), pa.duration("ns"))),
+            [["k", "PT0.000001S"]],
+        ),
+        (pa.array(["a"]).dictionary_encode(), "a"),
+        (pa.array([b"\xff"], pa.binary(1)), "/w=="),
+        (pa.array([b"\xff"], pa.binary_view()), "/w=="),
+        (pa.array([[1, 2]], pa.list_(pa.int64(), 2)), [1, 2]),
+        (pa.array([1.5], pa.float16()), 1.5),
+        (pa.array([1.5]).cast(pa.decimal128(5, 2)), "1.50"),
+        (pa.array([(1, 2, 3)], pa.month_day_nano_interval()), [1, 2, 3]),
+        (pa.nulls(1), None),
+    ],
+)
+def test_what_a_sink_takes_it_can_write(column: pa.Array, written: object) -> None:
+    sink = meander.sinks.Kafka("127.0.0.1:1", "t")
+    rows = pa.table({"c": column})
+    sink.check_columns(rows.schema)
+    (record,) = sink.records(rows)
+    assert json.loads(record["value"]) == {"c": written}
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary(1), pa.binary_view()])
+def test_bytes_of_any_type_are_keys_and_raw_records(kind: pa.DataType) -> None:
+    rows = pa.table({"value": pa.array([b"\xff", None], kind)})
+    for form, options in (("raw", {"key": "value"}), ("json", {"key": "value"})):
+        sink = meander.sinks.Kafka("127.0.0.1:1", "t", form, **options)
+        sink.check_columns(rows.schema)
+        records = sink.records(rows)
+        assert [record["key"] for record in records] == [b"\xff", None]
+        if form == "raw":
+            assert [record["value"] for record in records] == [b"\xff", None]
+
+
+def test_a_date_that_json_cannot_have_ends_its_sink_by_the_name_of_its_column() -> None:
+    rows = pa.table({"n": [1], "at": pa.array([10**18], pa.timestamp("us", "UTC"))})
+    with pytest.raises(SinkError, match="JSON cannot have a value of 'at'"):
+        meander.sinks.Kafka("127.0.0.1:1", "t").records(rows)
+
+
+MOMENT = datetime(2026, 5, 17, 10, 20, 30, 123456, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.date32(), MOMENT.date()),
+        (pa.date64(), MOMENT.date()),
+        (pa.time64("us"), MOMENT.time()),
+        (pa.time64("ns"), MOMENT.time()),
+        (pa.time32("s"), MOMENT.time().replace(microsecond=0)),
+        (pa.time32("ms"), MOMENT.time().replace(microsecond=123000)),
+        (pa.timestamp("us"), MOMENT.replace(tzinfo=None)),
+        (pa.timestamp("ms", "UTC"), MOMENT.replace(microsecond=123000)),
+        (pa.timestamp("s", "UTC"), MOMENT.replace(microsecond=0)),
+        (pa.list_(pa.timestamp("ms", "UTC")), [MOMENT.replace(microsecond=123000)]),
+        (pa.timestamp("us", "UTC"), MOMENT),
+        (pa.timestamp("us", "Europe/Berlin"), MOMENT),
+        (pa.binary(), b"\xff\0a"),
+        (pa.large_binary(), b""),
+        (pa.binary(3), b"\xff\0a"),
+        (pa.decimal128(10, 2), Decimal("1.50")),
+        (pa.dictionary(pa.int32(), pa.string()), "a"),
+        (pa.struct({"day": pa.date32()}), {"day": MOMENT.date()}),
+        (pa.list_(pa.date32()), [MOMENT.date(), None]),
+        (pa.large_list(pa.int64()), [1, None]),
+        (pa.bool_(), True),
+        (pa.float32(), 1.5),
+        (pa.string_view(), "a"),
+        (pa.null(), None),
+    ],
+)
+def test_what_a_sink_writes_as_json_a_source_reads(kind: pa.DataType, value: object) -> None:
+    table = pa.table({"c": pa.array([value, None], kind), "n": [1, 2]})
+    values = [r["value"] for r in meander.sinks.Kafka("a:1", "t").records(table)]
+    found = decode("json", values, table.schema)
+    assert found.rows.schema == table.schema
+    assert found.rows.to_pylist() == table.to_pylist()
+    found.rows.validate(full=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [(pa.date32(), b"2026-02-30"), (pa.time64("us"), b"25:00:00"), (pa.time64("us"), b"1:00:00Z"),
+     (pa.binary(), b"a"), (pa.binary(), b"a b="), (pa.binary(2), b"YQ==")],
+)  # fmt: skip
+def test_text_that_does_not_spell_what_it_should_is_named(kind: pa.DataType, wrong: bytes) -> None:
+    with pytest.raises(UnreadableError, match="message 1: column 'c' is no "):
+        decode("json", [b"{}", b'{"c": "' + wrong + b'"}'], pa.schema({"c": kind}))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.map_(pa.string(), pa.int64()), pa.duration("us"), pa.list_(pa.binary()), pa.float16()],
+)
+def test_a_column_that_json_cannot_fill_is_named_before_a_record_comes(kind: pa.DataType) -> None:
+    """With bad='drop' every record would have been left out."""
+    kafka = meander.sources.Kafka("127.0.0.1:1", "t", bad="drop")
+    with pytest.raises(InputError, match="the column 'c' cannot be read from JSON: it is of"):
+        next(kafka.read("0", -1, pa.schema({"n": pa.int64(), "c": kind})))
+
+
+@pytest.mark.parametrize(
+    ("error", "means"),
+    [
+        (KafkaError.LEADER_NOT_AVAILABLE, ConnectionError),
+        (KafkaError.REQUEST_TIMED_OUT, ConnectionError),
+        (KafkaError._TRANSPORT, ConnectionError),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, InputError),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, InputError),
+    ],
+)
+def test_a_topic_with_trouble_is_waited_for_and_one_that_is_not_there_is_not(
+    error: int, means: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer, kafka = FakeConsumer([]), meander.sources.Kafka("a:1", "t")
+    monkeypatch.setattr(type(kafka), "client", lambda *_: consumer)
+    assert kafka.partitions() == ["3", "4"]
+    consumer.trouble = KafkaError(error)
+    with pytest.raises(means, match="the topic t at a:1: "):
+        kafka.partitions()
+    with pytest.raises(InputError, match="the topic t at a:1: "):
+        kafka.check()

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from meander.errors import SinkError
+from meander.errors import InputError, SinkError
+from meander.runtime.driver.source_task import Sinks
+from meander.runtime.roles.sinking import SinkPosition
 from meander.sinks import kafka as module
-from meander.sinks.kafka import Kafka, KafkaWriter, PlainWriter
+from meander.sinks.kafka import (
+    METADATA_CHARS_MAX,
+    TASKS_MAX,
+    Kafka,
+    KafkaWriter,
+    PlainWriter,
+    packed,
+    unpacked,
+)
 
 NOBODY = Kafka("127.0.0.1:1", "counts", "raw")
 
@@ -74,6 +87,36 @@ def in_transactions(broker: Broker) -> KafkaWriter:
     return writer
 
 
+def test_a_writer_whose_transaction_took_too_long_is_not_taken_for_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    broker = Broker(lambda _: None)
+    writer = in_transactions(broker)
+    writer.write(rows(b"a"))
+    broker.fatal = KafkaError(KafkaError._FENCED)
+    with pytest.raises(SinkError, match="another writer took the place"):
+        writer.write(rows(b"b"))
+    now[0] += module.OPEN_MS / 1000 + 1
+    with pytest.raises(ConnectionError, match="took longer than brokers wait for one"):
+        writer.write(rows(b"b"))
+
+
+def test_of_many_rows_records_are_made_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RECORDS_ONCE", 2)
+    made, broker = list[int](), Broker(lambda _: None)
+    writer = plain(broker)
+
+    def records(_: Kafka, some: pa.Table) -> list[dict[str, Any]]:
+        made.append(some.num_rows)
+        return [{"value": value} for value in some["value"].to_pylist()]
+
+    monkeypatch.setattr(Kafka, "records", records)
+    writer.write(rows(*(b"%d" % n for n in range(5))))
+    assert (made, broker.taken) == ([2, 2, 1], [b"0", b"1", b"2", b"3", b"4"])
+
+
 def test_records_that_found_the_queue_full_are_handed_over_again_each_once() -> None:
     tries = iter([None, KafkaError._QUEUE_FULL, KafkaError._QUEUE_FULL] + [None] * 3)
     broker = Broker(lambda _: next(tries))
@@ -132,6 +175,39 @@ def test_an_error_that_ends_the_producer_means_what_it_does_elsewhere(
     writer.close()
 
 
+class Group:
+    """Stands in for the consumer that knows what is committed."""
+
+    def __init__(self, offset: int, error: KafkaError | None = None, metadata: str = "") -> None:
+        self.found = SimpleNamespace(offset=offset, error=error, metadata=metadata)
+
+    def consumer_group_metadata(self) -> None:
+        pass
+
+    def committed(self, *_: object, timeout: float) -> list[Any]:
+        return [self.found]
+
+    def close(self) -> None:
+        pass
+
+
+def test_an_answer_that_is_an_error_is_not_taken_for_nothing_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = Broker(lambda _: None)
+    broker.init_transactions = lambda _: None  # type: ignore[attr-defined]
+    position = '{"of": 1, "numbers": [1, 2]}'
+    group = Group(7, metadata=packed(position))
+    writer = in_transactions(broker)
+    monkeypatch.setattr(Kafka, "client", lambda *_: group)
+    assert writer.recover() == position
+    group.found = SimpleNamespace(offset=-1001, error=None, metadata="")
+    assert writer.recover() is None
+    group.found.error = KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT)
+    with pytest.raises(ConnectionError, match="counts: the position is not known"):
+        writer.recover()
+
+
 def test_a_step_that_never_ends_is_left_behind_with_its_producer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -149,3 +225,53 @@ def test_a_step_that_never_ends_is_left_behind_with_its_producer(
     writer.close()
     never.set()
     assert broker.steps == ["begin"]
+
+
+LARGE = 10**18
+
+
+@pytest.mark.parametrize("least", [-1, 0, 5, 10**9, LARGE])
+@pytest.mark.parametrize("count", [0, 1, 64, TASKS_MAX])
+def test_a_position_fits_whatever_its_numbers_are(least: int, count: int) -> None:
+    drawn = random.Random(count)
+    numbers = [least + drawn.randrange(8 * LARGE) for _ in range(count)]
+    position = SinkPosition("ab" * 16, 999, range(count))
+    text = packed(position.text(numbers))
+    assert len(text) <= METADATA_CHARS_MAX
+    assert position.parse(unpacked(text)) == numbers
+
+
+@pytest.mark.parametrize("position", ["1", "{}", "no JSON", "[1, 2]", '{"of": 1}', ""])
+def test_a_position_of_somebody_else_is_kept_as_it_is(position: str) -> None:
+    assert unpacked(packed(position)) == position
+
+
+def test_a_position_of_a_thousand_tasks_that_have_emitted_for_long_is_shorter_than_it_was() -> None:
+    """It ended its sink after some hundred thousand outputs of each task."""
+    drawn = random.Random(1)
+    numbers = [drawn.randrange(10**6, 2 * 10**6) for _ in range(1024)]
+    position = SinkPosition("ab" * 16, 1, range(1024))
+    assert position.parse(unpacked(packed(position.text(numbers)))) == numbers
+    with pytest.raises(InputError, match=r"a position takes \d+ characters, and brokers keep 4000"):
+        packed(position.text([drawn.randrange(8 * LARGE) for _ in range(1024)]))
+
+
+def test_more_tasks_than_a_position_can_have_are_refused_at_once_with_a_number_that_is_not() -> (
+    None
+):
+    part: Any = SimpleNamespace(tasks=1024, name=None, operator=SimpleNamespace(output_schema=None))
+    sinks, begun = Sinks(SimpleNamespace(exit_heard=[])), list[int]()  # type: ignore[arg-type]
+    sinks._start = lambda _, tasks: begun.append(tasks)  # type: ignore[method-assign,assignment,return-value]
+    sink = NoTopic("127.0.0.1:1", "counts")
+    with pytest.raises(InputError, match=r"380 .* there are 1024: .*tasks=3"):
+        sinks.begin("counts", sink, 2, part)
+    sinks.begin("counts", sink, 3, part)
+    sinks.begin("counts", replace(sink, at_least_once=True), 1, part)
+    assert begun == [3, 1]
+
+
+class NoTopic(Kafka):
+    """A sink that asks no broker."""
+
+    def check_topic(self) -> None:
+        pass

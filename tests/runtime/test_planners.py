@@ -1,5 +1,6 @@
 """Policies of a deployment: by name, and `mtm` with its forecast."""
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from runtime_kit import counted
@@ -52,6 +53,17 @@ def test_a_tau_that_cannot_be_met_is_eased(forecast):
     found = Planners(TASKS, forecast).plan("mtm", problem(3, tau="0"))
     assert found.within_caps
     assert found.problem.tau > 0
+
+
+def test_ahead_expects_the_deployments_own_tau_of_rescales_to_come():
+    planners = Planners(TASKS, tau=0.4)
+    for hour in range(24 * 20):
+        planners.learner.see(3600.0 * hour, 2 + hour % 24 // 8)
+    planners.plan("ahead", problem(3, tau="1/10"))
+    learnt = planners.learner._ahead
+    assert learnt is not None
+    assert learnt.pools is not None
+    assert max(int(np.diff(np.unique([0, *row])).max()) for row in learnt.pools.rows[2]) > 8
 
 
 def test_policies_that_cannot_be_are_refused_at_the_call(forecast):

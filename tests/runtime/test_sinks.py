@@ -24,6 +24,7 @@ from runtime_kit import Stream, until
 from meander.errors import (
     InputError,
     OperatorGoneError,
+    OutputsBrokenError,
     OutputsLostError,
     SinkError,
     UnreadError,
@@ -195,7 +196,7 @@ def test_a_position_is_of_one_line_of_deployments_and_of_one_number_of_processes
         SinkPosition("line", 1, range(4, 6)).parse(mine.text([3, 0]))
 
 
-def test_a_sink_goes_on_after_a_driver_that_was_away_and_a_task_that_was_long_on_the_move(
+def test_a_sink_goes_on_after_a_driver_that_was_away_a_long_move_and_a_query_that_is_begun_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Writer:
@@ -207,6 +208,7 @@ def test_a_sink_goes_on_after_a_driver_that_was_away_and_a_task_that_was_long_on
 
     errors: list[Exception] = [
         ConnectionError("x"), UnreadError("outputs", (1,)), OperatorGoneError("there:1"),
+        OutputsBrokenError("the query that feeds it has failed"),
     ]  # fmt: skip
     closed = list[object]()
     monkeypatch.setattr(sinking, "_write", fail)
@@ -214,7 +216,7 @@ def test_a_sink_goes_on_after_a_driver_that_was_away_and_a_task_that_was_long_on
     share = SinkShare(SimpleNamespace(open=lambda _: Writer()), "counts")  # type: ignore[arg-type]
     spec = ProcessSpec("sink", "r", "counts", 1, 1, "there:1", Credentials("t"), 4, Settings())
     assert write_outputs(share, spec, lambda: not errors)[0] is Reason.DRIVER_LOST
-    assert len(closed) == 3
+    assert len(closed) == 4
 
 
 class Scripted:
@@ -286,6 +288,27 @@ def test_what_is_out_as_it_is_written_is_confirmed_before_the_end(
 def test_others_commit_whatever_they_have_written(monkeypatch: pytest.MonkeyPatch) -> None:
     log = Scripted([2, 1], writes_through=False).run(monkeypatch)
     assert log == ["write 2", "commit 2", "release", "write 1", "commit 3", "release"]
+
+
+def test_what_takes_long_to_write_is_committed_between_two_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sinking, "ROWS_ONCE", 2)
+    monkeypatch.setattr(sinking, "TRANSACTION_S_MAX", -1.0)
+    scripted = Scripted([6], writes_through=False)
+    batches = [(0, 1), (0, 1), (0, 1), (0, 2), (0, 3), (1, 7)]
+    monkeypatch.setattr(scripted, "take", lambda _: scripted.takes.clear() or [told({}, batches)])
+    scripted.numbers[:] = 3, 7
+    log = scripted.run(monkeypatch)
+    assert log == [
+        "write 3",
+        "commit 1",
+        "write 2",
+        "commit 3",
+        "write 1",
+        "commit 3",
+        "release",
+    ]
 
 
 def test_what_two_nodes_tell_comes_once_and_what_is_gone_is_an_error() -> None:

@@ -8,7 +8,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -147,3 +147,28 @@ def test_offsets_of_rows_are_one_for_each_and_ascend(launcher: WarmLauncher) -> 
 
 def pid_of(launcher: WarmLauncher, name: str) -> int:
     return next(pid for (found, _), pid in launcher.pids.items() if found == name)
+
+
+@dataclass(frozen=True)
+class FromNow(Numbered):
+    """The same; where rows begin is known once it has begun."""
+
+    begin: int | None = None
+
+    def begun(self) -> FromNow:
+        return replace(self, begin=100)
+
+    def read(self, partition: str, after: int, schema: pa.Schema) -> Iterator[Given]:
+        assert self.begin is not None
+        return super().read(partition, max(after, self.begin - 1), schema)
+
+
+def test_a_source_that_has_begun_is_what_all_its_processes_read(
+    launcher: WarmLauncher, names: Path
+) -> None:
+    with deploy_local(WordCount(), 8, 1, launcher=launcher) as op:
+        source = op.source("rows", FromNow(names), tasks=2)
+        source.rescale(1)
+        source.wait(60)
+        late = Counter(word(partition, k) for partition in "abcde" for k in range(100, ROWS))
+        assert counted(op) == late

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from random import Random
 from typing import Any
@@ -28,7 +28,8 @@ from meander.runtime.clock import Clock
 from meander.runtime.process.adapter import OperatorAdapter
 from meander.runtime.wire.rows import Mark, Rows
 from meander.spark.processor.operator import ProcessorOperator, processor
-from meander.spark.processor.state import GONE_MAX, ProcessorState
+from meander.spark.processor.schemas import frame_rules
+from meander.spark.processor.state import GONE_MAX, NEVER, ProcessorState, Variable
 from meander.spark.processor.values import row_fitter
 from meander_lab.bench import processor_kinds
 
@@ -148,6 +149,21 @@ def test_values_of_every_kind_survive_a_move() -> None:
         ("a array<int>", ({},), "is no list"),
         ("n int", 5, "5 is no tuple"),
         ("s string, t string", "ab", "'ab' is no tuple"),
+        (
+            "c decimal(4,2)",
+            (Decimal("100"),),
+            r"field 'c': 100 has more digits than decimal\(4,2\)",
+        ),
+        ("c decimal(4,2)", (Decimal("99.995"),), "99.995 has more digits"),
+        ("c decimal(4,2)", (Decimal("NaN"),), "NaN is no finite number"),
+        ("c decimal(4,2)", (Decimal("-Infinity"),), "-Infinity is no finite number"),
+        ("c decimal(4,2)", (1,), "1 is no Decimal"),
+        ("s string", ("a\ud800",), r"field 's': 'a\\ud800' cannot be written as UTF-8"),
+        ("s string, n int", ("a\ud800", 1), "cannot be written as UTF-8"),
+        ("a array<string>", (["a", "\udfff"],), "cannot be written as UTF-8"),
+        ("m map<string,int>", ({None: 1},), "field 'm': a key of a map cannot be None"),
+        ("m map<string,int>", ({"\ud800": 1},), "cannot be written as UTF-8"),
+        ("i interval day to second", (timedelta.max,), "more than 64 bits"),
     ],
 )
 def test_a_value_that_does_not_fit_is_refused_when_it_is_written(
@@ -155,6 +171,16 @@ def test_a_value_that_does_not_fit_is_refused_when_it_is_written(
 ) -> None:
     with pytest.raises((TypeError, ValueError), match=what):
         row_fitter(StructType.fromDDL(kind))(value)
+
+
+def test_decimals_are_rounded_to_their_scale_and_whatever_is_taken_can_be_written() -> None:
+    schema = StructType.fromDDL("a decimal(10,2), b decimal(38,0), c array<decimal(4,3)>, s string")
+    variable = Variable("v", "value", schema)
+    given = Decimal("1.195"), Decimal("9" * 38), [Decimal("-0.0005"), None], "déjà vu 🎉"
+    found = variable.fit(given)
+    assert found == (Decimal("1.20"), Decimal("9" * 38), [Decimal("-0.001"), None], "déjà vu 🎉")
+    (column,) = variable.dump([(found, NEVER), None])
+    assert variable.load(pa.record_batch({"v": column})) == [(found, NEVER), None]
 
 
 def test_a_text_is_a_row_of_its_own_where_spark_takes_it_so() -> None:
@@ -178,7 +204,9 @@ def test_frames_are_as_large_and_numbers_as_narrow_as_spark_s_settings_say(
         for name, value in settings.items():
             spark.conf.set(name, value)
         small = processor(Frames(), out, **given)
-        spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", "1b")
+        for size in ("4MiB", "4ki", "1b"):
+            spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", size)
+            assert frame_rules().bytes_max == {"M": 4 << 20, "k": 4096, "b": 1}[size[1]]
         smallest = processor(Frames(), out, **given)
     finally:
         for name in (*settings, "spark.sql.execution.arrow.maxBytesPerBatch"):
@@ -289,6 +317,52 @@ class Lists(Base):
 def test_what_is_written_and_shown_is_a_copy_and_empty_lists_are_refused() -> None:
     with pytest.raises(OperatorError, match="state 'l': an empty list; use clear"):
         Place(made(Lists())).give(("a", 1, 1))
+
+
+class Floats(Base):
+    """Counts calls by a key that is a float, and values by what they are; a timer for each key."""
+
+    def init(self, handle: Any) -> None:
+        self.handle = handle
+        self.n = handle.getValueState("n", "n long")
+        self.by = handle.getMapState("by", "f float, d double", "n long")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        seen = len(list(rows))
+        self.n.update(((self.n.get() or (0,))[0] + seen,))
+        for at in (float("nan"), float(key[0])):
+            old = self.by.getValue((at, at))
+            self.by.updateValue((at, at), ((old[0] if old else 0) + seen,))
+        self.handle.registerTimer(5_000_000)
+        count = len(list(self.handle.listTimers()))
+        yield Row(k=str(key[0]), what=f"{count} {len(list(self.by.keys()))}", n=self.n.get()[0])
+
+
+class FloatsInFrames(Floats):
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        each = [row for frame in rows for row in frame.to_dict("records")]
+        for row in super().handleInputRows(key, each, timerValues):
+            yield pd.DataFrame([row.asDict()])
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+@pytest.mark.parametrize("form", ["row", "pandas"])
+@pytest.mark.parametrize("on_error", ["raise", "collect"])
+def test_nan_is_one_key_also_where_its_task_has_moved(
+    kind: pa.DataType, form: str, on_error: str
+) -> None:
+    schema = pa.schema({"k": kind, "at": pa.timestamp("us", "UTC"), "n": pa.int64()})
+    found = FloatsInFrames() if form == "pandas" else Floats()
+    place = Place(
+        made(found, schema=schema, form=form, time_mode="ProcessingTime", on_error=on_error)
+    )
+    nan: Any = float("nan")
+    for times in (1, 2, 3):
+        expected = [("nan", "1 1", 2 * times), ("1.5", "1 2", times)]
+        assert place.give((nan, 1, 1), (1.5, 1, 1), (nan, 1, 1)) == expected
+    assert len(place.app.state.entries) == 2
+    assert place.app.time is not None
+    assert len(place.app.time.timers) == 2
 
 
 class Changing(Base):
@@ -733,6 +807,27 @@ def test_rows_that_make_it_raise_are_set_aside_and_leave_no_trace() -> None:
     assert len(wrong) == 3  # b's row does not fit the output
     assert wrong[1:] == ["ValueError"] * 2
     assert set(place.app.state.entries) == {("a",)}
+
+
+class Prices(Base):
+    """Adds what has more digits than its state."""
+
+    def init(self, handle: Any) -> None:
+        self.sum = handle.getValueState("sum", "d decimal(6,2)")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        for row in rows:
+            before = self.sum.get()[0] if self.sum.exists() else Decimal(0)
+            self.sum.update((before + row["n"] * Decimal("1.195"),))
+        yield self.say(key, str(self.sum.get()[0]))
+
+
+def test_a_value_that_is_refused_is_set_aside_with_its_row_and_the_state_can_move() -> None:
+    place = Whole(made(Prices(), on_error="collect"))
+    good, bad = place.give(("a", 1, 1), ("b", 1, 9_000))  # it is moved, too
+    assert (good["what"], good["error"]) == ("1.20", None)
+    assert "10755.000 has more digits than decimal(6,2)" in bad["error"]
+    assert json.loads(bad["error_row"])["n"] == 9_000
 
 
 def test_what_is_said_of_errors_is_checked() -> None:

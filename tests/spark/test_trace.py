@@ -54,6 +54,13 @@ def test_an_outlier_is_clipped_and_a_given_scale_is_kept() -> None:
     assert (fixed.parameters["low"], fixed.parameters["high"]) == (0, 100)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("name", ["low", "high"])
+def test_a_scale_is_made_of_numbers(name: str, value: float) -> None:
+    with pytest.raises(InputError, match=f"{name} must be a volume"):
+        Scaling(**{name: value})
+
+
 def test_hysteresis_waits_until_the_need_is_clear() -> None:
     volume = [50, 58, 50, 58, 90, 80]
     scale = {"low": 0.0, "high": 100.0}

@@ -18,7 +18,7 @@ nodes are asked for. Without the word of every node nothing goes down.
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, inf
 from typing import Final, NamedTuple
 
 from meander.autoscale.cures import Cures
@@ -82,7 +82,8 @@ class View(NamedTuple):
     backlog: float
     """What must be taken beside it so that nothing waits, in rows a second."""
     rate: float
-    """What a node can take."""
+    """What a node can take; infinite before any has taken a row: then no load is a reason for more than
+    the fewest nodes, and what waits keeps those that there are."""
     room: float
     """What it may have by plan."""
 
@@ -144,9 +145,9 @@ class Autoscaler:
         self._learn_rate(seen)
         if not seen.unheard or seen.offered_rows_s > 0:
             self.demand.observe(seen.at_s, seen.offered_rows_s)
-        if self.rate is None or self._seconds <= FIRST_S:
+        if self._seconds <= FIRST_S:
             return []
-        view = self._look(seen, self.rate)
+        view = self._look(seen, inf if self.rate is None else self.rate)
         found = [self._up(view) or self._rebalance(view) or self._down(view)]
         found += [self._ask_ahead(view), self._say(view)]
         return [decision for decision in found if decision is not None and self._is_news(decision)]
@@ -203,7 +204,7 @@ class Autoscaler:
     def _up(self, view: View) -> Decision | None:
         seen, split, expected, rate = view.seen, view.split, view.expected, view.rate
         low, high = self.options.nodes
-        have = max(seen.nodes, seen.heading_for or 0)
+        have = seen.nodes if seen.heading_for is None else seen.heading_for
         load = expected.rows_s + view.backlog
         if have < low:
             need, why = low, f"at least {low} nodes are asked for"
@@ -272,7 +273,7 @@ class Autoscaler:
     def _down(self, view: View) -> Decision | None:
         seen, low = view.seen, self.options.nodes[0]
         need = self._enough(view, view.expected)
-        self.rental.note(seen.at_s, need)
+        self.rental.note(seen.at_s, self._enough(view, view.expected, view.backlog))
         if seen.heading_for is not None or seen.unheard or seen.nodes <= low:
             return None
         if need >= seen.nodes or view.backlog > 0 or not self.demand.noise_known:
@@ -292,10 +293,10 @@ class Autoscaler:
             return None
         return self._decide(Action.DOWN, view, fewer, [why], price_s=price_s)
 
-    def _enough(self, view: View, expected: Expected) -> int:
-        """Tell how many nodes are surely enough."""
+    def _enough(self, view: View, expected: Expected, backlog: float = 0.0) -> int:
+        """Tell how many nodes are surely enough, for what comes and, if told, for what waits."""
         low, high = self.options.nodes
-        most = expected.rows_s + SURE * expected.error
+        most = expected.rows_s + SURE * expected.error + backlog
         return view.split.smallest(most, view.room, low, max(high, view.seen.nodes))
 
     def _foretold(self, view: View, price_s: float) -> int | None:
@@ -368,7 +369,7 @@ class Autoscaler:
             "noise": self.demand.noise,
             "trend_rows_s2": self.demand.trend,
             "waiting_rows": seen.waiting_rows,
-            "node_rate_rows_s": rate,
+            "node_rate_rows_s": 0.0 if rate == inf else rate,
             "busiest_share": busiest,
             "utilisation_now": seen.offered_rows_s * busiest / rate,
             "utilisation_after": expected.rows_s * split.share(nodes) / rate,

@@ -54,6 +54,13 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def seed(text: str) -> int:
+    """Read a seed: a whole number, 0 or more."""
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
+    return int(text)
+
+
 def spark_master(text: str) -> str:
     """Read the address of a Spark master."""
     if not re.match(MASTERS, text):

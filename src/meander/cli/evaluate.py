@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from meander.cli.arguments import positive
+from meander.cli.arguments import positive, seed
 from meander.cli.main import OK, say
 from meander.cli.sources import length
 from meander.errors import InputError
@@ -33,6 +33,7 @@ from meander.spark.pipeline.evaluation import (
     TestSpan,
     Weights,
     cut,
+    slot_of,
 )
 from meander.spark.pipeline.slots import iso
 
@@ -90,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--hindsight-rounds", type=int, default=ROUNDS_MAX, metavar="K",
         help=f"oms stops when it gains no more, or after K rounds ({ROUNDS_MAX})",
     )  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=seed, default=0)
     parser.add_argument("--csv", type=Path, metavar="FILE", help="one row per migration")
     parser.add_argument("--plot", type=plot_path, metavar="FILE", help="draw to .png or .svg")
     parser.add_argument("--json", action="store_true", help="answer in JSON")
@@ -108,7 +109,7 @@ class EvaluatedSpan:
         """Give plain values; docs/forecast.md says what they mean."""
         span = self.lab.span
         slots = span.trace.slots
-        until = slots[span.stop] if span.stop < len(slots) else slots[-1]
+        until = slots[span.stop] if span.stop < len(slots) else slots[-1] + (slots[1] - slots[0])
         return {
             "series": self.series, "from": iso(slots[span.split]), "until": iso(until),
             "tau": self.tau, "tasks": span.tasks, "rows": self.lab.rows(),
@@ -124,6 +125,10 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("--tau needs at least one number, --window one that is not negative")
     for tau in taus:
         exact_tau(tau)
+    if args.forecasts is not None and args.forecasts.exists() and not args.forecasts.is_dir():
+        raise InputError(
+            f"--forecasts is a folder to keep forecasts in, and {args.forecasts} is a file"
+        )
     wish = EvaluationOptions(**{
         f.name: taus[0] if f.name == "tau" else getattr(args, f.name)
         for f in fields(EvaluationOptions)
@@ -150,11 +155,17 @@ def _evaluated(
     from meander.spark.pipeline.trace import read_trace
 
     read, done = [(Path(path).stem, read_trace(path)) for path in traces], list[EvaluatedSpan]()
+    if "ahead" in names:
+        for _, trace in read:
+            slot_of(trace)
     for profile in profiles:
         weights = Weights(read_profile(profile))
         for series, trace in read:
             for split, stop in cut(trace, weights, wish):
                 span = TestSpan(trace, weights, wish, split, stop)
+                if not span.steps:
+                    say(f"{series} from {iso(trace.slots[split])}: no migration, left out")
+                    continue
                 for tau in taus:
                     say(f"{series} from {iso(trace.slots[split])}, tau {tau}, m = {span.tasks}, "
                         f"{len(span.steps)} migrations")  # fmt: skip
@@ -162,6 +173,8 @@ def _evaluated(
                     for name in names:
                         lab.replay(name)
                     done.append(EvaluatedSpan(series, float(exact_tau(tau)), lab))
+    if not done:
+        raise InputError("no test span has a migration within the profile: take a longer one")
     return done
 
 
@@ -208,6 +221,8 @@ def show(console: Console, span: EvaluatedSpan, found: dict[str, Any]) -> None:
         saved = f"{row['below_ssm']:+.1%}"
         if row["low"] is not None:
             saved += f" [{row['low']:+.1%}, {row['high']:+.1%}]"
+        elif done is not None:
+            saved += " [–]"
         table.add_row(
             row["policy"], f"{row['cost']:.2%}", Text("" if row["policy"] == "ssm" else saved),
             "" if row["gap_share"] is None else f"{row['gap_share']:.0%}",

@@ -11,7 +11,7 @@ from math import inf, log
 from pathlib import Path
 from typing import Any
 
-from meander.cli.arguments import positive, spark_master
+from meander.cli.arguments import positive, seed, spark_master
 from meander.cli.main import OK, say
 from meander.errors import InputError
 from meander.model import Workload, exact_tau
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--states-max", type=positive, default=STATES_MAX, metavar="K",
         help=f"most partitions of the exact method (default {STATES_MAX})",
     )  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0, help="of the candidates (default 0)")
+    parser.add_argument("--seed", type=seed, default=0, help="of the candidates (default 0)")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the forecast")
     parser.add_argument("--resume", action="store_true", help="go on from FILE.checkpoint")
     parser.add_argument("--here", action="store_true", help="in this process, without Spark")
@@ -60,6 +60,8 @@ def run(args: argparse.Namespace) -> int:
     """Project, write, report."""
     check_gamma(args.gamma)
     tau, mtm, load = exact_tau(args.tau), Mtm.load(args.mtm), workload_of(args)
+    if args.out.is_dir():
+        raise InputError(f"--out is the file to write, and {str(args.out)!r} is a folder")
     if not args.out.parent.is_dir():
         raise InputError(f"there is no directory {str(args.out.parent)!r}")
     counts = {n: count_partitions(load, n, effective_tau(load, n, tau)) for n in mtm.nodes}
@@ -132,7 +134,7 @@ def workload_of(args: argparse.Namespace) -> Workload:
         return Workload(data["work"], data["size"])
     except OSError as error:
         raise InputError(f"cannot read {args.workload}: {error.strerror}") from None
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
+    except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{args.workload} is no workload: {error}") from None
 
 

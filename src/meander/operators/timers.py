@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
@@ -22,8 +22,23 @@ Key: TypeAlias = tuple[Any, ...]
 
 AT = "@at_us"
 """The column of the times in a dump, beside those of the key."""
+NAN: Final = float("nan")
+"""The NaN of every key. NaN is not equal to itself, but an object is found where it was put."""
 SPARE = 64
 """A heap may hold so many cancelled timers, and as many again as there are timers."""
+
+
+def key_values(column: pa.Array, values: list[Any] | None = None) -> list[Any]:
+    """Give the values of a key's column (or `values`, if they are there): all NaN are one.
+
+    >>> first, second = (key_values(pa.array([float("nan"), 0.5])) for _ in range(2))
+    >>> first == second, len({*first, *second})
+    (True, 2)
+    """
+    found = column.to_pylist() if values is None else values
+    if pa.types.is_floating(column.type):
+        return [NAN if v != v else v for v in found]  # noqa: PLR0124
+    return found
 
 
 class Timer(NamedTuple):
@@ -149,7 +164,7 @@ class Timers:
         if not batch.schema.equals(pa.schema([*fields, pa.field(AT, pa.int64())])):
             raise ValueError(f"timers of the columns {batch.schema.names}")
         result = cls()
-        *columns, times = [column.to_pylist() for column in batch.columns]
+        *columns, times = [key_values(column) for column in batch.columns]
         for key, at_us in zip(zip(*columns, strict=True), times, strict=True):
             if at_us is None:
                 raise ValueError("a timer without a time")

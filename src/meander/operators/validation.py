@@ -48,6 +48,28 @@ def validate(batch: pa.RecordBatch, rows_max: int | None = None) -> None:
             column.validate(full=True)
 
 
+def believe(batch: pa.RecordBatch) -> None:
+    """Believe a batch that a caller has given, or a reader made: as `validate`, in the caller's words.
+
+    Raises:
+        pa.ArrowInvalid: naming the column.
+
+    >>> text = pa.array([b"to", bytes([255])]).buffers()
+    >>> believe(pa.record_batch({"word": pa.Array.from_buffers(pa.string(), 2, text)}))
+    Traceback (most recent call last):
+    pyarrow.lib.ArrowInvalid: column 'word': Invalid UTF8 sequence at string index 1
+    """
+    try:
+        validate(batch)
+    except pa.ArrowInvalid:
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            try:
+                column.validate(full=True)
+            except pa.ArrowInvalid as error:
+                raise pa.ArrowInvalid(f"column {name!r}: {error}") from None
+        raise
+
+
 def _is_sound(column: pa.Array) -> bool:
     """Tell whether a column is surely valid, given that Arrow's plain validation has passed."""
     kind = column.type

@@ -35,8 +35,10 @@ def plot_evaluation(answer: dict[str, Any], path: Path) -> None:
     figure = new_figure(7, 1 + 0.36 * len(names))
     ax = figure.subplots()
     means = [100 * row["cost_share_mean"] for row in rows]
-    spread = [[m - 100 * row["ci95"][0] for m, row in zip(means, rows, strict=True)],
-              [100 * row["ci95"][1] - m for m, row in zip(means, rows, strict=True)]]  # fmt: skip
+    ends = [[m if end is None else 100 * end for end in row["ci95"]]
+            for m, row in zip(means, rows, strict=True)]  # fmt: skip
+    spread = [[m - low for m, (low, _) in zip(means, ends, strict=True)],
+              [high - m for m, (_, high) in zip(means, ends, strict=True)]]  # fmt: skip
     colors = [
         POLICY_COLOR.get(name, "#F0E442" if name.startswith("mtm") else INK) for name in names
     ]

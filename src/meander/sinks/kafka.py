@@ -14,6 +14,7 @@ they are durable, and a flush is the commit.
 from __future__ import annotations
 
 import base64
+import json
 import queue
 import threading
 import time
@@ -22,12 +23,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from meander.errors import InputError, SinkError
+from meander.sources.formats import is_bytes, is_text
 from meander.sources.kafka_client import KafkaTopic
 
 if TYPE_CHECKING:
@@ -36,10 +40,16 @@ if TYPE_CHECKING:
 FORMATS = ("json", "arrow", "raw")
 ANSWER_S = 20.0
 """How long brokers may take for a step of a transaction."""
+OPEN_MS = 60_000
+"""How long a transaction may last, unless the settings say otherwise (`transaction.timeout.ms`)."""
 OVERDUE_S = 2.0
 """How much later librdkafka may say so."""
 METADATA_CHARS_MAX = 4000
 """Of an offset: brokers take 4096 bytes, unless told otherwise."""
+BINARY = "."
+"""What a position begins with whose numbers are bytes; no other one does, since base 85 has no dot."""
+TASKS_MAX = 380
+"""Whose numbers fit there whatever they are, with 64 bits each."""
 WRITER = {
     "enable.idempotence": True,
     "partitioner": "murmur2_random",
@@ -86,39 +96,142 @@ at_least_once=False)
             raise InputError("an Arrow stream of many outputs has no key: leave it out")
 
     def check(self, schema: pa.Schema | None) -> None:
-        """See that the topic and the columns are there.
+        """See that the topic and the columns are there, and of types that records can have.
 
         Raises:
             InputError: if not.
         """
-        needed = {self.key, self.value if self.format == "raw" else None} - {None}
-        if schema is not None and (missing := needed - set(schema.names)):
-            raise InputError(f"outputs have no column {missing.pop()!r}: they have {schema.names}")
+        if schema is not None:
+            self.check_columns(schema)
         self.check_topic()
+
+    def check_columns(self, schema: pa.Schema) -> None:
+        """See that the columns are there, and of types that records can have.
+
+        Raises:
+            InputError: naming one that is not.
+        """
+        needed = {self.key, self.value if self.format == "raw" else None} - {None}
+        if missing := needed - set(schema.names):
+            raise InputError(f"outputs have no column {missing.pop()!r}: they have {schema.names}")
+        if self.key is not None and not castable(kind := schema.field(self.key).type, as_key(kind)):
+            raise InputError(f"the column {self.key!r} cannot be a key: it is of {kind}")
+        kind = schema.field(self.value).type if self.format == "raw" else pa.string()
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if not (is_text(kind) or is_bytes(kind)):
+            raise InputError(
+                f"a raw record is bytes or text, and the column {self.value!r} is of {kind}: cast it, "
+                "or write JSON"
+            )
+        for column in schema if self.format == "json" else ():
+            if not castable(column.type, as_json(column.type)):
+                raise InputError(
+                    f"JSON has no {column.type}, of which the column {column.name!r} is: cast it, or "
+                    "write Arrow"
+                )
+
+    @property
+    def tasks_max(self) -> int | None:
+        """Tell how many of the operator's tasks a writer can keep the position of; None: any number."""
+        return None if self.at_least_once else TASKS_MAX
 
     def open(self, writer: str) -> KafkaWriter | PlainWriter:
         """Make a writer."""
         return PlainWriter(self) if self.at_least_once else KafkaWriter(self, f"meander.{writer}")
 
     def records(self, rows: pa.Table) -> list[dict[str, Any]]:
-        """Make records of rows."""
+        """Make records of rows.
+
+        Raises:
+            SinkError: for a value that they cannot have.
+        """
         if self.format == "arrow":
             out = pa.BufferOutputStream()
             with pa.ipc.new_stream(out, rows.schema) as stream:
                 stream.write_table(rows)
             return [{"value": out.getvalue().to_pybytes()}]
-        if self.format == "raw":
-            values = rows.column(self.value).to_pylist()
-        else:
-            encode = msgspec.json.Encoder().encode
-            values = [encode(row) for row in rows.to_pylist()]
+        values = rows.column(self.value).to_pylist() if self.format == "raw" else in_json(rows)
         if self.key is None:
             return [{"value": value} for value in values]
         keys = rows.column(self.key)
-        if not (pa.types.is_string(keys.type) or pa.types.is_binary(keys.type)):
-            keys = keys.cast(pa.string())
+        keys = keys.cast(as_key(keys.type))
         pairs = zip(keys.to_pylist(), values, strict=True)
         return [{"key": key, "value": value} for key, value in pairs]
+
+
+def in_json(rows: pa.Table) -> list[bytes]:
+    """Write each row as an object.
+
+    >>> in_json(pa.table({"at": pa.array([1001], pa.timestamp("ns", "UTC"))}))
+    [b'{"at":"1970-01-01T00:00:00.000001Z"}']
+
+    Raises:
+        SinkError: for a value that has no place in JSON, such as a date of the year 10000.
+    """
+    kinds = [as_json(kind) for kind in rows.schema.types]
+    if kinds != rows.schema.types:
+        columns = [c.cast(kind, safe=False) for c, kind in zip(rows.columns, kinds, strict=True)]
+        rows = pa.table(columns, rows.schema.names)
+    encode = msgspec.json.Encoder().encode
+    try:
+        return [encode(row) for row in rows.to_pylist()]
+    except (ValueError, OverflowError, TypeError) as error:
+        for name, column in zip(rows.schema.names, rows.columns, strict=True):
+            try:
+                encode(column.to_pylist())
+            except (ValueError, OverflowError, TypeError) as found:
+                raise SinkError(f"JSON cannot have a value of {name!r}: {found}") from None
+        raise SinkError(f"outputs cannot be written as JSON: {error}") from None
+
+
+def as_json(kind: pa.DataType) -> pa.DataType | None:
+    """Give the type that a column has when it is written as JSON; None: it cannot be.
+
+    Times are written in microseconds, as Python has them.
+
+    >>> as_json(pa.struct({"at": pa.timestamp("ns")})), as_json(pa.list_(pa.float32()))
+    (StructType(struct<at: timestamp[us]>), ListType(list<item: float>))
+    """
+    types = pa.types
+    if types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz) if kind.unit == "ns" else kind
+    if types.is_duration(kind):
+        return pa.duration("us") if kind.unit == "ns" else kind
+    if types.is_time64(kind):
+        return pa.time64("us")
+    if types.is_dictionary(kind):
+        return as_json(kind.value_type)
+    if types.is_struct(kind):
+        inner = [(field.name, as_json(field.type)) for field in kind]
+        return None if any(found is None for _, found in inner) else pa.struct(inner)
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        found = as_json(kind.value_type)
+        return kind if found == kind.value_type else found and pa.list_(found)
+    if types.is_map(kind):
+        pair = as_json(kind.key_type), as_json(kind.item_type)
+        return None if None in pair else pa.map_(*pair)
+    if types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType):
+        return None
+    return kind
+
+
+def as_key(kind: pa.DataType) -> pa.DataType:
+    """Give the type that a column has as a key: bytes as they are, all else as text."""
+    if pa.types.is_dictionary(kind):
+        return as_key(kind.value_type)
+    if kind in (pa.string(), pa.binary()):
+        return kind
+    return pa.large_binary() if is_bytes(kind) else pa.large_string()
+
+
+def castable(kind: pa.DataType, other: pa.DataType | None) -> bool:
+    """Tell whether values of a type can become such of another at all."""
+    if kind == other:
+        return True
+    try:
+        return other is not None and pa.nulls(0, kind).cast(other) is not None
+    except pa.ArrowException:
+        return False
 
 
 class PlainWriter:
@@ -130,16 +243,20 @@ class PlainWriter:
         self._sink = sink
         self._producer: Producer = sink.client("Producer", {**WRITER, **(own or {})})
         self._failed: list[KafkaError] = []
+        self._columns: pa.Schema | None = None
+        """Of the rows that were written last."""
 
     def recover(self) -> str | None:
         """Begin with what nodes still keep."""
         return None
 
     def write(self, rows: pa.Table) -> None:
-        """Hand records to librdkafka."""
-        records = self._sink.records(rows)
-        for at in range(0, len(records), RECORDS_ONCE):
-            self._produce(records[at : at + RECORDS_ONCE])
+        """Hand records to librdkafka, some at a time: of a backlog they are not all made at once."""
+        if self._columns is not rows.schema and self._columns != rows.schema:
+            self._sink.check_columns(rows.schema)  # an operator need not say what it emits
+            self._columns = rows.schema
+        for at in range(0, rows.num_rows, RECORDS_ONCE):
+            self._produce(self._sink.records(rows.slice(at, RECORDS_ONCE)))
 
     def _produce(self, records: list[dict[str, Any]]) -> None:
         """Hand records over; wait while librdkafka's queue is full.
@@ -232,6 +349,8 @@ class KafkaWriter(PlainWriter):
     def __init__(self, sink: Kafka, name: str) -> None:
         super().__init__(sink, {"transactional.id": name})
         self._name, self._open, self._commits = name, False, 0
+        self._opened_at = inf
+        """When the open transaction began."""
         self._left = False
         """Whether a step is overdue: nothing is asked of the producer any more."""
 
@@ -276,6 +395,10 @@ class KafkaWriter(PlainWriter):
             self._group = consumer.consumer_group_metadata()
             place = [TopicPartition(self._sink.topic, 0)]
             (found,) = self._try(lambda: consumer.committed(place, timeout=ANSWER_S))
+        if found.error is not None:  # the answer has come, and this one is not in it
+            raise ConnectionError(
+                f"{self._sink.topic}: the position is not known: {self._sink.told(found.error)}"
+            )
         if found.offset < 0:
             return None
         self._commits = found.offset
@@ -285,11 +408,17 @@ class KafkaWriter(PlainWriter):
         """Take rows into the transaction."""
         if not self._open:
             self._try(self._producer.begin_transaction)
-            self._open = True
+            self._open, self._opened_at = True, time.monotonic()
         super().write(rows)
 
     def _refused(self, error: KafkaError) -> Exception:
-        """Say what an error means; what became of a transaction is heard when it is aborted."""
+        """Say what an error means; what became of a transaction is heard when it is aborted.
+
+        One that has lasted too long is aborted by brokers, and its writer is fenced by nobody else.
+        """
+        if error.name() in FENCED and time.monotonic() > self._opened_at + self._lasts_s():
+            told = f"{self._sink.topic}: {self._sink.told(error)}"
+            return ConnectionError(f"a transaction took longer than brokers wait for one: {told}")
         if error.name() == "_STATE" and self._open:
             self._open = False
             first = self._failed[0] if self._failed else error
@@ -297,8 +426,12 @@ class KafkaWriter(PlainWriter):
                 self._try(lambda: self._step(lambda: self._producer.abort_transaction(ANSWER_S)))
             except (SinkError, ConnectionError) as found:
                 return found
-            return super()._refused(first)
+            return self._refused(first)
         return super()._refused(error)
+
+    def _lasts_s(self) -> float:
+        """Tell how long brokers keep a transaction open."""
+        return float(self._sink.settings.get("transaction.timeout.ms", OPEN_MS)) / 1000
 
     def commit(self, position: str) -> None:
         """Commit the records with the position."""
@@ -309,27 +442,47 @@ class KafkaWriter(PlainWriter):
         tell = partial(self._producer.send_offsets_to_transaction, [at], self._group, ANSWER_S)
         self._try(lambda: self._step(tell))
         self._try(lambda: self._step(lambda: self._producer.commit_transaction(ANSWER_S)))
-        self._open = False
+        self._open, self._opened_at = False, inf
 
 
 def packed(position: str) -> str:
-    """Write a position as short as it must be.
+    """Write a position as short as it must be: the numbers of tasks as what they are beyond the least.
 
-    >>> unpacked(packed('{"numbers": [1, 2, 3]}'))
+    Bytes of one weight stand together: the high ones are zeros, and cost nothing.
+
+    >>> unpacked(packed('{"of": 1, "numbers": [1, 2, 300]}'))
+    '{"of": 1, "numbers": [1, 2, 300]}'
+    >>> unpacked('c$}+N$}7!HN-Zi@vQmgP)KM_fQ813J1prar26+')  # as it was written before
     '{"numbers": [1, 2, 3]}'
 
     Raises:
         InputError: if it is longer than brokers take.
     """
-    text = base64.b85encode(zlib.compress(position.encode())).decode()
+    try:
+        head = json.loads(position)
+    except ValueError:
+        head = None
+    if isinstance(head, dict) and "numbers" in head:  # else it is of somebody who writes by himself
+        numbers = np.array(head.pop("numbers"), np.int64)
+        least = numbers.min() if len(numbers) else 0
+        beyond = (numbers - least).astype("<i8").view(np.uint8).reshape(-1, 8)
+        told = json.dumps([head, int(least)]).encode() + b"\n" + beyond.T.tobytes()
+        text = BINARY + base64.b85encode(zlib.compress(told, 9)).decode()
+    else:
+        text = base64.b85encode(zlib.compress(position.encode(), 9)).decode()
     if len(text) > METADATA_CHARS_MAX:
         raise InputError(
-            f"a position takes {len(text)} characters, and brokers keep {METADATA_CHARS_MAX}: let more "
-            "processes share the operator's tasks (op.sink(…, tasks=…)), or deploy it with fewer tasks"
+            f"a position takes {len(text)} characters, and brokers keep {METADATA_CHARS_MAX}"
         )
     return text
 
 
 def unpacked(text: str) -> str:
-    """Read what `packed` wrote."""
-    return zlib.decompress(base64.b85decode(text)).decode()
+    """Read what `packed` wrote, now or before it wrote numbers as bytes."""
+    if not text.startswith(BINARY):
+        return zlib.decompress(base64.b85decode(text)).decode()
+    told, beyond = zlib.decompress(base64.b85decode(text[len(BINARY) :])).split(b"\n", 1)
+    head, least = json.loads(told)
+    planes = np.frombuffer(beyond, np.uint8).reshape(8, -1)
+    numbers = np.ascontiguousarray(planes.T).view("<i8").ravel() + least
+    return json.dumps({**head, "numbers": numbers.tolist()})

@@ -6,6 +6,7 @@
     SocketLines          lines from a TCP server, for `Texts`
     PartitionedSource    what else can be read by `op.source`: write your own
     JointSource          the same, where partitions cost less when they are read together
+    BegunSource          the same, where a source may begin at what is newest
     SourceBatch          what such a source gives: a batch that has an offset;
     SourceRows           or rows that have one each
 
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from meander.runtime.process.source import (
+        BegunSource,
         JointSource,
         PartitionedSource,
         SourceBatch,
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from meander.sources.texts import Texts
 
 __all__ = [
+    "BegunSource",
     "FileReplay",
     "JointSource",
     "Kafka",

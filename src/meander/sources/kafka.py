@@ -18,12 +18,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from itertools import pairwise
 from math import inf
 from operator import methodcaller
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -33,8 +35,8 @@ from meander.runtime.process.source import Given, SourceRows
 from meander.runtime.store.complaint import Complaint
 from meander.sources.avro.registry import Registry
 from meander.sources.avro.schema import schema_text
-from meander.sources.formats import FORMATS, Decoded, decode
-from meander.sources.kafka_client import KafkaTopic
+from meander.sources.formats import FORMATS, READERS, Decoded, one_by_one, sift, spelled
+from meander.sources.kafka_client import ANSWER_S_MAX, KafkaTopic
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
@@ -56,6 +58,10 @@ SMOOTHING = 0.05
 """How much the last time counts for how late threads wake."""
 STARTS = ("earliest", "latest")
 BAD = ("fail", "drop")
+STAMP = pa.timestamp("ms", "UTC")
+"""What Kafka's time stamps are, where nobody says otherwise."""
+Valued: TypeAlias = "tuple[Message, bytes]"
+"""A record and its value, which is not null."""
 Reader: TypeAlias = Callable[[Sequence[bytes], pa.Schema], Decoded]
 """Turns messages into rows."""
 QUEUED_KIB = 32 * 1024
@@ -81,7 +87,9 @@ value='value', start='earliest', bad='fail', registry=None)
     value: str = "value"
     """Of `raw`: the column that gets the bytes."""
     start: str = "earliest"
-    """Where a partition begins of which nothing is durable yet: `earliest` or `latest`."""
+    """Where a partition begins of which nothing is durable yet: `earliest`; or `latest`, at the end
+    that it had when the source began (`op.source`), whoever reads it first. One that is made later
+    begins at its beginning."""
     bad: str = "fail"
     """What becomes of a record that cannot be read: `fail` ends the source and names it, `drop` leaves
     it out and says so in the log. One without a value (a tombstone) is left out."""
@@ -92,6 +100,8 @@ value='value', start='earliest', bad='fail', registry=None)
     """Of `avro`: the address of the schema registry that is asked for others, once each."""
     registry_auth: str | None = field(default=None, repr=False)
     """`user:password` or `Bearer …`. Never shown."""
+    _begin: Mapping[int, int] | None = field(default=None, init=False, repr=False)
+    """With `latest`: where each partition begins that was there when the source began."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -123,14 +133,14 @@ value='value', start='earliest', bad='fail', registry=None)
         return Registry(self.registry, auth=self.registry_auth, authority=trusted)
 
     def _reader(self) -> Reader:
-        """Make what turns messages into rows."""
+        """Make what turns messages into rows, all or none."""
         if self.format != "avro":
-            return lambda values, wanted: decode(self.format, values, wanted, self.value)
+            return partial(READERS[self.format], column=self.value)
         from meander.sources.avro import kernel
         from meander.sources.avro.reader import AvroReader
 
         kernel.warm()
-        return AvroReader(self._texts(), self._registry()).decode
+        return AvroReader(self._texts(), self._registry()).read
 
     def check(self) -> None:
         """See that the topic is there.
@@ -139,6 +149,31 @@ value='value', start='earliest', bad='fail', registry=None)
             InputError: if no broker answers, or it is not.
         """
         self.check_topic()
+
+    def begun(self) -> Kafka:
+        """Give the same, which knows where its partitions end by now, if it begins there.
+
+        Raises:
+            InputError: if no broker answers.
+        """
+        if self.start == "earliest":
+            return self
+        from confluent_kafka import KafkaException, TopicPartition
+
+        begin = dict[int, int]()
+        try:
+            with self.consumer() as consumer:
+                for number in self.numbers():
+                    place = TopicPartition(self.topic, number)
+                    found = consumer.get_watermark_offsets(place, timeout=ANSWER_S_MAX)
+                    if found is None:
+                        raise ConnectionError(f"no broker answers at {self.brokers}")
+                    begin[number] = found[1]
+        except (KafkaException, ConnectionError) as error:
+            raise InputError(f"the end of {self.topic} is not known: {self.told(error)}") from None
+        settled = copy(self)
+        object.__setattr__(settled, "_begin", begin)
+        return settled
 
     def partitions(self) -> Sequence[str]:
         """Name the partitions of the topic.
@@ -156,13 +191,20 @@ value='value', start='earliest', bad='fail', registry=None)
     def read_together(
         self, after: Mapping[str, int], schema: pa.Schema
     ) -> Iterator[tuple[str, Given]]:
-        """Give the records after an offset of each partition, for ever."""
-        from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, TopicPartition
+        """Give the records after an offset of each partition, for ever.
 
-        first = OFFSET_BEGINNING if self.start == "earliest" else OFFSET_END
+        Raises:
+            InputError: for a record that cannot be read, if it shall not be left out; for what is wrong
+                with the topic or with what the operator wants.
+        """
+        self._check_beside(schema)
+        if self.format == "json":
+            spelled(self._wanted(schema))
+        from confluent_kafka import TopicPartition
+
         places = [
-            TopicPartition(self.topic, int(partition), first if offset < 0 else offset + 1)
-            for partition, offset in after.items()
+            TopicPartition(self.topic, int(name), self._first(int(name)) if at < 0 else at + 1)
+            for name, at in after.items()
         ]
         kind, are = ("partition", "is") if len(after) == 1 else ("partitions", "are")
         which = f"{kind} {', '.join(after)} of {self.topic}"
@@ -190,6 +232,14 @@ value='value', start='earliest', bad='fail', registry=None)
                         break
                 missing.over()
                 yield from found or [(nothing, None)]
+
+    def _first(self, number: int) -> int:
+        """Tell where a partition begins of which nothing is durable."""
+        from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
+
+        if self._begin is not None:
+            return self._begin.get(number, OFFSET_BEGINNING)
+        return OFFSET_BEGINNING if self.start == "earliest" else OFFSET_END
 
     def _records(self, consumer: Consumer, gather: Gathering, trouble: Complaint) -> list[Message]:
         """Take what is there, partition by partition; wait a moment if that is nothing.
@@ -224,49 +274,88 @@ value='value', start='earliest', bad='fail', registry=None)
         self, records: list[Message], schema: pa.Schema, reader: Reader
     ) -> Iterator[tuple[str, SourceRows]]:
         """Make columns of records, and give those of each partition."""
-        values = [value for record in records if (value := record.value()) is not None]
-        if len(values) < len(records):
-            records = [record for record in records if record.value() is not None]
-        beside = {self.key, self.timestamp} - {None}
-        wanted = pa.schema([column for column in schema if column.name not in beside])
-        found = None
-        while values and found is None:
-            try:
-                found = reader(values, wanted)
-            except UnreadableError as error:
-                self._drop(records.pop(error.message), error.why)
-                del values[error.message]
-        if found is None:
+        some = [(record, value) for record in records if (value := record.value()) is not None]
+        found = self._read(reader, some, schema) if some else None
+        if found is None or not found.rows.num_rows:
             return
-        offsets, rows, due_s = self._beside(found, records, schema)
-        numbers = np.array([record.partition() for record in records], np.int64)[found.message]
+        at, rows = found.message, found.rows
+        offsets = np.array([record.offset() for record, _ in some], np.int64)[at]
+        millis = np.array([record.timestamp()[1] for record, _ in some], np.int64)[at]
+        due_s = millis / 1000 if millis.min() >= 0 else None
+        numbers = np.array([record.partition() for record, _ in some], np.int64)[at]
         edges = np.flatnonzero(np.diff(numbers, prepend=-1, append=-1)).tolist()
         for lb, ub in pairwise(edges):
             due = None if due_s is None else due_s[lb:ub]
             yield str(numbers[lb]), SourceRows(offsets[lb:ub], rows.slice(lb, ub - lb), due)
 
-    def _drop(self, record: Message, why: str) -> None:
-        what = f"record {record.offset()} in partition {record.partition()} of {self.topic}"
-        if self.bad == "fail":
-            raise InputError(
-                f"{what} is no {self.format}: {why}. With bad='drop' such records are left out"
-            )
-        log.warning("%s is left out: %s", what, why)
+    def _read(self, reader: Reader, some: list[Valued], schema: pa.Schema) -> Decoded | None:
+        """Read what can be read; of the others, do what is done with bad ones."""
+        wanted = self._wanted(schema)
+        beside = wanted != schema
 
-    def _beside(self, found: Decoded, records: list[Message], schema: pa.Schema) -> SourceRows:
+        def read(part: Sequence[Valued], _: pa.Schema) -> Decoded:
+            found = reader([value for _, value in part], wanted)
+            return found._replace(rows=self._beside(found, part, schema)) if beside else found
+
+        if self.bad == "fail":
+            try:
+                return one_by_one(read, some, schema)
+            except UnreadableError as error:
+                raise InputError(
+                    f"{self._named(some[error.message])} is no {self.format}: {error.why}. With "
+                    "bad='drop' such records are left out"
+                ) from None
+        found, bad = sift(read, some, schema)
+        if bad:
+            at = min(bad)
+            others = f", and {len(bad) - 1:,} others beside it" if len(bad) > 1 else ""
+            log.warning("%s is left out%s: %s", self._named(some[at]), others, bad[at])
+        return found
+
+    def _wanted(self, schema: pa.Schema) -> pa.Schema:
+        """Give the columns that a record's value has."""
+        beside = (self.key, self.timestamp)
+        return pa.schema([column for column in schema if column.name not in beside])
+
+    def _named(self, valued: Valued) -> str:
+        record, _ = valued
+        return f"record {record.offset()} in partition {record.partition()} of {self.topic}"
+
+    def _beside(self, found: Decoded, some: Sequence[Valued], schema: pa.Schema) -> pa.RecordBatch:
         """Add what records have beside their value."""
-        offsets = np.array([record.offset() for record in records], np.int64)[found.message]
-        millis = np.array([record.timestamp()[1] for record in records], np.int64)[found.message]
-        rows = found.rows
+        rows, at = found.rows, pa.array(found.message)
         if self.timestamp is not None:
-            kind = _kind(schema, self.timestamp, pa.timestamp("ms", "UTC"))
-            stamps = pa.array(millis).cast(pa.timestamp("ms", getattr(kind, "tz", None))).cast(kind)
+            millis = pa.array([record.timestamp()[1] for record, _ in some], pa.int64())
+            kind = _kind(schema, self.timestamp, STAMP)
+            stamps = _cast("its time stamp", millis.take(at), kind, _stamps)
             rows = rows.append_column(self.timestamp, stamps)
         if self.key is not None:
-            keys: Any = pa.array([record.key() for record in records], pa.binary())
-            keys = keys.take(pa.array(found.message)).cast(_kind(schema, self.key, pa.binary()))
-            rows = rows.append_column(self.key, keys)
-        return SourceRows(offsets, rows, millis / 1000 if millis.min(initial=0) >= 0 else None)
+            keys = pa.array([record.key() for record, _ in some], pa.binary())
+            kind = _kind(schema, self.key, pa.binary())
+            rows = rows.append_column(
+                self.key, _cast("its key", keys.take(at), kind, pa.Array.cast)
+            )
+        return rows
+
+    def _check_beside(self, schema: pa.Schema) -> None:
+        """See that the columns for what records have beside their value can hold it.
+
+        Raises:
+            InputError: naming the one that no record could ever fill.
+        """
+        for name, what, none, cast in (
+            (self.timestamp, "time stamp", pa.array([], pa.int64()), _stamps),
+            (self.key, "key", pa.array([], pa.binary()), pa.Array.cast),
+        ):
+            if name is None or name not in schema.names:
+                continue
+            kind = schema.field(name).type
+            try:
+                cast(none, kind)
+            except pa.ArrowNotImplementedError:
+                raise InputError(
+                    f"a record's {what} cannot be the column {name!r}, which is of {kind}"
+                ) from None
 
 
 class Lateness:
@@ -326,6 +415,29 @@ class Gathering:
     def taken(self, records: int, now: float) -> None:
         """Note that so many were taken."""
         self._taken_at, self._full = now, records >= BATCH_RECORDS_MAX
+
+
+def _cast(
+    what: str,
+    values: pa.Array,
+    kind: pa.DataType,
+    cast: Callable[[pa.Array, pa.DataType], pa.Array],
+) -> pa.Array:
+    try:
+        return cast(values, kind)
+    except pa.ArrowInvalid as error:
+        raise pa.ArrowInvalid(f"{what} is no {kind}: {error}") from None
+
+
+def _stamps(millis: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Make times of Kafka's milliseconds; what is more than a type can tell is left out.
+
+    >>> _stamps(pa.array([1999]), pa.timestamp("s", "UTC")).cast(pa.int64()).to_pylist()
+    [1]
+    """
+    stamps = millis.cast(pa.timestamp("ms", getattr(kind, "tz", None)))
+    whole = pa.types.is_timestamp(kind) and kind.unit == "s"
+    return stamps.cast(kind, safe=not whole)
 
 
 def _kind(schema: pa.Schema, column: str, otherwise: pa.DataType) -> pa.DataType:

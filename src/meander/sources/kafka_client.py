@@ -38,6 +38,14 @@ OURS = frozenset(
     }
 )  # fmt: skip
 """What exactly once hangs on; nobody else sets it."""
+PASSING = frozenset(
+    {
+        "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "BROKER_NOT_AVAILABLE",
+        "REPLICA_NOT_AVAILABLE", "REQUEST_TIMED_OUT", "NETWORK_EXCEPTION", "KAFKA_STORAGE_ERROR",
+        "_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN",
+    }
+)  # fmt: skip
+"""Errors of a topic that is there and has trouble: a leader that is being elected, say."""
 BROKER = re.compile(r"(\[[0-9a-fA-F:]+\]|[^\s:,/]+):\d{1,5}")
 
 
@@ -130,10 +138,13 @@ class KafkaTopic:
         """Ask for the numbers of the topic's partitions.
 
         Raises:
-            ConnectionError: if no broker answers: it may be over soon.
+            ConnectionError: if no broker answers, or the topic has trouble: it may be over soon.
             InputError: if there is no such topic.
         """
         found = self.answers()
         if found.error is not None:
-            raise InputError(f"the topic {self.topic} at {self.brokers}: {self.told(found.error)}")
+            told = f"the topic {self.topic} at {self.brokers}: {self.told(found.error)}"
+            if found.error.retriable() or found.error.name() in PASSING:
+                raise ConnectionError(told)
+            raise InputError(told)
         return sorted(found.partitions)

@@ -192,6 +192,8 @@ class Play:
         )  # fmt: skip
         order = self.policy.step(seen)
         if order is not None:
+            if moving is not None:
+                self._replace(second + 1, moving, found)
             self._begin(second + 1, order)
 
     def _serve(self, rows: float, rate: float) -> tuple[Floats, float, float]:
@@ -221,6 +223,13 @@ class Play:
             took = launch_s + ground.move_s + busiest / ground.bytes_s
         ends = second + max(1, round(took))
         self._moving = Rescale(target, second, ends, second + round(launch_s), moved)
+
+    @staticmethod
+    def _replace(second: int, moving: Rescale, found: Outcome) -> None:
+        """Count a rescale that another replaces: it was one, and what has moved by now moves back."""
+        share = (second - moving.moves_at) / max(1, moving.ends - moving.moves_at)
+        found.rescales += 1
+        found.bytes += round(2 * moving.moved * min(1.0, max(0.0, share)))
 
     def _end(self, second: int, moving: Rescale, found: Outcome) -> None:
         before = len(self.now.nodes)

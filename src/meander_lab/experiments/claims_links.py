@@ -16,7 +16,7 @@ from meander_lab.experiments.claims_live import (
     savings,
     steady,
 )
-from meander_lab.experiments.noise import above, compare, series, text
+from meander_lab.experiments.noise import Series, above, compare, runs, text
 from meander_lab.experiments.tables import TableRows
 from meander_lab.experiments.verdicts import (
     Claim,
@@ -84,7 +84,7 @@ def _plans(tables: Tables, column: str) -> ClaimVerdict:
         for ours, storms in MODES:
             pair = [_runs(moves, mode, column) for mode in (ours, storms)]
             ratio = compare(lambda a, b: b / a, *pair, block=1)
-            parts.append(above(ratio._replace(low=ratio.low - 1, high=ratio.high - 1)))
+            parts.append(above(ratio.less(1)))
             a, b = (compare(lambda x: x, one, block=1).mean for one in pair)
             told.append(f"{name}, {WAYS[ours]}: {text(ratio)} times ({b:.3g} and {a:.3g})")
     return of_parts(parts, "; ".join(told))
@@ -93,9 +93,8 @@ def _plans(tables: Tables, column: str) -> ClaimVerdict:
 WAYS: Final = {"live": "all at once", "live-budget": "in rounds"}
 
 
-def _runs(moves: TableRows, mode: str, column: str) -> dict[int, list[float]]:
-    some = sorted(moves.where(mode=mode), key=lambda row: row["repeat"])
-    return {0: list(series(TableRows(some), column)[0])}
+def _runs(moves: TableRows, mode: str, column: str) -> Series:
+    return runs(moves.where(mode=mode), column)
 
 
 @claim("O.5", "fig11-links", "On links a migration by Storm's plan takes longer than one by ours, both "
@@ -114,19 +113,18 @@ def storm_is_worse(tables: Tables) -> ClaimVerdict:
 @claim("O.7", "fig16-links", "On links single-step takes less time than consistent hashing and Storm's "
        "plan, at every window, all carried out live.")  # fmt: skip
 def single_step_is_shorter(tables: Tables) -> ClaimVerdict:
-    """Seconds of a migration."""
+    """Seconds of a migration, run by run."""
     parts, told = list[Part](), []
     for name, rows in by_link(measured(tables, "fig16-links")).items():
         for window in rows.values("window_s"):
             some = rows.where(window_s=window)
             for other in ("consistent-hash", "storm"):
-                pair = [_migrations(some, method) for method in ("ssm", other)]
+                pair = [_seconds(some, method) for method in ("ssm", other)]
                 ratio = compare(lambda a, b: b / a, *pair, block=1)
-                parts.append(above(ratio._replace(low=ratio.low - 1, high=ratio.high - 1)))
+                parts.append(above(ratio.less(1)))
                 told.append(f"{name}, {window:g} s, {other}: {text(ratio)} times")
     return of_parts(parts, "; ".join(told))
 
 
-def _migrations(rows: TableRows, method: str) -> dict[int, list[float]]:
-    some = sorted(rows.where(method=method), key=lambda row: (row["repeat"], row["migration"]))
-    return {0: list(series(TableRows(some), "seconds")[0])}
+def _seconds(rows: TableRows, method: str) -> Series:
+    return runs(rows.where(method=method), "seconds")

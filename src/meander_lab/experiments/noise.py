@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from meander.planning.ahead.evaluate import BLOCK, RESAMPLES, Interval95
+from meander.planning.ahead.brackets import BLOCK, Interval95, brackets
 from meander_lab.experiments.tables import TableRows
 
 Series = Mapping[int, Sequence[float]]
@@ -38,14 +38,35 @@ def series(rows: TableRows, column: str = "costs") -> Series:
     return found
 
 
+def runs(rows: TableRows, column: str) -> Series:
+    """Give the mean of every run, in the order of `repeat`.
+
+    What one run saw is seen by all of its migrations: they are no runs of their own.
+
+    >>> rows = TableRows([{"repeat": r, "ms": float(ms)} for r, ms in ((1, 5), (0, 1), (0, 3))])
+    >>> runs(rows, "ms")
+    {0: [2.0, 5.0]}
+
+    Raises:
+        LookupError: if no row has it.
+    """
+    found: dict[int, list[float]] = {}
+    for row in rows:
+        if row.get(column) is not None:
+            found.setdefault(int(row.get("repeat") or 0), []).append(row[column])
+    if not found:
+        raise LookupError(f"no row has {column}")
+    return {0: [float(np.mean(found[run])) for run in sorted(found)]}
+
+
 def compare(stat: Callable[..., Any], *of: Series, block: int = BLOCK) -> Interval95:
-    """Give a function of the means of some series, with its 95 % interval.
+    """Give a function of the means of some series, with its 95 % interval; see `brackets`.
 
     >>> compare(lambda a, b: b - a, {0: [1.0, 2.0]}, {0: [2.0, 3.0]})
     Interval95(mean=1.0, low=1.0, high=1.0)
 
-    With `block=1` values are runs, and few: the interval is by Student's distribution. A single run
-    has none.
+    With `block=1` values are runs, which do not depend on each other. Fewer than two blocks have no
+    interval: of one run, or of one migration, nobody knows how much it scatters.
 
     Raises:
         LookupError: if the series have no span in common, or other migrations in it.
@@ -55,45 +76,8 @@ def compare(stat: Callable[..., Any], *of: Series, block: int = BLOCK) -> Interv
         raise LookupError("nothing to compare: no span in common")
     if len({tuple(len(one[span]) for span in spans) for one in of}) > 1:
         raise LookupError("nothing to compare: other migrations")
-    flat = [
-        np.concatenate([np.asarray(one[span], dtype=np.float64) for span in spans]) for one in of
-    ]
-    drawn = _drawn([len(of[0][span]) for span in spans], block)
-    value = float(stat(*(values.mean() for values in flat)))
-    found = stat(*(values[drawn].mean(axis=1) for values in flat))
-    if block == 1:
-        return _of_runs(value, float(np.std(found)), len(flat[0]))
-    low, high = np.quantile(found, [0.025, 0.975])
-    return Interval95(value, float(low), float(high))
-
-
-STUDENT: Final = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}
-"""By number of runs: the 97.5 % quantile of Student's distribution."""
-NORMAL: Final = 1.96
-
-
-def _of_runs(value: float, spread: float, runs: int) -> Interval95:
-    """Give the interval of a few runs by the standard deviation of their resampled means."""
-    if runs < 2:
-        return Interval95(value, -np.inf, np.inf)
-    half = STUDENT.get(runs, NORMAL) * spread * float(np.sqrt(runs / (runs - 1)))
-    return Interval95(value, value - half, value + half)
-
-
-def _drawn(lengths: Sequence[int], block: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-    """`[resample, migration]`: blocks of every span, drawn anew, as many as it has.
-
-    A block may go round the end of its span: else migrations there would be drawn more seldom, and
-    intervals would not lie around the mean.
-    """
-    rng, parts, begin = np.random.default_rng(SEED), [], 0
-    for n in lengths:
-        size = max(1, min(block, n // 2))
-        starts = rng.integers(n, size=(RESAMPLES, -(-n // size)))
-        found = (starts[:, :, None] + np.arange(size)).reshape(RESAMPLES, -1)[:, :n]
-        parts.append(begin + found % n)
-        begin += n
-    return np.concatenate(parts, axis=1)
+    values = [[np.asarray(one[span], dtype=np.float64) for span in spans] for one in of]
+    return brackets(stat, values, np.random.default_rng(SEED), block)
 
 
 def pooled(rows: TableRows, keys: Sequence[str]) -> TableRows:
@@ -131,17 +115,21 @@ def above(found: Interval95) -> bool | None:
 
     >>> above(Interval95(1, 0.5, 2)), above(Interval95(-1, -2, 0)), above(Interval95(1, -1, 3))
     (True, False, None)
+    >>> above(Interval95(1, None, None)) is None
+    True
     """
+    if found.low is None or found.high is None:
+        return None
     return True if found.low > 0 else False if found.high <= 0 else None
 
 
 def text(found: Interval95, digits: int = 1, scale: float = 1.0) -> str:
     """Write a value with its interval.
 
-    >>> text(Interval95(0.123, 0.1, 0.2), scale=100)
-    '12.3 [10.0, 20.0]'
+    >>> text(Interval95(0.123, 0.1, 0.2), scale=100), text(Interval95(3.0, None, None))
+    ('12.3 [10.0, 20.0]', '3.0 [–]')
     """
-    a, b, c = (f"{scale * x:.{digits}f}" for x in found)
-    if np.isinf(found.low):
-        return f"{a} (one run)"
+    if found.low is None or found.high is None:
+        return f"{scale * found.mean:.{digits}f} [–]"
+    a, b, c = (f"{scale * x:.{digits}f}" for x in (found.mean, found.low, found.high))
     return a if a == b == c else f"{a} [{b}, {c}]"

@@ -142,8 +142,14 @@ def drift(rows: TableRows, theme: Theme) -> Figure:
         some = [rows.where(method=method, refresh=refresh, drift=d) for d in drifts]
         xs = [i - 0.4 + (k + 0.5) * width for i in range(len(drifts))]
         ys = [part.mean("cost_pct") for part in some]
-        spread = [[y - part.mean("cost_low") for y, part in zip(ys, some, strict=True)],
-                  [part.mean("cost_high") - y for y, part in zip(ys, some, strict=True)]]  # fmt: skip
+        ends = [
+            [part.mean(end) if part.column(end) else y for y, part in zip(ys, some, strict=True)]
+            for end in ("cost_low", "cost_high")
+        ]
+        spread = [
+            [y - low for y, low in zip(ys, ends[0], strict=True)],
+            [high - y for y, high in zip(ys, ends[1], strict=True)],
+        ]
         label = name_of(method) + (f", refreshed every {refresh}" if refresh else "")
         ax.bar(
             xs, ys, width * 0.92, color=theme.color(method), alpha=0.6 if refresh else 1.0,

@@ -140,11 +140,11 @@ def cost_row(done: Replay, seed: int) -> Row:
 
     `costs` has every migration: claims compare methods migration by migration.
     """
-    mean = bootstrap(done.cost, np.random.default_rng(seed))
+    mean = bootstrap(100 * done.cost, np.random.default_rng(seed))
     return {
         "costs": [round(100 * float(cost), 5) for cost in done.cost],
         "fallbacks": sum("planned by ssm" in note for note in done.notes),
-        "cost_pct": 100 * mean.mean, "cost_low": 100 * mean.low, "cost_high": 100 * mean.high,
+        "cost_pct": mean.mean, "cost_low": mean.low, "cost_high": mean.high,
         "imbalance_max": float(done.imbalance.max()),
         "met_tau_share": float(done.met_tau.mean()),
         "relaxed": done.relaxed,

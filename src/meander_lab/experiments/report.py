@@ -49,12 +49,17 @@ def read_tables(root: Path, scale: str | None) -> dict[str, TableRows]:
     """Read the tables of a scale; without one, of each experiment the largest that is complete.
 
     Raises:
-        InputError: if nothing was measured.
+        InputError: if nothing was measured, or what was asked for is of several runs.
     """
     found = {}
     for one in EXPERIMENTS:
         for name in (scale,) if scale else SCALES_BY_SIZE:
             rows = ResultTable(root / name, one.name).read()
+            if scale and _mixed(rows):
+                raise InputError(
+                    f"{one.name} was measured with several data, seeds or parameters: a run was "
+                    f"interrupted; let `meander experiment run {one.name}` end"
+                )
             if len(rows) and (scale or name == "toy" or _complete(one, name, rows)):
                 found[one.name] = rows
                 break
@@ -77,9 +82,16 @@ SCALES_BY_SIZE: Final = ("paper", "quick")
 
 
 def _complete(one: Experiment, scale: str, rows: TableRows) -> bool:
-    """Whether all cells are there; a table whose rows bear a `note` says itself what it is."""
+    """Whether all cells are there, of one run; a table whose rows bear a `note` says what it is."""
+    if _mixed(rows):
+        return False
     wanted = {cell_key(cell) for cell in one.load().cells(parameters(one.name, scale))}
     return wanted <= set(rows.column("cell")) or bool(rows.column("note"))
+
+
+def _mixed(rows: TableRows) -> bool:
+    """Whether rows differ in data, seed or parameters: a run with others was interrupted."""
+    return len(rows.names("identity")) > 1
 
 
 def write_report(fresh: Tables, docs: Path, kept: Tables | None = None) -> list[Path]:
@@ -165,8 +177,9 @@ def _report(tables: Tables, points: Tables) -> Iterator[str]:
     yield "## The claims"
     yield (
         "Proposed methods: single-step, and MTM-aware migration as the paper has it. In brackets 95 %, "
-        "of differences migration by migration, by block bootstrap. *Undecided*: the noise is larger "
-        "than the difference. Nothing is judged where τ was infeasible and eased."
+        "of differences migration by migration, by block bootstrap, or run by run. *Undecided*: the "
+        "noise is larger than the difference, or nobody knows how large it is ([–]: a single run or "
+        "migration). Nothing is judged where τ was infeasible and eased."
     )
     yield _claims([claim for claim in CLAIMS if not claim.ours], verdicts, tables)
     yield "What we say of our own, by the same rules:"
@@ -282,9 +295,17 @@ def _section(name: str, tables: Tables, points: Tables, verdicts: Verdicts) -> I
         if claim.figure != name:
             continue
         status, _ = verdicts[claim.id]
-        why = prose()["explains"].get(claim.id)
-        if status not in (HOLDS, UNKNOWN) and why:
+        why = explanation(claim.id, status)
+        if why:
             yield f"{MARKS[status]} **{claim.id} {status}.** {_flat(why)}"
+
+
+def explanation(number: str, status: str) -> str:
+    """Give the words on a claim that does not fully hold; some are true of one verdict alone."""
+    why = prose()["explains"].get(number, "")
+    if status in (HOLDS, UNKNOWN):
+        return ""
+    return str(why.get(status, "") if isinstance(why, dict) else why)
 
 
 def _shown(name: str, rows: TableRows) -> str:

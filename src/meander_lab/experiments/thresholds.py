@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from meander.planning.ahead.evaluate import BLOCK, RESAMPLES
+from meander.planning.ahead.brackets import BLOCK, RESAMPLES
 
 
 class Threshold(NamedTuple):
@@ -62,10 +62,10 @@ LARGE: Final = Threshold(
 STORM_MS: Final = Threshold(5000, "16.4", "ms", "the paper's own number")
 FOUR: Final = Threshold(0.5, "A.2", "tasks off four at most", "it rounds to four")
 CONFIDENCE: Final = Threshold(
-    0.95, "all with brackets", "of resampled means lie within the brackets",
+    0.95, "all with brackets", "of such brackets hold the true value",
     f"usual; {RESAMPLES} resamples in blocks of {BLOCK} migrations, since neighbours depend on each "
-    "other; of few runs widened by Student's distribution. A difference whose brackets hold 0 decides "
-    "nothing",
+    "other, or of runs; widened by Student's distribution, since blocks and runs are few. A difference "
+    "whose brackets hold 0 decides nothing, nor does one that has none: [–], a single run or migration",
 )  # fmt: skip
 
 THRESHOLDS: Final = tuple(

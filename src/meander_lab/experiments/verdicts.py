@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
-from meander.planning.ahead.evaluate import BLOCK
+from meander.planning.ahead.brackets import BLOCK
 from meander_lab.experiments.noise import Series, above, compare
 from meander_lab.experiments.tables import TableRows
 
@@ -63,6 +63,15 @@ class Claim:
             return self.judge(tables)
         except (LookupError, ValueError, ZeroDivisionError) as error:
             return ClaimVerdict(UNKNOWN, f"the tables lack it: {str(error).strip(chr(39))}")
+
+
+def unmeasured(what: str) -> NoReturn:
+    """Leave a claim open that no experiment measures, saying what is lacking.
+
+    Raises:
+        LookupError: always.
+    """
+    raise LookupError(what)
 
 
 def entering(claims: list[Claim]) -> Callable[[str, str, str], Callable[[Judge], Judge]]:
@@ -169,23 +178,39 @@ def trend(
         return above(compare(difference, *a, *b, block=block))
 
     number = " → ".join(f"{compare(stat, *p, block=block).mean:.{digits}g}" for p in points)
-    ends = step(points[0], points[-1])
+    against = any(_against(step(a, b), a, b) for a, b in pairwise(points))
+    return _by_ends(step(points[0], points[-1]), number, against)
+
+
+def counted(values: Sequence[float], *, up: bool, digits: int = 3) -> ClaimVerdict:
+    """Judge a row of numbers without noise, such as counts, as `trend` does.
+
+    >>> counted([1, 3, 2], up=True)
+    ClaimVerdict(status='holds in part', number='1 → 3 → 2')
+
+    Raises:
+        LookupError: for fewer than two numbers.
+    """
+    if len(values) < 2:
+        raise LookupError("a trend needs two points")
+    sign = 1 if up else -1
+    against = any(sign * (b - a) < 0 for a, b in pairwise(values))
+    number = " → ".join(f"{value:.{digits}g}" for value in values)
+    return _by_ends(sign * (values[-1] - values[0]) > 0, number, against)
+
+
+def _by_ends(ends: Part, number: str, against: bool) -> ClaimVerdict:
+    """Judge by whether the last point is beyond the first, and whether a step goes against it."""
     if ends is None:
         return ClaimVerdict(UNDECIDED, number)
     if ends is False:
         return ClaimVerdict(FAILS, number)
-    against = any(_against(step(a, b), a, b) for a, b in pairwise(points))
     return ClaimVerdict(IN_PART if against else HOLDS, number)
 
 
 def _against(step: Part, a: Sequence[Series], b: Sequence[Series]) -> bool:
     """Whether a step surely goes the wrong way; standing still is not that."""
     return step is False and list(a) != list(b)
-
-
-def plain(values: Sequence[float]) -> list[tuple[Series]]:
-    """Make points of numbers without noise, such as counts."""
-    return [({0: [float(value)]},) for value in values]
 
 
 def together(verdicts: Mapping[str, ClaimVerdict]) -> ClaimVerdict:

@@ -54,6 +54,8 @@ class Made:
         """What happens while a reader sleeps, one by one."""
         self.asked: list[Any] = []
         self.released: dict[str, Any] = {}
+        self.once = 9
+        """Batches of a task that an answer has."""
 
     def scripts(self, lineage: str = "one", **options: Any) -> OutputScripts:
         about: Any = SimpleNamespace(lineage=lineage, tasks=len(self.owner), first=0)
@@ -114,9 +116,11 @@ class Made:
         tables, kept = [nothing(pa.schema({"n": pa.int64()}))], dict[str, Any]()
         for task in sorted(self.serving[node] & {int(t) for t in spans}):
             first, _, last = self.ends[task]
-            kept[str(task)] = first, last
             after, upto = spans[str(task)]
-            numbers = range(max(after + 1, first), min(upto, last) + 1)
+            numbers = list(range(max(after + 1, first), min(upto, last) + 1))
+            told = upto if len(numbers) <= self.once else numbers[self.once - 1]
+            kept[str(task)] = first, last, told
+            numbers = numbers[: self.once]
             batches = ((n, pa.record_batch({"n": [10 * task + n]})) for n in numbers)
             tables += [with_place(batch, task, n) for n, batch in batches]
         found = pa.concat_tables(tables)
@@ -178,6 +182,17 @@ def test_a_stretch_is_read_across_moves_and_nodes_that_vanish(error: Exception) 
     spans = OutputSpan(0, 1, 3), OutputSpan(2, 2, 5)
     assert rows(made, made.scripts(), *spans) == [2, 3, 23, 24, 25]
     assert len([step for step in made.asked if isinstance(step, FetchRows)]) == 4
+
+
+def test_what_is_too_much_for_an_answer_is_asked_for_at_once() -> None:
+    made = Made()
+    made.once = 1
+    spans = [OutputSpan(0, 0, 3), OutputSpan(1, 0, 2), OutputSpan(2, 2, 5)]
+    found = pa.concat_tables(iterate(made.scripts().read(spans), made))
+    assert sorted(found["n"].to_pylist()) == [1, 2, 3, 11, 12, 23, 24, 25]
+    assert not [step for step in made.asked if isinstance(step, Sleep)]
+    asked = [step.fields["spans"] for step in made.asked if isinstance(step, FetchRows)]
+    assert asked[:3] == [{"0": [0, 3], "1": [0, 2]}, {"0": [1, 3], "1": [1, 2]}, {"0": [2, 3]}]
 
 
 def test_a_node_of_a_lost_host_is_not_waited_for_long_and_a_slow_one_longer_each_time() -> None:

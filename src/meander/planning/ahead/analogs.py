@@ -31,6 +31,8 @@ from meander.errors import InputError
 from meander.planning.kernels.types import Bools, Floats, Ints
 
 DAYS_A_WEEK = 7
+HALF = 0.49
+"""A need is noted at most so far from the n that it was rounded to."""
 
 
 class Futures(NamedTuple):
@@ -60,6 +62,18 @@ class Likeness:
     """With fewer of the same time and kind of day, other kinds are admitted, then other times."""
     memory_days: float = 365.0
     """An analog so old counts a third."""
+
+
+def rounding_to(nodes: int, need: float | None) -> float:
+    """Give what is noted of a slot with so many nodes: its need, where that is known.
+
+    However n was decided (a maximum, hysteresis, rounding up), it is n that is planned for: what is
+    noted rounds to it.
+
+    >>> rounding_to(3, 2.1), rounding_to(3, 3.2), rounding_to(3, None)
+    (2.51, 3.2, 3.0)
+    """
+    return float(nodes) if need is None else min(max(need, nodes - HALF), nodes + HALF)
 
 
 def futures(

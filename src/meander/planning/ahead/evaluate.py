@@ -13,7 +13,7 @@ A step that is infeasible at τ is planned at the smallest feasible τ by everyo
 Interval policies begin with the most even intervals there are; the ring begins as a ring, and its
 figures are means over several rings; Redist begins as a ring with a table of its own. The
 clairvoyant reference knows the whole trace (clairvoyant.py). Confidence intervals are by block
-bootstrap: neighbouring migrations depend on each other, so blocks of them are drawn, not single ones.
+bootstrap (brackets.py).
 """
 
 from __future__ import annotations
@@ -29,20 +29,17 @@ from meander.model import Assignment, Plan, Problem, Workload, exact_tau
 from meander.planning import plan as plan_by
 from meander.planning import planner
 from meander.planning.ahead.bound import least_cost
+from meander.planning.ahead.brackets import BLOCK, Interval95, brackets
 from meander.planning.ahead.clairvoyant import ROUNDS_MAX, PathStage, best_path
 from meander.planning.ahead.forecast import Forecast, refreshed
 from meander.planning.ahead.mtm import Label
 from meander.planning.ahead.policy import plan_ahead
-from meander.planning.exact.feasible import smallest_tau
+from meander.planning.exact.feasible import cap_of, smallest_tau
 from meander.planning.exact.match import assign, run_bounds
 from meander.planning.exact.partitions import Ends
 from meander.planning.kernels.types import Floats
 from meander.planning.rivals.hashing import consistent_hash, ring_assignment
 
-BLOCK = 24
-"""Migrations in a bootstrap block: about a day or two of an hourly trace."""
-
-RESAMPLES = 1000
 REDIST_TAU = "1/5"
 """Of the table that Redist begins with: a ring, and the heavy tasks placed once."""
 
@@ -172,7 +169,7 @@ class Replay:
     met_tau: Floats
     """1 where the plan met τ (or the smallest feasible one), else 0."""
     path: list[Ends] | None = None
-    """The partition after every step, for policies that keep intervals."""
+    """The partition after every step, if each was one of intervals, one per node."""
     relaxed: int = 0
     """Steps that were infeasible at τ."""
     notes: list[str] = field(default_factory=list)
@@ -192,7 +189,7 @@ def replay(
         first: weights and number of nodes before the first migration.
     """
     now, limit = contender.begin(*first), exact_tau(tau)
-    rows, path, notes, relaxed = [], list[Ends](), list[str](), 0
+    rows, path, notes, relaxed, whole = [], list[Ends](), list[str](), 0, True
     for step in steps:
         problem = Problem(step.workload, now, step.nodes, limit)
         contender.prepare(step)
@@ -201,12 +198,12 @@ def replay(
         took = clock() - began
         relaxed += found.problem.tau != limit
         now = found.target
+        whole = whole and now.contiguous
         rows.append((found.cost_share, found.imbalance, took, found.within_caps))
         notes.append(found.note)
         path.append(run_bounds(now)[1:].astype(np.int32))
     cost, imbalance, plan_s, met = np.array(rows, dtype=np.float64).reshape(-1, 4).T
-    kept = path if now.contiguous else None
-    return Replay(cost, imbalance, plan_s, met, kept, relaxed, notes)
+    return Replay(cost, imbalance, plan_s, met, path if whole else None, relaxed, notes)
 
 
 def replay_rings(
@@ -232,7 +229,7 @@ def replay_clairvoyant(
     """
     start = most_even(*first)
     problems = [_eased(step, start, tau) for step in steps]
-    stages = [PathStage(p.workload, p.nodes, p.cap) for p in problems]
+    stages = [PathStage(p.workload, p.nodes, cap_of(p)) for p in problems]
     seeds = [r.path for r in others if r.path is not None and bool(r.met_tau.all())]
     if not seeds:
         raise InputError("the clairvoyant path needs ssm (or another exact policy) beside it")
@@ -253,7 +250,7 @@ def least_mean(steps: Sequence[ReplayStep], tau: float | str, first: tuple[Workl
     """Give a share of all state per migration that no policy goes below; see `bound`."""
     start = most_even(*first)
     problems = [_eased(step, start, tau) for step in steps]
-    stages = [PathStage(p.workload, p.nodes, p.cap) for p in problems]
+    stages = [PathStage(p.workload, p.nodes, cap_of(p)) for p in problems]
     return least_cost(start, stages) / max(len(steps), 1)
 
 
@@ -265,28 +262,15 @@ def _eased(step: ReplayStep, start: Assignment, tau: float | str) -> Problem:
     return Problem(step.workload, start, step.nodes, max(problem.tau, least))
 
 
-class Interval95(NamedTuple):
-    """A mean with its 95 % confidence interval."""
-
-    mean: float
-    low: float
-    high: float
-
-
 def bootstrap(values: Floats, rng: np.random.Generator, block: int = BLOCK) -> Interval95:
-    """Give the mean with a 95 % interval by the moving-block bootstrap.
+    """Give the mean with a 95 % interval by a block bootstrap; see `brackets`.
 
     >>> bootstrap(np.ones(100), np.random.default_rng(0))
     Interval95(mean=1.0, low=1.0, high=1.0)
     """
-    n = len(values)
-    if n == 0:
+    if not len(values):
         raise InputError("the test span has no migration: nothing to evaluate")
-    block = max(1, min(block, n // 2))
-    starts = rng.integers(n - block + 1, size=(RESAMPLES, -(-n // block)))
-    drawn = (starts[:, :, None] + np.arange(block)).reshape(RESAMPLES, -1)[:, :n]
-    low, high = np.quantile(values[drawn].mean(axis=1), [0.025, 0.975])
-    return Interval95(float(values.mean()), float(low), float(high))
+    return brackets(lambda mean: mean, [[values]], rng, block)
 
 
 def gap_closed(ssm: Replay, mtm: Replay, best: Replay) -> float | None:
@@ -297,12 +281,12 @@ def gap_closed(ssm: Replay, mtm: Replay, best: Replay) -> float | None:
 
 def summary(
     replays: Mapping[str, Replay], rng: np.random.Generator
-) -> dict[str, dict[str, float | list[float] | int]]:
+) -> dict[str, dict[str, float | list[float | None] | int]]:
     """Put every policy into a few numbers, with its difference to `ssm` where that ran too."""
     table = {}
     for name, r in replays.items():
         mean = bootstrap(r.cost, rng)
-        row: dict[str, float | list[float] | int] = {
+        row: dict[str, float | list[float | None] | int] = {
             "cost_share_mean": mean.mean,
             "ci95": [mean.low, mean.high],
             "imbalance_max": float(r.imbalance.max()),
@@ -312,9 +296,9 @@ def summary(
             "plan_us": float(np.median(r.plan_s) * 1e6),
         }
         if name != "ssm" and "ssm" in replays:
-            saved = bootstrap(replays["ssm"].cost - r.cost, rng)
             base = max(float(replays["ssm"].cost.mean()), 1e-15)
-            row["below_ssm"] = saved.mean / base
-            row["below_ssm_ci95"] = [saved.low / base, saved.high / base]
+            saved = bootstrap(replays["ssm"].cost - r.cost, rng).over(base)
+            row["below_ssm"] = saved.mean
+            row["below_ssm_ci95"] = [saved.low, saved.high]
         table[name] = row
     return table

@@ -23,7 +23,7 @@ import numpy as np
 from meander.model import Assignment, Plan, Problem, Workload
 from meander.planning.ahead.clairvoyant import PathStage, best_path
 from meander.planning.ahead.evaluate import ReplayStep, most_even
-from meander.planning.exact.feasible import smallest_tau
+from meander.planning.exact.feasible import cap_of, smallest_tau
 from meander.planning.exact.match import assign, run_bounds
 from meander.planning.exact.partitions import Ends
 from meander.planning.exact.ssm import ssm_partition
@@ -55,7 +55,7 @@ class Foresight:
         coming = self.nodes[self.seen : self.seen + self.horizon]
         self.seen += 1
         ways = [_eased(problem, nodes) for nodes in coming]
-        stages = [PathStage(way.workload, way.nodes, way.cap) for way in ways]
+        stages = [PathStage(way.workload, way.nodes, cap_of(way)) for way in ways]
         start = run_bounds(problem.current)[1:].astype(np.int32)
         greedy = _greedy(problem, stages)
         _, path = best_path(start, stages, [greedy], self.rng, rounds=ROUNDS)

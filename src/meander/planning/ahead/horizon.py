@@ -1,6 +1,8 @@
 """The policy `ahead`: plan the next migration over a horizon of likely ones.
 
-It is told of every slot (`observe`), learns volumes and drift from that, and plans (`plan`):
+It is told of every slot that is over (`observe`), learns volumes and drift from that, and plans
+(`plan`). A plan is made inside a slot: of that it knows the n it plans for, and what was needed so
+far where that was seen, and it looks from there.
 
   1. Analogs of this moment give futures of n for the next slots (analogs.py), merged into a chain
      of chances (chain.py).
@@ -29,7 +31,7 @@ import numpy as np
 
 from meander.errors import InputError
 from meander.model import Ints, Plan, Problem
-from meander.planning.ahead.analogs import Futures, futures
+from meander.planning.ahead.analogs import Futures, futures, rounding_to
 from meander.planning.ahead.chain import Chain
 from meander.planning.ahead.drift import Drift
 from meander.planning.ahead.look import POLICY, Look, Settings
@@ -71,14 +73,12 @@ class Ahead:
         self._seen = 0
         self.pools: Pools | None = None
         self.trust = Trust()
-        self.tau: Fraction | None = None
-        """The least τ asked for: a plan at an eased one does not ease those to come."""
 
     def observe(self, nodes: int, need: float | None = None) -> None:
-        """Learn of a new slot: its n, and n before it was rounded, where that is known."""
+        """Learn of a slot that is over: its n, and n before it was rounded, where that is known."""
         if self._seen == len(self._need):
             self._need = np.concatenate([self._need, np.empty(self._seen)])
-        self._need[self._seen] = nodes if need is None else need
+        self._need[self._seen] = rounding_to(nodes, need)
         self._seen += 1
         self.least, self.most = min(self.least, nodes), max(self.most, nodes)
 
@@ -87,16 +87,31 @@ class Ahead:
         if self.drift is not None:
             self.drift.observe(work)
 
-    def futures(self) -> Futures:
-        """Give what may follow the last slot observed."""
+    def futures(self, nodes: int | None = None, need: float | None = None) -> Futures:
+        """Give what may follow the last slot observed, or the one after it, which goes on.
+
+        Args:
+            nodes: n in the slot that goes on; None: none does.
+            need: what was needed in it so far, where that was seen.
+        """
+        known, least, most = self._need[: self._seen], self.least, self.most
+        if nodes is not None:
+            known = np.append(known, rounding_to(nodes, need))
+            least, most = min(least, nodes), max(most, nodes)
         return futures(
-            self._need[: self._seen], self.days_before, horizon=self.settings.horizon,
-            day_slots=self.day_slots, least=self.least, most=self.most,
-            likeness=self.settings.likeness,
+            known, self.days_before, horizon=self.settings.horizon, day_slots=self.day_slots,
+            least=least, most=most, likeness=self.settings.likeness,
         )  # fmt: skip
 
-    def plan(self, problem: Problem) -> Plan:
-        """Plan one migration.
+    def plan(
+        self, problem: Problem, need: float | None = None, tau: Fraction | None = None
+    ) -> Plan:
+        """Plan one migration, in the slot after the last one that was observed.
+
+        Args:
+            problem: what is to be planned.
+            need: nodes that this slot needed so far, before rounding, where that was seen.
+            tau: of migrations to come, where this one has another: an eased one, or a tighter one.
 
         Raises:
             InfeasibleError: if no assignment meets today's caps.
@@ -106,14 +121,13 @@ class Ahead:
         if not problem.current.contiguous or self._seen == 0:
             why = "a node holds several runs" if self._seen else "no slot was observed yet"
             return replace(base, policy=POLICY, note=f"{why}: planned by ssm")
-        load, seen = problem.workload, self.futures()
+        load, seen = problem.workload, self.futures(problem.nodes, need)
         if self.drift is not None and self.drift.tasks not in (0, load.tasks):
             raise InputError(
                 f"{self.drift.tasks} tasks were weighed, but the problem has {load.tasks}"
             )
         chain = Chain.of(seen, problem.nodes)
-        self.tau = problem.tau if self.tau is None else min(self.tau, problem.tau)
-        ground = Ground.of(load, chain.nodes, self.tau, problem.memory_cap)
+        ground = Ground.of(problem, chain.nodes, problem.tau if tau is None else tau)
         if (ground.caps < 0).any():
             why = f"the memory cap is too small for {chain.nodes[np.argmin(ground.caps)]} nodes"
             return replace(base, policy=POLICY, note=f"{why}, which may come: planned by ssm")

@@ -1,9 +1,13 @@
 """What a deployment learns while it runs, slot by slot, for the policy `ahead`.
 
 Time is cut into slots of the calendar. Whoever has the clock tells now and then how many nodes there
-are, and how many are needed before that is rounded (`see`); when a slot is over, its mean is one entry.
-All entries are what there is to remember (`facts`, `recall`): a driver that goes on from a checkpoint
-goes on learning. Slots in which nobody looked, since there was no driver, count as the last one before.
+are, and how many are needed before that is rounded (`see`), of which counts what rounds to those that
+there are. When a slot is over, its mean is one entry. All entries are what there is to remember
+(`facts`, `recall`): a driver that goes on from a checkpoint goes on learning. Slots in which nobody
+looked, since there was no driver, count as the last one before.
+
+A plan looks from the slot that goes on, whose entry for now is the mean so far, of which again counts
+what rounds to the n that is planned for. `observed` plans a replay the same way.
 
 It also keeps whether n came as it expected, which every plan says.
 
@@ -20,12 +24,14 @@ import copy
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 from typing import Any, Final
 
 import numpy as np
 
 from meander.model import Assignment, Plan, Problem, Workload
+from meander.planning.ahead.analogs import rounding_to
 from meander.planning.ahead.horizon import Ahead
 
 DAY_S: Final = 86_400
@@ -71,7 +77,7 @@ class Learner:
             self._close(slot)
         if self._slot is None or slot > self._slot:
             self._slot = slot
-        self._seen.append(float(nodes) if need is None else need)
+        self._seen.append(rounding_to(nodes, need))
         return over
 
     def _close(self, until: int) -> None:
@@ -85,6 +91,9 @@ class Learner:
             expected = self._ahead.futures()
             chance = np.bincount(expected.nodes[:, 0], expected.weight)
             self._judged.append(int(chance.argmax()) == _rounded(need))
+        if until - self._slot >= SLOTS_MAX:  # nothing that was remembered still is
+            self._needs.clear()
+            self._first, self._ahead = until - SLOTS_MAX, None
         for _ in range(min(until - self._slot, SLOTS_MAX)):
             self._enter(need)
 
@@ -124,14 +133,20 @@ class Learner:
 
     # ------------------------------------------------------------------ planning
 
-    def plan(self, problem: Problem, *, preview: bool = False) -> Plan:
+    def plan(self, problem: Problem, tau: Fraction | None = None, *, preview: bool = False) -> Plan:
         """Plan a migration; a preview leaves no trace.
+
+        Args:
+            problem: what is to be planned.
+            tau: of migrations to come, where this one has another.
+            preview: plan as if, and remember nothing of it.
 
         Raises:
             InfeasibleError: if no assignment meets today's caps.
         """
         ahead = self._ahead or Ahead(day_slots=self.day_slots, window=0)
-        found = (copy.deepcopy(ahead) if preview else ahead).plan(problem)
+        so_far = float(np.mean(self._seen)) if self._seen else None
+        found = (copy.deepcopy(ahead) if preview else ahead).plan(problem, so_far, tau)
         if not self._judged:
             return found
         came = f"n came as expected in {sum(self._judged)} of the last {len(self._judged)} slots"

@@ -17,6 +17,7 @@ from meander.planning.ahead.chain import Chain
 from meander.planning.ahead.drift import Drift
 from meander.planning.ahead.mdp import shares_of
 from meander.planning.ahead.pools import Ground, Pools
+from meander.planning.exact.even import renamed
 from meander.planning.exact.match import assign, run_bounds
 from meander.planning.exact.partitions import Ends
 from meander.planning.kernels import horizon as kernel
@@ -148,8 +149,10 @@ class Look:
         part = self._part(self.here)
         scores = self._costs(self.old, self.rows[part]) + self.value[0, part]
         best = int(np.argmin(scores))
-        row, score = self._improved(self.rows[part][best], float(scores[best]))
-        by_ssm = float(self._scores(self._row(run_bounds(self.base.target))[None, :])[0])
+        row = self._improved(self.rows[part][best], float(scores[best]))
+        found = Plan(self.problem, assign(self.problem, pool_kernel.cuts_of(row)), POLICY)
+        found = replace(renamed(found), bound=self.base.bound)
+        score, by_ssm = self._score(found), self._score(self.base)
         columns = self._columns(row)
         for i, n in enumerate(self.chain.nodes.tolist()):
             self.pools.learn(n, self.arrive[self._times(i), self._part(i)].mean(axis=0))
@@ -157,14 +160,17 @@ class Look:
             self.pools.add(n, rows)
         if score >= by_ssm - 1e-9:
             return replace(self.base, policy=POLICY, note="ssm is best over the horizon too")
-        target = assign(self.problem, pool_kernel.cuts_of(row))
-        found = Plan(self.problem, target, POLICY, bound=self.base.bound)
         note = (
             f"moves {found.cost_share:.2%} now where ssm moves {self.base.cost_share:.2%}, and is "
             f"expected to save {by_ssm - score:.2%} of all state in {self.chain.horizon} slots; "
             f"{self._expected()}"
         )
-        return replace(found, optimal=found.cost == self.base.cost, note=note)
+        return replace(found, optimal=found.cost == self.base.bound, note=note)
+
+    def _score(self, plan: Plan) -> float:
+        """What a plan costs, with nodes that leave and hosts that stay even, and what it leads to."""
+        row = self._row(run_bounds(plan.target))
+        return plan.cost_share + float(self._leads(row[None, :], self.here, 0)[0])
 
     def _part(self, place: int) -> slice:
         return slice(int(self.first[place]), int(self.first[place + 1]))
@@ -201,7 +207,7 @@ class Look:
         far = np.unique([1, 2, max(tasks // 128, 1), max(tasks // 64, 1), max(tasks // 32, 1)])
         return kernel.moved_boundaries(row, reach, np.concatenate([-far, far]), places)
 
-    def _improved(self, row: Ends, score: float) -> tuple[Ends, float]:
+    def _improved(self, row: Ends, score: float) -> Ends:
         """Move boundaries one at a time while that helps."""
         places = self._places()
         while len(near := self._near(row, self.here, places)):
@@ -210,7 +216,7 @@ class Look:
             if scores[best] >= score - 1e-9:
                 break
             row, score = near[best], float(scores[best])
-        return row, score
+        return row
 
     def _places(self) -> Ints:
         """Boundaries of today's partition, and of those that are best to arrive at soon."""

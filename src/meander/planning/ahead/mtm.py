@@ -194,14 +194,21 @@ class Mtm:
             raise InputError(f"not an MTM: kind {kind!r}, {len(labels)} labels, {matrix.shape}")
         if not np.allclose(matrix.sum(axis=1), 1.0) or not (matrix >= 0).all():
             raise InputError("every row of an MTM must add up to 1, without negative entries")
-        counts = np.array(data.get("counts", np.zeros_like(matrix)), dtype=np.float64)
-        unseen, recent = (
-            tuple(Label.parse(str(text)) for text in data.get(key, ()))
-            for key in ("unseen", "recent")
-        )
-        return cls(kind, labels, matrix, counts, float(data.get("alpha", 0.0)),
-                   bool(data.get("self_transitions", False)), int(data.get("slot_hours", 3)),
-                   unseen, recent)  # fmt: skip
+        if len(set(labels)) != len(labels):
+            raise InputError("not an MTM: a label stands twice")
+        try:
+            counts = np.array(data.get("counts", np.zeros_like(matrix)), dtype=np.float64)
+            alpha, slot_hours = float(data.get("alpha", 0.0)), int(data.get("slot_hours", 3))
+            unseen, recent = (
+                tuple(Label.parse(str(text)) for text in data.get(key, ()))
+                for key in ("unseen", "recent")
+            )
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InputError(f"not an MTM: {error}") from None
+        if counts.shape != matrix.shape or not 1 <= slot_hours <= 24:
+            raise InputError(f"not an MTM: counts {counts.shape}, slots of {slot_hours} hours")
+        return cls(kind, labels, matrix, counts, alpha, bool(data.get("self_transitions", False)),
+                   slot_hours, unseen, recent)  # fmt: skip
 
 
 def _directed(nodes: int, previous: Label | None) -> Label:

@@ -1,4 +1,8 @@
-"""The policy `ahead` in a replay: it is told of every slot up to a migration, and of none after."""
+"""The policy `ahead` in a replay: it is told of every slot that is over when a migration is planned.
+
+Of the slot that begins with the migration it knows the n that is planned for, and what was needed a
+moment ago: as a deployment does that rescales now (`learner`).
+"""
 
 from __future__ import annotations
 
@@ -38,15 +42,16 @@ class ByAhead:
         return most_even(workload, nodes)
 
     def prepare(self, step: ReplayStep) -> None:
-        """Tell the policy of all slots up to this one."""
+        """Tell the policy of all slots before this one, and of all work that was done before it."""
         record = self.record
-        for slot in range(self.slots, step.at + 1):
-            for work in record.work[self.pieces : record.ended[slot]]:
-                self.policy.weigh(work)
-            self.pieces = max(self.pieces, int(record.ended[slot]))
+        for slot in range(self.slots, step.at):
             self.policy.observe(int(record.nodes[slot]), float(record.need[slot]))
-        self.slots = max(self.slots, step.at + 1)
+        self.slots = max(self.slots, step.at)
+        for work in record.work[self.pieces : record.ended[step.at]]:
+            self.policy.weigh(work)
+        self.pieces = max(self.pieces, int(record.ended[step.at]))
 
     def plan(self, problem: Problem, step: ReplayStep) -> Plan:
         """Plan over the horizon, at the smallest feasible τ where it must."""
-        return relaxed(self.policy.plan, problem)
+        need = float(self.record.need[step.at - 1]) if step.at else None
+        return relaxed(lambda eased: self.policy.plan(eased, need, problem.tau), problem)

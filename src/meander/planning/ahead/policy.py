@@ -38,6 +38,7 @@ from meander.planning.ahead.mdp import shares_of
 from meander.planning.ahead.mtm import Label
 from meander.planning.ahead.pmc import look_ahead
 from meander.planning.ahead.space import fine_grained
+from meander.planning.exact.even import renamed
 from meander.planning.exact.feasible import NO_CAP, cap_of, memory_of
 from meander.planning.exact.match import assign, run_bounds
 from meander.planning.exact.partitions import Ends, effective_tau
@@ -195,11 +196,11 @@ def _best(problem: Problem, base: Plan, forecast: Forecast, label: int, remark: 
     rows = np.stack(list(answers.values()))
     sets = np.full(len(rows), model.set_of[label])
     ahead, _ = look_ahead(model, forecast.frontier, rows, sets)
-    targets = [base.target, *(assign(problem, _cuts(row)) for row in rows[1:])]
-    plans = [Plan(problem, target, POLICY) for target in targets]
+    others = [Plan(problem, assign(problem, _cuts(row)), POLICY) for row in rows[1:]]
+    plans = [Plan(problem, base.target, POLICY), *map(renamed, others)]
     score = [p.cost_share + model.gamma * a for p, a in zip(plans, ahead[:, label], strict=True)]
     best = min(range(len(plans)), key=lambda i: (score[i] >= score[0] - 1e-9, score[i], i))
-    return replace(plans[best], optimal=plans[best].cost == base.cost, bound=base.bound,
+    return replace(plans[best], optimal=plans[best].cost == base.bound, bound=base.bound,
                    note=_note(list(answers), score, plans, best, remark))  # fmt: skip
 
 

@@ -15,9 +15,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from meander.model import Ints, Workload
+from meander.model import Ints, Problem, Workload
 from meander.planning.ahead.chain import Chain
-from meander.planning.exact.feasible import NO_CAP
+from meander.planning.exact.feasible import NO_CAP, memory_of
 from meander.planning.exact.partitions import Ends
 from meander.planning.kernels import pools as kernel
 from meander.planning.kernels.types import Floats
@@ -40,19 +40,24 @@ class Ground:
     """`[n, boundary]`: how far back an interval may begin."""
 
     @classmethod
-    def of(cls, load: Workload, nodes: Ints, tau: Fraction, memory_cap: int | None) -> Ground:
+    def of(cls, problem: Problem, nodes: Ints, tau: Fraction) -> Ground:
         """Take `(1 + τ)·W/n` for the cap, or the smallest feasible one where that is larger.
 
-        Where the memory cap alone makes an n infeasible, its cap is -1.
+        The problem's own n has the problem's cap, whatever τ is for those to come. Where the memory
+        cap alone makes an n infeasible, its cap is -1.
         """
+        load, memory = problem.workload, memory_of(problem)
         work, size = load.work_prefix.copy(), load.size_prefix.copy()
-        memory = NO_CAP if memory_cap is None else min(memory_cap, NO_CAP)
-        caps = np.array([int((1 + tau) * load.total_work / n) for n in nodes.tolist()])
-        caps = np.minimum(caps, NO_CAP)
+        every = [problem.cap if n == problem.nodes else int((1 + tau) * load.total_work / n)
+                 for n in nodes.tolist()]  # fmt: skip
+        caps = np.array([min(cap, NO_CAP) for cap in every])
         for i, n in enumerate(nodes.tolist()):
             if cover_size(work, size, caps[i], memory, n) > n:
                 caps[i] = smallest_load(work, size, memory, n)
-        wins = np.stack([windows(work, size, cap, memory) for cap in caps])
+        none = np.arange(
+            load.tasks + 1
+        )  # an interval of no task: where there is no cap, no more is legal
+        wins = np.stack([windows(work, size, cap, memory) if cap >= 0 else none for cap in caps])
         return cls(load, nodes, caps, wins)
 
 

@@ -8,7 +8,8 @@ What is checked, from the target assignment and the problem alone:
   4. the moves are exactly the tasks that change their owner, with source, target and size;
   5. the cost is the sum of the moves;
   6. the bound is no more than the cost, and equal to it if the plan claims to be optimal;
-  7. a policy that promises the caps keeps them, with one interval per node.
+  7. a policy that promises the caps keeps them, with one interval per node; bounded hashing without
+     the latter, unless its note says that tasks fitted nowhere.
 
 Rule 3 binds every policy: a node that may stay is not replaced by a stranger.
 """
@@ -20,8 +21,13 @@ from typing import Final
 from meander.errors import CertificateError
 from meander.model import NodeId, Plan
 
-KEEPS_CAPS: Final = frozenset({"ssm", "ssm-paper", "simple-ssm", "oms", "ahead"})
+KEEPS_CAPS: Final = frozenset(
+    {"ssm", "ssm-paper", "simple-ssm", "oms", "ahead", "mtm", "foresight"}
+)
 """Policies whose plans are intervals within the caps, or an InfeasibleError."""
+BOUNDED: Final = "bounded-hash"
+FITTED_NOWHERE: Final = "fitted nowhere"
+"""In the note of a plan of `BOUNDED` whose caps could not be kept."""
 
 
 def check_plan(plan: Plan) -> None:
@@ -43,6 +49,10 @@ def check_plan(plan: Plan) -> None:
     _check_moves(plan)
     _check_claims(plan)
     if plan.policy in KEEPS_CAPS:
+        if not plan.target.contiguous:
+            _fail(plan, "a node owns several runs")
+        _check_caps(plan)
+    if plan.policy == BOUNDED and FITTED_NOWHERE not in plan.note:
         _check_caps(plan)
 
 
@@ -112,8 +122,6 @@ def _check_claims(plan: Plan) -> None:
 
 def _check_caps(plan: Plan) -> None:
     problem = plan.problem
-    if not plan.target.contiguous:
-        _fail(plan, "a node owns several runs")
     for node, load in plan.loads.items():
         if load > problem.cap:
             _fail(plan, f"node {node} has {load} work, the cap is {problem.cap}")

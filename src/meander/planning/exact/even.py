@@ -21,6 +21,7 @@ from math import comb, prod
 from typing import Final
 
 from meander.model import NodeId, Plan, Problem
+from meander.planning.exact.match import assign, run_bounds
 
 CHOICES_MAX: Final = 128
 """Sets of nodes to leave that are all tried; a plan takes about a millisecond."""
@@ -47,6 +48,17 @@ def evened(plan: Plan, solve: Callable[[Problem], Plan]) -> Plan:
     note = f"hosts stay even: {best.cost} bytes move, {plan.cost} would at least ({told})"
     same = best.cost == plan.bound
     return Plan(problem, best.target, plan.policy, same, plan.bound, note)
+
+
+def renamed(plan: Plan) -> Plan:
+    """Give the intervals of a plan to nodes such that the hosts are even, if they are not.
+
+    For planners that choose intervals by other things than bytes alone.
+    """
+    if not uneven(plan):
+        return plan
+    bounds = run_bounds(plan.target)
+    return evened(plan, lambda others: Plan(others, assign(others, bounds), plan.policy))
 
 
 def _hosts(problem: Problem) -> dict[str, list[NodeId]]:

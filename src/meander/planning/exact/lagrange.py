@@ -67,7 +67,7 @@ def relax(problem: Problem) -> Relaxation:
     if not problem.current.contiguous:
         raise InputError("a node holds several runs: the bound needs one interval per node")
     load, nodes = problem.workload, min(problem.nodes, problem.workload.tasks)
-    sizes, win, old = load.size_prefix.copy(), windows(problem), run_bounds(problem.current)
+    sizes, win, old = problem.gain_prefix.copy(), windows(problem), run_bounds(problem.current)
     scratch, none = np.empty((SCRATCH, len(sizes)), np.int64), np.empty((2, 0), np.int64)
     values = kernel.run(sizes, win, old, _FREE, 0, scratch)
     bounds = kernel.walk(sizes, win, old, _FREE, 0, values, False, -1, none, none)

@@ -183,7 +183,7 @@ class _Course:
         self.now = np.array([place[n] for n in current.nodes], dtype=np.int64)[current.owners()]
         self.then = np.array([place[n] for n in target.nodes], dtype=np.int64)[target.owners()]
         self.held, self.load = self._per_node(self.now, sizes), self._per_node(self.now, loads)
-        cap = NO_LIMIT if memory_cap is None else memory_cap
+        cap = NO_LIMIT if memory_cap is None else min(memory_cap, NO_LIMIT)
         self.caps = np.maximum(cap, self._per_node(self.then, sizes))
         self.busiest_then = int(self._per_node(self.then, loads).max())
         names = [host_of(node, hosts) for node in self.nodes]

@@ -34,6 +34,7 @@ import numpy as np
 
 from meander.errors import InputError
 from meander.model import Assignment, Ints, NodeId, Plan, Problem, Workload, exact_tau
+from meander.planning.exact.certificate import FITTED_NOWHERE
 from meander.planning.exact.scatter import Places, key_of, mix
 
 VIRTUAL_NODES = 100
@@ -81,7 +82,9 @@ def bounded_hash(problem: Problem, *, virtual_nodes: int = VIRTUAL_NODES, seed: 
         spare_size[node] -= size[task]
         chosen[task] = node
     target = Assignment.from_owners(chosen, nodes, problem.current.epoch.next())
-    note = f"{homeless} tasks fitted nowhere and went to the least loaded node" if homeless else ""
+    note = (
+        f"{homeless} tasks {FITTED_NOWHERE} and went to the least loaded node" if homeless else ""
+    )
     return Plan(problem, target, "bounded-hash", note=note)
 
 

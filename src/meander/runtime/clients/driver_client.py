@@ -24,7 +24,12 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import flight
 
-from meander.errors import InputError, OperatorGoneError, OperatorRefusedError
+from meander.errors import (
+    InputError,
+    OperatorGoneError,
+    OperatorRefusedError,
+    UnanswerableError,
+)
 from meander.model import TaskId
 from meander.protocol.settings import Settings
 from meander.runtime.wire.credentials import RENEW, Credentials
@@ -208,6 +213,7 @@ class DriverClient:
         Raises:
             OperatorGoneError: if nobody answers.
             OperatorRefusedError: if the answer is a refusal; it says why.
+            UnanswerableError: if there is an answer that cannot be sent.
         """
         action = flight.Action(what, json.dumps(fields or {}).encode())
         with self._explained():
@@ -270,6 +276,8 @@ class _Explained:
             ) from None
         if isinstance(error, flight.FlightServerError):
             raise OperatorRefusedError(f"the operator at {address}: {text}") from None
+        if not isinstance(error, flight.FlightError):
+            raise UnanswerableError(f"the operator at {address}", text) from None
         raise OperatorGoneError(address) from None
 
 

@@ -31,6 +31,7 @@ from meander.errors import (
     OperatorRefusedError,
     OutputsBrokenError,
     OutputsLostError,
+    UnanswerableError,
 )
 from meander.model import Ints
 from meander.runtime.clients.driver_client import DriverClient
@@ -48,8 +49,12 @@ OWNERS_S = 0.25
 """How often the driver is asked for the nodes."""
 ANSWERS_MAX = 16
 """Answers with rows that wait for whoever takes them; then nodes are not asked for more."""
+TAKEN_BYTES = 16 * 2**20
+"""Once so much is taken, the rest waits: what is taken is written in one transaction."""
 AGAIN_S = 0.02
 """Between two questions to a node that does not answer."""
+UNANSWERABLE_S = 30.0
+"""One whose outputs do not fit into an answer for so long is an error: they could move, or be read."""
 SILENT_S = 5.0
 """One that does not for so long is worth a line in the log: it has not just left."""
 
@@ -95,12 +100,14 @@ class OutputFollower:
     def take(self, timeout_s: float) -> list[pa.Table]:
         """Give new outputs, with `task` and `number` as the last two columns; wait if there are none.
 
+        Of a backlog about TAKEN_BYTES: the rest stays for the next call.
+
         Raises:
             OutputsLostError: if some were dropped before they were read.
             OutputsBrokenError: if no more will come.
         """
-        found, first = list[pa.Table](), True
-        while True:
+        found, first, size = list[pa.Table](), True, 0
+        while size < TAKEN_BYTES:
             try:
                 told = self._found.get(timeout=timeout_s) if first else self._found.get_nowait()
             except queue.Empty:
@@ -109,8 +116,10 @@ class OutputFollower:
                 raise told
             first = False
             found.append(told)
+            size += told.nbytes
             tasks, numbers = self._places(told)
             self.numbers[tasks] = numbers  # they ascend: the last one stays
+        return found
 
     def release(self) -> None:
         """Let nodes forget what `take` has given; they hear it with the next question."""
@@ -199,8 +208,10 @@ class OutputFollower:
                     desk.credentials = self._desk.credentials  # they are renewed
                     closely = time.monotonic() - came_at < CLOSELY_S
                     told = desk.fetch(self._question(GATHER_S if closely else 0.0))
-                except (OperatorGoneError, OperatorRefusedError) as error:
-                    silence.goes_on(error)
+                except (OperatorGoneError, OperatorRefusedError, UnanswerableError) as error:
+                    lasts_s = silence.goes_on(error)
+                    if isinstance(error, UnanswerableError) and lasts_s > UNANSWERABLE_S:
+                        raise
                     self._stopping.wait(AGAIN_S)
                     continue
                 silence.over()
@@ -236,11 +247,13 @@ class _Silence:
     def __init__(self, what: str) -> None:
         self._complaint, self._since = Complaint(what), inf
 
-    def goes_on(self, error: Exception) -> None:
+    def goes_on(self, error: Exception) -> float:
+        """Note it; tell for how long it has lasted."""
         now = time.monotonic()
         self._since = min(self._since, now)
         if now - self._since > SILENT_S:
             self._complaint.say(str(error))
+        return now - self._since
 
     def over(self) -> None:
         self._since = inf

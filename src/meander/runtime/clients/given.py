@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from meander.errors import InputError
+from meander.operators.validation import believe
 
 NULL_KEYS: Final = ("refuse", "keep", "drop")
 """What becomes of rows without a key: an error, a key of its own (as in GROUP BY), nothing."""
@@ -17,11 +18,23 @@ NULL_KEYS: Final = ("refuse", "keep", "drop")
 def conform(rows: Any, schema: pa.Schema) -> pa.RecordBatch:
     """Bring rows to an operator's schema: one batch with its columns, in its order, of its types.
 
+    Nodes believe none that they have not validated: what they would refuse is refused here, where
+    somebody hears of it. A million short words take 0.2 ms; beyond ASCII it is 4.
+
     Raises:
-        InputError: naming the column that is missing or of a type that cannot be cast, or saying
-            what can be given.
+        InputError: naming the column that is missing, of a type that cannot be cast or with values
+            that cannot be (text that is not UTF-8), or saying what can be given.
     """
-    batch = _batch(rows, schema)
+    batch = _fitted(_batch(rows, schema), schema)
+    try:
+        believe(batch)
+    except pa.ArrowInvalid as error:
+        raise InputError(f"the rows cannot be sent: {_line(error)}") from None
+    return batch
+
+
+def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Give the columns of a schema, in its order, of its types."""
     if batch.schema.equals(schema):
         return batch
     columns = []

@@ -56,7 +56,7 @@ class Patience:
         """How long a node may take to answer, now."""
         self._in_vain = False
         """Whether one was waited for to the end since all were asked."""
-        self._end = clock.monotonic() + timeout_s
+        self._timeout_s, self._end = timeout_s, clock.monotonic() + timeout_s
         self._again = Backoff(AGAIN_S, AGAIN_S_MAX)
 
     def together(self, steps: Sequence[Ask | FetchRows]) -> Script[list[Any]]:
@@ -66,6 +66,10 @@ class Patience:
         if self._clock.monotonic() - since >= IN_VAIN * self.node_s:
             self._in_vain = True
         return found
+
+    def renew(self) -> None:
+        """Begin anew, since something has come."""
+        self._end = self._clock.monotonic() + self._timeout_s
 
     def wait(self, missing: Collection[TaskId]) -> Script[None]:
         """Wait a little, if there are tasks that have to be asked for again.
@@ -236,17 +240,18 @@ class OutputScripts:
             for node, tasks in owners.by_node(list(missing)).items():
                 for at in range(0, len(tasks), TASKS_ONCE):
                     some = {t: missing[t] for t in tasks[at : at + TASKS_ONCE]}
-                    done = yield from self._fetch(owners.nodes[node], some, patience)
-                    if done is None:
+                    told: Mapping[TaskId, int] | None = {}
+                    while some and told is not None:
+                        told = yield from self._fetch(owners.nodes[node], some, patience)
+                        some = _cut_short(some, told or {}, missing)
+                    if told is None:
                         break  # its other tasks are asked for once it is known who has them now
-                    for task in done:
-                        del missing[task]
             yield from patience.wait(missing)
 
     def _fetch(
         self, address: str, spans: Mapping[TaskId, OutputSpan], patience: Patience
-    ) -> Script[list[TaskId] | None]:
-        """Find what a node has of some stretches; give the tasks that are done, None: no answer."""
+    ) -> Script[dict[TaskId, int] | None]:
+        """Find what a node has of some stretches; give up to where tasks are told, None: no answer."""
         asked = {str(span.task): [span.after, span.upto] for span in spans.values()}
         fields = {"kind": "emitted", "spans": asked}
         step = FetchRows(address, fields, min(patience.node_s, FETCH_S))
@@ -254,11 +259,12 @@ class OutputScripts:
         if table is None:
             return None
         kept = json.loads((table.schema.metadata or {}).get(b"kept", b"{}"))
-        for task, (first, last) in kept.items():
+        for task, (first, last, _) in kept.items():
             self._check_kept(spans[int(task)], first, last)
         if table.num_rows:
             yield Found(table.replace_schema_metadata(None))
-        return [int(task) for task in kept]
+            patience.renew()
+        return {int(task): told for task, (_, _, told) in kept.items()}
 
     def _check_kept(self, span: OutputSpan, first: int, last: int) -> None:
         """See that a stretch is still there."""
@@ -281,6 +287,22 @@ class OutputScripts:
             upto = {str(task): numbers[task] for task in tasks if numbers[task]}
             steps.append(Ask(owners.nodes[node], "release", {"upto": upto}, NODE_S))
         yield Together(steps)
+
+
+def _cut_short(
+    asked: Mapping[TaskId, OutputSpan],
+    told: Mapping[TaskId, int],
+    missing: dict[TaskId, OutputSpan],
+) -> dict[TaskId, OutputSpan]:
+    """Note what was told; give what is to be asked for at once, since it was too much for an answer."""
+    rest = dict[TaskId, OutputSpan]()
+    for task, upto in told.items():
+        if upto >= asked[task].upto:
+            del missing[task]
+        else:
+            missing[task] = rest[task] = asked[task]._replace(after=upto)
+    moved = any(rest.get(task) != span for task, span in asked.items() if task in told)
+    return rest if moved else {}
 
 
 def _newest(before: int, ends: tuple[int, int, int] | None) -> int:

@@ -10,12 +10,13 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pyarrow import flight
 
-from meander.errors import OperatorGoneError, OperatorRefusedError
+from meander.errors import OperatorGoneError, OperatorRefusedError, UnanswerableError
 from meander.model import NodeId, TaskId
 from meander.runtime.clients.carrier import ASKED_MAX, StepRunner
 from meander.runtime.clients.driver_client import FETCH_S
 from meander.runtime.clients.owners import TaskOwners
 from meander.runtime.clients.state_scripts import read_states
+from meander.runtime.process.outputs import MORE
 from meander.runtime.process.script import Ask, FetchRows, Script, Together, iterate, run
 from meander.runtime.wire.credentials import Credentials
 
@@ -80,13 +81,20 @@ class Reader:
     def fetch(
         self, address: str, fields: Mapping[str, Any], timeout_s: float = FETCH_S
     ) -> pa.Table | None:
-        """Ask for rows; None if there is no answer."""
+        """Ask for rows; None if there is no answer.
+
+        Raises:
+            UnanswerableError: if there is one that cannot be sent.
+        """
         ticket = flight.Ticket(json.dumps(fields).encode())
         try:
             with self._credentials.connect(address) as client:
                 table = client.do_get(ticket, self._credentials.call(timeout_s)).read_all()
-        except pa.ArrowException:
+        except flight.FlightError:
             return None
+        except pa.ArrowException as error:
+            text = str(error).split(". Detail:", maxsplit=1)[0]
+            raise UnanswerableError(f"the node at {address}", text) from None
         table.validate(full=True)
         return table
 
@@ -146,19 +154,32 @@ def new_outputs(
     may fail yet.
     """
     found, now = [], dict(have)
-    release = {str(t): n for t, n in have.items() if tasks is None or t in tasks}
-    fields: dict[str, Any] = {"kind": "outputs", "release": release}
+
+    def numbers_of(known: Mapping[TaskId, int]) -> dict[str, int]:
+        return {str(t): n for t, n in known.items() if tasks is None or t in tasks}
+
+    fields: dict[str, Any] = {"kind": "outputs", "release": numbers_of(have)}
     if tasks is not None:
         fields["between"] = [tasks.start, tasks.stop]
     steps = [FetchRows(address, fields, OUTPUTS_S) for address in nodes.values()]
-    for table in (yield Together(steps)):
-        if table is None or table.num_rows == 0:
-            continue
-        tasks, numbers = (column.to_numpy() for column in table.columns[-2:])  # ours come last
-        fresh = [n > now.get(int(t), 0) for t, n in zip(tasks, numbers, strict=True)]
-        for t, n in zip(tasks, numbers, strict=True):
-            now[int(t)] = max(int(n), now.get(int(t), 0))
-        found.append(table.filter(pa.array(fresh)))
+    while steps:
+        answers, cut = (yield Together(steps)), list[tuple[str, dict[str, int]]]()
+        for step, table in zip(steps, answers, strict=True):
+            if table is None or table.num_rows == 0:
+                continue
+            more = json.loads((table.schema.metadata or {}).get(MORE, b"{}"))
+            if more:
+                cut.append((step.address, more))
+            places, numbers = (column.to_numpy() for column in table.columns[-2:])  # ours come last
+            fresh = [n > now.get(int(t), 0) for t, n in zip(places, numbers, strict=True)]
+            for t, n in zip(places, numbers, strict=True):
+                now[int(t)] = max(int(n), now.get(int(t), 0))
+            found.append(table.filter(pa.array(fresh)).replace_schema_metadata(None))
+        after = numbers_of(now)
+        steps = [
+            FetchRows(address, {**fields, "after": after, "upto": more}, OUTPUTS_S)
+            for address, more in cut
+        ]
     have.update(now)
     return found
 

@@ -81,12 +81,11 @@ class Autoscaling:
 
     @property
     def need(self) -> float | None:
-        """How many nodes are needed before that is rounded, as far as one can tell."""
+        """How many nodes are needed before that is rounded, going by how busy they are."""
         options, seen = self.options, self.signals
         if options is None or seen is None or not len(seen.node_busy):
             return None
-        need = seen.nodes * float(seen.node_busy.mean()) / options.utilisation
-        return min(max(need, seen.nodes - 1.0), seen.nodes + 1.0)
+        return seen.nodes * float(seen.node_busy.mean()) / options.utilisation
 
     @property
     def _now(self) -> float:

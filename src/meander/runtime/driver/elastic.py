@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from meander.autoscale.decisions import Decision
 from meander.autoscale.options import Autoscale, replace_options
-from meander.errors import DeployError, InputError, MeanderError
+from meander.errors import DeployError, InputError, MeanderError, UnanswerableError
 from meander.model import TaskId
 from meander.operators.base import Operator
 from meander.operators.topology import Topology, check_deployable
@@ -228,13 +228,21 @@ class ElasticOperator:
 
         Every row comes once, also across moves; rows of one task in their order. If there are none, the
         columns are those that came before, or that the operator says it emits (`output_schema`).
+
+        Raises:
+            UnanswerableError: if their columns are not of one type; nothing is forgotten then.
         """
         part = self.driver.core.topology.output(of)
         tasks = range(part.first, part.end)
-        found = self.driver.reader().outputs(self.driver.nodes(), self._fetched, tasks)
+        fetched = dict(self._fetched)
+        found = self.driver.reader().outputs(self.driver.nodes(), fetched, tasks)
         if not found:
             return self._no_outputs.get(part.name, nothing(part.operator.output_schema))
-        table = pa.concat_tables(found)
+        try:
+            table = pa.concat_tables(found, promote_options="default")
+        except pa.ArrowException as error:
+            raise UnanswerableError(f"the operator {part.name}", str(error)) from None
+        self._fetched.update(fetched)  # nodes forget it with the next call
         self._no_outputs[part.name] = table.schema.empty_table()
         return table
 

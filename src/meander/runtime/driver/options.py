@@ -244,7 +244,7 @@ class Deployment:
         _check_slot(self.slot_s)
         planners = Planners(
             self.tasks, forecast, lambda: time.gmtime().tm_hour, topology.ends,
-            together=topology.together, slot_s=self.slot_s,
+            together=topology.together, slot_s=self.slot_s, tau=self.unevenness,
         )  # fmt: skip
         planners.check(self.policy)
         object.__setattr__(self, "planners", planners)

@@ -22,7 +22,13 @@ from meander.runtime.driver.launch import Launcher
 from meander.runtime.driver.options import check_whole
 from meander.runtime.driver.supervisor import Supervisor
 from meander.runtime.process.sink import TransactionalSink
-from meander.runtime.process.source import OnePartition, PartitionedSource, Source, SourceShare
+from meander.runtime.process.source import (
+    BegunSource,
+    OnePartition,
+    PartitionedSource,
+    Source,
+    SourceShare,
+)
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 from meander.runtime.roles.sinking import SinkShare
 from meander.runtime.wire.credentials import Credentials
@@ -336,6 +342,8 @@ class Sources(Beside[SourceTasks]):
         check_whole("tasks", tasks)
         found = source if isinstance(source, PartitionedSource) else OnePartition(source)
         found.check()
+        if isinstance(found, BegunSource):
+            found = found.begun()
 
         def begin(number: int, of: int) -> SourceTask:
             share = SourceShare(found, number, of), dict(options)
@@ -363,6 +371,13 @@ class Sinks(Beside[SinkTasks]):
                 f"a sink is a `meander.sinks.Kafka`, `Files` or the like, not {sink!r}"
             )
         sink.check(part.operator.output_schema)
+        most = getattr(sink, "tasks_max", None)
+        if most is not None and part.tasks > most * tasks:
+            enough = -(-part.tasks // most)
+            raise InputError(
+                f"{name}: a writer can keep the position of {most} of the operator's tasks, and there "
+                f"are {part.tasks}: let more processes share them, op.sink(…, tasks={enough})"
+            )
 
         def begin(number: int, of: int) -> SourceTask:
             return self._task(

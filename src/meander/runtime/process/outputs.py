@@ -17,13 +17,15 @@ from collections import deque
 from collections.abc import Callable
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
 ROWS_MAX = 200_000
 """Per task, unless the deployment says otherwise. If nobody fetches, the oldest batches go, and a
 counter tells how many rows went."""
+MORE: Final = b"more"
+"""In the metadata of outputs that were told: of which tasks there are others, and up to where."""
 LOOSE_MAX = 64
 """So many batches are kept, of those that came last, which hold more memory than they need."""
 LOOSE = 4

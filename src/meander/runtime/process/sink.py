@@ -43,7 +43,11 @@ class SinkWriter(Protocol):
 
 @runtime_checkable
 class TransactionalSink(Protocol):
-    """Where outputs go. A value: it is pickled to where it is written."""
+    """Where outputs go. A value: it is pickled to where it is written.
+
+    One whose writers can keep the position of so many tasks only says so by an attribute `tasks_max`:
+    more than that are refused when the sink begins.
+    """
 
     @property
     def at_least_once(self) -> bool:

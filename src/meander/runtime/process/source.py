@@ -98,6 +98,22 @@ class JointSource(PartitionedSource, Protocol):
         """
 
 
+@runtime_checkable
+class BegunSource(PartitionedSource, Protocol):
+    """One that may begin at what is newest: where that is, is settled once, when the source begins.
+
+    Whoever reads a partition of which nothing is durable yet may be the second or the third to do so:
+    what came meanwhile is not to be passed over.
+    """
+
+    def begun(self) -> PartitionedSource:
+        """Give what all its processes read, now and later; `check` has been called.
+
+        Raises:
+            InputError: if nobody can tell where its partitions are.
+        """
+
+
 Source: TypeAlias = Callable[[int], Iterable[Given]]
 """A source without partitions: gives the batches after an offset; -1: all."""
 

@@ -3,13 +3,15 @@
 Outputs are numbered per task (`outputs`). A reader remembers a number per task, asks whoever serves the
 task now, and comes back elsewhere when it has moved. Nothing is forgotten because it was read: only
 because a reader asks for it (`release`), or because there is more than is kept.
+
+An answer has a bound: of a long backlog it tells a part, each task's in order, and the next goes on.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -18,12 +20,28 @@ from meander.model import TASKS_MAX, TaskId
 from meander.protocol.node.node import Node
 from meander.protocol.node.slot import TaskPhase
 from meander.runtime.process.keeping import OutputNews
-from meander.runtime.process.outputs import Outputs, nothing, with_place
+from meander.runtime.process.outputs import MORE, Outputs, nothing
 from meander.runtime.process.process import Process
 from meander.runtime.process.script import Call, Script, Sleep, Until
 
 WAIT_S_MAX = 1.0
 """How long an answer may wait for something to tell."""
+
+
+ANSWER_BYTES = 16 * 2**20
+"""About what an answer may have of outputs; one batch it always has."""
+
+Placed: TypeAlias = tuple[TaskId, int, pa.RecordBatch]
+"""A batch with its task and number."""
+
+
+class Wanted(NamedTuple):
+    """A stretch of a task's outputs that somebody asks for."""
+
+    task: TaskId
+    outputs: Outputs
+    after: int
+    upto: int
 
 
 class OutputAnswers:
@@ -32,6 +50,8 @@ class OutputAnswers:
     def __init__(self, process: Process, news: OutputNews) -> None:
         """Answer for a process; `news` says whenever there is more to read."""
         self._process, self._news = process, news
+        self._turn = 0
+        """Which task comes first where an answer cannot have all: no backlog keeps others waiting."""
 
     def ends(self, _: Mapping[str, Any]) -> Script[dict[str, list[int]]]:
         """Tell per task: the oldest batch that is kept, the newest that may be read, the newest."""
@@ -59,14 +79,18 @@ class OutputAnswers:
     def emitted(self, fields: Mapping[str, Any]) -> Script[pa.Table]:
         """Give rows of `{"spans": {task: [after, upto]}}`, with task and number.
 
-        The metadata say, for each task that is served here, the oldest batch that is kept and the last.
+        The metadata say, for each task that is served here, the oldest batch that is kept and the last,
+        and up to which number all is told: less than asked for if it is too much for one answer.
         """
         spans = {int(t): (int(a), int(b)) for t, (a, b) in dict(fields["spans"]).items()}
 
-        def collect(node: Node) -> tuple[dict[str, Any], list[tuple[TaskId, int, pa.RecordBatch]]]:
+        def collect(node: Node) -> tuple[dict[str, Any], list[Placed]]:
             here = {t: found for t, found in served(node).items() if t in spans}
-            kept = {str(t): [found.first, found.last] for t, found in here.items()}
-            rows = [(t, n, b) for t, f in here.items() for n, b in f.after(*spans[t])]
+            rows, cut = self._part([Wanted(t, f, *spans[t]) for t, f in here.items()])
+            kept = {
+                str(t): [found.first, found.last, cut.get(t, spans[t][1])]
+                for t, found in here.items()
+            }
             return kept, rows
 
         kept, rows = yield Call(self._process, collect)
@@ -87,17 +111,27 @@ class OutputAnswers:
         early, wait_s = bool(fields.get("early")), min(WAIT_S_MAX, float(fields.get("wait_s", 0)))
         gather_s = min(WAIT_S_MAX, float(fields.get("gather_s", 0)))
 
-        def collect(node: Node) -> tuple[dict[str, Any], list[tuple[TaskId, int, pa.RecordBatch]]]:
-            kept, rows = dict[str, Any](), list[tuple[TaskId, int, pa.RecordBatch]]()
+        def collect(node: Node) -> tuple[dict[str, Any], list[Placed]]:
+            known, wanted = dict[TaskId, Outputs](), list[Wanted]()
             for task, outputs in served(node).items():
                 if task not in after:
                     continue
                 ready = newest(node, outputs)
                 outputs.release(min(release.get(task, 0), ready))
-                found = outputs.after(after[task], outputs.last if early else ready)
-                if found or early:
-                    kept[str(task)] = [outputs.first, ready, *node.book.slots[task].term]
-                rows += [(task, number, batch) for number, batch in found]
+                upto = outputs.last if early else ready
+                if upto > after[task]:
+                    wanted.append(Wanted(task, outputs, after[task], upto))
+                if early or upto > after[task]:
+                    known[task] = outputs
+            rows, _ = self._part(wanted)
+            kept = {
+                str(task): [
+                    known[task].first,
+                    newest(node, known[task]),
+                    *node.book.slots[task].term,
+                ]
+                for task in (known if early else dict.fromkeys(task for task, _, _ in rows))
+            }
             return kept, rows
 
         bell = self._news.kept if early else self._news.shown
@@ -113,22 +147,49 @@ class OutputAnswers:
     def outputs(self, fields: Mapping[str, Any]) -> Script[pa.Table]:
         """Give outputs not yet fetched; `release` says what the caller has: {task: number}.
 
-        Of the tasks `between` two numbers, if it names these.
+        Of the tasks `between` two numbers, if it names these. The metadata say of which there is more,
+        and up to where: then it is asked for `after` what was told, which may be needed again, and
+        `upto` there, {task: number} both.
         """
         given = {int(t): int(n) for t, n in dict(fields.get("release", {})).items()}
+        after = given | {int(t): int(n) for t, n in dict(fields.get("after", {})).items()}
+        ends = {int(t): int(n) for t, n in dict(fields.get("upto", {})).items()}
         lb, ub = fields.get("between", (0, TASKS_MAX))
 
-        def collect(node: Node) -> list[tuple[TaskId, int, pa.RecordBatch]]:
-            found = []
+        def collect(node: Node) -> tuple[list[Placed], dict[TaskId, int]]:
+            wanted = list[Wanted]()
             for task, outputs in served(node).items():
-                if not int(lb) <= task < int(ub):
+                if not int(lb) <= task < int(ub) or (ends and task not in ends):
                     continue
                 outputs.release(given.get(task, 0))
                 upto = newest(node, outputs)
-                found += [(task, n, b) for n, b in outputs.after(given.get(task, 0), upto)]
-            return found
+                upto = min(upto, ends.get(task, upto))
+                wanted.append(Wanted(task, outputs, after.get(task, 0), upto))
+            rows, cut = self._part(wanted)
+            return rows, {it.task: it.upto for it in wanted if it.task in cut}
 
-        return _table((yield Call(self._process, collect)))
+        rows, more = yield Call(self._process, collect)
+        return _table(rows).replace_schema_metadata({MORE: json.dumps(more).encode()})
+
+    def _part(self, wanted: Sequence[Wanted]) -> tuple[list[Placed], dict[TaskId, int]]:
+        """Take as much as an answer may have; of tasks of which not all is told, tell up to where.
+
+        Nothing is measured where all that there is fits.
+        """
+        if sum(it.outputs.bytes for it in wanted) <= ANSWER_BYTES:
+            return [(t, n, b) for t, f, *span in wanted for n, b in f.after(*span)], {}
+        rows, cut, size = list[Placed](), dict[TaskId, int](), 0
+        for it in sorted(wanted, key=lambda it: (it.task < self._turn, it.task)):
+            for number, batch in it.outputs.after(it.after, it.upto):
+                size += batch.nbytes
+                if rows and (cut or size > ANSWER_BYTES):
+                    cut[it.task] = number - 1
+                    break
+                rows.append((it.task, number, batch))
+        if cut:
+            self._turn = next(iter(cut))
+            self._turn += rows[-1][0] == self._turn  # it had its turn
+        return rows, cut
 
 
 def served(node: Node) -> dict[TaskId, Outputs]:
@@ -153,14 +214,17 @@ def newest(node: Node, outputs: Outputs) -> int:
     return outputs.durable if node.gated else outputs.last
 
 
-def _table(rows: Sequence[tuple[TaskId, int, pa.RecordBatch]]) -> pa.Table:
+def _table(rows: Sequence[Placed]) -> pa.Table:
     if not rows:
         return nothing()
     batches = [batch for _, _, batch in rows]
-    if any(batch.schema != batches[0].schema for batch in batches[1:]):
-        return pa.concat_tables([with_place(batch, task, number) for task, number, batch in rows])
     counts = [batch.num_rows for batch in batches]
-    found = pa.Table.from_batches(batches).combine_chunks()  # one message, however many they are
+    if any(batch.schema != batches[0].schema for batch in batches[1:]):
+        tables = [pa.Table.from_batches([batch]) for batch in batches]
+        found = pa.concat_tables(tables, promote_options="default")
+    else:
+        found = pa.Table.from_batches(batches)
+    found = found.combine_chunks()  # one message, however many they are
     for name, kind, place in (("task", np.int32, 0), ("number", np.int64, 1)):
         column = np.repeat(np.array([row[place] for row in rows], kind), counts)
         found = found.append_column(name, pa.array(column))

@@ -2,7 +2,8 @@
 
     recover ─► position ─► follow outputs from there ─► write … commit with the next position ─► release
 
-While a transaction commits, outputs gather; the next one has them all. Nodes forget what is committed.
+While a transaction commits, outputs gather; the next one has them all, or of a backlog a part: it is
+committed early if it takes long. Nodes forget what is committed.
 
 A writer may have outputs out as it writes them, at least once (`writes_through`). Then none waits for a
 commit, which only tells what nodes may forget: there is one now and then.
@@ -12,11 +13,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
-from meander.errors import InputError, OperatorGoneError, OutputsLostError, UnreadError
+import numpy as np
+import pyarrow as pa
+
+from meander.errors import (
+    InputError,
+    OperatorGoneError,
+    OutputsBrokenError,
+    OutputsLostError,
+    UnreadError,
+)
 from meander.runtime.clients.driver_client import DriverClient, renewed
 from meander.runtime.clients.follower import OutputFollower
 from meander.runtime.clients.output_reader import OutputReader
@@ -29,6 +39,10 @@ IDLE_S = 0.2
 """How long it waits for outputs before it looks whether it shall end."""
 TRANSACTION_S = 0.03
 """A transaction begins no sooner after the last began: each costs brokers much, however small it is."""
+TRANSACTION_S_MAX = 10.0
+"""One that has lasted so long is committed: brokers end those that last, as a rule, a minute."""
+ROWS_ONCE = 10_000
+"""About so many rows are written before it is looked how long that took."""
 CONFIRM_S = 0.1
 """How often it is waited for what is out already: nodes keep it until then."""
 AGAIN_S = 1.0
@@ -65,7 +79,7 @@ def write_outputs(
         writer = share.sink.open(f"{share.name}.{share.number}")
         try:
             _write(share, writer, desk, gone, trouble)
-        except (ConnectionError, OperatorGoneError, UnreadError) as error:
+        except (ConnectionError, OperatorGoneError, OutputsBrokenError, UnreadError) as error:
             trouble.say(str(error))
         finally:
             writer.close()
@@ -93,21 +107,50 @@ def _write(
     trouble.over()
     through = getattr(writer, "writes_through", False)
     with OutputFollower(desk, tasks, numbers, early=share.sink.at_least_once) as follower:
-        begun_at, owed_since = -inf, inf
+        begun_at, owed_since, written = -inf, inf, np.array(numbers, np.int64)
         while not gone() or owed_since < inf:
             keep_desk_fresh(desk)
             if not share.sink.at_least_once:
                 time.sleep(max(0.0, begun_at + TRANSACTION_S - time.monotonic()))
             found = follower.take(IDLE_S if owed_since == inf else CONFIRM_S)
             begun_at = time.monotonic()
-            for rows in found:
+            opened_at = inf
+            for rows in (part for table in found for part in parts_of(table)):
+                if time.monotonic() > opened_at + TRANSACTION_S_MAX:
+                    writer.commit(position.text(written.tolist()))
+                    opened_at = inf
+                opened_at = min(opened_at, time.monotonic())
                 writer.write(rows.select(range(rows.num_columns - 2)))
+                places, upto = (column.to_numpy() for column in rows.columns[-2:])
+                written[places - tasks.start] = upto  # they ascend: the last one stays
             if found:
                 owed_since = min(owed_since, begun_at)
             if owed_since < inf and not (through and found and begun_at < owed_since + CONFIRM_S):
                 writer.commit(position.text(follower.numbers.tolist()))
                 follower.release()
                 owed_since = inf
+
+
+def parts_of(rows: pa.Table) -> Iterator[pa.Table]:
+    """Cut outputs into parts of about ROWS_ONCE rows, between two batches: each is a position.
+
+    >>> numbers = [1] * 12_000 + [2] * 18_000
+    >>> table = pa.table({"n": range(30_000), "task": [0] * 30_000, "number": numbers})
+    >>> [part.num_rows for part in parts_of(table)]
+    [12000, 18000]
+    """
+    count = rows.num_rows
+    if count <= ROWS_ONCE:
+        yield rows
+        return
+    tasks, numbers = (column.to_numpy() for column in rows.columns[-2:])
+    differ = (tasks[1:] != tasks[:-1]) | (numbers[1:] != numbers[:-1])
+    cuts = [*(np.flatnonzero(differ) + 1).tolist(), count]
+    start = 0
+    for cut in cuts:
+        if cut - start >= ROWS_ONCE or cut == count:
+            yield rows.slice(start, cut - start)
+            start = cut
 
 
 def keep_desk_fresh(desk: DriverClient) -> None:

@@ -9,11 +9,18 @@ from meander.planning.ahead.forecast import Forecast
 
 
 def write_forecast(forecast: Forecast, path: str | Path) -> None:
-    """Write a forecast to a file, whole or not at all."""
+    """Write a forecast to a file, whole or not at all.
+
+    Raises:
+        InputError: where none can be written.
+    """
     path = Path(path)
     part = path.with_name(path.name + ".part")
-    part.write_bytes(forecast.to_bytes())
-    part.replace(path)
+    try:
+        part.write_bytes(forecast.to_bytes())
+        part.replace(path)
+    except OSError as error:
+        raise InputError(f"cannot write the forecast {path}: {error.strerror}") from None
 
 
 def read_forecast(path: str | Path) -> Forecast:

@@ -44,9 +44,10 @@ class AvroReader:
             InputError: if a schema does not have what is wanted.
             ConnectionError: if the registry is away.
         """
-        return one_by_one(self._decode, values, wanted)
+        return one_by_one(self.read, values, wanted)
 
-    def _decode(self, values: Sequence[bytes], wanted: pa.Schema) -> Decoded:
+    def read(self, values: Sequence[bytes], wanted: pa.Schema) -> Decoded:
+        """Read all of them or none; errors as `decode` has them, or Arrow's own."""
         joined = pa.array(values, pa.large_binary())
         _, places, held = joined.buffers()
         offsets = np.frombuffer(places, np.int64, len(values) + 1)

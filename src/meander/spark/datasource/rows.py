@@ -30,7 +30,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
 def as_spark(table: pa.Table, schema: StructType) -> Iterator[pa.RecordBatch]:
     """Give the batches of a table with the columns and types of a Spark schema, in its order.
 
-    A column that it has not is null.
+    A column that it has not is null. Spark has microseconds: what is finer is cut off.
     """
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -44,6 +44,7 @@ def as_spark(table: pa.Table, schema: StructType) -> Iterator[pa.RecordBatch]:
         column = table.column(field.name)
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
-        columns.append(column.cast(field.type))
+        finer = pa.types.is_temporal(column.type) and getattr(column.type, "unit", "") == "ns"
+        columns.append(column.cast(field.type, safe=not finer))
     found = pa.Table.from_arrays(columns, schema=wanted)
     yield from (batch for batch in found.to_batches() if batch.num_rows)

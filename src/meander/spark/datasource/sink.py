@@ -40,6 +40,7 @@ from meander.spark.datasource.sink_rows import (
     CUTS,
     begun_with,
     check_words,
+    check_zones,
     marked,
     with_keys,
     words_of,
@@ -114,6 +115,8 @@ class Sink:
                 f"the rows have no {what} {missing[0]!r}, which {about.operator} needs: they have "
                 f"{', '.join(schema.fieldNames()) or 'none'}. Rename or select columns before writing"
             )
+        if self.state is None:
+            check_zones(schema, about)
 
     def desk(self) -> DriverClient:
         """Give the connection to the operator's driver."""

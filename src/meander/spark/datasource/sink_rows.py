@@ -71,6 +71,26 @@ def words_of(
         yield pa.record_batch([words], names=[name])
 
 
+def check_zones(schema: StructType, about: DeploymentInfo) -> None:
+    """Refuse times without a zone where the operator has moments: Spark reads them in the session's
+    zone, and nobody here knows that one.
+
+    Raises:
+        InputError: naming the column, and what to do.
+    """  # noqa: D205
+    import pyarrow as pa
+    from pyspark.sql.types import TimestampNTZType
+
+    for field in about.schema:
+        zoned = pa.types.is_timestamp(field.type) and field.type.tz is not None
+        if zoned and isinstance(schema[field.name].dataType, TimestampNTZType):
+            raise InputError(
+                f"column {field.name!r} is timestamp_ntz, a time without a zone, and {about.operator} "
+                "has moments: say whose time it is before writing, in the session's zone with "
+                f"df.withColumn({field.name!r}, F.col({field.name!r}).cast('timestamp'))"
+            )
+
+
 def begun_with(about: DeploymentInfo) -> pa.Schema:
     """Give the columns of rows of a state that an operator takes, and writes.
 

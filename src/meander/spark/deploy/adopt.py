@@ -5,10 +5,10 @@
     its state                read by Spark's tasks, and what the operator begins with
     its logs                 copied: the query that feeds the operator goes on behind that batch
 
-Each step can be done again: the state goes in once (`runtime.driver.initial`), logs that were copied
-are left alone, and at the end the deployment's checkpoint says what was adopted (`adopted.json`). So a
-program may call `adopt` whenever it starts: from then on it is `deploy`, and the old query's checkpoint
-is not looked at.
+Each step can be done again: the state goes in once (`runtime.driver.initial`), of the batch that was
+noted before (`adopting.json`) and of no other; logs that were copied are left alone, and at the end the
+deployment's checkpoint says what was adopted (`adopted.json`). So a program may call `adopt` whenever
+it starts: from then on it is `deploy`, and the old query's checkpoint is not looked at.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Unpack
 
-from meander.errors import InputError
+from meander.errors import CheckpointError, InputError
 from meander.operators.base import Operator
 from meander.runtime.driver.initial import ending
 from meander.runtime.driver.options import DeployOptions, described
-from meander.runtime.store.filesystem import open_files
+from meander.runtime.store.filesystem import Files, open_files
 from meander.spark.deploy.deploy import SparkOperator, deploy
 from meander.spark.deploy.initial import Later
-from meander.spark.deploy.query_logs import copy_logs, has_logs, read_logs
+from meander.spark.deploy.query_logs import copy_logs, gone_on, has_logs, read_logs
 from meander.spark.deploy.store_rows import StateStore, rows_for
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 FILE = "adopted.json"
+TAKEN = "adopting.json"
+"""Which batch of which query the state is of that goes in."""
 TRANSFORM = "queries/transform"
 """Where `transform` keeps the checkpoint of its query, in that of the deployment."""
 
@@ -47,9 +49,12 @@ class OldQuery:
         operator: Operator[Any],
         operator_id: int,
         query: StreamingQuery | None,
+        files: Files | None,
     ) -> None:
         """Look at it, and refuse what cannot go on from there; errors as `adopt` has them."""
+        self._files = files
         self.logs = read_logs(location)
+        self._check_same(location)
         self._spark, self._location, self._operator = spark, location, operator
         self._operator_id, self._query = operator_id, query
         self._rows = self._read()
@@ -57,6 +62,20 @@ class OldQuery:
     def _read(self) -> DataFrame:
         store = StateStore(self._spark, self._location, self.logs.batch, self._operator_id)
         return rows_for(store, self._operator)
+
+    def _check_same(self, location: str) -> None:
+        """See that nothing of another batch has gone into the checkpoint, perhaps only in part."""
+        told = None if self._files is None else self._files.read(TAKEN)
+        if told is None:
+            return
+        taken = json.loads(told)
+        if taken["query"] != self.logs.query:
+            raise CheckpointError(
+                f"the checkpoint has state of another query than that at {location}: adopt it into "
+                "another folder"
+            )
+        if taken["batch"] != self.logs.batch:
+            raise gone_on(location, taken["batch"])
 
     def taken_over(self) -> Later:
         """Give its state, for when the nodes are up."""
@@ -67,6 +86,10 @@ class OldQuery:
             self._query.stop()
             self.logs = read_logs(self._location)
             self._rows = self._read()
+        if self._files is not None:
+            self._check_same(self._location)
+            note = {"query": self.logs.query, "batch": self.logs.batch}
+            self._files.publish(TAKEN, json.dumps(note).encode())
         return self._rows, self.logs.watermark
 
 
@@ -107,7 +130,8 @@ def adopt(
 
     Raises:
         InputError: for an operator that cannot go on from that query, or what `deploy` refuses.
-        CheckpointError: if that is no checkpoint of a query, or what `deploy` refuses.
+        CheckpointError: if that is no checkpoint of a query, if the query goes on while its state is
+            taken (or has, since an earlier call took it), or what `deploy` refuses.
         DeployError: if nodes do not come up.
     """
     folder = options.get("checkpoint")
@@ -122,7 +146,7 @@ def adopt(
             raise InputError(
                 f"{place} is ahead of a state without a checkpoint: give another folder"
             )
-        old = OldQuery(spark, checkpoint_location, operator, operator_id, query)
+        old = OldQuery(spark, checkpoint_location, operator, operator_id, query, files)
         options["initial_state"] = old.taken_over()
     op = deploy(spark, operator, tasks, nodes, nodes_max=nodes_max, **options)
     with ending(op):
@@ -132,7 +156,7 @@ def adopt(
             known = json.dumps({**old.logs.json(), "query_checkpoint": place}).encode()
         assert known is not None
         op.adopted = json.loads(known)
-        copy_logs(checkpoint_location, op.adopted["query_checkpoint"])
+        copy_logs(checkpoint_location, op.adopted["query_checkpoint"], op.adopted["batch"])
         if files is not None:
             files.publish(FILE, known)
     return op

@@ -78,25 +78,52 @@ def has_logs(place: str) -> bool:
     return open_files(place).read("metadata") is not None
 
 
-def copy_logs(location: str, place: str) -> None:
-    """Have a query that starts at a place go on where the one at a location has ended.
+def copy_logs(location: str, place: str, batch: int) -> None:
+    """Have a query that starts at a place go on where the one at a location has ended, behind a batch.
 
     Logs that are there already are left as they are: it has started before.
 
     Raises:
         InputError: if the two are one.
+        CheckpointError: if the query at the location has gone on behind that batch.
     """
     if location.rstrip("/") == place.rstrip("/"):
         raise InputError(f"{place} is the checkpoint of the old query: the new one needs its own")
     if has_logs(place):
         return
     theirs, ours = open_files(location), open_files(place)
+    _check_stands(theirs, location, batch)
     ours.prepare()
-    for path in _all(theirs):
+    copied = list(_all(theirs))
+    for path in copied:
         found = theirs.read(path)
         if found is not None:
             ours.publish(path, found)
+    try:
+        _check_stands(theirs, location, batch)  # nor has it gone on meanwhile
+    except CheckpointError:
+        ours.delete(copied)
+        raise
     ours.publish("metadata", json.dumps({"id": str(uuid.uuid4())}).encode())  # last: all is there
+
+
+def _check_stands(files: Files, location: str, batch: int) -> None:
+    """See that a query has not gone on behind a batch.
+
+    Raises:
+        CheckpointError: if it has.
+    """
+    if max(_numbers(files, "commits"), default=batch) > batch:
+        raise gone_on(location, batch)
+
+
+def gone_on(location: str, batch: int) -> CheckpointError:
+    """Say that what a query has counted since its state was taken is in no state that we have."""
+    return CheckpointError(
+        f"the query at {location} has gone on since its state was taken, behind batch {batch}: what it "
+        "has counted since would be left out. Stop the query, and adopt it anew: into another folder, "
+        "if there is a checkpoint="
+    )
 
 
 def _all(files: Files) -> Iterator[str]:

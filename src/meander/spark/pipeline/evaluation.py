@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from meander.spark.pipeline.slots import Moments
     from meander.spark.pipeline.trace import Trace
 
+DAY_S = 24 * 3600
 LIGHT = Effort(candidates=300, rounds=3, columns=100, pairs=500, chains=24, steps=60)
 """For choosing the label: the order of the labels needs fewer candidates than the forecast."""
 
@@ -105,10 +106,11 @@ class TestSpan:
         stop = min(stop, int(np.searchsorted(self.ended, len(weights.slots), side="right")))
         if self.ended[split] == 0:
             raise InputError("the profile begins after the training span ends: it has no weights")
-        self.steps = self.migrations(split, stop)[: wish.migrations_max]
-        if not self.steps:
-            raise InputError("the test span has no migration within the profile: take a longer one")
-        self.stop = stop
+        every = self.migrations(split, stop)
+        self.steps = every[: wish.migrations_max]
+        """None, if n stays."""
+        self.stop = stop if len(self.steps) == len(every) else every[len(self.steps)].at
+        """The first slot that is not of it: with fewer migrations than there are, that of the next."""
 
     def known(self, k: int) -> Workload:
         """Give the weights known at slot k of the trace: the slots before it, none after."""
@@ -137,16 +139,35 @@ class TestSpan:
 
     def ahead(self, seed: int, learn_s: int | None = None) -> ByAhead:
         """Give the policy `ahead`, which knows the trace, or so much of it before the span."""
-        slots, day_s = self.trace.slots.astype("datetime64[s]").astype(np.int64), 24 * 3600
-        slot_s = int(slots[1] - slots[0])
-        since_monday = (slots[0] + 3 * day_s) % (7 * day_s)  # 1970 began on a Thursday
+        slots, slot_s = (
+            self.trace.slots.astype("datetime64[s]").astype(np.int64),
+            slot_of(self.trace),
+        )
+        since_monday = (slots[0] + 3 * DAY_S) % (7 * DAY_S)  # 1970 began on a Thursday
         since = 0 if learn_s is None else max(self.split - learn_s // slot_s, 0)
         policy = Ahead(
-            day_slots=max(day_s // slot_s, 1), days_before=int(since_monday // slot_s) + since,
+            day_slots=DAY_S // slot_s, days_before=int(since_monday // slot_s) + since,
             window=self.window, piece_slots=self.weights.slot_s / slot_s, seed=seed,
         )  # fmt: skip
         record = Record(self.trace.nodes, self.trace.need(), self.weights.work, self.ended)
         return ByAhead(policy, record, since)
+
+
+def slot_of(trace: Trace) -> int:
+    """Give the seconds of a slot, for who compares days.
+
+    Raises:
+        InputError: where a day is no whole number of slots, or there is one slot.
+    """
+    if len(trace.slots) < 2:
+        raise InputError("the policy ahead needs a trace of more than one slot")
+    slot_s = int((trace.slots[1] - trace.slots[0]).astype(np.int64))
+    if DAY_S % slot_s:
+        raise InputError(
+            f"the policy ahead compares days, and slots of {slot_s} s do not divide one: make the "
+            "trace with slots that do, such as 15m or 1h"
+        )
+    return slot_s
 
 
 def _shift(trace: Trace, weights: Weights) -> np.timedelta64:
@@ -312,17 +333,18 @@ class Evaluation:
     def rows(self) -> list[dict[str, Any]]:
         """Put every policy into one row, beside `ssm` and the path in hindsight.
 
-        `below_ssm` is a share of what `ssm` moves, with its paired 95 % interval. The last row,
-        `bound`, is what no policy can go below; it is there if the path in hindsight is.
+        `below_ssm` is a share of what `ssm` moves, with its paired 95 % interval (None where
+        migrations are too few for one). The last row, `bound`, is what no policy can go below; it is
+        there if the path in hindsight is.
         """
         ssm, best = self.replays["ssm"], self.replays.get("oms")
         base, found = float(ssm.cost.mean()), list[dict[str, Any]]()
         for name, done in self.replays.items():
             saved = bootstrap(ssm.cost - done.cost, np.random.default_rng(self.wish.seed))
-            whole = max(base, 1e-15)
+            saved = saved.over(max(base, 1e-15))
             found.append({
-                "policy": name, "cost": float(done.cost.mean()), "below_ssm": saved.mean / whole,
-                "low": saved.low / whole, "high": saved.high / whole,
+                "policy": name, "cost": float(done.cost.mean()), "below_ssm": saved.mean,
+                "low": saved.low, "high": saved.high,
                 "gap_share": None if best is None else gap_closed(ssm, done, best),
                 "plan_ms": float(np.median(done.plan_s) * 1e3) if done.plan_s.any() else None,
             })  # fmt: skip

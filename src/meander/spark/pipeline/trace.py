@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,6 +42,8 @@ from meander.spark.pipeline.slots import Moments, iso, parse_moment
 FORMAT = "meander.trace/1"
 SCHEMA_KEY = b"meander.trace"
 HIGH_QUANTILE = 0.999
+UNREADABLE = OSError, KeyError, TypeError, AttributeError, ValueError, OverflowError
+"""What reading makes of a file that is no trace."""
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -85,6 +88,9 @@ class Scaling:
             raise InputError(f"hysteresis must not be negative, but is {self.hysteresis}")
         if not 0 < self.high_quantile <= 1:
             raise InputError(f"high-quantile must be in (0, 1], but is {self.high_quantile}")
+        for name, value in (("low", self.low), ("high", self.high)):
+            if value is not None and not isfinite(value):
+                raise InputError(f"{name} must be a volume, but is {value}")
         if self.low is not None and self.high is not None and not self.low < self.high:
             raise InputError(f"low must be below high, not {self.low} and {self.high}")
 
@@ -286,29 +292,73 @@ def read_trace(path: str | Path) -> Trace:
         InputError: when it is no trace.
     """
     path, suffix = Path(path), Path(path).suffix.lower()
-    if suffix == ".json":
-        facts = read_json(str(path), FORMAT)
-        slots = np.array([text.rstrip("Z") for text in facts["slots"]], dtype="datetime64[s]")
-        return _checked(path, slots, facts["volume"], facts["nodes"], facts)
     try:
+        if suffix == ".json":
+            facts = read_json(str(path), FORMAT)
+            slots = np.array([text.rstrip("Z") for text in facts["slots"]], dtype="datetime64[s]")
+            return _checked(path, slots, facts["volume"], facts["nodes"], facts)
         table = pacsv.read_csv(path) if suffix == ".csv" else pq.read_table(path)
         slots = table["slot"].cast(pa.timestamp("ms", "UTC")).to_numpy().astype("datetime64[s]")
         facts = json.loads((table.schema.metadata or {}).get(SCHEMA_KEY, b"{}"))
-        return _checked(path, slots, table["volume"], table["nodes"], facts)
+        volume, nodes = table["volume"].to_pylist(), table["nodes"].to_pylist()
+        return _checked(path, slots, volume, nodes, facts)
+    except InputError:
+        raise
     except FileNotFoundError:
         raise InputError(f"{path} does not exist") from None
-    except (OSError, KeyError, pa.ArrowInvalid) as error:
-        raise InputError(f"{path} is no trace (slot, volume, nodes): {error}") from None
+    except (*UNREADABLE, pa.ArrowException) as error:
+        why = f"it lacks {error}" if isinstance(error, KeyError) else error
+        raise InputError(f"{path} is no trace (slot, volume, nodes): {why}") from None
+
+
+def _check_steps(path: Path, slots: Moments) -> None:
+    """Refuse holes: whoever counts slots would take one time of day for another."""
+    steps = np.diff(slots)
+    odd = np.flatnonzero(steps != steps.min()) if len(steps) else steps
+    if len(odd):
+        k = int(odd[0])
+        raise InputError(
+            f"{path}: slots must all be as long, {steps.min().astype(int)} s, but {iso(slots[k])} is "
+            f"followed by {iso(slots[k + 1])}: fill the hole, with volume 0 and the nodes before it"
+        )
 
 
 def _checked(
     path: Path, slots: Moments, volume: Any, nodes: Any, facts: Mapping[str, Any]
 ) -> Trace:
-    if len(slots) == 0 or any(a >= b for a, b in pairwise(slots)):
+    if len(slots) == 0 or np.isnat(slots).any() or any(a >= b for a, b in pairwise(slots)):
         raise InputError(f"{path}: slots must be there and ascend")
+    _check_steps(path, slots)
     gaps = tuple(
         Gap(np.datetime64(gap["start"].rstrip("Z"), "s"), gap["slots"], gap["missing"])
         for gap in facts.get("gaps", ())
     )
-    whole, counts = (np.asarray(column, dtype=np.int64) for column in (volume, nodes))
-    return Trace(slots, whole, counts, gaps, facts.get("parameters", {}))
+    whole = _whole(path, "volume", volume, slots)
+    counts = _whole(path, "nodes", nodes, slots)
+    if counts.min() < 1:
+        raise InputError(
+            f"{path}: at {iso(slots[counts.argmin()])} there are no nodes: give 1 or more"
+        )
+    return Trace(slots, whole, counts, gaps, _parameters(path, facts.get("parameters", {})))
+
+
+def _whole(path: Path, name: str, values: Any, slots: Moments) -> Ints:
+    """Check one column: a whole number for every slot."""
+    if not isinstance(values, list) or len(values) != len(slots):
+        raise InputError(f"{path}: {name} must be a list with one number for each slot")
+    for slot, value in zip(slots, values, strict=True):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or value != value // 1 or abs(value) >= 2**63:
+            raise InputError(f"{path}: {name} at {iso(slot)} is {value!r}, not a whole number")
+    return np.array([int(value) for value in values], dtype=np.int64)
+
+
+def _parameters(path: Path, found: Any) -> dict[str, Any]:
+    """Check how volumes became nodes, as far as it is told."""
+    for name in ("min", "max", "low", "high"):
+        value = found.get(name, 1)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+            raise InputError(f"{path}: parameter {name} is {value!r}, not a number")
+    if {"min", "max"} <= found.keys():
+        Scaling(found["min"], found["max"])
+    return dict(found)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql.types import Row
 
 from meander.errors import InputError
-from meander.operators.timers import Key
+from meander.operators.timers import Key, key_values
 from meander.spark.processor.schemas import FrameRules
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def keyed(batch: pa.RecordBatch, keys: Iterable[str]) -> dict[Key, list[int]]:
     {('b',): [0, 2], ('a',): [1]}
     """
     found: dict[Key, list[int]] = {}
-    columns = [batch.column(key).to_pylist() for key in keys]
+    columns = [key_values(batch.column(key)) for key in keys]
     for i, key in enumerate(zip(*columns, strict=True)):
         found.setdefault(key, []).append(i)
     return found
@@ -122,7 +122,8 @@ class RowForm:
             name: values_of(column) for name, column in zip(names, batch.columns, strict=True)
         }
         rows = map(row_maker(names), zip(*columns.values(), strict=True))
-        return list(zip(zip(*(columns[k] for k in keys), strict=True), rows, strict=True))
+        parts = (key_values(batch.column(k), columns[k]) for k in keys)
+        return list(zip(zip(*parts, strict=True), rows, strict=True))
 
     def given(self, rows: list[Row]) -> Iterator[Row]:
         """Give Row after Row."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import re
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -73,15 +74,22 @@ def frame_rules() -> FrameRules:
     return FrameRules(max(0, rows_max), max(0, bytes_max), str(whole).lower() == "true")
 
 
+SIZE: Final = re.compile(r"(-?[0-9]+)(|b|([kmgtp])(|i|b|ib))", re.ASCII)
+
+
 def _number(text: str) -> int:
     """Read a number as Spark's settings have it.
 
-    >>> _number("-1"), _number("64MB"), _number("2k")
-    (-1, 67108864, 2048)
+    >>> _number("-1"), _number("64MB"), _number("2k"), _number("4MiB"), _number("7b")
+    (-1, 67108864, 2048, 4194304, 7)
+
+    Raises:
+        InputError: for anything else.
     """
-    digits = text.strip().lower().rstrip("bkmgtp")
-    unit = text.strip().lower()[len(digits) :][:1]
-    return int(digits) << 10 * " kmgtp".index(unit or " ") if unit != "b" else int(digits)
+    found = SIZE.fullmatch(text.strip().lower())
+    if found is None:
+        raise InputError(f"{text!r} is no size as Spark's settings have it: 50b, 100k, 250m, 4MiB")
+    return int(found[1]) << 10 * " kmgtp".index(found[3] or " ")
 
 
 def session_timezone() -> str:

@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from meander.errors import StateError
-from meander.operators.timers import Key
+from meander.operators.timers import Key, key_values
 from meander.spark.processor.evolving import grown, grows
 from meander.spark.processor.rows import row_maker
 from meander.spark.processor.values import arrow_type, internal, row_fitter, row_reader
@@ -255,7 +255,7 @@ class ProcessorState:
         layout, names = self.layout, batch.schema.names
         layout.check(batch.schema)
         width = len(layout.key)
-        keys = list(zip(*(batch.column(i).to_pylist() for i in range(width)), strict=True))
+        keys = list(zip(*(key_values(batch.column(i)) for i in range(width)), strict=True))
         contents = [
             v.load(batch) if v.name in names else [None] * len(keys) for v in layout.variables
         ]
@@ -294,5 +294,5 @@ class ProcessorState:
             if batch.num_columns > width:
                 self.put(batch)
                 continue
-            for key in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            for key in zip(*(key_values(column) for column in batch.columns), strict=True):
                 self.entries.pop(key, None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -37,16 +37,14 @@ from pyspark.sql.types import (
 )
 
 from meander.errors import InputError
+from meander.operators.timers import NAN
 
 BITS: Final[dict[type, int]] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
 PLAIN: Final[dict[type, tuple[type, ...]]] = {
-    StringType: (str,),
     BooleanType: (bool,),
     DateType: (date,),
     TimestampType: (datetime,),
     TimestampNTZType: (datetime,),
-    DayTimeIntervalType: (timedelta,),
-    DecimalType: (Decimal,),
 }
 GOOD: Final[dict[type, type]] = {
     StringType: str,
@@ -54,7 +52,7 @@ GOOD: Final[dict[type, type]] = {
     DoubleType: float,
     LongType: int,
 }
-"""Values of just this type need no look at them; a whole number must have 64 bits."""
+"""Values of just this type need no look at them; a whole number must have 64 bits, and a text UTF-8."""
 LOW, HIGH = -(1 << 63), (1 << 63) - 1
 NESTED: Final = (ArrayType, MapType, StructType)
 
@@ -83,10 +81,16 @@ def _fitter(kind: DataType) -> Fit:
         item = fitter(kind.elementType)
         return lambda values: [item(_plain(v)) for v in _of(values, list, tuple)]
     if isinstance(kind, MapType):
-        key, value = fitter(kind.keyType), fitter(kind.valueType)
+        key, value = _key_fitter(kind.keyType), fitter(kind.valueType)
         return lambda pairs: {key(_plain(k)): value(_plain(v)) for k, v in _of(pairs, dict).items()}
     if isinstance(kind, StructType):
         return row_fitter(kind)
+    if isinstance(kind, StringType):
+        return _text
+    if isinstance(kind, DecimalType):
+        return _decimal(kind.precision, kind.scale)
+    if isinstance(kind, DayTimeIntervalType):
+        return _interval
     if type(kind) in PLAIN:
         types = PLAIN[type(kind)]
         return lambda value: _of(value, *types)
@@ -104,6 +108,8 @@ def row_fitter(schema: StructType) -> Callable[[Any], Values]:
     good = [GOOD.get(type(field.dataType)) for field in schema.fields]
     plain_row = tuple(good) if None not in good else ()
     whole = [i for i, kind in enumerate(good) if kind is int]
+    floats = [i for i, kind in enumerate(good) if kind is float]
+    texts = [i for i, kind in enumerate(good) if kind is str]
 
     def fit(row: Any) -> Values:
         if isinstance(row, dict):  # as Spark takes a struct within a struct
@@ -116,7 +122,10 @@ def row_fitter(schema: StructType) -> Callable[[Any], Values]:
                 if not LOW <= values[i] <= HIGH:
                     break
             else:
-                return values
+                if all(values[i].isascii() for i in texts) and all(
+                    values[i] == values[i] for i in floats
+                ):
+                    return values
         if len(values) != len(fits):
             raise ValueError(f"it has {len(values)} fields, and {len(fits)} are declared")
         found = []
@@ -159,15 +168,60 @@ def _whole(bits: int) -> Fit:
 def _number(value: Any) -> float:
     if type(value) not in (int, float):
         raise TypeError(f"{value!r:.60} is no number")
-    return float(value)
+    return NAN if value != value else float(value)  # noqa: PLR0124 (it may be a key)
 
 
 def _single(value: Any) -> float:
-    return float(pa.scalar(_number(value), pa.float32()).as_py())
+    return _number(pa.scalar(_number(value), pa.float32()).as_py())
 
 
 def _bytes(value: Any) -> bytes:
     return bytes(_of(value, bytes, bytearray))
+
+
+def _text(value: Any) -> str:
+    text: str = _of(value, str)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"{text!r:.60} cannot be written as UTF-8") from None
+    return text
+
+
+def _decimal(precision: int, scale: int) -> Fit:
+    """Round to the scale, as Spark does; too many digits then, or no number, do not fit."""
+    step, room = Decimal(1).scaleb(-scale), Context(precision, ROUND_HALF_UP)
+
+    def fit(value: Any) -> Decimal:
+        found: Decimal = _of(value, Decimal)
+        if not found.is_finite():
+            raise ValueError(f"{found} is no finite number")
+        try:
+            return found.quantize(step, context=room)
+        except InvalidOperation:
+            text = f"{found} has more digits than decimal({precision},{scale})"
+            raise ValueError(text) from None
+
+    return fit
+
+
+def _interval(value: Any) -> timedelta:
+    found: timedelta = _of(value, timedelta)
+    if not LOW <= found // timedelta(microseconds=1) <= HIGH:
+        raise ValueError(f"{found!r:.60} has more than 64 bits of microseconds")
+    return found
+
+
+def _key_fitter(kind: DataType) -> Fit:
+    make = _fitter(kind)
+
+    def fit(key: Any) -> Any:
+        if key is None:
+            raise ValueError("a key of a map cannot be None")
+        return make(key)
+
+    return fit
 
 
 # --------------------------------------------------------------------------- Arrow
@@ -208,6 +262,8 @@ def plain_reader(kind: DataType) -> Fit:
     if isinstance(kind, MapType):
         key, value = plain_reader(kind.keyType), plain_reader(kind.valueType)
         return lambda pairs: None if pairs is None else {key(k): value(v) for k, v in pairs}
+    if isinstance(kind, FloatType | DoubleType):
+        return lambda value: NAN if value != value else value  # noqa: PLR0124
     return lambda value: value
 
 

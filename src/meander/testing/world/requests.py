@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyarrow import flight
 
-from meander.errors import OperatorGoneError, OperatorRefusedError
+from meander.errors import OperatorGoneError, OperatorRefusedError, UnanswerableError
 from meander.protocol.messages import PeerId
 from meander.runtime.process.script import Ask, FetchRows
 from meander.testing.world.scripts import Done
@@ -169,6 +169,8 @@ def as_heard(address: str, error: BaseException) -> Exception:
     """Give what an asker hears of an error that an answer ended by, as `DriverClient` has it."""
     if isinstance(error, flight.FlightServerError):
         return OperatorRefusedError(f"the operator at {address}: {error}")
+    if isinstance(error, pa.ArrowException) and not isinstance(error, flight.FlightError):
+        return UnanswerableError(f"the operator at {address}", str(error))
     return OperatorGoneError(address)
 
 
