@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from cli_kit import TABLE3
@@ -89,6 +91,26 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
             pass
         assert process.wait() == 141
         assert process.stderr.read() == ""
+
+
+def test_a_full_disk_is_one_line(meander, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [*RUN, "completion", "bash"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (2, "meander: No space left on device\n")
+
+    def no_room(_: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device", "out/report.json")
+
+    monkeypatch.setattr("meander.cli.plan.run", no_room)
+    said = meander("plan", "-")
+    assert said.code == 2
+    assert said.err == "meander: out/report.json: No space left on device\n"
 
 
 def test_exit_codes_reach_the_shell() -> None:

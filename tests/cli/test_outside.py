@@ -11,20 +11,25 @@ import tomllib
 from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from cli_kit import Said
+from pyarrow import flight, fs
 
 import meander as product
-from meander.cli import completion, doctor, status
-from meander.errors import DeployError, InputError
+from meander.cli import completion, doctor, outside, status
+from meander.errors import DeployError, InputError, MigrationError
 from meander.operators import WordCount
-from meander.runtime.driver import runs
+from meander.protocol.messages import News
+from meander.runtime.driver import remote, runs
 from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.launch import WarmLauncher
 from meander.runtime.driver.log_lines import JsonLines, json_lines
-from meander.runtime.driver.rescales import Rescaling
+from meander.runtime.driver.rescales import Rescales, Rescaling
+from meander.runtime.store import filesystem
+from meander.runtime.store.filesystem import ArrowFiles
 from meander.runtime.wire.credentials import Credentials
 
 Command = Callable[..., Said]
@@ -101,6 +106,46 @@ def test_a_rescale_is_planned_and_done_from_outside(op: ElasticOperator, meander
     assert (told["migration"], told["stage"]) == (begun["migration"] + 1, "completed")
     said = meander("rescale", "--nodes", 17)
     assert (said.code, "from 1 to 16" in said.err) == (2, True)
+
+
+def test_a_rescale_that_is_carried_on_under_another_number_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A loss on the way begins another migration for the same wish: that was told as another's."""
+    monkeypatch.setattr(outside, "LOOK_S", 0.0)
+    rescales, steps = Rescales(lambda: 0.0), list[tuple[News, dict[str, Any]]]()
+    there: Any = SimpleNamespace(driver=SimpleNamespace(core=SimpleNamespace(rescales=rescales)))
+
+    class Desk:
+        def ask(self, what: str, fields: dict[str, Any]) -> Any:
+            told = json.loads(json.dumps(remote._answered(remote.migration, there, fields)))
+            if steps:
+                rescales.hear(*steps.pop(0))
+            return told
+
+    def begin(number: int) -> Rescaling:
+        found = Rescaling(3)
+        found.number = number
+        rescales._known[number] = found
+        return found
+
+    begin(3)
+    done = {"migration": 4, "stage": "completed", "rounds": [], "moved": 1, "seconds": 1.0}
+    steps += [(News.RESCALING, {"migration": 4}), (News.COMPLETED, done)]
+    assert outside.wait_for(Desk(), 3) == done
+    for what, named in (
+        (News.SUPERSEDED, "another rescale has taken the place of migration 7"),
+        (News.ROLLED_BACK, "migration 7 was rolled back"),
+    ):
+        begin(7)
+        steps.append((what, {"migration": 7}))
+        with pytest.raises(MigrationError, match=named):
+            outside.wait_for(Desk(), 7)
+    begin(8).fail(DeployError("it is over"))
+    with pytest.raises(MigrationError, match="it is over"):
+        outside.wait_for(Desk(), 8)
+    with pytest.raises(flight.FlightServerError, match="nobody has asked for migration 9"):
+        outside.wait_for(Desk(), 9)
 
 
 def test_a_node_is_vacated_from_outside(op: ElasticOperator, meander: Command) -> None:
@@ -244,6 +289,31 @@ def test_the_doctor_names_what_is_wrong_and_what_to_do(
     file = tmp_path / "file"
     file.touch()
     assert "✗ checkpoint" in meander("doctor", "--checkpoint", file / "below").out
+
+
+def test_the_doctor_writes_where_checkpoints_shall_be(
+    tmp_path: Path, meander: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a URI it said that it could be written to, and had not tried."""
+
+    class ReadOnly(ArrowFiles):
+        def write(self, path: str, pieces: Any) -> None:
+            raise OSError("this bucket is read only")
+
+    class Forgetful(ArrowFiles):
+        def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes | None:
+            return None
+
+    for kind, named in (
+        (ReadOnly, "✗ checkpoint hdfs://there/x: this bucket is read only"),
+        (Forgetful, "what is written cannot be read"),
+        (ArrowFiles, "✓ checkpoint hdfs://there/x can be written to from here"),
+    ):
+        files = kind(fs.LocalFileSystem(), str(tmp_path / kind.__name__))
+        monkeypatch.setattr(filesystem, "open_files", lambda _, files=files: files)
+        said = meander("doctor", "--checkpoint", "hdfs://there/x").out
+        assert named in " ".join(said.split()), said
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

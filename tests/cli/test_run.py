@@ -107,6 +107,11 @@ def test_input_is_read_and_output_made_before_spark_is_started(
     said = meander("run", "word-count", "--input", path, "--output", tmp_path / "out")
     assert said.code == 2
     assert "no column 'ts'" in said.err
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "report.json").touch()
+    said = meander("run", "word-count", "--input", path, "--output", tmp_path / "out", "--force")
+    assert "no column 'ts'" in said.err
+    assert (tmp_path / "out" / "report.json").exists(), "no run has taken its place"
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").touch()
     for force in ((), ("--force",)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Iterator
 
 import pytest
@@ -63,6 +64,34 @@ def test_a_link_is_good_for_a_cookie_that_scripts_and_strangers_do_not_see(
     assert request(server, "/", Cookie=shown)[0] == 200
     assert request(server, "/static/main.js", Cookie=shown)[0] == 200
     assert request(server, f"/?token={TOKEN[:-1]}".replace(" ", "%20"))[0] == 401
+
+
+@pytest.mark.parametrize(
+    "token", ["Zm9v+mFy/abcdefg==&#12", string.punctuation, " of a file 0123456\n"]
+)
+def test_a_token_of_ones_own_opens_by_link_cookie_and_header(token: str) -> None:
+    """In the link `+`, `&` and `#` meant something else; the end of a file's line was part of it."""
+    feed = Feed()
+    feed.take(made_up())
+    found = DashboardServer(feed, Dashboard(token=token), "run1", None)
+    found.start()
+    try:
+        link = found.link.removeprefix(found.address.rstrip("/"))
+        status, headers, _ = request(found, link)
+        assert (status, headers["location"]) == (303, "/")
+        assert request(found, "/", Cookie=headers["set-cookie"].partition("; ")[0])[0] == 200
+        assert request(found, "/", Authorization=f"Bearer {token.strip()}")[0] == 200
+        assert request(found, "/", Authorization=f"Bearer {token[:-4]}")[0] == 401
+    finally:
+        found.stop()
+
+
+@pytest.mark.parametrize(
+    "token", ["ein Pässwort, das lang ist", "two lines\nof one token", "\0" * 20]
+)
+def test_a_token_that_no_header_takes_is_refused(token: str) -> None:
+    with pytest.raises(InputError, match="printable ASCII"):
+        Dashboard(token=token)
 
 
 def test_another_name_for_this_address_is_refused(server: DashboardServer) -> None:

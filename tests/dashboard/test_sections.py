@@ -6,13 +6,13 @@ import itertools
 import json
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from dashboard_kit import ended, made_up, moving, soon
 
 from meander.dashboard import feed as feeding
-from meander.dashboard import notebook
+from meander.dashboard import notebook, snapshot
 from meander.dashboard.course import Course
 from meander.dashboard.feed import ENDED, TROUBLE, Feed, Looker
 from meander.dashboard.notebook import draw
@@ -25,6 +25,36 @@ from meander.runtime.driver.elastic import ElasticOperator
 
 SKEWED = Problem(Workload([5] * 16 + [40] * 8, [1000] * 24),
                  Assignment.from_intervals([(0, 12), (12, 24)]), 3, "0.3")  # fmt: skip
+
+
+def test_a_snapshot_stays_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Feeders that came while it was looked at ended what looked at it."""
+    monkeypatch.setattr(snapshot, "deployed", lambda _: None)
+    live: dict[str, Any] = {"words": {"chunks": 1}}
+    core = SimpleNamespace(feeding=live, news={})
+    driver = SimpleNamespace(
+        core=core, events=[], ask=lambda _: None, lost_tasks=set(), failure=None,
+        totals=SimpleNamespace(total=dict, by_node=dict),
+    )  # fmt: skip
+    op: Any = SimpleNamespace(driver=driver, decisions=list)
+    now = snapshot.take(op)
+    live["others"] = {"chunks": 2}
+    assert list(now.feeding) == ["words"]
+
+
+def test_curves_go_on_when_the_calendar_is_set_back() -> None:
+    """No point came for as long as it was set back, and every snapshot of that time was kept."""
+    course, hour = Course(), 3600.0
+    for second in range(20):
+        course.take(made_up(at_s=2 * hour + second, rows=100 * second))
+    assert len(course.points) == 19
+    course.base()
+    for second in range(10):
+        course.take(made_up(at_s=hour + second, rows=2000 + 100 * second))
+    assert len(course._window) < 5
+    times = course.base()["at_s"] + course.tail()["at_s"]
+    assert times == [hour + second for second in range(1, 10)]
+    assert [point.rows_s for point in course.points] == [100.0] * 9
 
 
 def test_rates_are_differences_and_latencies_are_those_of_late() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from runtime_kit import Stream, children, until
 
 from meander.operators import WordCount
+from meander.runtime.driver import runs
 from meander.runtime.driver.local import deploy_local
 
 FORGETFUL = """
@@ -38,6 +41,24 @@ def test_a_program_that_fails_before_it_stops_ends() -> None:
 
 def test_a_program_that_ends_while_it_is_stopped_from_outside_ends() -> None:
     ends({"ending": "from meander.runtime.driver import remote; remote.end(op, {})"}, 0)
+
+
+FORKING = """
+import os
+pid = os.fork()
+if pid:
+    _, status = os.waitpid(pid, 0)
+    feeder.feed(pa.record_batch({"word": ["c"]}))
+    feeder.flush(timeout_s=10)
+    assert op.metrics()["rows"] == 3, op.metrics()["rows"]
+    assert status == 0
+    op.stop()
+"""
+
+
+def test_a_fork_of_the_program_ends_for_itself() -> None:
+    """Before, what a program does at its end was done in it: the nodes ended, and it hung."""
+    ends({"ending": FORKING}, 0)
 
 
 def ends(script: dict[str, str], code: int) -> None:
@@ -78,6 +99,40 @@ def test_a_deployment_that_is_stopped_has_lost_nothing() -> None:
     assert [what for what, _ in told if what in ("lost", "state lost", "state at risk")] == []
     assert op.driver.lost() is None
     assert {e.reason.value for e in op.driver.exits} == {"stopped"}
+
+
+@pytest.mark.parametrize("where", ["asking", "killing", "hanging up"])
+def test_a_stop_that_was_interrupted_is_done_by_the_next(
+    monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """After a Ctrl-C in it nothing could stop the deployment any more."""
+    op = deploy_local(WordCount(), tasks=8, nodes=2)
+    started = children(os.getpid())
+    driver, interrupted = op.driver, list[str]()
+    transport, launcher = driver.transport, driver.launcher
+    what: tuple[Any, str] = {
+        "asking": (driver.core.rescales, "fail"),
+        "killing": (launcher, "close"),
+        "hanging up": (transport, "close"),
+    }[where]
+    real = getattr(*what)
+
+    def interrupt(*given: Any) -> Any:
+        if not interrupted:
+            interrupted.append(where)
+            raise KeyboardInterrupt
+        return real(*given)
+
+    monkeypatch.setattr(*what, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        op.stop()
+    assert driver.run not in [run.run for run in runs.listed()]
+    op.stop()
+    assert interrupted == [where]
+    assert transport is not None
+    assert transport.closing.is_set()
+    until(lambda: not [pid for pid in started if alive(pid)])
+    op.stop()
 
 
 def test_feeders_that_have_left_are_not_kept() -> None:

@@ -19,9 +19,11 @@ from meander.runtime.clients.driver_client import DriverClient, renewed
 from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.launch import WarmLauncher
 from meander.runtime.driver.local import deploy_local
-from meander.runtime.wire import authority
+from meander.runtime.wire import authority, renewal, transport
 from meander.runtime.wire.authority import Guard
 from meander.runtime.wire.credentials import RENEW, Credentials
+from meander.runtime.wire.presence import Caller, Pulse
+from meander.runtime.wire.pulse import look
 
 LIFE_S = 3.0
 
@@ -76,6 +78,42 @@ def test_a_deployment_outlives_its_certificates(
         assert not [r for r in caplog.records if "lost" in r.getMessage()]
         with pytest.raises(Exception, match=r"refused|handshake|unavailable|gone|no operator"):
             DriverClient(op.address, first).ask("about", timeout_s=2.0)
+
+
+def test_a_port_that_could_not_be_had_again_is_had_within_seconds(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody listened until half of the new certificate's life was over: three and a half days."""
+    guard = Guard("r", "127.0.0.1", tls=True)
+    monkeypatch.setattr(authority, "LIFE_S", 2.0)
+    first = guard.issue("node", "n1")
+    monkeypatch.setattr(authority, "LIFE_S", 1000.0)
+    monkeypatch.setattr(transport, "LISTEN_S_MAX", 0.0)
+    node = transport.Transport(lambda _: None, run="r", peer="n1", credentials=first, incarnation=1)
+    real, refused = transport.Server, list[str]()
+
+    def taken(of: transport.Transport, address: str) -> transport.Server:
+        if len(refused) < 2:
+            refused.append(address)
+            raise OSError("the port is taken")
+        return real(of, address)
+
+    monkeypatch.setattr(transport, "Server", taken)
+    asked: list[Credentials] = []
+
+    def obtain() -> Credentials:
+        asked.append(guard.issue("node", "n1"))
+        return asked[-1]
+
+    try:
+        renewal.keep_fresh(node, obtain)
+        until(lambda: len(refused) == 2)
+        until(lambda: look(node.credentials, Caller("n1", 1, node.address)) is Pulse.ALIVE)
+        assert serial_at(node.address) == serial_of(asked[0])
+        assert len(asked) == 1
+        assert caplog.text.count("n1 has a new certificate, but not its port") == 2
+    finally:
+        node.close()
 
 
 def test_a_successor_comes_with_a_certificate_of_its_own(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import resource
+import secrets
 import socket
 import sys
-import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -165,16 +165,22 @@ def _extras() -> Iterator[Finding]:
 def _checkpoint(where: str) -> Finding:
     from meander.runtime.store.filesystem import open_files
 
+    advice = "give a folder that all nodes and the driver can reach and write to"
+    probe, data = f"doctor/probe-{secrets.token_hex(8)}", b"may be deleted"
     try:
-        open_files(where).prepare()
-        if "://" not in where:
-            with tempfile.NamedTemporaryFile(dir=where, prefix=".doctor-") as file:
-                file.write(b"x")
-                file.flush()
-                os.fsync(file.fileno())
-    except (MeanderError, OSError) as error:
-        advice = "give a folder that all nodes and the driver can reach and write to"
+        files = open_files(where)
+        files.prepare()
+        files.publish(probe, data)
+        try:
+            found = files.read(probe)
+        finally:
+            files.delete([probe])
+    except MeanderError as error:
         return Finding("checkpoint", BAD, str(error), advice)
+    except Exception as error:  # each store has its own
+        return Finding("checkpoint", BAD, f"{where}: {error}", advice)
+    if found != data:
+        return Finding("checkpoint", BAD, f"{where}: what is written cannot be read", advice)
     return Finding("checkpoint", GOOD, f"{where} can be written to from here")
 
 

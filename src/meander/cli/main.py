@@ -130,7 +130,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return UNREAD
     except KeyboardInterrupt:
         return INTERRUPTED
+    except OSError as error:  # a full disk, say
+        what = error.strerror or str(error)
+        complain(what if error.filename is None else f"{error.filename}: {what}")
+        _flush_what_can_be()
+        return WRONG
     return code
+
+
+def _flush_what_can_be() -> None:
+    """Write what was printed, or let it go: Python would complain once more when it flushes at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(argv: Sequence[str]) -> int:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from meander.runtime.clients.driver_client import DriverClient
 
 LOOK_S = 0.2
-ENDS = ("completed", "rolled back")
 
 
 def add_deployment(parser: argparse.ArgumentParser) -> None:
@@ -72,23 +71,24 @@ def follow(desk: DriverClient, number: int, args: argparse.Namespace) -> int:
 
 
 def wait_for(desk: Any, number: int) -> dict[str, Any]:
-    """Wait for the end of a migration, or for another that has taken its place.
+    """Wait for the end of a migration, under whatever number it is carried on.
 
     Raises:
         MigrationError: if it did not come to the end that was wanted.
     """
     while True:
-        told = desk.ask("status")
-        migration: dict[str, Any] | None = told["migration"]
-        if told["failure"]:
-            raise MigrationError(told["failure"])
-        if migration is None or migration["migration"] > number:
-            raise MigrationError(f"another rescale has taken the place of migration {number}")
-        if migration["stage"] in ENDS:
-            if migration["stage"] != "completed":
-                raise MigrationError(f"migration {number} was {migration['stage']}")
-            return migration
+        told = desk.ask("migration", {"number": number})
+        if told["error"] is not None:
+            raise MigrationError(told["error"])
+        if told["over"]:
+            break
         time.sleep(LOOK_S)
+    if told["stage"] == "superseded":
+        raise MigrationError(f"another rescale has taken the place of migration {number}")
+    if told["stage"] != "completed":
+        raise MigrationError(f"migration {number} was {told['stage']}")
+    facts: dict[str, Any] = told["facts"]
+    return facts
 
 
 def ending(told: dict[str, Any]) -> str:

@@ -56,15 +56,11 @@ def wish_of(args: argparse.Namespace) -> RunOptions:
     Planners(args.tasks, forecast).check(args.policy)
     app = app_of(args)
     source = source_of(args, app.rows)
-    if args.force:
-        from meander.run.output import clear
-
-        clear(args.output)
     return RunOptions(
         source, args.output, args.nodes, args.tasks, (*args.rescale, *args.upgrade),
         args.pause_ms or None, args.policy, args.feeders, args.verify, args.master, args.checkpoint,
         doors_of(args), app, forecast, args.within_s, autoscale,
-        dashboard_of(args),
+        dashboard_of(args), args.force,
     )  # fmt: skip
 
 

@@ -63,6 +63,8 @@ class Course:
     def take(self, now: Snapshot) -> None:
         """Go on with the next snapshot."""
         window = self._window
+        if window and now.at_s < window[-1].at_s:
+            self._go_back(now.at_s)
         window.append(now)
         while len(window) > 2 and now.at_s - window[1].at_s >= WINDOW_S:
             window.popleft()
@@ -90,6 +92,14 @@ class Course:
         )
         self.points.append(point)
         self._fresh.append(point)
+
+    def _go_back(self, at_s: float) -> None:
+        """The calendar was set back: what was then has no place on the curves any more."""
+        self._window.clear()
+        self._fresh.clear()
+        self._base = self._latency = None
+        while self.points and self.points[-1].at_s >= at_s:
+            self.points.pop()
 
     def _look_at_latency(self, now: Snapshot) -> None:
         """Reckon latencies when there is news of them."""

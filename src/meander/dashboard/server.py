@@ -24,6 +24,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 import uvicorn
 from starlette.applications import Starlette
@@ -115,7 +116,7 @@ class DashboardServer:
     @property
     def link(self) -> str:
         """Its first link, with the token."""
-        return f"{self.address}?token={self.token}"
+        return f"{self.address}?token={quote(self.token, safe='')}"
 
     def start(self, looker: Looker | None = None) -> None:
         """Serve, and look."""

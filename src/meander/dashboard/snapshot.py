@@ -93,7 +93,7 @@ def take(op: ElasticOperator) -> Snapshot:
         driver.ask(look),
         driver.totals.total(),
         driver.totals.by_node(),
-        driver.core.feeding,
+        dict(driver.core.feeding),  # the master's thread writes in it
         tuple(Told(now - (clock - at), str(what), facts) for at, what, facts in told),
         dict(driver.core.news),
         tuple(sorted(driver.lost_tasks)),

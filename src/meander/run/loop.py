@@ -68,6 +68,8 @@ class RunOptions:
     """Whether and how it rescales itself."""
     dashboard: Dashboard | bool = False
     """A page to watch it."""
+    force: bool = False
+    """Whether an earlier run may be replaced."""
 
     @property
     def nodes_max(self) -> int:

@@ -11,12 +11,18 @@ WRITTEN = ("state", "patterns", "changes", "report.json", "report.html")
 """What a run writes, and what --force replaces."""
 
 
-def prepare(output: Path) -> None:
-    """Make the output directory, before anything expensive.
+def prepare(output: Path, *, force: bool = False) -> None:
+    """Make the output directory, before anything expensive and when the input is known to be good.
+
+    Args:
+        output: where.
+        force: whether an earlier run there is removed.
 
     Raises:
         InputError: if it holds something, or cannot be made.
     """
+    if force:
+        clear(output)
     try:
         output.mkdir(parents=True, exist_ok=True)
         if any(output.iterdir()):

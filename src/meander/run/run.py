@@ -50,7 +50,7 @@ def carry_out(
     from meander.spark.pipeline.feeding import session
 
     wish = replace(wish, app=wish.app.prepare(wish.source))
-    prepare(wish.output)
+    prepare(wish.output, force=wish.force)
     warming = Thread(target=_warm, args=(wish.policy,), name="warm up")
     warming.start()
     say("starting Spark …")

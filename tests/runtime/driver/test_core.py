@@ -14,9 +14,11 @@ from meander.protocol.master.pacer import Pacer
 from meander.protocol.messages import (
     MASTER,
     Abort,
+    Beat,
     Bye,
     Envelope,
     Hello,
+    Installed,
     Load,
     Loaded,
     News,
@@ -85,7 +87,7 @@ class Shelf(Nowhere):
 class Town:
     """A driver whose time, launches and mail are lists."""
 
-    def __init__(self, nodes: int = 2, shelf: Shelf | None = None) -> None:
+    def __init__(self, nodes: int = 2, shelf: Shelf | None = None, tell: Any = None) -> None:
         every_s = 0.0 if shelf is None else 1.0
         self.now, self.failures = 100.0, list[Exception]()
         self.launched: list[ProcessSpec] = []
@@ -96,6 +98,7 @@ class Town:
                 tasks=8,
                 nodes=nodes,
                 settings=Settings(lease_s=60.0, checkpoint_s=every_s),
+                tell=tell,
             ),
             run="r1",
             generation=1,
@@ -347,6 +350,48 @@ def test_links_are_kept_to_those_who_are_there() -> None:
     town.register(town.launched[0])
     town.turn(TIDY_S + 0.1)
     assert town.office.kept[-1] == {"a:9"}
+
+
+@pytest.mark.parametrize("name", ["given", "waiting", "turn_s", "rows", "paced", "who knows"])
+def test_a_beat_whose_counts_are_not_whole_ends_nobody(name: str) -> None:
+    """A feeder may be anybody's program: one that told a part of its counts ended the master."""
+    town = Town()
+    node, epoch = town.launched[0], town.core.master.epoch
+    town.register(node)
+    hello = Hello("feeder", "ifed", "", "a:8")
+    town.core.process.give(Envelope("fed", 0, MASTER, 0, epoch, hello))
+    town.turn()
+    fed = town.core.master.membership.peers["fed"]
+    beat = Beat(1.0, counts=((name, 1.0),))
+    for sender, number in (("fed", fed.incarnation), (node.name, node.incarnation)):
+        town.core.process.give(Envelope(sender, number, MASTER, 0, epoch, beat))
+        town.turn()
+    assert town.core.feeding["fed"] == {name: 1}
+    assert (town.core.failure, town.core.process.error) == (None, None)
+
+
+def test_whoever_raises_when_told_something_ends_nothing_and_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A print to a pipe that nobody reads any more ended the deployment."""
+
+    def raises(*_: Any) -> None:
+        raise BrokenPipeError(32, "nobody reads")
+
+    town = Town(tell=raises)
+    core = town.core
+    for heard in (core.plan_heard, core.install_heard, core.news_heard):
+        heard.append(raises)
+    core.tell_people("started", {})
+    for spec in town.launched[:2]:
+        town.register(spec)
+    installed = Installed(())
+    core.process.give(Envelope("n1", 1, MASTER, 0, core.master.epoch, installed))
+    town.turn()
+    rescaling, _ = town.rescale(3)
+    assert (rescaling.number, core.news[News.RESCALING]) == (1, 1)
+    assert (core.failure, core.process.error) == (None, None)
+    assert caplog.text.count("raised; more is not logged") == 1
 
 
 def test_to_stop_saves_ends_the_master_asks_the_others_and_waits_for_those() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +13,7 @@ import pytest
 
 from meander.errors import DeployError
 from meander.protocol.settings import Settings
-from meander.runtime.driver.source_task import LIVED_S, RESTARTS_MAX, SourceTask
+from meander.runtime.driver.source_task import LIVED_S, RESTARTS_MAX, Sources, SourceTask
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 from meander.runtime.wire.credentials import Credentials
 
@@ -105,3 +108,89 @@ def test_one_that_ended_by_an_error_is_not_replaced_and_the_log_says_so(
     told.task.cancel()
     told.end(Reason.KILLED)
     assert not caplog.text
+
+
+def test_one_that_is_cancelled_before_its_successor_starts_has_ended() -> None:
+    """There was no process to kill, and then one was started that nobody wanted."""
+    place, later = Place(), list[Callable[[], None]]()
+    place.driver.aside = later.append
+    place.end(Reason.KILLED)
+    place.task.cancel()
+    for start in later:
+        start()
+    assert (place.started, place.task.running) == ([1], False)
+    with pytest.raises(DeployError, match="the source words ended: it was cancelled"):
+        place.task.wait(0.0)
+
+
+def test_one_that_is_cancelled_while_its_successor_starts_is_killed() -> None:
+    place, later = Place(), list[Callable[[], None]]()
+    place.driver.aside = later.append
+    place.end(Reason.KILLED)
+    start = place.driver.staff.start
+
+    def cancelled_before(spec: ProcessSpec) -> None:
+        place.task.cancel()
+        place.cancelled.clear()  # it came before there was a process
+        start(spec)
+
+    place.driver.staff.start = cancelled_before
+    later.pop()()
+    assert (place.started, place.cancelled) == ([1, 2], [2])
+
+
+class Works:
+    """The sources of a driver that starts nothing: ends are told by hand."""
+
+    def __init__(self) -> None:
+        self.started: list[ProcessSpec] = []
+        keys, numbers = Credentials("t"), count(1)
+        staff = SimpleNamespace(start=self.started.append, feeder_number=lambda: next(numbers))
+        launcher = SimpleNamespace(pickle=lambda *_: b"", cancel=lambda *_: None)
+        self.driver: Any = SimpleNamespace(
+            staff=staff, launcher=launcher, stopping=False, exit_heard=[], issue=lambda _: keys,
+            aside=lambda function: function(),
+            spec=lambda kind, name, number, **changes: ProcessSpec(
+                kind, "r", name, number, 1, "there:1", keys, 4, Settings(), **changes
+            ),
+        )  # fmt: skip
+        self.sources = Sources(self.driver)
+        self.work = self.sources.begin("words", lambda after: iter(()), 1, {})
+
+    def finish(self, specs: list[ProcessSpec]) -> None:
+        for spec in specs:
+            ended = ProcessExit("feeder", spec.name, spec.incarnation, Reason.FINISHED, "fed")
+            for hear in self.driver.exit_heard:
+                hear(ended)
+
+
+def test_whoever_waits_for_a_source_waits_for_those_who_share_it_now() -> None:
+    """1. somebody waits  2. it is shared anew  3. he waited for a process that nobody heard of."""
+    works = Works()
+    with ThreadPoolExecutor(2) as pool:
+        waits = pool.submit(works.work.wait, 30.0)
+        while not waits.running():
+            time.sleep(0.01)
+        time.sleep(0.05)  # it waits
+        works.work.rescale(2)
+        with pytest.raises(TimeoutError):
+            waits.result(0.1)
+        works.finish(works.started[1:])
+        assert waits.result(10.0).name == "words#1"
+        works.work.rescale(3)
+        stopped = pool.submit(works.work.wait, 30.0)
+        works.driver.stopping = True
+        works.sources.stop()
+        with pytest.raises(DeployError, match="the operator was stopped"):
+            stopped.result(10.0)
+
+
+def test_a_source_at_its_end_that_is_shared_anew_tells_its_end() -> None:
+    works = Works()
+    works.finish(works.started)
+    other = works.sources.begin("others", lambda after: iter(()), 1, {})  # forgets who has ended
+    works.work.rescale(2)
+    assert works.work.running
+    works.finish(works.started[2:])
+    assert works.work.wait(0.0).clean
+    assert other.running

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -68,6 +69,25 @@ def test_a_child_that_is_cancelled_is_told_of_and_the_others_end_with_the_input(
     nursery.stdin.close()
     assert nursery.wait(30) == 0
     assert gone(pids["two"])
+
+
+def test_a_fork_that_fails_is_told_and_ends_none_of_the_others(
+    nursery: subprocess.Popen[bytes],
+) -> None:
+    """1. a child  2. no descriptor is left: another cannot be forked  3. it can be once there are."""
+    told(nursery)
+    order(nursery, {"launch": spec("one").json()})
+    pid = told(nursery)["started"][3]
+    before = resource.prlimit(nursery.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(nursery.pid, resource.RLIMIT_NOFILE, (3, before[1]))
+    order(nursery, {"launch": spec("two").json()})
+    ended = ProcessExit.parse(told(nursery)["ended"])
+    assert (ended.name, ended.incarnation, ended.reason) == ("two", 1, Reason.KILLED)
+    assert "it could not be forked: " in ended.detail
+    assert not gone(pid)
+    resource.prlimit(nursery.pid, resource.RLIMIT_NOFILE, before)
+    order(nursery, {"launch": spec("two").json()})
+    assert told(nursery)["started"][1] == "two"
 
 
 def test_no_child_outlives_a_nursery_that_is_killed(nursery: subprocess.Popen[bytes]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from meander.runtime.wire import pulse
+from meander.runtime.wire.authority import Guard
 from meander.runtime.wire.credentials import Credentials
 from meander.runtime.wire.presence import Caller, Pulse
 from meander.runtime.wire.transport import Transport
@@ -28,6 +29,27 @@ def look(address: str, peer: str = "n1", incarnation: int = 2) -> Pulse:
 
 def test_who_answers_in_its_name_lives(there: Transport) -> None:
     assert look(there.address) is Pulse.ALIVE
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_proxy_of_the_environment_is_not_for_peers(
+    there: Transport, monkeypatch: pytest.MonkeyPatch, tls: bool
+) -> None:
+    """Through it nobody was reached: a peer that lives was told dead."""
+    for name in ("http_proxy", "https_proxy", "grpc_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    if not tls:
+        assert look(there.address) is Pulse.ALIVE
+        return
+    guard = Guard("r", "127.0.0.1", tls=True, insecure=False)
+    keys = guard.issue("node", "n1")
+    secured = Transport(lambda _: None, run="r", peer="n1", credentials=keys, incarnation=2)
+    try:
+        assert pulse.look(keys, Caller("n1", 2, secured.address)) is Pulse.ALIVE
+    finally:
+        secured.close()
 
 
 def test_who_is_about_to_end_says_so(there: Transport) -> None:

@@ -42,6 +42,9 @@ NO_ROOM_S: Final = 60.0
 """For so long no more nodes are asked for after some did not come."""
 NEWS: Final = "autoscale"
 """What a decision is called among the driver's events."""
+NODE_COUNTS: Final = {"rows", "turn_s"}
+FEEDER_COUNTS: Final = {"given", "waiting", "due_s", "held_s", "paced"}
+"""What beats must tell to be heard: all of it, since a feeder may be anybody's program."""
 
 
 class Autoscaling:
@@ -100,10 +103,10 @@ class Autoscaling:
     # ------------------------------------------------------------------ what beats tell
 
     def hear(self, sender: str, kind: str, counts: Mapping[str, float]) -> None:
-        """Take what a node or a feeder has counted."""
-        if kind == "node" and "turn_s" in counts:
+        """Take what a node or a feeder has counted; what is not whole is passed over."""
+        if kind == "node" and counts.keys() >= NODE_COUNTS:
             self._nodes[sender] = NodeHeard(self._now, counts["rows"], counts["turn_s"])
-        elif kind == "feeder" and "given" in counts:
+        elif kind == "feeder" and counts.keys() >= FEEDER_COUNTS:
             self._feeders[sender] = FeederHeard(
                 self._now, counts["given"], counts["waiting"], counts["due_s"], counts["held_s"],
                 bool(counts["paced"]),

@@ -140,6 +140,8 @@ class DriverCore:
         """Who hears of tasks that are installed at a node; there too."""
         self.news_heard: list[Callable[[str, Mapping[str, Any]], None]] = []
         """Who hears of what the master tells; there too."""
+        self._deaf: list[Callable[..., object]] = []
+        """Those that have raised when they were told something."""
         self.feeding: dict[FeederId, Mapping[str, float]] = {}
         """What each feeder has told last of the rows that it keeps."""
         self.stopping = False
@@ -317,7 +319,7 @@ class DriverCore:
             return
         if type(event.body) is Installed:
             for hear in self.install_heard:
-                hear(event.sender, event.body)
+                self._tell(hear, event.sender, event.body)
         if type(event.body) is not Beat or not event.body.counts:
             return
         sender, members = event.sender, self.master.membership
@@ -334,7 +336,18 @@ class DriverCore:
         """Remember something that is no news of the master's, and tell whoever wants to hear."""
         self._events.append((self._clock(), what, facts))
         if self.deployment.tell is not None:
-            self.deployment.tell(what, facts)
+            self._tell(self.deployment.tell, what, facts)
+
+    def _tell(self, hear: Callable[..., object], *facts: Any) -> None:
+        """Tell whoever wants to hear; what they raise is theirs, and ends nothing here."""
+        try:
+            hear(*facts)
+        except Exception:
+            if hear not in self._deaf:
+                self._deaf.append(hear)
+                log.warning(
+                    "%r was told something and raised; more is not logged", hear, exc_info=True
+                )
 
     def _hear(self, tell: Tell) -> None:
         self._events.append((self._clock(), tell.what, tell.facts))
@@ -351,9 +364,9 @@ class DriverCore:
             replacing.taken_away(self, [tell.facts["node"]], tell.facts["within_s"])
         self.rescales.hear(tell.what, tell.facts)
         for hear in self.news_heard:
-            hear(tell.what, tell.facts)
+            self._tell(hear, tell.what, tell.facts)
         if self.deployment.tell is not None:
-            self.deployment.tell(tell.what, tell.facts)
+            self._tell(self.deployment.tell, tell.what, tell.facts)
 
     # ------------------------------------------------------------------ what people ask for
 
@@ -387,5 +400,5 @@ class DriverCore:
     def _plan(self, problem: Problem) -> Plan:
         found = self.deployment.planners.plan(self.policy, problem)
         for hear in self.plan_heard:
-            hear(self.master.conductor.migrations + 1, found)
+            self._tell(hear, self.master.conductor.migrations + 1, found)
         return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import secrets
 import threading
 import time
@@ -89,6 +90,9 @@ class Driver:
         self.feeders: list[FeederClient] = []
         """Those of this process: they are told of a failure, and cut off at the end."""
         self._stop = threading.RLock()
+        self._ending = self._ended = False
+        """Whether `stop` is at it, under the lock; whether it has done all."""
+        self._pid = os.getpid()
 
     # ------------------------------------------------------------------ start and stop
 
@@ -119,7 +123,7 @@ class Driver:
         if tables is not None:
             tables.open()
         self.guard.watch()
-        atexit.register(self.stop)  # a program that forgets to stop leaves nothing behind
+        atexit.register(self._at_exit)  # a program that forgets to stop leaves nothing behind
         self.transport = Transport(
             self.process.give,
             run=self.run,
@@ -162,13 +166,23 @@ class Driver:
         """End all processes: first ask, then kill. Feeders that are still open are cut off.
 
         Whoever calls it while another thread is at it waits for that one: a program that was stopped
-        from outside does not end before its deployment has.
+        from outside does not end before its deployment has. What was interrupted is done again by the
+        next call.
         """
         with self._stop:
-            if not self.stopping:
-                self.core.stopping = True
+            if self._ended or self._ending:
+                return
+            self.core.stopping = self._ending = True
+            try:
                 self._end(drain_s_max)
-                atexit.unregister(self.stop)
+                self._ended = True
+                atexit.unregister(self._at_exit)
+            finally:
+                self._ending = False
+
+    def _at_exit(self) -> None:
+        if os.getpid() == self._pid:  # a fork of the program ends for itself
+            self.stop()
 
     def _end(self, drain_s_max: float) -> None:
         HEAP.release(self)
@@ -180,8 +194,10 @@ class Driver:
         if self.lost_tasks:
             log.warning("%s", self.lost())
         post, service = self.transport, self.reception
-        self.carry_out(ending.stop(self.core, service, self.launcher, post.close, drain_s_max))
-        runs.leave(self.run)
+        try:
+            self.carry_out(ending.stop(self.core, service, self.launcher, post.close, drain_s_max))
+        finally:
+            runs.leave(self.run)
 
     def serving(self) -> bool:
         """Whether every task is installed, and its node's state server is there."""

@@ -81,7 +81,8 @@ class Dashboard:
         port: on 127.0.0.1; 0: one that is free.
         rescale: whether the page offers to rescale.
         state: whether the page shows states by their key.
-        token: what the first link holds; None: a new one for every deployment.
+        token: what the first link holds, without space around it; None: a new one for every
+            deployment.
     """
 
     port: int = 0
@@ -93,8 +94,14 @@ class Dashboard:
         whole = isinstance(self.port, int) and not isinstance(self.port, bool)
         if not whole or not 0 <= self.port < 2**16:
             raise InputError(f"port is a number from 0 to 65535, not {self.port!r}")
-        if self.token is not None and len(self.token) < TOKEN_CHARACTERS_MIN:
+        if self.token is None:
+            return
+        token = self.token.strip()  # a file that one is read from ends with a line's end
+        object.__setattr__(self, "token", token)
+        if len(token) < TOKEN_CHARACTERS_MIN:
             raise InputError(f"a token has at least {TOKEN_CHARACTERS_MIN} characters")
+        if not (token.isascii() and token.isprintable()):
+            raise InputError("a token has printable ASCII characters alone: no header takes others")
 
 
 @dataclass(frozen=True)
@@ -206,7 +213,7 @@ class Deployment:
         if self.checkpoint is not None:
             _check_kind("checkpoint", self.checkpoint, (str, os.PathLike), "a path or a URI")
         _check_seconds("checkpoint_s", self.checkpoint_s)
-        _check_kind("host", self.host, str, "an address of this machine")
+        _check_host(self.host)
         _check_kind("policy", self.policy, str, "the name of a planner")
         if not _is_number(self.tau) or self.tau < 0:
             raise InputError(f"tau is a number from 0 on, not {self.tau!r}")
@@ -372,6 +379,21 @@ def _check_initial(topology: Topology) -> None:
     operator = topology.parts[0].operator
     if operator.adopted_schema is None:
         raise InputError(f"{operator.name} takes no initial state: it has no adopted_schema")
+
+
+def _check_host(host: Any) -> None:
+    what = "an address of this machine"
+    _check_kind("host", host, str, what)
+    if host in ("", "0", "0.0.0.0", "::", "[::]"):
+        raise InputError(
+            f"host is {what} that all processes reach, for example its own one in the cluster's "
+            f"network, not {host!r}, which is told to them and says nothing"
+        )
+    if ":" in host:
+        raise InputError(
+            f"host is {what}, a name or an IPv4 address without a port, not {host!r}: for this "
+            "machine alone it is 127.0.0.1"
+        )
 
 
 def _check_kind(name: str, value: Any, kind: Any, right: str) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyarrow import flight
 
-from meander.errors import MeanderError
+from meander.errors import InputError, MeanderError
 from meander.runtime.driver.look import Look, look
 from meander.runtime.driver.totals import MEASURES
 
@@ -25,7 +25,8 @@ BY = "the command line"
 def open_remote(op: ElasticOperator) -> None:
     """Answer from now on."""
     answers: dict[str, Callable[[ElasticOperator, Mapping[str, Any]], Any]] = {
-        "status": status, "plan": plan, "rescale": rescale, "vacate": vacate, "end": end,
+        "status": status, "plan": plan, "rescale": rescale, "vacate": vacate,
+        "migration": migration, "end": end,
     }  # fmt: skip
     assert op.driver.transport is not None
     for name, answer in answers.items():
@@ -86,6 +87,22 @@ def rescale(op: ElasticOperator, fields: Mapping[str, Any]) -> dict[str, Any]:
 def vacate(op: ElasticOperator, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Have nodes leave."""
     return {"migration": op.vacate(**_wanted(fields)).number}
+
+
+def migration(op: ElasticOperator, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Tell what became of a rescale by the number it began with: others may carry it on.
+
+    Raises:
+        InputError: if nobody has asked for it.
+    """
+    number = int(fields["number"])
+    found = op.driver.core.rescales.of(number)
+    if found is None:
+        raise InputError(f"nobody has asked for migration {number}")
+    over = found.over  # first: then the rest is the last word
+    error, facts = found.error, found.facts if over else None
+    told = None if error is None else str(error)
+    return {"over": over, "stage": found.stage, "error": told, "facts": facts}
 
 
 def _wanted(fields: Mapping[str, Any]) -> dict[str, Any]:

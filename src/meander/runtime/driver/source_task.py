@@ -43,6 +43,8 @@ LIVED_S = 3.0
 """One that has lived so long was not lost in a row with the one before: it got on."""
 STOPPED = "the operator was stopped"
 """Why a source or a sink has ended with it."""
+CANCELLED = "it was cancelled"
+REPLACED = "its work is shared anew"
 
 
 LOST = (Reason.KILLED, Reason.DRIVER_LOST)
@@ -90,9 +92,13 @@ class SourceTask:
         self._over = threading.Event()
 
     def start(self) -> None:
-        """Have its process started."""
+        """Have its process started, if it is still wanted: it may have been cancelled meanwhile."""
+        if self.cancelled or self._driver.stopping:
+            self._end(CANCELLED if self.cancelled else STOPPED)
+            return
         self._started_at = time.monotonic()
         self._driver.staff.start(self._spec)
+        self._kill_if_cancelled()  # just now, perhaps, when there was no process to kill yet
 
     def tell(self, ended: ProcessExit) -> None:
         """Hear of the end of a process; read on from the last durable offset if it was lost."""
@@ -117,9 +123,17 @@ class SourceTask:
 
     def stop(self) -> None:
         """Hear that the deployment has ended, and its process with it."""
+        self._end(STOPPED)
+
+    def give_way(self) -> None:
+        """End: others do its work from now on. Nobody hears of its process any more."""
+        self.cancel()
+        self._end(REPLACED)
+
+    def _end(self, why: str) -> None:
         if self._exit is None:
             spec = self._spec
-            self.tell(ProcessExit(spec.kind, spec.name, spec.incarnation, Reason.KILLED, STOPPED))
+            self.tell(ProcessExit(spec.kind, spec.name, spec.incarnation, Reason.KILLED, why))
 
     @property
     def running(self) -> bool:
@@ -146,16 +160,31 @@ class SourceTask:
     def cancel(self) -> None:
         """Have it killed; started again under its name it goes on where it was."""
         self.cancelled = True
-        self._driver.launcher.cancel(self._spec.name, self._spec.incarnation)
+        self._kill_if_cancelled()
+
+    def _kill_if_cancelled(self) -> None:
+        if self.cancelled:
+            self._driver.launcher.cancel(self._spec.name, self._spec.incarnation)
 
 
 class BesideTasks:
     """Processes that share a work."""
 
-    def __init__(self, name: str, begin: Callable[[int, int], SourceTask]) -> None:
-        """Prepare: `begin` makes the process with a number, of so many; `start` begins."""
+    def __init__(
+        self,
+        name: str,
+        begin: Callable[[int, int], SourceTask],
+        entered: Callable[[BesideTasks], None] = lambda _: None,
+    ) -> None:
+        """Prepare; `start` begins.
+
+        Args:
+            name: of the work.
+            begin: makes the process with a number, of so many.
+            entered: hears that the work has begun, or again: from then on it must hear of ends.
+        """
         self.name = name
-        self._begin = begin
+        self._begin, self._entered = begin, entered
         self._tasks = list[SourceTask]()
 
     def __repr__(self) -> str:
@@ -163,10 +192,12 @@ class BesideTasks:
 
     def start(self, tasks: int) -> None:
         """Start so many; any that work on it already are ended."""
-        for task in self._tasks:
-            task.cancel()
-        self._tasks = [self._begin(number, tasks) for number in range(tasks)]
-        for task in self._tasks:
+        begun = [self._begin(number, tasks) for number in range(tasks)]
+        before, self._tasks = self._tasks, begun  # first: whoever waits for those looks for others
+        self._entered(self)
+        for task in before:
+            task.give_way()
+        for task in begun:
             task.start()
 
     @property
@@ -222,7 +253,16 @@ class SourceTasks(BesideTasks):
             DeployError: if it ended otherwise, or the time is over.
         """
         end = time.monotonic() + timeout_s
-        return [task.wait(max(0.0, end - time.monotonic())) for task in self._tasks][-1]
+        while True:
+            tasks = self._tasks
+            try:
+                found = [task.wait(max(0.0, end - time.monotonic())) for task in tasks][-1]
+            except DeployError:
+                if tasks is self._tasks:
+                    raise
+            else:
+                if tasks is self._tasks:
+                    return found
 
 
 class SinkTasks(BesideTasks):
@@ -239,6 +279,7 @@ class Beside(Generic[T]):
 
     def __init__(self, driver: SourcePlace) -> None:
         self._driver = driver
+        self._lock = threading.Lock()
         self._running: list[T] = []
         """Those that have not ended when last looked at."""
         driver.exit_heard.append(self._hear)
@@ -264,8 +305,13 @@ class Beside(Generic[T]):
         for work in self._running:
             work.tell(ended)
 
+    def _enter(self, work: Any) -> None:
+        """Let a work hear of ends that begins, or begins again though it was at its end."""
+        with self._lock:
+            others = [w for w in self._running if w.running and w is not work]
+            self._running = [*others, work]
+
     def _start(self, work: T, tasks: int) -> T:
-        self._running = [w for w in self._running if w.running] + [work]
         work.start(tasks)
         return work
 
@@ -303,7 +349,7 @@ class Sources(Beside[SourceTasks]):
             share = SourceShare(found, number, of), dict(options)
             return self._task("feeder", name, number, of, share)
 
-        return self._start(SourceTasks(name, begin), tasks)
+        return self._start(SourceTasks(name, begin, self._enter), tasks)
 
 
 class Sinks(Beside[SinkTasks]):
@@ -338,4 +384,4 @@ class Sinks(Beside[SinkTasks]):
                 "sink", name, number, of, SinkShare(sink, name, number, of, part.name)
             )
 
-        return self._start(SinkTasks(name, begin), tasks)
+        return self._start(SinkTasks(name, begin, self._enter), tasks)

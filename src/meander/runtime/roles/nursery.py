@@ -93,8 +93,16 @@ class Nursery:
                     _kill(child.pid)
 
     def _fork(self, spec: ProcessSpec) -> None:
-        read, write = os.pipe()
-        pid = os.fork()
+        ends = list[int]()
+        try:
+            ends += os.pipe()
+            pid = os.fork()
+        except OSError as error:  # none is left here: no reason to end all the others
+            for fd in ends:
+                os.close(fd)
+            self.say({"ended": _ended(spec, f"it could not be forked: {error}").json()})
+            return
+        read, write = ends
         if pid == 0:
             os.close(read)
             self._be(spec, write)
@@ -163,9 +171,11 @@ def _last_words(child: Child) -> str:
 def _silent(child: Child, status: int) -> ProcessExit:
     spec, code = child.spec, os.waitstatus_to_exitcode(status)
     how = f"killed by signal {-code}" if code < 0 else f"ended with code {code}"
-    return ProcessExit(
-        spec.kind, spec.name, spec.incarnation, Reason.KILLED, how, facts={"pid": child.pid}
-    )
+    return _ended(spec, how, pid=child.pid)
+
+
+def _ended(spec: ProcessSpec, how: str, **facts: int) -> ProcessExit:
+    return ProcessExit(spec.kind, spec.name, spec.incarnation, Reason.KILLED, how, facts=facts)
 
 
 def _kill(pid: int) -> None:

@@ -54,6 +54,8 @@ GREET_S_MAX: Final = 10.0
 STRANGER: Final = (
     "whoever listens at {} does not know the token: it belongs to another deployment, or to none"
 )
+NO_PROXY: Final = ("grpc.enable_http_proxy", 0)
+"""An environment's proxy is for the world, not for peers."""
 SCHEME: Final = "meander://"
 """Of the URI in a certificate: `meander://<run>/<kind>/<name>`."""
 
@@ -111,6 +113,7 @@ class Credentials:
         Raises:
             FlightUnauthenticatedError: if it cannot; it has been shown nothing.
         """
+        options.setdefault("generic_options", [NO_PROXY])
         if self.secure:
             options |= {
                 "tls_root_certs": self.authority.encode(),

@@ -18,6 +18,7 @@ from pyarrow import flight
 from meander.protocol.messages import Envelope
 from meander.runtime.wire.auth import FINAL
 from meander.runtime.wire.codec import BLOB, Wire
+from meander.runtime.wire.credentials import NO_PROXY
 from meander.runtime.wire.outgoing import RETRY_S, OutgoingQueue, weight, written
 
 if TYPE_CHECKING:
@@ -211,7 +212,7 @@ class PeerLink:
 
 
 _CHANNEL: Final = [
-    ("grpc.enable_http_proxy", 0),  # an environment's proxy is for the world, not for peers
+    NO_PROXY,
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),

@@ -20,8 +20,10 @@ from __future__ import annotations
 import atexit
 import json
 import logging
+import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -183,7 +185,8 @@ class Transport:
         """Servers that listen no longer, and wait for the end of their streams."""
         self._stopper = threading.Thread(target=self._shut_down, name="shutdown", daemon=True)
         self._stopper.start()
-        atexit.register(self.close)
+        self._pid = os.getpid()
+        atexit.register(self._at_exit)
 
     @property
     def address(self) -> str:
@@ -360,9 +363,20 @@ class Transport:
 
     # ------------------------------------------------------------------ the end
 
+    def _at_exit(self) -> None:
+        if os.getpid() == self._pid:
+            self.close()
+            return
+        # A fork of the program has none of the threads that the server would wait for at its end.
+        registry: Any = getattr(weakref.finalize, "_registry", {})
+        for finalizer in list(registry):
+            alive = finalizer.peek()
+            if alive is not None and isinstance(alive[0], Server):
+                finalizer.detach()
+
     def close(self, patience_s: float = 0.5) -> None:
         """Write what is queued for a moment, then hang up."""
-        atexit.unregister(self.close)
+        atexit.unregister(self._at_exit)
         self._leaving = True
         if self.board is not None:
             self.board.close()

@@ -126,7 +126,6 @@ def _each(listed: Any) -> Iterator[Any]:
         yield items.next()
 
 
-@lru_cache(maxsize=10_000)
 def address_of(host: str) -> str:
     """Find the address of a host in numbers; its name, if nobody knows.
 
@@ -134,6 +133,11 @@ def address_of(host: str) -> str:
     ('10.0.0.7', 'no-such-host.invalid')
     """
     try:
-        return socket.gethostbyname(host)
-    except OSError:
+        return _looked_up(host)
+    except OSError:  # and the next time it is asked again
         return host
+
+
+@lru_cache(maxsize=10_000)
+def _looked_up(host: str) -> str:
+    return socket.gethostbyname(host)

@@ -12,6 +12,7 @@ which takes seconds, on all at the same time; nodes need but a fork then.
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import tempfile
 import zipfile
@@ -99,11 +100,16 @@ def _looker() -> Callable[[], dict[str, str]]:
     return look
 
 
+def _remove(folder: str, pid: int) -> None:
+    if os.getpid() == pid:  # a fork of the program ends for itself
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def zip_package() -> Path:
     """Write the package's files to a zip that Python can import from; it lasts as long as we do."""
     source = Path(version.__file__).parent
     folder = tempfile.mkdtemp(prefix="meander-package-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(_remove, folder, os.getpid())
     target = Path(folder) / f"meander-{version.__version__}.zip"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(source.rglob("*")):

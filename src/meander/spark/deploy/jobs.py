@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import time
 import traceback
 import weakref
@@ -119,6 +120,8 @@ class SparkJobs:
         self._jobs: dict[str, _Job] = {}
         self._lock = Lock()
         self._closed = False
+        self.pid = os.getpid()
+        """Whose jobs they are."""
         _OPEN.add(self)
 
     def start(
@@ -325,7 +328,8 @@ _OPEN: weakref.WeakSet[SparkJobs] = weakref.WeakSet()
 @atexit.register
 def _close_all() -> None:
     for jobs in list(_OPEN):
-        jobs.close()
+        if jobs.pid == os.getpid():  # a fork of the program ends for itself
+            jobs.close()
 
 
 def session_over(context: SparkContext) -> bool:
