@@ -29,15 +29,18 @@ from meander.errors import (
     SinkError,
     UnreadError,
 )
+from meander.model import Ints
 from meander.operators import WordCount
 from meander.protocol.settings import Settings
-from meander.runtime.clients.follower import OutputFollower
+from meander.runtime.clients.carrier import StepRunner
+from meander.runtime.clients.following import Following
 from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.launch import WarmLauncher
 from meander.runtime.driver.local import deploy_local
+from meander.runtime.process.script import Script, Sleep, run
 from meander.runtime.process.spec import ProcessSpec, Reason
 from meander.runtime.roles import sinking
-from meander.runtime.roles.sinking import SinkPosition, SinkShare, write_outputs
+from meander.runtime.roles.sinking import Sinking, SinkPosition, SinkShare, write_outputs
 from meander.runtime.wire.credentials import Credentials
 from meander.sinks import Files
 from meander.sinks.files import FileWriter
@@ -189,11 +192,11 @@ def test_at_least_once_nothing_is_missing_when_a_node_is_lost(
 
 def test_a_position_is_of_one_line_of_deployments_and_of_one_number_of_processes() -> None:
     mine = SinkPosition("line", 2, range(4, 6))
-    assert mine.parse(mine.text([3, 0])) == [3, 0]
+    assert mine.parse(mine.text(np.array([3, 0]))) == [3, 0]
     with pytest.raises(OutputsLostError, match="deployed anew"):
-        SinkPosition("other", 2, range(4, 6)).parse(mine.text([3, 0]))
+        SinkPosition("other", 2, range(4, 6)).parse(mine.text(np.array([3, 0])))
     with pytest.raises(InputError, match="begun with tasks=2"):
-        SinkPosition("line", 1, range(4, 6)).parse(mine.text([3, 0]))
+        SinkPosition("line", 1, range(4, 6)).parse(mine.text(np.array([3, 0])))
 
 
 def test_a_sink_goes_on_after_a_driver_that_was_away_a_long_move_and_a_query_that_is_begun_again(
@@ -220,27 +223,27 @@ def test_a_sink_goes_on_after_a_driver_that_was_away_a_long_move_and_a_query_tha
 
 
 class Scripted:
-    """A follower that gives what a test says, and a writer: both note what is asked of them."""
+    """It is followed as a test says, and it is a writer: both note what is asked of them."""
 
     def __init__(self, takes: list[int], *, writes_through: bool) -> None:
         self.takes, self.writes_through = takes, writes_through
         self.log: list[str] = []
         self.numbers = np.zeros(2, np.int64)
 
-    def __enter__(self) -> Scripted:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def take(self, timeout_s: float) -> list[pa.Table]:
-        count = self.takes.pop(0)
+    def take(self, timeout_s: float) -> Script[list[pa.Table]]:
+        count = self.takes.pop(0) if self.takes else 0
         if not count:
-            time.sleep(timeout_s)
+            yield Sleep(timeout_s)
         self.numbers[0] += count
-        return [told({}, [(0, n) for n in range(count)])] if count else []
+        return self.told(count) if count else []
 
-    def release(self) -> None:
+    def told(self, count: int) -> list[pa.Table]:
+        return [told({}, [(0, n) for n in range(count)])]
+
+    def settled(self, numbers: Ints) -> Ints:
+        return numbers
+
+    def release(self, _: Ints) -> None:
         self.log.append("release")
 
     def recover(self) -> None:
@@ -252,41 +255,29 @@ class Scripted:
     def commit(self, position: str) -> None:
         self.log.append(f"commit {json.loads(position)['numbers'][0]}")
 
-    def run(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    def run(self) -> list[str]:
         about = SimpleNamespace(first=0, tasks=2, lineage="line")
-        reader = SimpleNamespace(
-            scripts=SimpleNamespace(about=about), all_ends=lambda: {0: (1, 0, 0), 1: (1, 0, 0)}
-        )
-        monkeypatch.setattr(sinking, "OutputReader", lambda *_, **__: reader)
-        monkeypatch.setattr(sinking, "OutputFollower", lambda *_, **__: self)
-        monkeypatch.setattr(sinking, "keep_desk_fresh", lambda _: None)
         share = SinkShare(SimpleNamespace(at_least_once=True), "counts")  # type: ignore[arg-type]
-        trouble = SimpleNamespace(over=lambda: None)
-        sinking._write(share, self, None, lambda: not self.takes, trouble)  # type: ignore[arg-type]
+        sinking = Sinking(share, self, about)  # type: ignore[arg-type]
+        script = sinking.write(self, lambda: not self.takes)  # type: ignore[arg-type]
+        run(script, StepRunner(lambda _: None, lambda _: None))
         return self.log
 
 
-def test_what_is_out_as_it_is_written_waits_for_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_out_as_it_is_written_waits_for_no_commit() -> None:
     """1. outputs come closely: all are written, none waits for a commit  2. none come for a while: what
     was written is confirmed, and nodes may forget it."""
-    log = Scripted([2, 1, 3, 0], writes_through=True).run(monkeypatch)
+    log = Scripted([2, 1, 3, 0], writes_through=True).run()
     assert log == ["write 2", "write 1", "write 3", "commit 6", "release"]
 
 
-def test_what_is_out_as_it_is_written_is_confirmed_before_the_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    scripted = Scripted([2, 1], writes_through=True)
-    gone_after = 2
-    take = scripted.take
-    scripted.take = lambda wait_s: take(wait_s) if scripted.takes else []  # type: ignore[method-assign]
-    log = scripted.run(monkeypatch)
-    assert log[:gone_after] == ["write 2", "write 1"]
-    assert log[gone_after:] == ["commit 3", "release"]
+def test_what_is_out_as_it_is_written_is_confirmed_before_the_end() -> None:
+    log = Scripted([2, 1], writes_through=True).run()
+    assert log == ["write 2", "write 1", "commit 3", "release"]
 
 
-def test_others_commit_whatever_they_have_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    log = Scripted([2, 1], writes_through=False).run(monkeypatch)
+def test_others_commit_whatever_they_have_written() -> None:
+    log = Scripted([2, 1], writes_through=False).run()
     assert log == ["write 2", "commit 2", "release", "write 1", "commit 3", "release"]
 
 
@@ -297,9 +288,9 @@ def test_what_takes_long_to_write_is_committed_between_two_batches(
     monkeypatch.setattr(sinking, "TRANSACTION_S_MAX", -1.0)
     scripted = Scripted([6], writes_through=False)
     batches = [(0, 1), (0, 1), (0, 1), (0, 2), (0, 3), (1, 7)]
-    monkeypatch.setattr(scripted, "take", lambda _: scripted.takes.clear() or [told({}, batches)])
-    scripted.numbers[:] = 3, 7
-    log = scripted.run(monkeypatch)
+    monkeypatch.setattr(scripted, "told", lambda _: [told({}, batches)])
+    scripted.numbers[:] = -3, 7
+    log = scripted.run()
     assert log == [
         "write 3",
         "commit 1",
@@ -312,38 +303,42 @@ def test_what_takes_long_to_write_is_committed_between_two_batches(
 
 
 def test_what_two_nodes_tell_comes_once_and_what_is_gone_is_an_error() -> None:
-    follower = OutputFollower(None, range(8, 10), [0, 4])  # type: ignore[arg-type]
+    following = Following(range(8, 10), [0, 4])
     rows = told({"9": [5, 6, 1, 1]}, [(9, 5), (9, 6)])
-    assert follower._new(rows).num_rows == 2
-    assert follower._new(rows).num_rows == 0
+    assert following._new(rows).num_rows == 2
+    assert following._new(rows).num_rows == 0
     with pytest.raises(OutputsLostError, match="outputs 1 to 2 of task 8 are gone"):
-        follower._new(told({"8": [3, 4, 1, 1]}, [(8, 3)]))
+        following._new(told({"8": [3, 4, 1, 1]}, [(8, 3)]))
 
 
 def test_early_outputs_are_read_again_from_what_was_durable_when_their_task_was_restored() -> None:
-    follower = OutputFollower(None, range(1), [0], early=True)  # type: ignore[arg-type]
-    assert follower._new(told({"0": [1, 2, 1, 1]}, [(0, n) for n in (1, 2, 3, 4)])).num_rows == 4
-    assert follower._new(told({"0": [1, 3, 1, 1]}, [])).num_rows == 0
-    assert follower._new(told({"0": [1, 3, 1, 9]}, [(0, 5)])).num_rows == 0  # restored meanwhile
+    following = Following(range(1), [0], early=True)
+    assert following._new(told({"0": [1, 2, 1, 1]}, [(0, n) for n in (1, 2, 3, 4)])).num_rows == 4
+    assert following._new(told({"0": [1, 3, 1, 1]}, [])).num_rows == 0
+    assert following._new(told({"0": [1, 3, 1, 9]}, [(0, 5)])).num_rows == 0  # restored meanwhile
     late = told({"0": [1, 3, 1, 1]}, [(0, 5), (0, 6)])  # of one who was its owner
-    assert follower._new(late).num_rows == 0
-    again = follower._new(told({"0": [1, 3, 1, 9]}, [(0, 4), (0, 5)]))
+    assert following._new(late).num_rows == 0
+    again = following._new(told({"0": [1, 3, 1, 9]}, [(0, 4), (0, 5)]))
     assert again["number"].to_pylist() == [4, 5]
 
 
-def test_what_was_released_is_not_missed_though_nobody_said_that_it_is_durable() -> None:
-    """1. three outputs come, none durable yet, and are written  2. they may be forgotten; the node does
-    so, has that written, and dies before it says so  3. whoever goes on begins behind them."""
-    follower = OutputFollower(None, range(1), [0], early=True)  # type: ignore[arg-type]
-    first = told({"0": [1, 0, 1, 1]}, [(0, n) for n in (1, 2, 3)])
-    assert follower._new(first).num_rows == 3
-    follower.numbers[0] = 3
-    follower.release()
-    assert follower._new(told({"0": [4, 3, 1, 9]}, [(0, 4)])).num_rows == 0  # the term is a new one
-    again = follower._new(told({"0": [4, 3, 1, 9]}, [(0, 4), (0, 5)]))
-    assert again["number"].to_pylist() == [4, 5]
-    with pytest.raises(OutputsLostError, match="outputs 6 to 7 of task 0 are gone"):
-        follower._new(told({"0": [8, 8, 1, 9]}, [(0, 8)]))
+def test_early_outputs_are_let_go_of_and_said_to_be_out_once_they_are_durable() -> None:
+    """1. three outputs come, none durable, and are written  2. their node dies; in its successor others
+    have their numbers  3. these must be there, and read."""
+    following = Following(range(1), [0], early=True)
+    assert following._new(told({"0": [1, 0, 1, 1]}, [(0, n) for n in (1, 2, 3)])).num_rows == 3
+    following.numbers[0] = 3
+    assert following.settled(following.numbers).tolist() == [0]
+    assert following._new(told({"0": [1, 1, 1, 1]}, [])).num_rows == 0
+    out = following.settled(following.numbers)
+    assert out.tolist() == [1]
+    following.release(out)
+    assert following._question(0.0)["release"] == [1]
+    assert following._new(told({"0": [2, 4, 1, 9]}, [])).num_rows == 0  # the term is a new one
+    again = following._new(told({"0": [2, 4, 1, 9]}, [(0, 2), (0, 3), (0, 4)]))
+    assert again["number"].to_pylist() == [2, 3, 4]
+    with pytest.raises(OutputsLostError, match="outputs 5 to 7 of task 0 are gone"):
+        following._new(told({"0": [8, 8, 1, 9]}, [(0, 8)]))
 
 
 def told(kept: dict[str, list[int]], rows: list[tuple[int, int]]) -> pa.Table:

@@ -16,6 +16,7 @@ from meander.runtime.process.script import (
     Ask,
     Call,
     Command,
+    Do,
     FetchRows,
     Sleep,
     Together,
@@ -62,6 +63,8 @@ class StepRunner:
             return time.sleep(step.seconds)
         if kind is Until:
             return self._wait(step)
+        if kind is Do:
+            return step.work()
         if kind is Command:
             return step.process.command(step.event).result(step.timeout_s)
         assert kind is Call

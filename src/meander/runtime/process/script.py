@@ -9,9 +9,9 @@
 
     run(ends(node), hands)                           # in a thread that may wait
 
-Readers of outputs and states, writers and committers of micro-batches, and answers that take several
-turns of a machine are scripts. A thread carries the steps out one by one with real sockets and real
-sleeps (`run`); a simulator does so on its own time, and lets anything happen in between.
+Readers of outputs and states, writers and committers of micro-batches, sinks, and answers that take
+several turns of a machine are scripts. A thread carries the steps out one by one with real sockets and
+real sleeps (`run`); a simulator does so on its own time, and lets anything happen in between.
 """
 
 from __future__ import annotations
@@ -94,13 +94,19 @@ class Until(NamedTuple):
     """What is notified then; None: what whoever carries it out knows of."""
 
 
+class Do(NamedTuple):
+    """Do something that may wait or fail, and is nobody's answer: a transaction of a sink."""
+
+    work: Callable[[], Any]
+
+
 class Found(NamedTuple):
     """Hand a part of the result to whoever wants it, and go on."""
 
     part: Any
 
 
-Step: TypeAlias = Call | Command | Ask | FetchRows | Together | Sleep | Until | Found
+Step: TypeAlias = Call | Command | Ask | FetchRows | Together | Sleep | Until | Do | Found
 Script: TypeAlias = Generator[Step, Any, T]
 
 

@@ -2,20 +2,28 @@
 
     recover ─► position ─► follow outputs from there ─► write … commit with the next position ─► release
 
+Whoever finds no position begins with what there is.
+
 While a transaction commits, outputs gather; the next one has them all, or of a backlog a part: it is
 committed early if it takes long. Nodes forget what is committed.
 
 A writer may have outputs out as it writes them, at least once (`writes_through`). Then none waits for a
-commit, which only tells what nodes may forget: there is one now and then.
+commit, which only tells what nodes may forget: there is one now and then. Outputs that were written
+before they were durable may come otherwise after a loss: a position has none of them, and nodes keep
+them.
+
+What is asked, written and decided is in scripts (`Sinking`); `write_outputs` carries
+them out in threads, and begins anew after what may be over soon.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from functools import partial
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,13 +35,16 @@ from meander.errors import (
     OutputsLostError,
     UnreadError,
 )
-from meander.runtime.clients.driver_client import DriverClient, renewed
+from meander.model import Ints
+from meander.runtime.clients.carrier import by_desk
+from meander.runtime.clients.driver_client import DeploymentInfo, DriverClient
 from meander.runtime.clients.follower import OutputFollower
-from meander.runtime.clients.output_reader import OutputReader
+from meander.runtime.clients.following import Following
+from meander.runtime.clock import REAL, Clock
+from meander.runtime.process.script import Do, Script, Sleep, run
 from meander.runtime.process.sink import SinkWriter, TransactionalSink
 from meander.runtime.process.spec import ProcessSpec, Reason
 from meander.runtime.store.complaint import Complaint
-from meander.runtime.wire.authority import LIFE_S
 
 IDLE_S = 0.2
 """How long it waits for outputs before it looks whether it shall end."""
@@ -47,6 +58,8 @@ CONFIRM_S = 0.1
 """How often it is waited for what is out already: nodes keep it until then."""
 AGAIN_S = 1.0
 """After which a sink that could not be written is tried again."""
+PASSING: Final = (ConnectionError, OperatorGoneError, OutputsBrokenError, UnreadError)
+"""What may be over soon: another writer is opened then. Anything else ends the sink."""
 
 
 class SinkShare(NamedTuple):
@@ -68,6 +81,70 @@ class SinkShare(NamedTuple):
         lb, ub = (count * (self.number + more) // self.of for more in (0, 1))
         return range(first + lb, first + ub)
 
+    def open(self) -> SinkWriter:
+        """Make its writer."""
+        return self.sink.open(f"{self.name}.{self.number}")
+
+
+class Sinking:
+    """One life of a writer, as scripts: where it begins, and what it writes when."""
+
+    def __init__(
+        self, share: SinkShare, writer: SinkWriter, about: DeploymentInfo, clock: Clock = REAL
+    ) -> None:
+        """Do nothing yet.
+
+        Args:
+            share: what is written, and where.
+            writer: has just been opened.
+            about: what is deployed.
+            clock: says when a transaction lasts long.
+        """
+        self._share, self._writer, self._clock = share, writer, clock
+        self._tasks = share.tasks(about.first, about.tasks)
+        self._position = SinkPosition(about.lineage, share.of, self._tasks)
+
+    def begin(self) -> Script[Following]:
+        """Take the writer's place, and find out what comes next.
+
+        Raises:
+            OutputsLostError: if what was written is of another deployment.
+            InputError: if another number of processes shares the outputs.
+        """
+        committed = yield Do(self._writer.recover)
+        numbers = None if committed is None else self._position.parse(committed)
+        early = self._share.sink.at_least_once
+        return Following(self._tasks, numbers, early=early, clock=self._clock)
+
+    def write(self, following: Following, gone: Callable[[], bool]) -> Script[None]:
+        """Write what is followed until whoever launched us is gone."""
+        writer, position, now = self._writer, self._position, self._clock.monotonic
+        once = not self._share.sink.at_least_once
+        through = getattr(writer, "writes_through", False)
+        begun_at, owed_since = -inf, inf
+        written, out = following.numbers.copy(), following.numbers.copy()
+        while not gone() or owed_since < inf:
+            if once:
+                yield Sleep(max(0.0, begun_at + TRANSACTION_S - now()))
+            found = yield from following.take(IDLE_S if owed_since == inf else CONFIRM_S)
+            begun_at = now()
+            opened_at = inf
+            for rows in (part for table in found for part in parts_of(table)):
+                if now() > opened_at + TRANSACTION_S_MAX:
+                    yield Do(partial(writer.commit, position.text(following.settled(written))))
+                    opened_at = inf
+                opened_at = min(opened_at, now())
+                yield Do(partial(writer.write, rows.select(range(rows.num_columns - 2))))
+                places, upto = (column.to_numpy() for column in rows.columns[-2:])
+                written[places - self._tasks.start] = upto  # they ascend: the last one stays
+            if found or (through and (following.settled(following.numbers) > out).any()):
+                owed_since = min(owed_since, begun_at)
+            if owed_since < inf and not (through and found and begun_at < owed_since + CONFIRM_S):
+                out = following.settled(following.numbers)
+                yield Do(partial(writer.commit, position.text(out)))
+                following.release(out)
+                owed_since = inf
+
 
 def write_outputs(
     share: SinkShare, spec: ProcessSpec, gone: Callable[[], bool]
@@ -76,10 +153,10 @@ def write_outputs(
     desk = DriverClient(spec.master, spec.credentials)
     trouble = Complaint(f"the sink {share.name} is not written")
     while not gone():
-        writer = share.sink.open(f"{share.name}.{share.number}")
+        writer = share.open()
         try:
             _write(share, writer, desk, gone, trouble)
-        except (ConnectionError, OperatorGoneError, OutputsBrokenError, UnreadError) as error:
+        except PASSING as error:
             trouble.say(str(error))
         finally:
             writer.close()
@@ -94,41 +171,12 @@ def _write(
     gone: Callable[[], bool],
     trouble: Complaint,
 ) -> None:
-    reader = OutputReader(desk, output=share.output)
-    about = reader.scripts.about
-    tasks = share.tasks(about.first, about.tasks)
-    position = SinkPosition(about.lineage, share.of, tasks)
-    committed = writer.recover()
-    if committed is not None:
-        numbers = position.parse(committed)
-    else:
-        ends = reader.all_ends()
-        numbers = [ends[task][0] - 1 for task in tasks]
+    carry_out = by_desk(lambda: desk.credentials)
+    sinking = Sinking(share, writer, desk.about(output=share.output))
+    following = run(sinking.begin(), carry_out)
     trouble.over()
-    through = getattr(writer, "writes_through", False)
-    with OutputFollower(desk, tasks, numbers, early=share.sink.at_least_once) as follower:
-        begun_at, owed_since, written = -inf, inf, np.array(numbers, np.int64)
-        while not gone() or owed_since < inf:
-            keep_desk_fresh(desk)
-            if not share.sink.at_least_once:
-                time.sleep(max(0.0, begun_at + TRANSACTION_S - time.monotonic()))
-            found = follower.take(IDLE_S if owed_since == inf else CONFIRM_S)
-            begun_at = time.monotonic()
-            opened_at = inf
-            for rows in (part for table in found for part in parts_of(table)):
-                if time.monotonic() > opened_at + TRANSACTION_S_MAX:
-                    writer.commit(position.text(written.tolist()))
-                    opened_at = inf
-                opened_at = min(opened_at, time.monotonic())
-                writer.write(rows.select(range(rows.num_columns - 2)))
-                places, upto = (column.to_numpy() for column in rows.columns[-2:])
-                written[places - tasks.start] = upto  # they ascend: the last one stays
-            if found:
-                owed_since = min(owed_since, begun_at)
-            if owed_since < inf and not (through and found and begun_at < owed_since + CONFIRM_S):
-                writer.commit(position.text(follower.numbers.tolist()))
-                follower.release()
-                owed_since = inf
+    with OutputFollower(desk, following):
+        run(sinking.write(following, gone), carry_out)
 
 
 def parts_of(rows: pa.Table) -> Iterator[pa.Table]:
@@ -153,21 +201,15 @@ def parts_of(rows: pa.Table) -> Iterator[pa.Table]:
             start = cut
 
 
-def keep_desk_fresh(desk: DriverClient) -> None:
-    """Renew the credentials that a desk shows, when half of the time that they had is over."""
-    if desk.credentials.secure and desk.credentials.left_s() < LIFE_S / 2:
-        desk.credentials = renewed(desk.address, desk.credentials)
-
-
 class SinkPosition:
     """How far the outputs of some tasks are out, as a writer keeps it."""
 
     def __init__(self, lineage: str, of: int, tasks: range) -> None:
         self._lineage, self._of, self._tasks = lineage, of, tasks
 
-    def text(self, numbers: Sequence[int]) -> str:
+    def text(self, numbers: Ints) -> str:
         """Write it."""
-        return json.dumps({"lineage": self._lineage, "of": self._of, "numbers": list(numbers)})
+        return json.dumps({"lineage": self._lineage, "of": self._of, "numbers": numbers.tolist()})
 
     def parse(self, text: str) -> list[int]:
         """Read what `text` wrote, in this life of the deployment or an earlier one.
