@@ -93,6 +93,19 @@ def test_every_other_end_has_a_reason(how: Ending) -> None:
     assert ended(process) == (oversight.REASONS[how], "why")
 
 
+def test_the_lease_is_kept_from_the_first_look_at_a_turn_on() -> None:
+    """1. a connection breaks, with a beat under way  2. the next is lost, too: its write tells that it
+    is broken  3. a turn takes long just before the third: who waits for a beat's time is found dead."""
+    watched, leases = Watched("Sums"), list[int]()
+    watched.process.keep_lease = lambda: leases.append(1)
+    watched.process.busy_s = lambda: 0.0
+    assert watched.ending() is None
+    assert not leases
+    watched.process.busy_s = lambda: 0.01
+    assert watched.ending() is None
+    assert len(leases) == 1
+
+
 def test_an_operator_that_hangs_is_told_of_and_ends() -> None:
     watched, leases = Watched("Sums"), list[int]()
     watched.process.busy_s = lambda: oversight.HANGS_S / 2

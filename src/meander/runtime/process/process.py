@@ -278,14 +278,16 @@ class Process:
         return 0.0 if began is None else self.clock.monotonic() - began
 
     def keep_lease(self) -> None:
-        """Ask for the lease on behalf of a machine that is busy with one long turn.
+        """Ask for the lease on behalf of a machine that is at a turn, which may be a long one.
 
-        The answers wait in the inbox; the machine hears them before anything of the turn leaves.
+        Its last beat is as old as they come, perhaps, and the one before was lost with a connection: so
+        it is not waited until the turn has been long. The answers wait in the inbox; the machine hears
+        them before anything of the turn leaves.
         """
         machine, known, now = self.machine, self._turns.known, self.clock.monotonic()
         assert isinstance(machine, Client)
         every = machine.settings.beat_s
-        if known is not None and self.busy_s() > every and now - self._asked_at > every:
+        if known is not None and self._began is not None and now - self._asked_at > every:
             self._asked_at = now
             self._hands.to_master(machine.beat_meanwhile(known, now))
 

@@ -92,7 +92,7 @@ class Oversight:
         """Keep the lease of a node whose operator takes long; end one whose operator hangs."""
         spec, process = self.spec, self.process
         busy_s = process.busy_s()
-        if not self._operator or busy_s < spec.settings.beat_s:
+        if not self._operator or not busy_s:
             self._warned = False
             return
         process.keep_lease()
