@@ -14,6 +14,7 @@ PRESENCE = "meander.runtime.wire.presence"
 ANSWERING = "meander.runtime.store.answering"
 ARCHIVE = "meander.protocol.master.archive"
 MESSAGES = "meander.protocol.messages"
+FOLLOWING = "meander.runtime.clients.following"
 
 FAILED_LISTING_IS_EMPTY = Edit(
     FILES,
@@ -230,6 +231,33 @@ BUGS = [
                 MESSAGES,
                 "generation_of(key) < self.below",
                 "generation_of(key) != self.below",
+            ),
+        ),
+    ),
+    Bug(
+        "sinks, at least once, let go of outputs that are not durable: others come under their numbers",
+        (
+            Edit(
+                FOLLOWING,
+                "return np.minimum(numbers, self._durable) if self._early else numbers.copy()",
+                "return numbers.copy()",
+            ),
+            Edit(
+                FOLLOWING,
+                "                self._heard[task] = self._durable[task]\n",
+                "                forgotten = min(first - 1, self._released[task])\n"
+                "                self._heard[task] = max(self._durable[task], forgotten)\n",
+            ),
+        ),
+    ),
+    Bug(
+        "a long turn right behind a connection that broke costs a node its lease",
+        (
+            Edit(OVERSIGHT, "not busy_s:", "busy_s < spec.settings.beat_s:"),
+            Edit(
+                "meander.runtime.process.process",
+                "known is not None and self._began is not None and now",
+                "known is not None and self.busy_s() > every and now",
             ),
         ),
     ),

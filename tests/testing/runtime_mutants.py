@@ -653,6 +653,60 @@ MUTANTS = [
         "part.name not in (topology.outputs or ())",
         trial="relays",
     ),
+    # ------------------------------------------------------------------ sinks
+    mutant(
+        "let nodes forget what is not committed",
+        "roles.sinking",
+        "                following.release(out)\n",
+        "                following.release(following.numbers)\n",
+        faults="reader crash",
+    ),
+    mutant(
+        "begin a sink anew behind what is kept, not where it was",
+        "roles.sinking",
+        "None if committed is None else self._position.parse(committed)",
+        "None",
+        faults="reader crash",
+    ),
+    mutant(
+        "commit a position behind what was written",
+        "roles.sinking",
+        "                out = following.settled(following.numbers)\n",
+        "                out = following.settled(following.numbers + 1)\n",
+        faults="reader crash",
+    ),
+    mutant(
+        "write what two nodes have told twice",
+        "clients.following",
+        "new = (numbers > self._heard[tasks]) & ~again[tasks]",
+        "new = ~again[tasks]",
+    ),
+    mutant(
+        "say that early outputs are out before they are durable",
+        "clients.following",
+        "return np.minimum(numbers, self._durable) if self._early else numbers.copy()",
+        "return numbers.copy()",
+        faults="crash reset reader",
+    ),
+    mutant(
+        "go on behind what was told early when a task was restored",
+        "clients.following",
+        "                self._heard[task] = self._durable[task]\n",
+        "                pass\n",
+        faults="crash reset",
+    ),
+    mutant(
+        "tell a sink of outputs that are not durable",
+        "roles.output_answers",
+        "upto = outputs.last if early else ready",
+        "upto = outputs.last",
+    ),
+    mutant(
+        "never look for nodes that have joined",
+        "clients.following",
+        "                yield Found(self.nodes)\n",
+        "                yield Found(self.nodes)\n                return\n",
+    ),
     # ------------------------------------------------------------------ who leaves, and other code
     mutant(
         "plan with nodes that were told to leave",

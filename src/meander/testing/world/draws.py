@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from meander.protocol.settings import Settings
 from meander.runtime.clients.combining import COMBINE, CombineLimits
@@ -51,6 +51,13 @@ class Limits:
     output_rows: int = ROWS_MAX
 
 
+class SinkKind(NamedTuple):
+    """What a sink promises."""
+
+    at_least_once: bool = False
+    writes_through: bool = False
+
+
 def draw_tick_s(random: Random) -> float:
     """Choose how often nodes look at the clock, in seconds."""
     return random.choice((TICK_S_MIN, TICK_S, TICK_S))
@@ -90,6 +97,13 @@ def draw_combine(seed: int) -> CombineLimits:
 def draw_conditional(seed: int) -> bool:
     """Choose whether an object store has conditional writes."""
     return Random(f"conditional {seed}").random() < 0.5
+
+
+def draw_sink(seed: int) -> SinkKind | None:
+    """Choose whether a sink writes outputs, instead of readers, and what it promises."""
+    chosen = Random(f"sink {seed}").random()
+    shares = (0.15, SinkKind()), (0.22, SinkKind(True)), (0.3, SinkKind(True, True))
+    return next((kind for share, kind in shares if chosen < share), None)
 
 
 def draw_settings(random: Random, kinds: set[str], *, small: bool, seed: int) -> Settings:

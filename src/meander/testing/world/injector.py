@@ -346,7 +346,10 @@ class WorldInjector(Injector):
         return sum(self.world.people.call() for _ in range(3 + incident.target % 6)) > 0
 
     def _do_reader(self, incident: Incident) -> bool:
-        """A reader of outputs is killed, and comes back; or another one comes."""
+        """A reader of outputs is killed, and comes back, or another one comes; or so is a sink."""
+        if self.world.people.sink is not None:
+            self.world.people.sink.kill()
+            return True
         readers = self.world.people.readers
         if not readers:
             return False

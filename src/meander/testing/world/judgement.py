@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -19,7 +20,9 @@ from meander.protocol.messages import News
 from meander.protocol.node.node import Node
 from meander.protocol.reading import Blob, restore
 from meander.protocol.records import file_of
+from meander.runtime.process.outputs import ROWS_MAX
 from meander.testing.world.driver import WAY_BACK, SimDriver
+from meander.testing.world.sinks import SimSink
 from meander.testing.world.user import Failure
 
 if TYPE_CHECKING:
@@ -65,9 +68,12 @@ class Judgement:
             ):
                 if task in outputs:
                     outputs[task].append((number, batch))
+        if world.people.sink is not None:
+            outputs = self._written(world.people.sink, set(states))
         for text in world.trial.judge(states, outputs):
             self.violated("end", text)
         if world.durable:
+            outputs = self._durable(outputs)
             for text in world.trial.judge(self._restored(states), outputs):
                 self.violated("store", f"what would be restored: {text}")
         for order in world.driver.under_way():
@@ -80,6 +86,29 @@ class Judgement:
         self._overdue()
         self._unneeded()
         self.rest()
+
+    def _written(
+        self, sink: SimSink, tasks: set[TaskId]
+    ) -> dict[TaskId, list[tuple[int, pa.RecordBatch]]]:
+        """A sink has every output once, or at least once; give them as it was told of them."""
+        emitted = self.world.people.emitted()
+        dropped = self.world.limits.output_rows < ROWS_MAX
+        for text in sink.wrong(emitted, dropped=dropped):
+            self.violated("sink", text)
+        found: dict[TaskId, list[tuple[int, pa.RecordBatch]]] = {}
+        for task, upto in enumerate(emitted, sink.first):
+            outputs = sink.outputs(task, upto, dropped=dropped)
+            if task in tasks and outputs is not None:
+                found[task] = outputs
+        return found
+
+    def _durable(
+        self, outputs: dict[TaskId, list[tuple[int, pa.RecordBatch]]]
+    ) -> dict[TaskId, list[tuple[int, pa.RecordBatch]]]:
+        """Leave out what the checkpoint has not: a sink may have been told of it all the same."""
+        self.checkers.look_at_store()
+        last = partial(self.checkers.store.outputs, self.checkers.oracle.manifest)
+        return {task: [it for it in has if it[0] <= last(task)] for task, has in outputs.items()}
 
     def _vacated(self, driver: SimDriver) -> None:
         """Whoever was to leave has left, wherever that was said to be done."""

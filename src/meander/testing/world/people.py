@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import partial
+from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -20,10 +22,11 @@ from meander.runtime.clients.query_process import QueryProcess
 from meander.runtime.process.outputs import ROWS_MAX
 from meander.testing.world.actor import Actor
 from meander.testing.world.callers import CallBook, SimCaller
-from meander.testing.world.draws import HOME, TICK_S
+from meander.testing.world.draws import HOME, TICK_S, draw_sink
 from meander.testing.world.queries import SimQuery
 from meander.testing.world.readers import SimReader, excused_by
 from meander.testing.world.resident import Resident
+from meander.testing.world.sinks import SimSink, SimTopic, SinkBook
 from meander.testing.world.sources import WorldSource
 
 if TYPE_CHECKING:
@@ -84,6 +87,8 @@ class People:
         )  # fmt: skip
         self.readers: list[SimReader] = []
         self.emits = self.topology.output().operator.output_schema is not None
+        self.sink = self._open_sink() if self.emits else None
+        """What writes outputs, in place of readers."""
         if self.emits:
             self.add_reader()
         ask = lambda step, done: world.wires.ask(self.home.post, step, done)  # noqa: E731
@@ -156,8 +161,8 @@ class People:
 
     def add_reader(self) -> bool:
         """Let one more come."""
-        if not self.emits or len(self.readers) >= READERS_MAX:
-            return False
+        if not self.emits or self.sink is not None or len(self.readers) >= READERS_MAX:
+            return False  # whoever reads beside a sink would miss what that lets go of
         world, told = self.world, partial(self._told, part=self.topology.output())
         reader = SimReader(
             self.home.runner, world.random, self.home.actor.time, self.driver,
@@ -168,6 +173,27 @@ class People:
         self.readers.append(reader)
         return True
 
+    def _open_sink(self) -> SimSink | None:
+        """Let a sink write outputs, or not."""
+        world = self.world
+        kind = draw_sink(world.schedule.seed)
+        if kind is None:
+            return None
+        random = Random(f"sink of {world.schedule.seed}")
+        book = SinkBook(
+            world.checkers.show, self._sink_lost,
+            partial(self._told, part=self.topology.output()),
+        )  # fmt: skip
+        trouble = lambda: bool(world.kinds) and world.timeline.now < world.schedule.seconds  # noqa: E731
+        return SimSink(
+            world.timeline, partial(world.wires.ask, self.home.post), random,
+            self.home.actor.time, self.driver, SimTopic(random, trouble, **kind._asdict()), book,
+            self._reading_pace,
+        )  # fmt: skip
+
+    def _sink_lost(self, error: OutputsLostError) -> None:
+        self._are_lost(error, lambda _: False)
+
     def _missed(self, task: TaskId, numbers: list[int]) -> None:
         if task not in self.world.checkers.lost_tasks:
             self.world.checkers.violated(
@@ -176,12 +202,16 @@ class People:
 
     def _lost(self, reader: SimReader, error: OutputsLostError) -> None:
         """A reader hears that outputs are gone: that must be true."""
+        self._are_lost(error, partial(excused_by, reader, self.readers))
+
+    def _are_lost(self, error: OutputsLostError, let_go: Callable[[TaskId], bool]) -> None:
+        """See that outputs were let go of, or lost with a state, or did not fit."""
         world = self.world
         checkers = world.checkers
         named = re.search(r"task (\d+)", str(error))
         tasks = range(world.tasks) if named is None else [int(named[1])]
         if world.limits.output_rows == ROWS_MAX and not any(
-            task in checkers.lost_tasks or excused_by(reader, self.readers, task) for task in tasks
+            task in checkers.lost_tasks or let_go(task) for task in tasks
         ):
             checkers.violated("shown", f"a reader is told that outputs are gone: {error}")
         self.losses_told += 1
@@ -300,11 +330,14 @@ class People:
 
     def _all_read(self) -> bool:
         """Whether a reader has seen all that there is."""
+        if self.sink is not None:
+            return self.sink.is_out(self.emitted())
         if not self.readers:
             return True
-        return any(reader.read_upto(self._emitted()) for reader in self.readers)
+        return any(reader.read_upto(self.emitted()) for reader in self.readers)
 
-    def _emitted(self) -> list[int]:
+    def emitted(self) -> list[int]:
+        """Tell the last output of every task."""
         found, part = [], self.topology.output()
         for task in range(part.first, part.end):
             owner = self.owner(task)

@@ -22,6 +22,7 @@ from meander.runtime.process.script import (
     Ask,
     Call,
     Command,
+    Do,
     FetchRows,
     Found,
     Script,
@@ -34,6 +35,8 @@ from meander.testing.timeline import Timeline
 
 T = TypeVar("T")
 
+DO_S: Final = 0.003
+"""So long before and so long after what is done elsewhere passes."""
 UNTIL_S: Final = 0.05
 """How often it is looked at whether what a script waits for is so."""
 HELD_S: Final = 0.1
@@ -164,12 +167,24 @@ class Running(Generic[T]):
             self._wait(self._at, step.true, runner.timeline.now + step.timeout_s)
         elif isinstance(step, Call):
             self._answered(step, runner.call(step.process, step.function), done)
+        elif isinstance(step, Do):
+            runner.timeline.after(DO_S, lambda _: self._do(step, done))
         elif isinstance(step, Command):
             self._answered(step, runner.command(step.process, step.event), done)
         else:
             assert isinstance(step, Found)
             self._found(step.part)
             runner.timeline.after(0.0, lambda _: done(None, None))
+
+    def _do(self, step: Do, done: Done) -> None:
+        """Have something done that takes a while; who is killed before does not hear of it."""
+        if self.over:
+            return
+        try:
+            answer, error = step.work(), None
+        except Exception as raised:
+            answer, error = None, raised
+        self._runner.timeline.after(DO_S, lambda _: done(answer, error))
 
     def _fetch(self, step: FetchRows, done: Done) -> None:
         self._runner.fetch(step, partial(self._fetched, step, self._runner.timeline.now, done))
