@@ -102,10 +102,16 @@ def tables() -> Raw:
         ],
         "fig16": [
             {"method": m, "window_s": w, "mean_ms": ms * w, "bytes_moved": moved, "migration": k,
-             "repeat": r, "trusted": True if m == "mtm-paper" else None}
+             "repeat": r, "busy_share": w / 100 + r / 1000}
             for m, ms, moved in (("ssm", 10.0, 100), ("mtm-paper", 5.0, 90),
                                  ("consistent-hash", 40.0, 300), ("restart", 9000.0, 1000))
             for w in (30.0, 60.0) for r in range(3) for k in (1, 2)
+        ],
+        "fig16-gap": [
+            {"method": m, "window_s": 90.0, "mean_ms": ms, "plan_pct": pct, "migration": k,
+             "repeat": r, "differs_share": None if m == "ssm" else float(k == 2)}
+            for m, ms, pct in (("ssm", 10.0, 9.0), ("mtm-paper", 5.0, 8.0))
+            for r in range(3) for k in (1, 2)
         ],
         "fig17": [
             {"application": a, "method": "mtm-paper", "gamma": g, "cost_pct": 5 - g, "span": s,
@@ -203,8 +209,9 @@ BREAKS: dict[str, Change] = {
     "16.2": setting("fig16", "mean_ms", 1.0, method="consistent-hash"),
     "16.1 on links": setting("fig16-links", "mean_ms", 1.0, method="ssm", window_s=60.0),
     "16.2 on links": setting("fig16-links", "mean_ms", 1.0, method="consistent-hash"),
-    "16.3": setting("fig16", "mean_ms", 1e6, method="mtm-paper"),
+    "16.3": setting("fig16-gap", "mean_ms", 1e6, method="mtm-paper"),
     "16.4": setting("fig16", "mean_ms", 900.0, method="restart"),
+    "16.5": setting("fig16", "busy_share", 0.1, method="ssm", window_s=60.0),
     "17.1": costing("fig17", 6.0, method="ssm"),
     "17.2": costing("fig17", 9.0, method="mtm-paper", gamma=0.8),
     "17.3": setting("fig17", "sweeps_plain", 0.5, method="PMC", gamma=0.8),
@@ -229,7 +236,7 @@ BREAKS: dict[str, Change] = {
 }
 """By claim, what makes it fail, or hold in part."""
 
-NEVER = ("12.11", "16.5", "A.4")
+NEVER = ("12.11", "A.4")
 """Claims that no experiment measures."""
 
 BLURS: dict[str, Change] = {

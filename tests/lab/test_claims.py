@@ -107,8 +107,19 @@ def test_the_best_is_to_move_the_heavy_tasks_and_no_others() -> None:
 
 
 def test_plans_of_single_step_say_nothing_of_mtm() -> None:
-    untrusted = setting("fig16", "trusted", False, method="mtm-paper")
-    assert judged("16.3", untrusted).status == UNKNOWN
+    same = setting("fig16-gap", "differs_share", 0.0, method="mtm-paper")
+    assert judged("16.3", same).status == UNKNOWN
+    assert "3 of 6 plans are not those of single-step" in judged("16.3").number
+
+
+def test_a_gap_in_time_that_is_smaller_than_that_in_cost_is_not_larger() -> None:
+    assert judged("16.3", setting("fig16-gap", "mean_ms", 9.0, method="mtm-paper")).status == FAILS
+
+
+def test_rows_from_before_nodes_told_how_busy_they_are_leave_that_open() -> None:
+    found = judged("16.5", setting("fig16", "busy_share", None))
+    assert found.status == UNKNOWN
+    assert "`meander experiment run fig16` does" in found.number
 
 
 def test_a_margin_is_large_somewhat_or_none() -> None:
@@ -204,10 +215,10 @@ def test_migrations_of_one_run_are_no_runs() -> None:
     assert judged("16.4", uneven).number.startswith("7667 [39")
 
     def one(raw: dict[str, list[dict[str, object]]]) -> None:
-        for name in ("fig16", "fig16-links"):
+        for name in ("fig16", "fig16-gap", "fig16-links"):
             raw[name] = [row for row in raw[name] if row["repeat"] == 0]
 
-    for number in ("16.1", "16.2", "16.3", "16.4", "16.1 on links", "16.2 on links", "O.7"):
+    for number in ("16.1", "16.2", "16.3", "16.4", "16.5", "16.1 on links", "16.2 on links", "O.7"):
         assert judged(number, one).status == UNDECIDED
 
 

@@ -52,6 +52,7 @@ EXPERIMENTS: Final = (
     Experiment("scale", "Beyond: up to 1,000 nodes, simulated", "scale", True),
     Experiment("fig11", "Figure 11: response time around a migration", "fig11", True),
     Experiment("fig16", "Figure 16: response time against the window", "fig16", True),
+    Experiment("fig16-gap", "Figure 16 over many migrations: the gap", "fig16", True),
     Experiment("fig11-links", "Figure 11 on links: 4 hosts", "fig11", True, hosts=True),
     Experiment("fig16-links", "Figure 16 on links: 4 hosts", "fig16", True, hosts=True),
     Experiment("state", "Beyond: from a little state to a lot of it", "state", True),

@@ -95,7 +95,7 @@ def measured(tables: Tables, name: str) -> TableRows:
     """
     rows = tables.get(name, TableRows([]))
     if not len(rows):
-        raise LookupError(f"{name} was not measured")
+        raise LookupError(f"{name} was not measured, which `meander experiment run {name}` does")
     return rows
 
 
