@@ -122,6 +122,14 @@ def test_rows_from_before_nodes_told_how_busy_they_are_leave_that_open() -> None
     assert "`meander experiment run fig16` does" in found.number
 
 
+def test_a_good_assignment_is_as_even_as_any_and_evener_than_six_tasks_each() -> None:
+    found = judged("A.4")
+    assert "busiest node over mean: 1, as of 3 + 2 and 7 + 0; of 4 + 2 and 6 + 0" in found.number
+    assert "A third node then makes 2 tasks move; from 3 + 2 and 7 + 0 it is 3" in found.number
+    even = setting("appendix-a", "imbalance", 1.0, method="4 + 2 and 6 + 0")
+    assert judged("A.4", even).status == IN_PART
+
+
 def test_a_margin_is_large_somewhat_or_none() -> None:
     assert judged(
         "16.2", setting("fig16", "mean_ms", 800.0, method="ssm", window_s=30.0)

@@ -151,6 +151,7 @@ SHOWN: Final = {
         "cost": "cost",
         "imbalance": "busiest node / mean",
         "both_heavy_share": "both heavy on one node",
+        "assignments": "assignments",
     },
     "drift": {
         "application": "",
