@@ -17,6 +17,7 @@ from meander_lab.experiments import (
     claims_links,
     claims_live,
     claims_planning,
+    claims_reasons,
     claims_rest,
 )
 from meander_lab.experiments.verdicts import Claim
@@ -38,6 +39,7 @@ CLAIMS: Final[tuple[Claim, ...]] = tuple(
             *claims_links.CLAIMS,
             *claims_live.CLAIMS,
             *claims_planning.CLAIMS,
+            *claims_reasons.CLAIMS,
             *claims_rest.CLAIMS,
         ],
         key=_place,

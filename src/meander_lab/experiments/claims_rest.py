@@ -103,6 +103,24 @@ def space_grows_with_tau(tables: Tables) -> ClaimVerdict:
     return counted(states, up=True, digits=2)
 
 
+@claim(
+    "14.4", "fig14", "MTM-aware migration shifts most of the computations to the offline module."
+)
+def most_is_offline(tables: Tables) -> ClaimVerdict:
+    """The pre-computation's share of the time, all online choices that it is made for included."""
+    rows = _exact(tables).where(method="exact", fallbacks=0)
+    online = [limit.SERVED.value * row["online_us"] / 1e6 for row in rows]
+    shares = [row["seconds"] / (row["seconds"] + spent)
+              for row, spent in zip(rows, online, strict=True)]  # fmt: skip
+    if not shares:
+        raise LookupError("a τ that is met and at which all partitions were listed")
+    number = (
+        f"{100 * min(shares):.2f} to {100 * max(shares):.2f} % of the time, with "
+        f"{limit.SERVED.value:g} online choices"
+    )
+    return of_parts([share > limit.MOST.value for share in shares], number)
+
+
 # ------------------------------------------------------------------ Figure 17
 
 

@@ -23,6 +23,22 @@ SHOWN: Final = {
         "spike_max": "largest of all",
         "chance": "by chance, mean",
     },
+    "search-space": {
+        "application": "",
+        "nodes": "n",
+        "tau": "τ",
+        "tau_met": "τ met",
+        "states": "feasible partitions",
+    },
+    "frequencies": {
+        "application": "",
+        "window_s": "window, s",
+        "threshold": "frequent: more than",
+        "keys": "keys",
+        "key_rows": "rows",
+        "rare_pct": "never frequent, %",
+        "filtered_pct": "rows filtered, %",
+    },
     "fig11": {
         "application": "",
         "mode": "way",
@@ -198,6 +214,8 @@ SHOWN: Final = {
 
 KEYS: Final = {
     "bursts": ("application", "piece_h"),
+    "search-space": ("application", "nodes", "tau"),
+    "frequencies": ("application", "window_s", "threshold"),
     "fig12": ("application", "method", "tau"),
     "fig15": ("application", "method", "tasks"),
     "fig16": ("method", "window_s"),

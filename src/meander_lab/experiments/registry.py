@@ -43,6 +43,8 @@ EXPERIMENTS: Final = (
     Experiment("appendix-a", "Appendix A: what consistent hashing misses", "appendix_a", False),
     Experiment("routing", "Section 4.1: routing by intervals or by a map", "routing", False),
     Experiment("bursts", "Bursts: how the load of tasks jumps", "bursts", False),
+    Experiment("search-space", "Search space: how many partitions", "search_space", False),
+    Experiment("frequencies", "Frequencies: how rare patterns are", "frequencies", False),
     Experiment("fig12", "Figure 12: migration cost against τ", "fig12", False),
     Experiment("fig13", "Figure 13: time of a plan against τ", "fig13", False),
     Experiment("fig14", "Figure 14: time of the pre-computation against τ", "fig14", False),

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 TITLE: Final = "Every experiment of the paper, and what became of its claims"
 PROSE: Final = Path(__file__).with_name("prose.toml")
-ORDER: Final = ("fig11", "fig11-links", "fig12", "bursts", "fig13", "fig14", "fig15", "fig16",
-                "fig16-gap", "fig16-links", "fig17", "routing", "table3", "appendix-a", "drift",
-                "state", "rounds", "scale")  # fmt: skip
+ORDER: Final = ("fig11", "fig11-links", "fig12", "search-space", "bursts", "frequencies", "fig13",
+                "fig14", "fig15", "fig16", "fig16-gap", "fig16-links", "fig17", "routing", "table3",
+                "appendix-a", "drift", "state", "rounds", "scale")  # fmt: skip
 DRAWINGS: Final[dict[str, Callable[[TableRows, Theme], Figure]]] = {
     "fig11": plots_live.fig11, "fig12": plots.fig12, "fig13": plots.fig13, "fig14": plots.fig14,
     "fig15": plots.fig15, "fig16": plots_live.fig16, "fig17": plots.fig17, "table3": plots.table3,
@@ -38,6 +38,7 @@ DRAWINGS: Final[dict[str, Callable[[TableRows, Theme], Figure]]] = {
     "rounds": plots_live.rounds, "scale": plots_live.scale, "routing": plots.routing,
     "bursts": plots.bursts, "fig11-links": plots_live.fig11_links,
     "fig16-links": plots_live.fig16_links, "fig16-gap": plots_live.fig16_gap,
+    "search-space": plots.search_space, "frequencies": plots.frequencies,
 }  # fmt: skip
 TABLES: Final = "tables"
 """Where a report keeps what it was made of, as CSV."""
@@ -342,7 +343,7 @@ def _value(key: str, value: Any) -> str:
     if key == "bytes_moved":
         return f"{value / 1e6:.3g} MB"
     if key in ("master_bytes", "table_bytes", "states", "partitions", "map_rows_s",
-               "intervals_rows_s"):  # fmt: skip
+               "intervals_rows_s", "keys", "key_rows"):  # fmt: skip
         return f"{value:,.0f}" if value < 1e12 else f"{value:.2e}"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple
 
 from meander.planning.ahead.brackets import BLOCK
 from meander_lab.experiments.noise import Series, above, compare
@@ -63,15 +63,6 @@ class Claim:
             return self.judge(tables)
         except (LookupError, ValueError, ZeroDivisionError) as error:
             return ClaimVerdict(UNKNOWN, f"the tables lack it: {str(error).strip(chr(39))}")
-
-
-def unmeasured(what: str) -> NoReturn:
-    """Leave a claim open that no experiment measures, saying what is lacking.
-
-    Raises:
-        LookupError: always.
-    """
-    raise LookupError(what)
 
 
 def entering(claims: list[Claim]) -> Callable[[str, str, str], Callable[[Judge], Judge]]:
