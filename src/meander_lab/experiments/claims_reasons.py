@@ -145,7 +145,10 @@ def patterns_are_filtered(tables: Tables) -> ClaimVerdict:
 @claim("12.12", "fig12", "The reason for 12.4: single-step does not consider future migrations, so "
        "its result is sub-optimal.")  # fmt: skip
 def single_step_is_not_optimal(tables: Tables) -> ClaimVerdict:
-    """What the cheapest sequence that was found in hindsight saves, at every τ."""
+    """What the cheapest sequence that was found in hindsight saves, at every τ.
+
+    That search goes on from single-step's own sequence, so it cannot cost more: it may save nothing.
+    """
     return saves(tables, "hindsight")
 
 
