@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from meander.errors import InputError
@@ -11,6 +13,7 @@ from meander.planning.ahead.mdp import Model
 from meander.planning.exact.partitions import Family
 from meander_lab.experiments import links_text
 from meander_lab.experiments.abstract import _exact_counts
+from meander_lab.experiments.appendix_a import HEAVY, load_of
 from meander_lab.experiments.columns import SHOWN
 from meander_lab.experiments.fig17 import plain_sweeps
 from meander_lab.experiments.ground import ExperimentGround
@@ -30,7 +33,8 @@ from meander_lab.experiments.runner import run
 from meander_lab.experiments.tables import ResultTable, TableRows, cell_key
 from meander_lab.experiments.verdicts import FAILS, HOLDS, UNDECIDED, VERDICTS
 
-PLANNED = ("table3", "appendix-a", "routing", "bursts", "fig12", "fig13", "fig15", "fig17", "drift")
+PLANNED = ("table3", "appendix-a", "routing", "bursts", "search-space", "frequencies", "fig12",
+           "fig13", "fig15", "fig17", "drift")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +174,16 @@ def test_table_3_and_appendix_a_are_as_the_errata_say(folder: Path) -> None:
     rows = table(folder, "appendix-a").where(sizes="equal")
     assert rows.where(method="any assignment").mean("cost") == 2
     assert rows.where(method="single-step, heavy tasks at the ends").mean("cost") == 4
+
+
+def test_five_light_tasks_and_a_heavy_one_are_even_and_go_on_cheapest(folder: Path) -> None:
+    rows = table(folder, "appendix-a").where(part="two nodes", sizes="equal")
+    good = rows.where(light=5, heavy=1)
+    assert good.mean("imbalance") == min(rows.column("imbalance")) == 1
+    assert good.mean("tasks_moved") == min(rows.column("tasks_moved")) == 2
+    owners = np.array(list(product((0, 1), repeat=12)))
+    most = np.array([np.bincount(one, load_of(HEAVY, False).work, 2).max() for one in owners])
+    assert sum(rows.column("assignments")) == np.count_nonzero(most <= 8)
 
 
 def test_drift_is_drawn_from_the_seed(folder: Path, ground: ExperimentGround) -> None:

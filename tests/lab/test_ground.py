@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,7 +14,10 @@ import pytest
 from meander.errors import InputError
 from meander.operators import tokenise
 from meander.operators.hashing import hash_columns, tasks_of
+from meander.planning.exact.partitions import effective_tau, enumerate_partitions
+from meander_lab.experiments import frequencies, search_space
 from meander_lab.experiments.ground import ExperimentGround
+from meander_lab.experiments.parameters import Parameters, parameters
 
 
 def test_the_matrix_ends_where_the_test_begins(ground: ExperimentGround) -> None:
@@ -121,6 +125,50 @@ def test_work_by_piece_adds_up(ground: ExperimentGround) -> None:
     _, texts = ground.texts(begin, begin + hours * 3_600_000_000)
     assert work.shape == (hours, 16)
     assert work.sum() == len(tokenise(texts).words)
+
+
+def test_rows_are_filtered_as_a_window_that_slides_row_by_row_has_it(
+    ground: ExperimentGround,
+) -> None:
+    wanted = parameters("frequencies", "toy")
+    begin, end = ground.test_us
+    window = ground.window_us(30.0)
+    units = ground.units("frequent-patterns").between(begin - window, end)
+    inside = dict[int, deque[int]]()
+    filtered, often = dict.fromkeys(wanted.thresholds, 0), {k: set() for k in wanted.thresholds}
+    keys, rows = set[int](), 0
+    for us, key in zip(units.us.tolist(), units.hashes.tolist(), strict=True):
+        came = inside.setdefault(key, deque())
+        came.append(us)
+        while came[0] <= us - window:
+            came.popleft()
+        if us < begin:
+            continue
+        keys.add(key)
+        rows += 1
+        for threshold in wanted.thresholds:
+            if len(came) > threshold:
+                often[threshold].add(key)
+            else:
+                filtered[threshold] += 1
+    cell = {"span": 0, "application": "frequent-patterns", "window_s": 30.0}
+    for row in frequencies.measure(cell, wanted, ground):
+        threshold = row["threshold"]
+        assert (row["keys"], row["key_rows"]) == (len(keys), rows)
+        assert row["filtered_pct"] == pytest.approx(100 * filtered[threshold] / rows)
+        assert row["rare_pct"] == pytest.approx(100 * (1 - len(often[threshold]) / len(keys)))
+
+
+def test_the_search_space_is_that_of_the_weights_of_figure_12(ground: ExperimentGround) -> None:
+    wanted = Parameters(parameters("search-space", "toy") | {"tasks": 16})
+    cell = {"span": 0, "application": "frequent-patterns", "tau": 0.6}
+    load = ground.workload("frequent-patterns", 16, 90.0)
+    rows = search_space.measure(cell, wanted, ground)
+    assert [row["nodes"] for row in rows] == list(range(8, 17))
+    for row in rows:
+        met = effective_tau(load, row["nodes"], 0.6)
+        assert row["tau_met"] == float(met)
+        assert row["states"] == len(enumerate_partitions(load, row["nodes"], met))
 
 
 def test_the_policy_ahead_is_told_of_every_slot_before_a_migration(

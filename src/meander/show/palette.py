@@ -1,4 +1,4 @@
-"""One colour per method, everywhere: on paper (light) and on a dark page.
+"""One colour per method or application, everywhere: on paper (light) and on a dark page.
 
 Light: Okabe and Ito's colours, which also colour-blind readers can tell apart, and two greys. Dark: the
 same hues, lighter.
@@ -37,6 +37,8 @@ POLICY_COLOR: Final = {
     "candidates": "#B8860B",
     "sweeps": "#0072B2",
     "sweeps_plain": "#B8860B",
+    "word-count": "#0072B2",
+    "frequent-patterns": "#D55E00",
 }
 DARK_COLOR: Final = {
     "ssm": "#58A6FF",
@@ -62,6 +64,8 @@ DARK_COLOR: Final = {
     "candidates": "#E3B341",
     "sweeps": "#58A6FF",
     "sweeps_plain": "#E3B341",
+    "word-count": "#58A6FF",
+    "frequent-patterns": "#FF8C42",
 }
 NAME: Final = {
     "ssm": "single-step",
@@ -102,7 +106,7 @@ class Theme:
     colors: dict[str, str]
 
     def color(self, method: str) -> str:
-        """Give the colour of a method; ink for what is none."""
+        """Give the colour of a method or an application; ink for what is none."""
         return self.colors.get(method, self.ink)
 
 

@@ -61,9 +61,9 @@ def _sources() -> Iterator[Path]:
 
 
 DRAWN = frozenset({
-    "canvas", "plots", "plots_live", "claims", "claims_live", "claims_planning", "claims_rest",
-    "verdicts", "noise", "thresholds", "abstract", "report", "page", "columns", "runner", "registry",
-    "tables",
+    "canvas", "plots", "plots_live", "links_text", "claims", "claims_examples",
+    "claims_links", "claims_live", "claims_planning", "claims_reasons", "claims_rest", "verdicts",
+    "noise", "thresholds", "abstract", "report", "page", "columns", "runner", "registry", "tables",
 })  # fmt: skip
 """Modules of `meander_lab.experiments` that measure nothing."""
 

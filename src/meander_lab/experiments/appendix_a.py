@@ -4,13 +4,18 @@ The paper says what consistent hashing *aims* at. Here is what rings do, many of
 node gets both heavy tasks, how uneven the load is, and what a third node makes them move. Beside them
 the least that any assignment must move (all are tried), and single steps for two orders of tasks.
 
+And what is a good assignment to begin with: of all assignments to two nodes, those that keep to τ are
+told apart by how many light and heavy tasks a node has, with what a third node makes move from there.
+
 The appendix speaks of workload and not of state, so it is measured twice: all states of one size, and
 states as large as the work.
 """
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import product
+from math import comb
 from typing import Final
 
 import numpy as np
@@ -28,17 +33,21 @@ HEAVY: Final = (0, 6)
 """One in each half, as in the paper's good assignment."""
 ORDERS: Final = {"heavy tasks are neighbours": (5, 6), "heavy tasks at the ends": (0, 11)}
 TAU: Final = "1/5"
+PARTS: Final = ("rings", "plans", "two nodes")
+LIGHT: Final = 10
 
 
 def cells(wanted: Parameters) -> list[Cell]:
-    """Rings and plans, for both sizes of states."""
-    return [{"part": p, "sizes": s} for s in ("equal", "as work") for p in ("rings", "plans")]
+    """Rings, plans, and assignments to two nodes, for both sizes of states."""
+    return [{"part": p, "sizes": s} for s in ("equal", "as work") for p in PARTS]
 
 
 def measure(cell: Cell, wanted: Parameters, ground: ExperimentGround) -> list[Row]:
     """Count over rings, or try everything."""
     like_work = cell["sizes"] == "as work"
-    return _rings(wanted.rings, like_work) if cell["part"] == "rings" else _plans(like_work)
+    if cell["part"] == "rings":
+        return _rings(wanted.rings, like_work)
+    return _plans(like_work) if cell["part"] == "plans" else _two_nodes(like_work)
 
 
 def load_of(heavy: tuple[int, int], like_work: bool) -> Workload:
@@ -76,6 +85,31 @@ def _plans(like_work: bool) -> list[Row]:
         rows.append({
             "method": f"single-step, {order}", "tasks_moved": float(len(found.moves)),
             "cost": float(found.cost), "imbalance": float(found.imbalance),
+        })  # fmt: skip
+    return rows
+
+
+def _two_nodes(like_work: bool) -> list[Row]:
+    """Tell apart, by the tasks of the first node, the assignments to two nodes that keep to τ.
+
+    Which light tasks they are makes no difference, nor does it which node comes first.
+    """
+    load, rows = load_of(HEAVY, like_work), []
+    cap = (1 + Fraction(TAU)) * load.total_work / 2
+    for heavy, light in product((2, 1), range(LIGHT + 1)):
+        work = 2 * heavy + light
+        if max(work, load.total_work - work) > cap or (heavy == 1 and 2 * light < LIGHT):
+            continue
+        names = sorted(range(12), key=lambda task: task in HEAVY)  # light ones first
+        first = [*names[:light], *names[LIGHT : LIGHT + heavy]]
+        owners = np.array([task not in first for task in range(12)], dtype=np.int64)
+        third = _best(owners, load)
+        twins = 1 if (light, heavy) == (LIGHT // 2, 1) else 2
+        rows.append({
+            "method": f"{light} + {heavy} and {LIGHT - light} + {2 - heavy}", "light": light,
+            "heavy": heavy, "assignments": twins * comb(LIGHT, light) * comb(2, heavy),
+            "tasks_moved": third["tasks_moved"], "cost": third["cost"],
+            "imbalance": max(work, load.total_work - work) / (load.total_work / 2),
         })  # fmt: skip
     return rows
 

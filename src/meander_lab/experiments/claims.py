@@ -12,7 +12,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from meander_lab.experiments import claims_links, claims_live, claims_planning, claims_rest
+from meander_lab.experiments import (
+    claims_examples,
+    claims_links,
+    claims_live,
+    claims_planning,
+    claims_reasons,
+    claims_rest,
+)
 from meander_lab.experiments.verdicts import Claim
 
 _ORDER: Final = ("4", "11", "12", "13", "14", "15", "16", "17", "6", "T3", "A", "O")
@@ -27,7 +34,14 @@ def _place(claim: Claim) -> tuple[int, int, str]:
 
 CLAIMS: Final[tuple[Claim, ...]] = tuple(
     sorted(
-        [*claims_live.CLAIMS, *claims_links.CLAIMS, *claims_planning.CLAIMS, *claims_rest.CLAIMS],
+        [
+            *claims_examples.CLAIMS,
+            *claims_links.CLAIMS,
+            *claims_live.CLAIMS,
+            *claims_planning.CLAIMS,
+            *claims_reasons.CLAIMS,
+            *claims_rest.CLAIMS,
+        ],
         key=_place,
     )
 )

@@ -25,7 +25,6 @@ from meander_lab.experiments.verdicts import (
     together,
     trend,
     unforced,
-    unmeasured,
 )
 
 CLAIMS: Final[list[Claim]] = []
@@ -178,76 +177,6 @@ def words_fall_faster(tables: Tables) -> ClaimVerdict:
         f"frequent-patterns {text(shares[1], 0, 100)} %"
     )
     return of_parts([above(left)], number + remark)
-
-
-@claim("12.8", "fig12", "Word count suffers more from an uneven distribution of the data.")
-def words_are_uneven(tables: Tables) -> ClaimVerdict:
-    """How busy the busiest node is when every node gets as many tasks (Storm), span by span."""
-    rows = measured(tables, "fig12").where(method="storm")
-    worst = {
-        application: series(
-            rows.where(application=application, tau=rows.values("tau")[0]), "imbalance_max"
-        )
-        for application in ("word-count", "frequent-patterns")
-    }
-    parts = [
-        worst["word-count"][span][0] > worst["frequent-patterns"][span][0]
-        for span in worst["word-count"]
-    ]
-    number = "; ".join(
-        f"{a}: {np.mean([v[0] for v in some.values()]):.2f} times the mean"
-        for a, some in worst.items()
-    )
-    return of_parts(parts, number)
-
-
-@claim("12.9", "bursts", "The reason: bursts of a word make the load of its task spike, more than "
-       "that of patterns.")  # fmt: skip
-def words_spike(tables: Tables) -> ClaimVerdict:
-    """The largest spike of a piece of time, over what chance alone makes of as many rows."""
-    rows, parts, told = measured(tables, "bursts"), list[Part](), []
-    for hours in rows.values("piece_h"):
-        some = [
-            rows.where(application=a, piece_h=hours) for a in ("word-count", "frequent-patterns")
-        ]
-        luck = [one.mean("chance") for one in some]
-        found = compare(
-            lambda a, b, luck=luck: a / luck[0] - b / luck[1], *(series(s, "spikes") for s in some)
-        )
-        parts.append(above(found))
-        told.append(f"{hours} h: " + ", ".join(
-            f"{a} {one.mean('spike'):.2f} (chance: {lucky:.2f})"
-            for a, one, lucky in zip(("word-count", "frequent-patterns"), some, luck, strict=True)
-        ))  # fmt: skip
-    return of_parts(parts, "; ".join(told))
-
-
-@claim("12.10", "fig12", "The reason for 12.7: the search space of word count expands faster with τ "
-       "than that of patterns.")  # fmt: skip
-def space_of_words_expands_faster(tables: Tables) -> ClaimVerdict:
-    """Feasible partitions at the largest τ over those at the smallest, where both were counted."""
-    rows = measured(tables, "fig14").where(
-        lambda row: row["tau_met"] <= row["tau"] + 1e-9, weights="recorded"
-    )
-    some = [rows.where(application=a) for a in ("word-count", "frequent-patterns")]
-    taus = sorted(set(some[0].values("tau")) & set(some[1].values("tau")))
-    if len(taus) < 2:
-        raise LookupError("partitions were counted for one application alone (fig14)")
-    words, patterns = (
-        one.where(tau=taus[-1]).mean("states") / one.where(tau=taus[0]).mean("states")
-        for one in some
-    )
-    number = (
-        f"from τ {taus[0]:g} to {taus[-1]:g}: word-count {words:.2g} times, "
-        f"frequent-patterns {patterns:.2g} times"
-    )
-    return of_parts([words > patterns], number)
-
-
-@claim("12.11", "fig12", "Most patterns have a low frequency and are filtered early.")
-def patterns_are_filtered(tables: Tables) -> ClaimVerdict:
-    """Nobody counts what is filtered."""
-    unmeasured("no table has the frequency of patterns")
 
 
 # ------------------------------------------------------------------ Figure 13

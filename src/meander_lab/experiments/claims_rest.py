@@ -1,10 +1,9 @@
-"""Claims about Figures 14 and 17, the summary, routing, Table 3, Appendix A, and ours; see `claims`."""
+"""Claims about Figures 14 and 17, the summary, routing, and ours; see `claims`."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from meander.planning.ahead.brackets import Interval95
 from meander_lab.experiments import thresholds as limit
 from meander_lab.experiments.claims_live import by_application, savings
 from meander_lab.experiments.claims_planning import (
@@ -32,7 +31,6 @@ from meander_lab.experiments.verdicts import (
     together,
     trend,
     unforced,
-    unmeasured,
 )
 
 CLAIMS: Final[list[Claim]] = []
@@ -103,6 +101,24 @@ def space_grows_with_tau(tables: Tables) -> ClaimVerdict:
     )
     _, states = rows.line("tau", "states")
     return counted(states, up=True, digits=2)
+
+
+@claim(
+    "14.4", "fig14", "MTM-aware migration shifts most of the computations to the offline module."
+)
+def most_is_offline(tables: Tables) -> ClaimVerdict:
+    """The pre-computation's share of the time, all online choices that it is made for included."""
+    rows = _exact(tables).where(method="exact", fallbacks=0)
+    online = [limit.SERVED.value * row["online_us"] / 1e6 for row in rows]
+    shares = [row["seconds"] / (row["seconds"] + spent)
+              for row, spent in zip(rows, online, strict=True)]  # fmt: skip
+    if not shares:
+        raise LookupError("a τ that is met and at which all partitions were listed")
+    number = (
+        f"{100 * min(shares):.2f} to {100 * max(shares):.2f} % of the time, with "
+        f"{limit.SERVED.value:g} online choices"
+    )
+    return of_parts([share > limit.MOST.value for share in shares], number)
 
 
 # ------------------------------------------------------------------ Figure 17
@@ -197,85 +213,6 @@ def quality_at_a_cost(tables: Tables) -> ClaimVerdict:
 def gamma_controls(tables: Tables) -> ClaimVerdict:
     """As 17.4."""
     return gamma_trades(tables)
-
-
-# ------------------------------------------------------------------ Table 3, Appendix A
-
-
-@claim("T3.1", "table3", "The cheapest next step does not always lead to the cheapest sequence.")
-def greedy_can_lose(tables: Tables) -> ClaimVerdict:
-    """The total after the unluckiest cheapest first step, and the least total."""
-    rows = measured(tables, "table3")
-    best, greedy = (rows.where(method=m).mean("total")
-                    for m in ("best sequence", "single-step, unluckiest"))  # fmt: skip
-    return of_parts([greedy > best], f"{greedy:g} tasks move, {best:g} would do")
-
-
-@claim("T3.2", "table3", "Single-step costs 4 + 6 in this example, the alternative 5 + 4.")
-def printed_costs_are_right(tables: Tables) -> ClaimVerdict:
-    """From the printed first steps on, what the cheapest second steps cost."""
-    rows, parts, told = measured(tables, "table3"), list[Part](), []
-    for name in ("single-step", "alternative"):
-        printed = rows.where(method=f"as printed: {name}")[0]
-        real = rows.where(method=f"printed: {name}, from there optimal")[0]
-        parts.append(real["second"] == printed["second"])
-        told.append(f"{name}: {real['first']} + {real['second']}")
-    return of_parts(parts, "; ".join(told))
-
-
-@claim("A.1", "appendix-a", "Consistent hashing can put both heavy tasks on one node.")
-def hashing_can_be_uneven(tables: Tables) -> ClaimVerdict:
-    """Counted over many rings."""
-    row = measured(tables, "appendix-a").where(method="consistent-hash")[0]
-    number = f"in {100 * row['both_heavy_share']:.0f} % of {row['rings']} rings"
-    return of_parts([row["both_heavy_share"] > 0], number)
-
-
-@claim(
-    "A.2", "appendix-a", "Consistent hashing moves four tasks in the mean when a third node joins."
-)
-def hashing_moves_four(tables: Tables) -> ClaimVerdict:
-    """The mean of the rings."""
-    row = measured(tables, "appendix-a").where(method="consistent-hash")[0]
-    moved = Interval95(row["tasks_moved"], row.get("moved_low"), row.get("moved_high"))
-    number = f"{text(moved, 2)} tasks"
-    return of_parts([abs(row["tasks_moved"] - 4) <= limit.FOUR.value], number)
-
-
-@claim("A.3", "appendix-a", "The best is to move the two heavy tasks, which costs less.")
-def two_heavy_tasks_are_best(tables: Tables) -> ClaimVerdict:
-    """Of all even assignments the one that costs least, and the mean of the rings, by size of states.
-
-    It moves two tasks to the third node; they are heavy if no node has more than five of the work then.
-    """
-    rows, parts, told = measured(tables, "appendix-a"), list[Part](), []
-    for size in rows.names("sizes"):
-        some = rows.where(sizes=size)
-        ring = some.where(method="consistent-hash")[0]
-        even = some.where(method="any assignment")
-        best, moved, busiest = (even.mean(name) for name in ("cost", "tasks_moved", "imbalance"))
-        heavy = moved == 2 and abs(busiest - TWO_HEAVY) < 1e-3
-        cost = Interval95(ring["cost"], ring.get("cost_low"), ring.get("cost_high"))
-        parts.append(heavy and above(cost.less(best)))
-        told.append(
-            f"states {size}: {moved:g} {'heavy tasks' if heavy else 'tasks'}, {best:g} against "
-            f"{text(cost, 2)}"
-        )
-    return of_parts(parts, "; ".join(told))
-
-
-TWO_HEAVY: Final = 5 / (14 / 3)
-"""The busiest node over the mean, once two tasks of twice the work are gone to a third node."""
-
-
-@claim(
-    "A.4",
-    "appendix-a",
-    "A good assignment gives each of two nodes five light tasks and a heavy one.",
-)
-def good_is_five_and_one(tables: Tables) -> ClaimVerdict:
-    """Nobody looks for good ones: plans begin at this one."""
-    unmeasured("plans begin there, and no table compares it with others")
 
 
 # ------------------------------------------------------------------ ours

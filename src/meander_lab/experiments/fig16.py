@@ -2,7 +2,11 @@
 
 Each method keeps its own kind of assignment: it settles there before the stream begins. When the window
 is full, migrations of the test follow one another; the delay of every row due within `after_s` of a
-start counts. On links (`fig16-links`) nodes are on hosts, and the window is full from the beginning.
+start counts. From the end of one to the beginning of the next it is told how busy nodes are. On links
+(`fig16-links`) nodes are on hosts, and the window is full from the beginning.
+
+`fig16-gap` has two methods alone and as many migrations as Figure 12, close behind one another: what
+looking ahead saves is spread over many of them, and the first two may well cost more.
 """
 
 from __future__ import annotations
@@ -70,10 +74,14 @@ def measure(cell: Cell, wanted: Parameters, ground: ExperimentGround) -> list[Ro
             "bytes_moved": facts["bytes_moved"], "moved": len(facts["moved"]),
             "exact": found.exact, "state_bytes": found.state_bytes,
             "trusted": None if forecast is None else forecast.trusted,
+            **{name: facts.get(name) for name in TOLD},
         })  # fmt: skip
     return rows
 
 
+TOLD = ("plan_pct", "differs_share", "busy_share", "operator_share", "rows_s")
+"""Of a migration: what its plan moves, whether it is another than single-step's; and how busy nodes are
+from its end to the next one."""
 FULL_S = 1.0
 """So long after the first tweets leave the window the first migration begins."""
 KNOWN_S = 4.0

@@ -272,23 +272,31 @@ class ExperimentGround:
 
         Work of patterns is what enters the window; as much leaves it.
         """
+        units = self.units(application)
         if application == "word-count":
-            units, held = self._words, self._new_words.between(0, end_us)
-        elif application == "frequent-patterns":
-            units = self._patterns
-            held = _once(units.between(end_us - self.window_us(window_s), end_us))
+            held = self._new_words.between(0, end_us)
         else:
-            raise InputError(f"unknown application {application!r}: {', '.join(APPLICATIONS)}")
+            held = _once(units.between(end_us - self.window_us(window_s), end_us))
         recent = units.between(end_us - self.wanted.weights_h * HOUR_US, end_us)
         work = np.bincount(self._tasks(recent.hashes), minlength=self.wanted.finest)
         weight = held.bytes.astype(np.float64)
         size = np.bincount(self._tasks(held.hashes), weight, self.wanted.finest)
         return work.astype(np.int64), size.astype(np.int64)
 
+    def units(self, application: str) -> Units:
+        """Give the words or patterns of the test, and of what came before it.
+
+        Raises:
+            InputError: for an unknown application.
+        """
+        if application not in APPLICATIONS:
+            raise InputError(f"unknown application {application!r}: {', '.join(APPLICATIONS)}")
+        return self._words if application == "word-count" else self._patterns
+
     def work_by_piece(self, application: str, tasks: int, piece_h: int) -> Longs:
         """Count the work of every task, `[piece, task]`, in whole pieces of the test's time."""
         begin, end = self.test_us
-        units = (self._words if application == "word-count" else self._patterns).between(begin, end)
+        units = self.units(application).between(begin, end)
         piece = (units.us - begin) // (piece_h * HOUR_US)
         count = (end - begin) // (piece_h * HOUR_US)
         found = np.bincount(piece * tasks + tasks_of(units.hashes, tasks), minlength=count * tasks)

@@ -17,14 +17,18 @@ from typing import Any
 import numpy as np
 
 from meander.errors import InputError, MeanderError
+from meander.model import Plan
 from meander.planning.ahead.forecast import Forecast
+from meander.planning.ahead.policy import POLICY
 from meander.run.flow import FlowRescale, Site, Step, TakesRows, flow
 from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.launch import WarmLauncher
 from meander.runtime.driver.local import deploy_local
 from meander.runtime.driver.monitor import TRACE_CHUNKS_MAX, Samples
+from meander.wiring import planner
 from meander_lab.baselines.restart import RestartSite, site_of
 from meander_lab.bench.load import LiveSetting, fill
+from meander_lab.experiments.busy import Watched
 from meander_lab.experiments.stream import Stream
 from meander_lab.experiments.tables import Row
 from meander_lab.hosts.hosts import Host, Hosts
@@ -188,12 +192,17 @@ def _flow(stream: Stream, site: Site, script: Sequence[LiveMigration]) -> LiveRu
     def feed(_: int, batch: Any, due_s: float | None) -> None:
         site.feed(batch, due_s=due_s)
 
-    done = flow(stream.pieces(), feed, script, lambda step: migrate(site, step), start)
-    return LiveRun(start, Samples.of([]), done)
+    watched = Watched(site)
+
+    def act(step: LiveMigration) -> Row:
+        return watched.meanwhile(lambda: migrate(site, step))
+
+    done = flow(stream.pieces(), feed, script, act, start)
+    return LiveRun(start, Samples.of([]), watched.told(done))
 
 
 def migrate(site: Site, step: LiveMigration) -> Row:
-    """Carry one migration out, and tell what it took."""
+    """Carry one migration out, and tell what was planned and what it took."""
     if step.mode == "restart" and isinstance(site, RestartSite):
         done = site.restart(step.to)
         return {
@@ -205,6 +214,7 @@ def migrate(site: Site, step: LiveMigration) -> Row:
         raise MeanderError(f"a migration is live or restart, not {step.mode!r}")
     moving = FlowRescale(site.op, step.step)
     report = moving.end(PATIENCE_S)
+    planned = moving.preview.plan
     sizes = {int(task): told[2] for task, told in site.op.metrics()["tasks"].items()}
     return {
         "began_s": moving.began_s, "ended_s": moving.ended_s,
@@ -212,7 +222,16 @@ def migrate(site: Site, step: LiveMigration) -> Row:
         "bytes_moved": sum(sizes.get(task, 0) for task in moving.moved),
         "rounds": len(report.rounds), "pause_ms": 1000 * report.pause_s,
         "predicted_ms": 1000 * report.predicted_s, "moved": moving.moved,
+        "plan_pct": 100 * planned.cost_share,
+        "differs_share": float(differs(planned)) if step.policy == POLICY else None,
     }  # fmt: skip
+
+
+def differs(found: Plan) -> bool:
+    """Whether a plan is another than that of single-step for the same problem."""
+    ssm = planner()(found.problem)
+    shapes = [[(run.lb, run.ub) for run in plan.target.runs] for plan in (found, ssm)]
+    return found.cost != ssm.cost or shapes[0] != shapes[1]
 
 
 def response(samples: Samples) -> Row:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from meander.show.palette import Theme, name_of
 from meander_lab.experiments.canvas import dress, lines, new_figure, plain_numbers, powers
+from meander_lab.experiments.claims_reasons import growth
 from meander_lab.experiments.tables import TableRows
 
 if TYPE_CHECKING:
@@ -128,6 +129,46 @@ def bursts(rows: TableRows, theme: Theme) -> Figure:
     return figure
 
 
+def search_space(rows: TableRows, theme: Theme) -> Figure:
+    """The number of feasible partitions against τ, and how it grows with every n."""
+    figure, (left, right) = new_figure(theme, 2)
+    left.set(
+        xlabel="τ", ylabel="feasible partitions, mean over n", yscale="log", title="partitions"
+    )
+    lines(left, rows, theme, "tau", "states", by="application")
+    try:
+        found = growth(rows)
+    except LookupError:  # fewer than two τ are met
+        right.set_axis_off()
+        return figure
+    right.set(
+        xlabel="nodes n", ylabel="times as many", yscale="log",
+        title=f"growth from τ {found.low:g} to {found.high:g}",
+    )  # fmt: skip
+    times = [
+        {"application": application, "nodes": n, "times": x}
+        for application, some in found.by_nodes.items()
+        for n, x in some.items()
+    ]
+    lines(right, TableRows(times), theme, "nodes", "times", by="application")
+    return figure
+
+
+def frequencies(rows: TableRows, theme: Theme) -> Figure:
+    """How many keys are never frequent, and how many rows are filtered, against the threshold."""
+    windows = rows.values("window_s")
+    some = rows.where(window_s=windows[len(windows) // 2])
+    figure, axes = new_figure(theme, 2)
+    for ax, column, title in zip(
+        axes, ("rare_pct", "filtered_pct"),
+        ("keys that are never frequent, %", "rows that end at their counter, %"), strict=True,
+    ):  # fmt: skip
+        ax.set(xlabel="frequent is what comes more often in a window", ylabel=title, xscale="log")
+        lines(ax, some, theme, "threshold", column, by="application", zero=True)
+        powers(ax, some.values("threshold"))
+    return figure
+
+
 def drift(rows: TableRows, theme: Theme) -> Figure:
     """Cost of every method, as weights drift more and more."""
     drifts = rows.names("drift")
@@ -185,7 +226,7 @@ def appendix_a(rows: TableRows, theme: Theme) -> Figure:
     sizes = rows.names("sizes")
     figure, axes = new_figure(theme, len(sizes), height=2.6)
     for ax, size in zip(axes, sizes, strict=True):
-        some = rows.where(sizes=size)
+        some = rows.where(lambda row: row.get("part") != "two nodes", sizes=size)
         names = [name_of(m) for m in some.column("method")]
         ax.barh(
             names, some.column("cost"), color=[theme.color(_kind(m)) for m in some.column("method")]

@@ -66,6 +66,25 @@ def fig16_links(rows: TableRows, theme: Theme) -> Figure:
     return figure
 
 
+def fig16_gap(rows: TableRows, theme: Theme) -> Figure:
+    """What plans move and how long rows take, migration by migration, the means of all runs."""
+    figure, (left, right) = new_figure(theme, 2)
+    left.set(xlabel="migration", ylabel="state that plans have moved so far, %", title="cost")
+    right.set(xlabel="migration", ylabel="mean response time, ms", title="response time")
+    moved = []
+    for method in rows.names("method"):
+        numbers, costs = rows.where(method=method).line("migration", "plan_pct")
+        moved += [
+            {"method": method, "migration": number, "sum": sum_}
+            for number, sum_ in zip(numbers, np.cumsum(costs).tolist(), strict=True)
+        ]
+    lines(left, TableRows(moved), theme, "migration", "sum", zero=True)
+    lines(right, rows, theme, "migration", "mean_ms", zero=True)
+    for ax in (left, right):
+        ax.locator_params(axis="x", integer=True)
+    return figure
+
+
 def fig16(rows: TableRows, theme: Theme) -> Figure:
     """Mean response time against the window, and its distribution at one window, where it was kept."""
     kept = bool(rows.column("quantiles_ms"))

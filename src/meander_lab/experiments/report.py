@@ -28,16 +28,17 @@ if TYPE_CHECKING:
 
 TITLE: Final = "Every experiment of the paper, and what became of its claims"
 PROSE: Final = Path(__file__).with_name("prose.toml")
-ORDER: Final = ("fig11", "fig11-links", "fig12", "bursts", "fig13", "fig14", "fig15", "fig16",
-                "fig16-links", "fig17", "routing", "table3", "appendix-a", "drift", "state", "rounds",
-                "scale")  # fmt: skip
+ORDER: Final = ("fig11", "fig11-links", "fig12", "search-space", "bursts", "frequencies", "fig13",
+                "fig14", "fig15", "fig16", "fig16-gap", "fig16-links", "fig17", "routing", "table3",
+                "appendix-a", "drift", "state", "rounds", "scale")  # fmt: skip
 DRAWINGS: Final[dict[str, Callable[[TableRows, Theme], Figure]]] = {
     "fig11": plots_live.fig11, "fig12": plots.fig12, "fig13": plots.fig13, "fig14": plots.fig14,
     "fig15": plots.fig15, "fig16": plots_live.fig16, "fig17": plots.fig17, "table3": plots.table3,
     "appendix-a": plots.appendix_a, "drift": plots.drift, "state": plots_live.state,
     "rounds": plots_live.rounds, "scale": plots_live.scale, "routing": plots.routing,
     "bursts": plots.bursts, "fig11-links": plots_live.fig11_links,
-    "fig16-links": plots_live.fig16_links,
+    "fig16-links": plots_live.fig16_links, "fig16-gap": plots_live.fig16_gap,
+    "search-space": plots.search_space, "frequencies": plots.frequencies,
 }  # fmt: skip
 TABLES: Final = "tables"
 """Where a report keeps what it was made of, as CSV."""
@@ -133,8 +134,8 @@ def write_report(fresh: Tables, docs: Path, kept: Tables | None = None) -> list[
     return list(files)
 
 
-UNPOOLED: Final = ("fig16", "fig16-links")
-"""Drawn with every migration: the figure has its distribution."""
+UNPOOLED: Final = ("fig16", "fig16-gap", "fig16-links")
+"""Drawn with every migration: the figure has its distribution, or its course."""
 
 
 def _drawn(name: str, rows: TableRows) -> tuple[str, str]:
@@ -191,13 +192,15 @@ def _report(tables: Tables, points: Tables) -> Iterator[str]:
             yield from _section(name, tables, points, verdicts)
     yield '<a id="again"></a>'
     yield "## Do it again"
+    quiet = ", ".join(one.name for one in EXPERIMENTS if one.live)
     yield (
         "`meander experiment list` says what there is; `meander experiment run all` measures at the "
         "scale `quick`, `--scale paper` with the paper's numbers, `--minutes M` in pieces: each run "
         "goes on where the last one stopped. `--data PATH` takes other tweets. `meander experiment "
         "report` writes this page, of each experiment the largest scale that is complete; what was not "
         "measured anew stays as `docs/tables` has it. As root, `meander experiment run fig11 fig16 "
-        "--hosts 4` measures on links, `--link 100mbit` on those of one rate."
+        "--hosts 4` measures on links, `--link 100mbit` on those of one rate. What runs nodes as "
+        f"processes ({quiet}) is worth something on a machine that does nothing else."
     )
 
 
@@ -340,7 +343,7 @@ def _value(key: str, value: Any) -> str:
     if key == "bytes_moved":
         return f"{value / 1e6:.3g} MB"
     if key in ("master_bytes", "table_bytes", "states", "partitions", "map_rows_s",
-               "intervals_rows_s"):  # fmt: skip
+               "intervals_rows_s", "keys", "key_rows"):  # fmt: skip
         return f"{value:,.0f}" if value < 1e12 else f"{value:.2e}"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 

@@ -47,6 +47,13 @@ NEGLIGIBLE_US: Final = Threshold(2000, "13.2, 13.3, 6.2", "µs: negligible", "th
 MUCH_LONGER: Final = Threshold(
     1000, "14.1, 6.4", "times: much longer", "a second against a millisecond"
 )
+MOST: Final = Threshold(0.5, "12.11, 14.4", "share: most", "more than half")
+SERVED: Final = Threshold(
+    100,
+    "14.4",
+    "migrations that a pre-computation is for",
+    "the paper's 100 consecutive ones, before which it is made once",
+)
 HUNDREDS_S: Final = Threshold(6000, "14.2", "seconds: hundreds of minutes", "100 minutes")
 PARTITIONS: Final = Threshold(
     100_000, "14.2", "partitions at least, to be judged", "the authors' code enumerates 113,102"

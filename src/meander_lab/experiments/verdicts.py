@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple
 
 from meander.planning.ahead.brackets import BLOCK
 from meander_lab.experiments.noise import Series, above, compare
@@ -65,15 +65,6 @@ class Claim:
             return ClaimVerdict(UNKNOWN, f"the tables lack it: {str(error).strip(chr(39))}")
 
 
-def unmeasured(what: str) -> NoReturn:
-    """Leave a claim open that no experiment measures, saying what is lacking.
-
-    Raises:
-        LookupError: always.
-    """
-    raise LookupError(what)
-
-
 def entering(claims: list[Claim]) -> Callable[[str, str, str], Callable[[Judge], Judge]]:
     """Make a decorator that enters predicates into a list."""
 
@@ -95,7 +86,7 @@ def measured(tables: Tables, name: str) -> TableRows:
     """
     rows = tables.get(name, TableRows([]))
     if not len(rows):
-        raise LookupError(f"{name} was not measured")
+        raise LookupError(f"{name} was not measured, which `meander experiment run {name}` does")
     return rows
 
 
