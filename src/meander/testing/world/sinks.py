@@ -244,6 +244,7 @@ class SimSink:
                 self.counts["lost"] += 1
                 self._book.lost(error)
                 self._ended += 1
+                self._found.clear()  # the next one begins with what there is
         if life is self._life:
             self._life = None
             self._come_back()
@@ -273,8 +274,10 @@ class SimSink:
         pairs = zip(step.fields["release"], self._released or step.fields["release"], strict=True)
         self._released = [max(pair) for pair in pairs]
 
+        ended = self._ended
+
         def came(answer: Any, error: BaseException | None) -> None:
-            if error is None:
+            if error is None and ended == self._ended:
                 self._hear(answer)
             done(answer, error)
 
@@ -323,7 +326,7 @@ class SimSink:
             for number in range(1, upto + 1):
                 if number in told:
                     wanted.update(words(pa.Table.from_batches([told[number][1]])))
-                elif not dropped:
+                elif not (dropped or self._ended):
                     found.append(f"output {number} of task {task} was never read")
         out = sum(self.topic.rows.values(), Counter[str]())
         missing, more = wanted - out, out - wanted
