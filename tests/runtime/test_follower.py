@@ -21,7 +21,7 @@ from meander.errors import (
 )
 from meander.runtime.clients import follower as module
 from meander.runtime.clients import following as scripts
-from meander.runtime.clients.carrier import StepRunner
+from meander.runtime.clients.carrier import HERE
 from meander.runtime.clients.driver_client import DriverClient
 from meander.runtime.clients.follower import OutputFollower
 from meander.runtime.clients.following import ANSWERS_MAX, Following
@@ -101,8 +101,7 @@ Makes = Callable[[Place], OutputFollower]
 
 
 def take(follower: OutputFollower) -> list[pa.Table]:
-    waits = StepRunner(lambda _: None, lambda _: None)
-    return run(follower.following.take(PATIENCE_S), waits)
+    return run(follower.following.take(PATIENCE_S), HERE)
 
 
 @pytest.fixture(autouse=True)

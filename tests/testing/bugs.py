@@ -237,14 +237,10 @@ BUGS = [
     Bug(
         "sinks, at least once, let go of outputs that are not durable: others come under their numbers",
         (
+            Edit(FOLLOWING, "        if not self._early:\n", "        if True:\n"),
             Edit(
                 FOLLOWING,
-                "return np.minimum(numbers, self._durable) if self._early else numbers.copy()",
-                "return numbers.copy()",
-            ),
-            Edit(
-                FOLLOWING,
-                "                self._heard[task] = self._durable[task]\n",
+                "                self._forget(task)\n",
                 "                forgotten = min(first - 1, self._released[task])\n"
                 "                self._heard[task] = max(self._durable[task], forgotten)\n",
             ),
@@ -253,7 +249,7 @@ BUGS = [
     Bug(
         "a long turn right behind a connection that broke costs a node its lease",
         (
-            Edit(OVERSIGHT, "not busy_s:", "busy_s < spec.settings.beat_s:"),
+            Edit(OVERSIGHT, "or not busy_s:", "or busy_s < spec.settings.beat_s:"),
             Edit(
                 "meander.runtime.process.process",
                 "known is not None and self._began is not None and now",

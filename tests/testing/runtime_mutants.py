@@ -166,8 +166,8 @@ MUTANTS = [
     mutant(
         "take states for read whose node did not answer",
         "clients.state_scripts",
-        "        if table is not None:\n",
-        "        if table is None:\n            served |= set(tasks)\n        else:\n",
+        "            silent.add(to)\n",
+        "            served |= set(tasks)\n",
         faults="call crash host",
     ),
     # ------------------------------------------------------------------ time
@@ -684,14 +684,14 @@ MUTANTS = [
     mutant(
         "say that early outputs are out before they are durable",
         "clients.following",
-        "return np.minimum(numbers, self._durable) if self._early else numbers.copy()",
-        "return numbers.copy()",
+        "        if not self._early:\n",
+        "        if True:\n",
         faults="crash reset reader",
     ),
     mutant(
         "go on behind what was told early when a task was restored",
         "clients.following",
-        "                self._heard[task] = self._durable[task]\n",
+        "                self._forget(task)\n",
         "                pass\n",
         faults="crash reset",
     ),

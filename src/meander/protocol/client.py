@@ -64,6 +64,10 @@ class Client(Machine):
         self.address = ""
         """Where this process listens; its shell knows."""
         self._beat_at = -1.0
+        self.asked_at = -1.0
+        """When it last asked for the lease."""
+        self._said = ""
+        """What it last said of its store."""
         self.trouble = ""
         """Why nothing becomes durable, as the master last said; empty: all is well."""
 
@@ -140,15 +144,17 @@ class Client(Machine):
             self._beat()
 
     def _tell_master(self, sent: float) -> None:
-        trouble = _short(self._store_trouble())
-        self.turn.send(MASTER, self._beat_body()._replace(sent=sent, trouble=trouble))
+        self._said = _short(self._store_trouble())
+        if sent >= 0:
+            self.asked_at = sent
+        self.turn.send(MASTER, self._beat_body()._replace(sent=sent, trouble=self._said))
 
     def beat_meanwhile(self, epoch: Epoch, now: float) -> Envelope:
         """Ask for the lease while an event is being handled, and take long: it may be any thread.
 
         It acknowledges what was known before that event, and tells nothing new.
         """
-        return Envelope(self.me, self.incarnation, MASTER, 0, epoch, Beat(now))
+        return Envelope(self.me, self.incarnation, MASTER, 0, epoch, Beat(now, trouble=self._said))
 
     def farewell(self, failure: str, trace: str) -> Envelope:
         """Say why this process cannot go on; the last thing that it says."""

@@ -100,6 +100,14 @@ class StepRunner:
         return True
 
 
+def _nobody(step: Ask | FetchRows) -> Any:
+    raise AssertionError(f"{step} is asked by a script that asks nobody")
+
+
+HERE: Final = StepRunner(_nobody, _nobody)
+"""For scripts that wait, and ask nobody."""
+
+
 def by_desk(
     credentials: Credentials | str | Callable[[], Credentials],
     changed: threading.Condition | None = None,

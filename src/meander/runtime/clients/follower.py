@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
+from meander.errors import OperatorGoneError, OperatorRefusedError
 from meander.runtime.clients.carrier import StepRunner
 from meander.runtime.clients.driver_client import DriverClient, renewed
 from meander.runtime.clients.following import Following
@@ -42,7 +44,10 @@ class OutputFollower:
     def _watch(self) -> None:
         ask = _asking(self._desk, self._desk)
         for _ in iterate(self.following.watch(self._desk.address), ask):
-            keep_desk_fresh(self._desk)
+            with suppress(
+                OperatorGoneError, OperatorRefusedError
+            ):  # there is half of the time left
+                keep_desk_fresh(self._desk)
             self._begin()
 
     def _begin(self) -> None:

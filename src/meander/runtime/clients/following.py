@@ -9,8 +9,11 @@ of come once: numbers of a task have no gaps, and what is not higher than the la
 Whoever carries a script out hands on what it raises (`fail`): no node is silently left out.
 
 Early outputs, which are not durable yet, may come otherwise after a loss. Then the term of their task
-has changed; it is read again from the last number that was known to be durable. So no more than those
-are let go of, or said to be out (`settled`): others may follow under the numbers of the rest.
+has changed; it is read again from the last number that was known to be durable, and what stands in line
+of it is forgotten. So no more than is durable is let go of, or said to be out (`settled`): others may
+follow under the numbers of the rest.
+
+A task that nothing was heard of is at NOWHERE, also in a position: it begins with what there is.
 """
 
 from __future__ import annotations
@@ -56,6 +59,8 @@ AGAIN_S = 0.02
 """Between two questions to a node that does not answer."""
 UNANSWERABLE_S = 30.0
 """One whose outputs do not fit into an answer for so long is an error: they could move, or be read."""
+NOWHERE = -1
+"""Where a task is of which nothing was heard yet, or that nobody knows how far it was read."""
 SILENT_S = 5.0
 """One that does not answer for so long is worth a line in the log: it has not just left."""
 
@@ -66,7 +71,7 @@ class Following:
     def __init__(
         self,
         tasks: range,
-        numbers: Sequence[int] | None,
+        numbers: Sequence[int] | None = None,
         *,
         early: bool = False,
         clock: Clock = REAL,
@@ -75,16 +80,17 @@ class Following:
 
         Args:
             tasks: whose outputs.
-            numbers: the last of each task that is not wanted; None: with what there is.
+            numbers: the last of each task that is not wanted; None: all are NOWHERE.
             early: whether those are wanted that are not durable yet.
             clock: what patience goes by.
         """
         self.tasks = tasks
-        self.numbers: Ints = np.zeros(len(tasks), np.int64)
-        """The last output of each task that `take` has given."""
+        self.numbers: Ints = np.full(len(tasks), NOWHERE, np.int64)
+        """The last output of each task that `take` has given, and that still is what it was."""
         if numbers is not None:
             self.numbers[:] = numbers
-        self._anywhere = numbers is None
+        self.before: Ints = self.numbers.copy()
+        """The same without what it gave last."""
         self.nodes: dict[NodeId, str] = {}
         """Where those listen that there are."""
         self.stopped = False
@@ -98,7 +104,8 @@ class Following:
         self._released: Ints = self.numbers.copy()
         """What nodes may forget."""
         self._durable: Ints = self.numbers.copy()
-        self._terms = np.zeros((2, len(tasks)), np.int64)
+        self._terms: list[tuple[int, ...]] = [()] * len(tasks)
+        """The term under which each task was last heard of; empty: it was not."""
         self._line: deque[pa.Table | Exception] = deque()
 
     # ------------------------------------------------------------------ whoever takes
@@ -115,6 +122,7 @@ class Following:
         yield Until(lambda: bool(self._line), timeout_s, changed=self.changed)
         found, size = list[pa.Table](), 0
         with self.changed:
+            self.before = self.numbers.copy()
             while self._line and size < TAKEN_BYTES:
                 told = self._line.popleft()
                 if isinstance(told, Exception):
@@ -127,8 +135,12 @@ class Following:
         return found
 
     def settled(self, numbers: Ints) -> Ints:
-        """Give how much of what `take` has given does not come otherwise any more."""
-        return np.minimum(numbers, self._durable) if self._early else numbers.copy()
+        """Give how much of what `take` has given, up to a number per task, stays what it is."""
+        if not self._early:
+            return numbers.copy()
+        with self.changed:
+            found: Ints = np.minimum(np.minimum(numbers, self.numbers), self._durable)
+        return found
 
     def release(self, numbers: Ints) -> None:
         """Let nodes forget outputs up to a number per task; they hear it with the next question."""
@@ -196,7 +208,7 @@ class Following:
 
     def _question(self, gather_s: float) -> dict[str, Any]:
         with self.changed:
-            after, release = self._heard.tolist(), self._released.tolist()
+            after, release = self._heard.clip(0).tolist(), self._released.clip(0).tolist()
         return {
             "kind": "fresh", "first": self.tasks.start, "after": after, "release": release,
             "early": self._early, "wait_s": WAIT_S, "gather_s": gather_s,
@@ -222,18 +234,18 @@ class Following:
         kept = json.loads((told.schema.metadata or {}).get(b"kept", b"{}"))
         again = np.zeros(len(self.tasks), np.bool_)
         durable_there = self._durable.copy()
-        for name, (first, durable, *term) in kept.items():
-            task = int(name) - self.tasks.start
-            if tuple(term) < tuple(self._terms[:, task]):
+        for name, (first, durable, *found) in kept.items():
+            task, term = int(name) - self.tasks.start, tuple(found)
+            if term < self._terms[task]:
                 again[task] = True  # of one who was its owner
                 continue
-            if self._early and tuple(term) > tuple(self._terms[:, task]):
-                again[task] = self._terms[:, task].any()
-                self._terms[:, task] = term
+            if self._early and term > self._terms[task]:
+                again[task] = bool(self._terms[task])
+                self._terms[task] = term
             if again[task]:
-                self._heard[task] = self._durable[task]
-            elif first > self._heard[task] + 1 and self._anywhere and not self._heard[task]:
-                pass  # whoever was before let go of them, or nobody read them
+                self._forget(task)
+            elif self._heard[task] == NOWHERE:
+                self._heard[task] = self._durable[task] = first - 1
             elif first > self._heard[task] + 1:
                 raise OutputsLostError(
                     f"outputs {self._heard[task] + 1} to {first - 1} of task {name} are gone before "
@@ -247,6 +259,17 @@ class Following:
         self._durable = np.maximum(self._durable, np.minimum(durable_there, self._heard))
         rows = told if new.all() else told.filter(pa.array(new))
         return rows.replace_schema_metadata(None)
+
+    def _forget(self, task: int) -> None:
+        """Of a task that was restored only what is durable is still what it was, taken or in line."""
+        durable = self._durable[task]
+        self._heard[task] = durable
+        self.numbers[task] = min(self.numbers[task], durable)
+        for at, rows in enumerate(self._line):
+            if not isinstance(rows, Exception):
+                tasks, numbers = self._places(rows)
+                stays = (tasks != task) | (numbers <= durable)
+                self._line[at] = rows if stays.all() else rows.filter(pa.array(stays))
 
     def _places(self, told: pa.Table) -> tuple[Ints, Ints]:
         """Give the task of each row, counted from the first, and its number: the last two columns."""

@@ -280,14 +280,15 @@ class Process:
     def keep_lease(self) -> None:
         """Ask for the lease on behalf of a machine that is at a turn, which may be a long one.
 
-        Its last beat is as old as they come, perhaps, and the one before was lost with a connection: so
-        it is not waited until the turn has been long. The answers wait in the inbox; the machine hears
-        them before anything of the turn leaves.
+        It is due a beat's time after the last, whenever the turn began: the one before may have been
+        lost with a connection. The answers wait in the inbox; the machine hears them before anything of
+        the turn leaves.
         """
         machine, known, now = self.machine, self._turns.known, self.clock.monotonic()
         assert isinstance(machine, Client)
         every = machine.settings.beat_s
-        if known is not None and self._began is not None and now - self._asked_at > every:
+        asked_at = max(machine.asked_at, self._asked_at)
+        if known is not None and self._began is not None and now - asked_at > every:
             self._asked_at = now
             self._hands.to_master(machine.beat_meanwhile(known, now))
 

@@ -95,7 +95,7 @@ class Until(NamedTuple):
 
 
 class Do(NamedTuple):
-    """Do something that may wait or fail, and is nobody's answer: a transaction of a sink."""
+    """Do something that may wait or fail, and asks no process, such as a sink; gives its result."""
 
     work: Callable[[], Any]
 

@@ -24,7 +24,8 @@ class SinkWriter(Protocol):
     and another writer is opened after a while. Anything else ends the sink.
 
     One whose rows are out as soon as they are written, at least once, may say so by an attribute
-    `writes_through` that is true: its commits need not follow every write then.
+    `writes_through` that is true: its commits need not follow every write then, and may come without
+    one. Others are asked to commit only what they have written.
     """
 
     def recover(self) -> str | None:

@@ -92,8 +92,9 @@ class Oversight:
         """Keep the lease of a node whose operator takes long; end one whose operator hangs."""
         spec, process = self.spec, self.process
         busy_s = process.busy_s()
-        if not self._operator or not busy_s:
+        if busy_s <= spec.settings.lease_s:
             self._warned = False
+        if not self._operator or not busy_s:
             return
         process.keep_lease()
         if busy_s > spec.settings.lease_s and not self._warned:

@@ -28,15 +28,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from meander.errors import (
-    InputError,
-    OperatorGoneError,
-    OutputsBrokenError,
-    OutputsLostError,
-    UnreadError,
-)
+from meander.errors import InputError, OperatorGoneError, OutputsBrokenError, OutputsLostError
 from meander.model import Ints
-from meander.runtime.clients.carrier import by_desk
+from meander.runtime.clients.carrier import HERE
 from meander.runtime.clients.driver_client import DeploymentInfo, DriverClient
 from meander.runtime.clients.follower import OutputFollower
 from meander.runtime.clients.following import Following
@@ -58,7 +52,7 @@ CONFIRM_S = 0.1
 """How often it is waited for what is out already: nodes keep it until then."""
 AGAIN_S = 1.0
 """After which a sink that could not be written is tried again."""
-PASSING: Final = (ConnectionError, OperatorGoneError, OutputsBrokenError, UnreadError)
+PASSING: Final = (ConnectionError, OperatorGoneError, OutputsBrokenError)
 """What may be over soon: another writer is opened then. Anything else ends the sink."""
 
 
@@ -122,12 +116,12 @@ class Sinking:
         once = not self._share.sink.at_least_once
         through = getattr(writer, "writes_through", False)
         begun_at, owed_since = -inf, inf
-        written, out = following.numbers.copy(), following.numbers.copy()
+        out = following.numbers.copy()
         while not gone() or owed_since < inf:
             if once:
                 yield Sleep(max(0.0, begun_at + TRANSACTION_S - now()))
             found = yield from following.take(IDLE_S if owed_since == inf else CONFIRM_S)
-            begun_at = now()
+            begun_at, written = now(), following.before.copy()
             opened_at = inf
             for rows in (part for table in found for part in parts_of(table)):
                 if now() > opened_at + TRANSACTION_S_MAX:
@@ -171,12 +165,11 @@ def _write(
     gone: Callable[[], bool],
     trouble: Complaint,
 ) -> None:
-    carry_out = by_desk(lambda: desk.credentials)
     sinking = Sinking(share, writer, desk.about(output=share.output))
-    following = run(sinking.begin(), carry_out)
+    following = run(sinking.begin(), HERE)
     trouble.over()
     with OutputFollower(desk, following):
-        run(sinking.write(following, gone), carry_out)
+        run(sinking.write(following, gone), HERE)
 
 
 def parts_of(rows: pa.Table) -> Iterator[pa.Table]:

@@ -28,7 +28,7 @@ from meander.errors import (
     BrokenRuleError,
     ProtocolError,
 )
-from meander.model import TaskId
+from meander.model import NodeId, TaskId
 from meander.protocol.blocks import Acks, Chunks, LoopAcks, acks_in
 from meander.protocol.invariants import check
 from meander.protocol.master.ledger import Kept
@@ -118,6 +118,8 @@ class WorldCheckers:
         """Told to be lost unless a state server has them."""
         self._fallen: set[Resident] = set()
         """Taken for lost, and rightly so."""
+        self.never_came = 0
+        """How often it has told that a node which it launched did not come."""
         self.nodes_lost = 0
         """How often a master has told that it lost a node."""
         self._turns = 0
@@ -271,12 +273,21 @@ class WorldCheckers:
                 self.violated("cause", f"{name} is taken for lost, and nothing was wrong")
             elif resident is not None:
                 self._fallen.add(resident)
+        elif what is News.NEVER_CAME:
+            self._came_not(facts["node"])
         elif what is News.STATE_LOST:
             self._losses(driver, "lost", facts["tasks"])
             self.lost_tasks.update(facts["tasks"])
         elif what is News.STATE_AT_RISK:
             self._losses(driver, "at risk", facts["tasks"])
             self.tasks_at_risk.update(facts["tasks"])
+
+    def _came_not(self, name: NodeId) -> None:
+        """A node that was launched is given up: something has kept it from coming."""
+        self.never_came += 1
+        found = [r for r in self.world.residents if r.name == name and r.actor.begun]
+        if found and not self._may_be_dead(found[-1]) and not self.world.counts["launches_failed"]:
+            self.violated("cause", f"{name} is said never to have come, and nothing was wrong")
 
     def _losses(self, driver: Resident, how: str, tasks: Collection[TaskId]) -> None:
         """States go down with whoever had them, by the tables that were sent, and with nobody else."""

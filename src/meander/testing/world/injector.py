@@ -347,8 +347,8 @@ class WorldInjector(Injector):
 
     def _do_reader(self, incident: Incident) -> bool:
         """A reader of outputs is killed, and comes back, or another one comes; or so is a sink."""
-        if self.world.people.sink is not None:
-            self.world.people.sink.kill()
+        if sinks := self.world.people.sinks:
+            sinks[incident.target % len(sinks)].kill()
             return True
         readers = self.world.people.readers
         if not readers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -68,12 +68,13 @@ class Judgement:
             ):
                 if task in outputs:
                     outputs[task].append((number, batch))
-        if world.people.sink is not None:
-            outputs = self._written(world.people.sink, set(states))
+        if world.people.sinks:
+            outputs = self._written(world.people.sinks, set(states))
         for text in world.trial.judge(states, outputs):
             self.violated("end", text)
         if world.durable:
-            outputs = self._durable(outputs)
+            if world.people.sinks:
+                outputs = self._durable(outputs)
             for text in world.trial.judge(self._restored(states), outputs):
                 self.violated("store", f"what would be restored: {text}")
         for order in world.driver.under_way():
@@ -88,18 +89,18 @@ class Judgement:
         self.rest()
 
     def _written(
-        self, sink: SimSink, tasks: set[TaskId]
+        self, sinks: Sequence[SimSink], tasks: set[TaskId]
     ) -> dict[TaskId, list[tuple[int, pa.RecordBatch]]]:
         """A sink has every output once, or at least once; give them as it was told of them."""
-        emitted = self.world.people.emitted()
-        dropped = self.world.limits.output_rows < ROWS_MAX
-        for text in sink.wrong(emitted, dropped=dropped):
-            self.violated("sink", text)
+        emitted, dropped = self.world.people.emitted(), self.world.limits.output_rows < ROWS_MAX
         found: dict[TaskId, list[tuple[int, pa.RecordBatch]]] = {}
-        for task, upto in enumerate(emitted, sink.first):
-            outputs = sink.outputs(task, upto, dropped=dropped)
-            if task in tasks and outputs is not None:
-                found[task] = outputs
+        for sink in sinks:
+            for text in sink.wrong(emitted, dropped=dropped):
+                self.violated("sink", text)
+            for task in tasks.intersection(sink.tasks):
+                outputs = sink.outputs(task, emitted[task - sink.first], dropped=dropped)
+                if outputs is not None:
+                    found[task] = outputs
         return found
 
     def _durable(
@@ -143,7 +144,7 @@ class Judgement:
             whole = command is not None and not command.groups
             if whole and rescaling.stage == News.COMPLETED and brought != rescaling.nodes:
                 text = f"a rescale to {rescaling.nodes} nodes was completed with {brought}"
-                if not self.world.counts["launches_failed"]:
+                if not (self.world.counts["launches_failed"] or self.checkers.never_came):
                     self.violated("answer", text)
 
     def _ended_once(self, driver: SimDriver) -> None:

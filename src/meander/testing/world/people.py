@@ -87,7 +87,7 @@ class People:
         )  # fmt: skip
         self.readers: list[SimReader] = []
         self.emits = self.topology.output().operator.output_schema is not None
-        self.sink = self._open_sink() if self.emits else None
+        self.sinks = self._open_sinks() if self.emits else []
         """What writes outputs, in place of readers."""
         if self.emits:
             self.add_reader()
@@ -161,7 +161,7 @@ class People:
 
     def add_reader(self) -> bool:
         """Let one more come."""
-        if not self.emits or self.sink is not None or len(self.readers) >= READERS_MAX:
+        if not self.emits or self.sinks or len(self.readers) >= READERS_MAX:
             return False  # whoever reads beside a sink would miss what that lets go of
         world, told = self.world, partial(self._told, part=self.topology.output())
         reader = SimReader(
@@ -173,23 +173,27 @@ class People:
         self.readers.append(reader)
         return True
 
-    def _open_sink(self) -> SimSink | None:
-        """Let a sink write outputs, or not."""
+    def _open_sinks(self) -> list[SimSink]:
+        """Let a sink write outputs, with one process or two, or not."""
         world = self.world
         kind = draw_sink(world.schedule.seed)
         if kind is None:
-            return None
+            return []
         random = Random(f"sink of {world.schedule.seed}")
-        book = SinkBook(
-            world.checkers.show, self._sink_lost,
-            partial(self._told, part=self.topology.output()),
-        )  # fmt: skip
-        trouble = lambda: bool(world.kinds) and world.timeline.now < world.schedule.seconds  # noqa: E731
-        return SimSink(
-            world.timeline, partial(world.wires.ask, self.home.post), random,
-            self.home.actor.time, self.driver, SimTopic(random, trouble, **kind._asdict()), book,
-            self._reading_pace,
-        )  # fmt: skip
+        told = partial(self._told, part=self.topology.output())
+        book = SinkBook(world.checkers.show, self._sink_lost, told)
+        ask, of = partial(world.wires.ask, self.home.post), random.choice((1, 1, 2))
+        return [
+            SimSink(
+                world.timeline, ask, random, self.home.actor.time, self.driver,
+                SimTopic(random, self._in_trouble, **kind._asdict()), book, self._reading_pace,
+                number, of,
+            )
+            for number in range(of)
+        ]  # fmt: skip
+
+    def _in_trouble(self) -> bool:
+        return bool(self.world.kinds) and self.world.timeline.now < self.world.schedule.seconds
 
     def _sink_lost(self, error: OutputsLostError) -> None:
         self._are_lost(error, lambda _: False)
@@ -330,8 +334,9 @@ class People:
 
     def _all_read(self) -> bool:
         """Whether a reader has seen all that there is."""
-        if self.sink is not None:
-            return self.sink.is_out(self.emitted())
+        if self.sinks:
+            emitted = self.emitted()
+            return all(sink.is_out(emitted) for sink in self.sinks)
         if not self.readers:
             return True
         return any(reader.read_upto(self.emitted()) for reader in self.readers)

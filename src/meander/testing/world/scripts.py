@@ -36,7 +36,7 @@ from meander.testing.timeline import Timeline
 T = TypeVar("T")
 
 DO_S: Final = 0.003
-"""So long before and so long after what is done elsewhere passes."""
+"""So long before and so long after what is done elsewhere passes, unless told otherwise."""
 UNTIL_S: Final = 0.05
 """How often it is looked at whether what a script waits for is so."""
 HELD_S: Final = 0.1
@@ -78,7 +78,7 @@ class ScriptRunner:
             command: the same with an event.
             waited: hears of a script that has waited for too long for somebody who is gone.
         """
-        self.timeline, self.waited = timeline, waited
+        self.timeline, self.waited, self.do_s = timeline, waited, DO_S
         self.ask, self.fetch = ask, fetch or ask
         self.call, self.command = call, command
 
@@ -168,7 +168,7 @@ class Running(Generic[T]):
         elif isinstance(step, Call):
             self._answered(step, runner.call(step.process, step.function), done)
         elif isinstance(step, Do):
-            runner.timeline.after(DO_S, lambda _: self._do(step, done))
+            runner.timeline.after(runner.do_s, lambda _: self._do(step, done))
         elif isinstance(step, Command):
             self._answered(step, runner.command(step.process, step.event), done)
         else:
@@ -184,7 +184,7 @@ class Running(Generic[T]):
             answer, error = step.work(), None
         except Exception as raised:
             answer, error = None, raised
-        self._runner.timeline.after(DO_S, lambda _: done(answer, error))
+        self._runner.timeline.after(self._runner.do_s, lambda _: done(answer, error))
 
     def _fetch(self, step: FetchRows, done: Done) -> None:
         self._runner.fetch(step, partial(self._fetched, step, self._runner.timeline.now, done))

@@ -148,8 +148,8 @@ def _count(world: World, counts: Counter[str]) -> None:
     for reader in people.readers:
         for name, count in reader.counts.items():
             counts[f"reader_{name}"] += count
-    if people.sink is not None:
-        for name, count in (people.sink.counts + people.sink.topic.counts).items():
+    for sink in people.sinks:
+        for name, count in (sink.counts + sink.topic.counts).items():
             counts[f"sink_{name}"] += count
     for name, count in people.caller.counts.items():
         if ":" in name:  # what went wrong for a caller

@@ -33,6 +33,8 @@ from meander.testing.world.scripts import Asking, Done, Running, ScriptRunner
 
 TROUBLE: Final = 0.02
 """How often writing or committing fails for the moment, while there are faults."""
+DO_S: Final = (0.003, 0.003, 0.05, 0.2)
+"""How long what it writes to takes, to do something and to answer."""
 BESIDE_SHARE: Final = 0.7
 """How often a process whose place is taken goes on all the same."""
 
@@ -73,12 +75,6 @@ class SimTopic:
         """Make a writer."""
         return TopicWriter(self, writer)
 
-    def numbers(self, name: str) -> list[int]:
-        """Give up to where each task is out under a name; nothing if nothing was committed."""
-        kept = self.positions.get(name)
-        found: list[int] = [] if kept is None else json.loads(kept)["numbers"]
-        return found
-
     def put(self, name: str, rows: Sequence[pa.Table]) -> None:
         """Have rows out."""
         self.rows.setdefault(name, Counter()).update(row for table in rows for row in words(table))
@@ -96,9 +92,9 @@ class TopicWriter:
     def __init__(self, topic: SimTopic, name: str) -> None:
         self._topic, self._name = topic, name
         self.writes_through = topic.writes_through
-        self.open: list[pa.Table] = []
-        """What was taken since the last commit."""
-        self.commits = 0
+        self._open: list[pa.Table] = []
+        self.committed: Callable[[], object] = lambda: None
+        """Is told of a commit that counts, before whoever asked for it is."""
 
     def recover(self) -> str | None:
         """Take the place of whoever wrote under this name."""
@@ -112,7 +108,7 @@ class TopicWriter:
         if self.writes_through:
             self._topic.put(self._name, [rows])
         else:
-            self.open.append(rows)
+            self._open.append(rows)
 
     def commit(self, position: str) -> None:
         """Have them count; now and then whoever asked for that does not hear it."""
@@ -121,11 +117,11 @@ class TopicWriter:
         if topic.newest.get(self._name) is not self:
             topic.counts["fenced"] += 1
             raise SinkError(f"another took the place of {self._name}")
-        topic.put(self._name, self.open)
+        topic.put(self._name, self._open)
         topic.positions[self._name] = position
         topic.counts["commits"] += 1
-        self.open = []
-        self.commits += 1
+        self._open = []
+        self.committed()
         self._stumble()
 
     def close(self) -> None:
@@ -165,6 +161,8 @@ class SimSink:
         topic: SimTopic,
         book: SinkBook,
         pace: Pace,
+        number: int = 0,
+        of: int = 1,
     ) -> None:
         """Come soon.
 
@@ -177,10 +175,13 @@ class SimSink:
             topic: what it writes to.
             book: who hears what.
             pace: says how long a pause is really.
+            number: which of the processes that share the operator's tasks.
+            of: how many these are.
         """
         self._timeline, self._ask, self._random, self._clock = timeline, ask, random, clock
         self._driver, self.topic, self._book, self._pace = driver, topic, book, pace
         self._runner = ScriptRunner(timeline, ask, self._fetch)
+        self._runner.do_s = random.choice(DO_S)
         self._life: Life | None = None
         self._ended = 0
         """How many were lost: each began again under another name."""
@@ -188,8 +189,11 @@ class SimSink:
         """What was told last under each number, and by the owner of which term."""
         self._released: list[int] = []
         """How far it has let go, or tried to."""
+        self.number, self.of = number, of
         self.first = 0
         """The number of the operator's first task, as it was told."""
+        self._tasks = range(0)
+        """Whose outputs it writes."""
         self.counts: Counter[str] = Counter()
         self._come_back()
 
@@ -215,7 +219,8 @@ class SimSink:
         at = self._released
         if self.topic.at_least_once and not self.topic.writes_through and self._life is not None:
             at = self._life.committed  # what was not durable then is let go of with what follows
-        return len(at) == len(numbers) and all(a >= b for a, b in zip(at, numbers, strict=True))
+        wanted = [numbers[task - self.first] for task in self._tasks]
+        return len(at) == len(wanted) and all(a >= b for a, b in zip(at, wanted, strict=True))
 
     # ------------------------------------------------------------------ life and death
 
@@ -255,7 +260,8 @@ class SimSink:
 
     def told(self, about: DeploymentInfo) -> None:
         """A life was told of the deployment."""
-        self.first = about.first
+        share = SinkShare(self.topic, self.name, self.number, self.of)
+        self.first, self._tasks = about.first, share.tasks(about.first, about.tasks)
         self._book.told(about)
 
     # ------------------------------------------------------------------ what was told, and what is out
@@ -299,6 +305,11 @@ class SimSink:
         """How many outputs it was told of."""
         return sum(map(len, self._found.values()))
 
+    @property
+    def tasks(self) -> range:
+        """Whose outputs it writes."""
+        return self._tasks
+
     def outputs(
         self, task: TaskId, upto: int, *, dropped: bool
     ) -> list[tuple[int, pa.RecordBatch]] | None:
@@ -321,16 +332,16 @@ class SimSink:
             dropped: whether some may have gone unread, since little is kept.
         """
         found, wanted = list[str](), Counter[str]()
-        for task, upto in enumerate(emitted, self.first):
+        for task in self._tasks:
             told = self._found.get(task, {})
-            for number in range(1, upto + 1):
+            for number in range(1, emitted[task - self.first] + 1):
                 if number in told:
                     wanted.update(words(pa.Table.from_batches([told[number][1]])))
                 elif not (dropped or self._ended):
                     found.append(f"output {number} of task {task} was never read")
         out = sum(self.topic.rows.values(), Counter[str]())
         missing, more = wanted - out, out - wanted
-        if missing:
+        if missing and not dropped:  # also of what a process was told that did not come to write it
             found.append(f"{missing.total()} rows are not out: {next(iter(missing))}")
         if more and not self.topic.at_least_once and not self._ended:
             found.append(f"{more.total()} rows are out too often: {next(iter(more))}")
@@ -346,17 +357,11 @@ class Life:
         """Whether another has taken its place."""
         self._over = False
         self._following: Following | None = None
-        self._writer: TopicWriter | None = None
+        self.committed: list[int] = []
+        """Up to where it had taken, and written, when it last committed."""
         self._running: list[Running[Any]] = []
         self._followed: dict[tuple[str, str], Running[None]] = {}
         self._start(self._write(), self._ended)
-
-    @property
-    def committed(self) -> list[int]:
-        """Up to where it has read and committed, as far as that is all."""
-        writer = self._writer
-        done = writer is not None and writer.commits and not writer.open
-        return self._following.numbers.tolist() if done and self._following is not None else []
 
     def kill(self) -> None:
         """End it where it is."""
@@ -383,12 +388,18 @@ class Life:
         about = DeploymentInfo.parse((yield Ask(self._driver, "about", {"output": None}, ASK_S)))
         sink.told(about)
         target: TransactionalSink = sink.topic
-        share = SinkShare(target, sink.name)
-        writer = self._writer = sink.topic.open(f"{sink.name}.{share.number}")
+        share = SinkShare(target, sink.name, sink.number, sink.of)
+        writer = sink.topic.open(f"{sink.name}.{share.number}")
+        writer.committed = self._committed
         sinking = Sinking(share, writer, about, clock)
         following = self._following = yield from sinking.begin()
+        self._committed()
         self._start(following.watch(self._driver), self._failed, self._seen)
         yield from sinking.write(following, partial(sink.turns_away, self._driver))
+
+    def _committed(self) -> None:
+        assert self._following is not None
+        self.committed = self._following.numbers.clip(0).tolist()
 
     def _failed(self, _: Any, error: BaseException | None) -> None:
         """A script beside has ended: as with threads, whoever takes rows hears why."""

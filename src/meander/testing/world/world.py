@@ -275,6 +275,6 @@ class World:
 
     def run(self) -> None:
         """Run until everything is quiet, or patience is over: new outputs keep it."""
-        shown, sink = self.checkers.shown, self.people.sink
-        told = lambda: len(shown) + (0 if sink is None else sink.batches)  # noqa: E731
+        shown, sinks = self.checkers.shown, self.people.sinks
+        told = lambda: len(shown) + sum(sink.batches for sink in sinks)  # noqa: E731
         self.timeline.run_patiently(self.schedule.seconds, self.people.over, told)
