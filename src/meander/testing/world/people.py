@@ -335,21 +335,27 @@ class People:
     def _all_read(self) -> bool:
         """Whether a reader has seen all that there is."""
         if self.sinks:
-            emitted = self.emitted()
-            return all(sink.is_out(emitted) for sink in self.sinks)
+            # What little is kept may have gone before a sink came: then there is nothing to read.
+            kept = [last if first <= last else 0 for first, last in self._outputs()]
+            return all(sink.is_out(kept) for sink in self.sinks)
         if not self.readers:
             return True
         return any(reader.read_upto(self.emitted()) for reader in self.readers)
 
     def emitted(self) -> list[int]:
         """Tell the last output of every task."""
-        found, part = [], self.topology.output()
+        return [last for _, last in self._outputs()]
+
+    def _outputs(self) -> list[tuple[int, int]]:
+        """Tell the oldest output of every task that is kept, and the last."""
+        found, part = list[tuple[int, int]](), self.topology.output()
         for task in range(part.first, part.end):
             owner = self.owner(task)
             state: Any = None
             if owner is not None and owner.node is not None:
                 state = owner.node.node.book.slots[task].state
-            found.append(0 if state is None else state.app.outputs.last)
+            outputs = None if state is None else state.app.outputs
+            found.append((1, 0) if outputs is None else (outputs.first, outputs.last))
         return found
 
     def states(self) -> dict[TaskId, pa.Table | None]:
