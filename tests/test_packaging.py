@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from email import message_from_string
 from pathlib import Path
@@ -81,3 +82,9 @@ def test_a_wheel_holds_its_package_and_says_what_it_needs(
 def test_the_laboratory_goes_with_the_product_of_its_version() -> None:
     told = tomllib.loads((LAB / "pyproject.toml").read_text())["project"]
     assert f"meander=={meander.__version__}" in told["dependencies"]
+
+
+def test_no_two_test_files_have_one_name() -> None:
+    """pytest imports them by it: of two only one is collected, in whichever process meets both."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert {name: count for name, count in names.items() if count > 1} == {}

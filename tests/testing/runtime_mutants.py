@@ -309,7 +309,6 @@ MUTANTS = [
         "            self._apply(block.pick(taken), lanes, size, now)\n",
         "            self._apply(block.pick(np.flatnonzero(fates < 2)), lanes, size, now)\n",
         trial="words",
-        faults="loss duplicate",
     ),
     mutant(
         "call a block durable that is applied",
@@ -686,7 +685,6 @@ MUTANTS = [
         "clients.following",
         "        if not self._early:\n",
         "        if True:\n",
-        faults="crash reset reader",
     ),
     mutant(
         "go on behind what was told early when a task was restored",
