@@ -246,17 +246,6 @@ BUGS = [
             ),
         ),
     ),
-    Bug(
-        "a long turn right behind a connection that broke costs a node its lease",
-        (
-            Edit(OVERSIGHT, "or not busy_s:", "or busy_s < spec.settings.beat_s:"),
-            Edit(
-                "meander.runtime.process.process",
-                "known is not None and self._began is not None and now",
-                "known is not None and self.busy_s() > every and now",
-            ),
-        ),
-    ),
 ]
 """The numbers are those of the list in which they were found; some had several ways. Those without one
 the simulator itself has found."""
