@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from wire import Books, Settings, chunk
+from wire import Books, Notes, Settings, chunk
 
 from meander.errors import MalformedMessage
 from meander.model import Epoch
@@ -20,6 +20,7 @@ from meander.protocol.messages import (
     loop_feeder,
 )
 from meander.protocol.outbox import PACKED_BYTES_MAX, Outbox
+from meander.protocol.state import Emission
 
 CHECKPOINTS = Settings(lease_s=1e6, checkpoint_s=1.0)
 
@@ -423,6 +424,27 @@ def test_external_feeders_are_throttled_while_a_loop_is_full():
     assert books.notes(0) == [1, 7]
     books.run_quietly()
     assert books.notes(0) == [1, 7, 2]
+
+
+class Rings(Notes):
+    """An operator whose first task feeds the last, once, when it looks at the clock."""
+
+    timed = True
+
+    def elapse(self, task, app, now):
+        if task or not app or ["clock", 0] in app:
+            return None
+        app.append(["clock", 0])
+        return [Emission(2, ((9, None),), 8)]
+
+
+def test_what_a_timer_feeds_leaves_at_once_though_nothing_else_happens():
+    """Nobody else would send it: no rows come any more, no record is written, nothing is owed."""
+    books = Books("aab", operator=Rings)
+    books.say("f", "a", Chunks((chunk(1),)))
+    books.mail.clear()
+    books.tick(1.0, "a")
+    assert [e.to for e in books.pending(Chunks)] == ["b"]
 
 
 def test_an_acknowledgement_for_a_task_that_has_moved_on_is_repeated_by_the_receiver():
