@@ -21,13 +21,15 @@ from meander.run.flow import Feeding, FlowRescale, Site, Step
 from meander.runtime.driver.monitor import TRACE_CHUNKS_MAX, Samples
 from meander.runtime.process.warm import settle_heap, warm_up
 from meander.sources.pacing import evenly
-from meander_lab.bench.live import LEAD_S, PIECE_S, POLL_S, Deploy
+from meander_lab.bench.live import LEAD_S, PIECE_S, Deploy
 from meander_lab.bench.load import LiveSetting, OpenLoad, exact, fill
 
 WARM_S = 3.0
 REST_S = 1.0
 """Between two."""
 DONE_S_MAX = 120.0
+POLL_S = 5.0
+"""How often chunks are fetched: nodes leave again and again, and hand over only their last ones."""
 
 
 def vacate(

@@ -41,6 +41,7 @@ from meander.runtime.process.warm import settle_heap, warm_up
 from meander.sources.pacing import evenly
 from meander_lab.baselines.restart import RestartSite, site_of
 from meander_lab.bench.load import (
+    UNSEEN_POLL_S,
     LiveSetting,
     OpenLoad,
     busy_share,
@@ -64,9 +65,6 @@ PIECE_S = 0.01
 LEAD_S = 0.2
 """Between the last preparation and the first row."""
 MIGRATION_S_MAX = 600.0
-POLL_S = 5.0
-"""How often the nodes' traces are fetched: that takes tens of milliseconds of every node's and the
-feeder's time, so rarely. A node that leaves hands over what is left."""
 
 Deploy = Callable[[WordCount, int, str | None, float], AbstractContextManager[ElasticOperator]]
 """Operator, and the rest as `baselines.restart.DurableDeploy`."""
@@ -143,7 +141,7 @@ def _measure(mode: str, setting: LiveSetting, deploy: Deploy, rate: float | None
             probes = [(share * top, _busy(setting, site, share * top, loads)) for share in PROBES]
             rate = rate_for(setting.load, probes, top)
         loads.append(OpenLoad(setting, max(1, round(rate * PIECE_S))))
-        with site.watched(POLL_S):
+        with site.watched(UNSEEN_POLL_S):
             times, facts, moved = _flow(mode, setting, site, loads[-1], rate)
             site.flush(timeout_s=MIGRATION_S_MAX)
         size = site.state_bytes()

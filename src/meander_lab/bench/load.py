@@ -24,6 +24,10 @@ ENTRY_BYTES = 12
 FILL_ROWS = 16_384
 POOL_BATCHES = 64
 FILL_S_MAX = 600.0
+UNSEEN_POLL_S = 3600.0
+"""Longer than a run: chunks are fetched at its end alone. To fetch them takes tens of milliseconds of
+every node's and the feeder's time, which rows of that moment would show. A node that leaves hands
+over its last 20,000."""
 
 
 @dataclass(frozen=True)

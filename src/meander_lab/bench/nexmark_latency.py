@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from meander.run.flow import FlowRescale, Step, flow
 from meander.runtime.driver.monitor import TRACE_CHUNKS_MAX, Monitor
 from meander.sources.pacing import PacedPiece
-from meander_lab.bench.load import busy_share, rate_for
+from meander_lab.bench.load import UNSEEN_POLL_S, busy_share, rate_for
 from meander_lab.bench.nexmark_files import ROWS_MAX
 from meander_lab.bench.nexmark_ours import MIGRATION_S_MAX, OUTPUT_ROWS_MAX, Fed, running
 from meander_lab.nexmark.events import Nexmark
@@ -42,7 +42,6 @@ PROBES: Final = (0.3, 1.0)
 """Of the rate that is tried: at these it is seen how busy the processors are …"""
 PROBE_S: Final = 1.8
 """… for so long each, the first third not counted."""
-POLL_S: Final = 2.0
 
 
 class Found(NamedTuple):
@@ -77,7 +76,7 @@ def latency(query: Query, setting: NexmarkSetting) -> dict[str, Any]:
 
         step = Step((WARM_SHARE + BEFORE_SHARE) * spans, setting.to, pause_ms=setting.pause_ms)
         start = time.time() + LEAD_S
-        with Monitor(fed.op.driver, POLL_S) as monitor:
+        with Monitor(fed.op.driver, UNSEEN_POLL_S) as monitor:
             busy_share()
             pieces = _paced(stream, at, rate, spans)
             ((began, ended, size, busy),) = flow(pieces, _feeding(fed), [step], act, start)

@@ -35,7 +35,7 @@ from meander.runtime.driver.local import deploy_local
 from meander.runtime.driver.monitor import TRACE_CHUNKS_MAX, Monitor
 from meander.sources.pacing import PacedPiece
 from meander.wiring import Planners
-from meander_lab.bench.load import busy_share
+from meander_lab.bench.load import UNSEEN_POLL_S, busy_share
 from meander_lab.nexmark.events import BID, Nexmark
 
 KEYS: Final = ("auction", "bidder", "price")
@@ -44,7 +44,6 @@ PIECE_S: Final = 0.05
 LEAD_S: Final = 0.3
 MIGRATION_S_MAX: Final = 180.0
 FED_AT_ONCE: Final = 50_000
-POLL_S: Final = 2.0
 OUTPUT_ROWS_MAX: Final = 1
 
 
@@ -247,7 +246,7 @@ def _moved(
 
     script = [Step(2.0, setting.fewer), Step(4.0, setting.nodes)]
     names = [f"{setting.nodes} → {setting.fewer}", f"{setting.fewer} → {setting.nodes}"]
-    with Monitor(op.driver, POLL_S) as monitor:
+    with Monitor(op.driver, UNSEEN_POLL_S) as monitor:
         busy_share()
         found = flow(pieces(), feed, script, act, start)
         for feeder in feeders:
