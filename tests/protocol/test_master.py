@@ -21,6 +21,7 @@ from meander.protocol.messages import (
     Dismiss,
     Envelope,
     Fence,
+    Fetch,
     Finish,
     Grant,
     Hello,
@@ -413,6 +414,25 @@ def test_a_round_that_is_stuck_is_turned_around():
     assert town.master.conductor.counts["second_moves"] > 0
     town.settle(6.0)
     assert (town.owners(), town.stage()) == ("1111", "completed")
+
+
+def test_a_state_that_takes_longer_than_a_round_may_comes_through_in_the_end():
+    """1. the way of a state takes 2.5 s  2. after 1 s it is turned around, after 2 s once more  3. then
+    it has 4 s."""
+    town, asked = Town(settings=Settings(round_s_max=1.0)), {}
+    town.give(MASTER, Rescale(1))
+    for _ in range(150):
+        town.tick(0.1)
+        while town.mail:
+            for e in town.pending(Fetch):
+                key = e.body.task, e.body.tenure
+                if town.now - asked.setdefault(key, town.now) < 2.5:
+                    town.mail.remove(e)
+            town.deliver()
+        town.answer_store()
+        town.start_launched()
+    assert (town.owners(), town.stage()) == ("1111", "completed")
+    assert town.master.conductor.migration.turned == 2
 
 
 def test_a_migration_that_takes_far_too_long_is_rolled_back():

@@ -73,7 +73,7 @@ class Settings:
     launch_s_max: float = 8.0
     """How long the master waits for a launched node before it plans without it."""
     round_s_max: float = 6.0
-    """How long a round may take before the master turns what is stuck around."""
+    """How long a round may take before the master turns what is stuck around; then twice as long."""
     migration_s_max: float = 120.0
     """How long a migration may take before the master rolls it back."""
     closed_s: float = 20.0

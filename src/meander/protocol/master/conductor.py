@@ -33,6 +33,8 @@ from meander.protocol.messages import STORE, Dismiss, Install, Launch, News, Res
 
 COPY_SHARE = 0.1
 """Of the pause that the caller allows: so long rows may wait for copies, while these are made."""
+TURNED_MAX = 4
+"""So often the time of a round is doubled."""
 
 
 class Conductor:
@@ -318,14 +320,17 @@ class Conductor:
         self.archive.unsaved = True  # a driver that was replaced shall hear of it, rows or no rows
 
     def _check_time(self, migration: Migration) -> None:
-        """Turn around what is stuck; roll back what takes far too long."""
-        if self.turn.now - migration.round_at <= self.turn.settings.round_s_max:
-            return
-        migration.round_at = self.turn.now
-        late = self.turn.now - migration.started_at > self.turn.settings.migration_s_max
+        """Turn around what is stuck, each time later; roll back what takes far too long."""
+        settings, now = self.turn.settings, self.turn.now
+        taken_s = now - migration.round_at
+        late = now - migration.started_at > settings.migration_s_max
         if late and not migration.rolling_back and not migration.origin.one_way:
-            self.roll_back()
-        else:
+            if taken_s > settings.round_s_max:
+                migration.round_at = now
+                self.roll_back()
+        elif taken_s > settings.round_s_max * 2 ** min(migration.turned, TURNED_MAX):
+            migration.round_at = now
+            migration.turned += 1
             self._turn_back(migration.round_tasks)
 
     def _turn_back(self, tasks: Iterable[TaskId]) -> None:

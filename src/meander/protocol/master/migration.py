@@ -90,6 +90,8 @@ class Migration:
         self.predicted_s = 0.0
         self.measured_s = 0.0
         self.round_epoch = ""
+        self.turned = 0
+        """How often a round was turned around: a state may just take longer than it was given."""
         self.reports: list[RoundReport] = []
         self.ahead: Ahead | None = None
         """The round that waits for its copies."""
