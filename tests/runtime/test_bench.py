@@ -104,10 +104,19 @@ def test_bench_skew_compares_equal_work(capsys: Capture) -> None:
     assert len(found["shares"]) == 2  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
+def test_bench_patterns_compares_equal_reports(capsys: Capture) -> None:
+    found = bench(capsys, "patterns", "--quick", "--nodes", 2)
+    assert found["equal"] is True
+    assert found["share"] == pytest.approx(np.median(found["shares"]))  # type: ignore[arg-type]
+    assert found["reported"] > 0  # type: ignore[operator]
+
+
 @pytest.mark.parametrize(
     "argv",
     [("messages", "--rates", "150"), ("messages", "--tasks", "2"), ("messages", "--seconds", "0"),
-     ("messages", "--nodes", "1,x"), ("skew", "--nodes", "4", "--tasks", "2")],
+     ("messages", "--nodes", "1,x"), ("skew", "--nodes", "4", "--tasks", "2"),
+     ("patterns", "--nodes", "4", "--tasks", "2")],
 )  # fmt: skip
 def test_benches_refuse_sizes_that_cannot_be(argv: tuple[str, ...], capsys: Capture) -> None:
     try:

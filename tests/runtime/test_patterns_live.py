@@ -6,12 +6,14 @@ import random
 import time
 from collections import Counter, deque
 from itertools import combinations
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from meander.errors import NotQuietError
-from meander.operators import FrequentPatterns, PatternRules, generate
+from meander.operators import FrequentPatterns, PatternRules, frequent_patterns, generate
+from meander.operators.patterns.stages import TEXTS
 from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.launch import WarmLauncher
 from meander.runtime.driver.local import deploy_local
@@ -28,15 +30,20 @@ class Stream:
         self.random, self.length = random.Random(seed), length
         self.window: deque[str] = deque()
 
-    def changes(self, texts: int) -> pa.RecordBatch:
+    def texts(self, texts: int) -> pa.RecordBatch:
         """Have some texts come and as many leave."""
         came = [" ".join(self.random.sample(WORDS, 4)) for _ in range(texts)]
         self.window += came
         left = [self.window.popleft() for _ in range(max(0, len(self.window) - self.length))]
-        parts = [(came, 1), (left, -1)]
-        return pa.concat_batches(
-            generate(pa.array(t, pa.string()), RULES).changes(sign) for t, sign in parts
-        )
+        counts = [1] * len(came) + [-1] * len(left)
+        return pa.record_batch([came + left, counts], schema=TEXTS)
+
+    def changes(self, texts: int) -> pa.RecordBatch:
+        """Do that, and make the patterns here."""
+        batch = self.texts(texts)
+        signs = batch["count"].to_numpy()
+        parts = [(batch.filter(pa.array(signs == sign))["text"], sign) for sign in (1, -1)]
+        return pa.concat_batches(generate(t, RULES).changes(sign) for t, sign in parts)
 
     def maximal(self, threshold: int) -> dict[str, int]:
         """Find them by brute force."""
@@ -88,6 +95,40 @@ def test_reports_are_right_after_rescales_up_and_down(launcher: WarmLauncher) ->
         assert on_its_way(found) == 0
         assert sum(put for put, *_ in found.values()) > 100
         assert op.metrics()["latency"]["count"] > 0
+
+
+@pytest.mark.parametrize("checkpoints", [False, True])
+def test_the_topology_of_the_paper_reports_the_same(
+    launcher: WarmLauncher, tmp_path: Path, checkpoints: bool
+) -> None:
+    """1. texts come and leave at generators  2. one node, then three, then two, meanwhile  3. drained:
+    the reporter knows exactly the maximal ones, and has told them."""
+    threshold, stream = 12, Stream(seed=7, length=150)
+    topology = frequent_patterns(threshold, RULES, tasks={"generate": 4, "detect": 8, "report": 4})
+    place = {"checkpoint": str(tmp_path), "checkpoint_s": 0.05} if checkpoints else {}
+    with (
+        deploy_local(topology, nodes=1, launcher=launcher, **place) as op,
+        op.feeder("window", linger_ms=1.0) as feeder,
+    ):
+        told = list[dict[str, object]]()
+        for nodes in (1, 3, 2):
+            handle = op.rescale(nodes, pause_ms=50)
+            for fed in range(1000):
+                feeder.feed(stream.texts(15))
+                time.sleep(0.005)
+                if fed > 20 and handle.ended.is_set():
+                    break
+            assert handle.wait(60).moved or nodes == 1
+            told += op.outputs().to_pylist()
+        feeder.flush(durable=checkpoints)
+        op.drain()
+        expected = stream.maximal(threshold)
+        detected = {r["pattern"] for r in op.state(of="detect").to_pylist() if r["reported"]}
+        assert detected == set(expected)
+        assert {row["pattern"] for row in op.state(of="report").to_pylist()} == set(expected)
+        told += op.outputs().to_pylist()
+        latest = {row["pattern"]: row["reported"] for row in told}
+        assert {p for p, shown in latest.items() if shown} == set(expected)
 
 
 def test_a_window_that_empties_leaves_nothing_behind(launcher: WarmLauncher) -> None:

@@ -34,6 +34,7 @@ from meander.operators.layout import Layout
 from meander.operators.lookups import TableJoin
 from meander.operators.patterns.detector import FrequentPatterns
 from meander.operators.patterns.rules import STOP_WORDS, PatternRules
+from meander.operators.patterns.stages import PatternGenerator, PatternReporter, frequent_patterns
 from meander.operators.patterns.texts import generate
 from meander.operators.projection import Project
 from meander.operators.sessions import SessionAggregate
@@ -60,6 +61,8 @@ __all__ = [
     "KeyedTable",
     "Layout",
     "Operator",
+    "PatternGenerator",
+    "PatternReporter",
     "PatternRules",
     "Project",
     "SessionAggregate",
@@ -75,6 +78,7 @@ __all__ = [
     "WindowAggregate",
     "WordCount",
     "collecting",
+    "frequent_patterns",
     "generate",
     "hash_columns",
     "sliding",

@@ -29,6 +29,7 @@ BENCHES = (
     CliCommand("nexmark", "NexMark against Structured Streaming", "meander_lab.cli.bench_nexmark"),
     CliCommand("realtime", "Kafka to Kafka, record by record", "meander_lab.cli.bench_realtime"),
     CliCommand("topology", "operators moved together", "meander_lab.cli.bench_topology"),
+    CliCommand("patterns", "frequent patterns as a topology", "meander_lab.cli.bench_patterns"),
     CliCommand(
         "processors", "processors against transformWithState", "meander_lab.cli.bench_processors"
     ),
