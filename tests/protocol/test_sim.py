@@ -3,6 +3,8 @@
 import pytest
 
 from meander.testing.campaign import MUST_HAPPEN, MUST_NOT_HAPPEN, Scope, run_seeds
+from meander.testing.cluster import Cluster
+from meander.testing.faults import Incident, Schedule
 
 SMALL, LARGE, CROWDED = Scope(4, 16), Scope(8, 64), Scope(3, 4)
 BATCH = 25
@@ -28,6 +30,25 @@ def test_nothing_is_lost_doubled_reordered_or_stuck(scope, first):
     assert [name for name in MUST_NOT_HAPPEN["protocol"] if counts[name]] == []
     assert counts["schedules"] == BATCH
     assert counts["rescales"] > BATCH
+
+
+def test_an_abort_leaves_tasks_with_those_who_stand_in():
+    """1. a rescale waits for a node that never comes  2. n3 is lost, n2 stands in  3. it is aborted:
+    all stays where it is  4. resumed, n3 has tasks again (seed 1100005562)."""
+    incidents = (
+        Incident(0.355, "query", 808, 903, 0.218, 0.09),
+        Incident(1.121, "vacate", 531, 819, 0.517),
+        Incident(1.205, "launch", 896, 691, 2.887, 0.237),
+        Incident(1.439, "rescale", 3),
+        Incident(2.0, "reset", 45, 829, 2.763, 0.109),
+        Incident(2.657, "abort"),
+    )
+    for more, idle in ((), True), ((Incident(3.2, "resume"),), False):
+        cluster = Cluster(Schedule(1100005562, 3, 8, 2.0, incidents + more))
+        cluster.run()
+        assert cluster.checkers.final() == 0
+        assert cluster.checkers.violations == []
+        assert (not cluster.master.ledger.tasks_of("n3")) is idle
 
 
 def test_a_hundred_seeds_try_everything():

@@ -710,9 +710,12 @@ class Checkers:
     def _at_work(self) -> None:
         """Whose tasks others had taken has tasks again, if it is there and shall stay.
 
-        A way back leads to where it began: whoever had none there has none.
+        A way back leads to where it began: whoever had none there has none. And who aborts a migration
+        has all stay where it is, until it is resumed or another follows.
         """
         master, back = self.cluster.master, self.cluster.master.conductor.migration
+        if back is not None and back.stage is MigrationStage.ABORTED:
+            return
         expected = set(self._stood_in)
         if back is not None and back.stage is MigrationStage.ROLLED_BACK:
             expected &= {run.node for run in back.origin.owners.runs}
