@@ -51,6 +51,13 @@ def test_an_abort_leaves_tasks_with_those_who_stand_in():
         assert (not cluster.master.ledger.tasks_of("n3")) is idle
 
 
+@pytest.mark.parametrize("seed", [1100073123, 1100076350])
+def test_what_checkers_took_for_broken_is_sound(seed):
+    """1. n1, which has its tasks back, is emptied by a rescale, and the next one is aborted  2. five
+    manifests follow closely on the last that names a file."""
+    assert run_seeds(seed, 1, Scope(3, 8, seconds=2.0))[1] == []
+
+
 def test_a_hundred_seeds_try_everything():
     counts, failures = run_seeds(10_000, 100, Scope(4, 8, seconds=6.0))
     assert failures == []

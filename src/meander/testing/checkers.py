@@ -498,7 +498,11 @@ class Checkers:
             swept = lost + SWEPT_LEASES * settings.lease_s
             if self._written[key] > swept:
                 continue  # the store took it very late: the next driver finds it
-            used = max([at for at, names in self._manifests if key in names], default=0.0)
+            named = [i for i, (_, names) in enumerate(self._manifests) if key in names]
+            free = self._manifests[named[-1] + 1 :] if named else self._manifests
+            if not free:
+                continue  # the last of all still names it
+            used = free[0][0] if named else 0.0
             since = max(used, swept) + 2 * settings.checkpoint_s
             if sum(at > since for at, _ in self._manifests) > MANIFESTS_MORE:
                 self.violated("leftovers", f"{key} is of no use since {since}, and still there")
@@ -572,6 +576,10 @@ class Checkers:
                 self._loss_at = max(self._loss_at, self.cluster.timeline.now)
             elif what is News.STOOD_IN:
                 self._stood_in.add(facts["node"])
+            elif what is News.COMPLETED:  # what becomes of them later is somebody else's wish
+                self._stood_in -= set(self.cluster.master.ledger.owner)
+            elif what is News.ABORTED:  # all stays where it is, for now
+                self._stood_in.clear()
             elif what is News.STATE_LOST:
                 self.lost.update(facts["tasks"])
             elif what is News.STATE_AT_RISK:
@@ -710,12 +718,9 @@ class Checkers:
     def _at_work(self) -> None:
         """Whose tasks others had taken has tasks again, if it is there and shall stay.
 
-        A way back leads to where it began: whoever had none there has none. And who aborts a migration
-        has all stay where it is, until it is resumed or another follows.
+        A way back leads to where it began: whoever had none there has none.
         """
         master, back = self.cluster.master, self.cluster.master.conductor.migration
-        if back is not None and back.stage is MigrationStage.ABORTED:
-            return
         expected = set(self._stood_in)
         if back is not None and back.stage is MigrationStage.ROLLED_BACK:
             expected &= {run.node for run in back.origin.owners.runs}
