@@ -34,10 +34,12 @@ NODES, NODES_MAX = 4, 6
 TASKS = 64
 CHECKPOINT_S = 0.05
 """Of sides that write what is durable."""
+SELDOM_S = 5.0
+"""Of those that do not wait for it: as often as Spark's real-time mode."""
 RECORD = "key long, sent_us long"
 PARTITIONS = 5
-REALTIME_BATCH = "5 seconds"
-"""How often Spark's real-time mode makes a checkpoint."""
+REALTIME_BATCH = f"{SELDOM_S:g} seconds"
+"""How long a batch of Spark's real-time mode is: it makes a checkpoint behind each."""
 
 Run = Callable[["SparkSession", RealtimeLoad], AbstractContextManager[ElasticOperator | None]]
 
@@ -99,7 +101,7 @@ def by_meander(operator: Callable[[], Any], *, at_least_once: bool) -> Run:
         sink = sinks.Kafka(load.servers, load.out_of, key="key", at_least_once=at_least_once)
         with tempfile.TemporaryDirectory() as place, meander.deploy(
             spark, operator(), TASKS, NODES, nodes_max=NODES_MAX, checkpoint=place,
-            checkpoint_s=1.0 if at_least_once else CHECKPOINT_S,
+            checkpoint_s=SELDOM_S if at_least_once else CHECKPOINT_S,
         ) as op:  # fmt: skip
             works = (
                 op.source("records", sources.Kafka(load.servers, load.into)),
