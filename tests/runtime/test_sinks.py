@@ -133,6 +133,8 @@ def test_every_output_is_out_once_though_writers_die_between_write_and_commit(
         check(out, stream.counts)
         with pytest.raises(InputError, match="a sink 'counts' at work"):
             op.sink("counts", Files(str(out)))
+        with pytest.raises(InputError, match="the sink 'counts' writes these outputs"):
+            op.sink("beside", Files(str(out)))  # neither would have all of them
     with deployed(launcher, tmp_path, 1) as op, op.feeder("more") as feeder:
         op.sink("counts", Files(str(out)))
         for batch in stream.batches(5):

@@ -268,6 +268,9 @@ class SourceTasks(BesideTasks):
 class SinkTasks(BesideTasks):
     """A sink at work: the processes that share the operator's tasks."""
 
+    of = ""
+    """The output that it writes."""
+
 
 T = TypeVar("T", bound=BesideTasks)
 
@@ -363,9 +366,15 @@ class Sinks(Beside[SinkTasks]):
         """Start one; `check` has been called.
 
         Raises:
-            InputError: for what cannot be written.
+            InputError: for what cannot be written, or if another sink writes these outputs.
         """
         check_whole("tasks", tasks, part.tasks)
+        others = [w for w in self._running if w.of == part.name and w.running and not w.cancelled]
+        if others:
+            raise InputError(
+                f"the sink {others[0].name!r} writes these outputs, and nodes forget what it has written: "
+                "cancel it, or have one sink write them to both places"
+            )
         if not isinstance(sink, TransactionalSink):
             raise InputError(
                 f"a sink is a `meander.sinks.Kafka`, `Files` or the like, not {sink!r}"
@@ -384,4 +393,6 @@ class Sinks(Beside[SinkTasks]):
                 "sink", name, number, of, SinkShare(sink, name, number, of, part.name)
             )
 
-        return self._start(SinkTasks(name, begin, self._enter), tasks)
+        work = SinkTasks(name, begin, self._enter)
+        work.of = part.name
+        return self._start(work, tasks)
