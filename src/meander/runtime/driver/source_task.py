@@ -372,8 +372,8 @@ class Sinks(Beside[SinkTasks]):
         others = [w for w in self._running if w.of == part.name and w.running and not w.cancelled]
         if others:
             raise InputError(
-                f"the sink {others[0].name!r} writes these outputs, and nodes forget what it has written: "
-                "cancel it, or have one sink write them to both places"
+                f"the sink {others[0].name!r} writes these outputs, and nodes forget what it has "
+                "written: cancel it, or have one sink write them to both places"
             )
         if not isinstance(sink, TransactionalSink):
             raise InputError(
