@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import confluent_kafka
 import pyarrow as pa
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, KafkaError
@@ -18,6 +21,7 @@ import meander
 from meander.errors import InputError, SinkError, UnreadableError
 from meander.runtime.process.source import SourceRows
 from meander.sources.formats import decode
+from meander.sources.kafka_client import OURS, PLAIN
 
 CLICKS = pa.schema({"user": pa.string(), "n": pa.int32(), "at": pa.timestamp("us", "UTC")})
 
@@ -122,6 +126,48 @@ def test_settings_are_carried_and_never_shown() -> None:
         assert pickle.loads(pickle.dumps(made)) == made
     with pytest.raises(InputError, match="has no key"):
         meander.sinks.Kafka("a:1", "t", "arrow", key="k")
+
+
+class Told(Exception):
+    """Raised with the settings that a client was to have."""
+
+
+def given(monkeypatch: pytest.MonkeyPatch, make: Callable[[], object]) -> dict[str, Any]:
+    """Give what librdkafka is given by something that makes a client of it."""
+
+    def tell(settings: dict[str, Any], logger: object) -> None:
+        raise Told(settings)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(confluent_kafka, "Consumer", tell)
+        patched.setattr(confluent_kafka, "Producer", tell)
+        with pytest.raises(Told) as told:
+            make()
+    found: dict[str, Any] = told.value.args[0]
+    return found
+
+
+def test_a_user_s_settings_go_before_ours_and_the_others_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`linger.ms` of a sink was 1 whatever the settings said, and three others were as deaf."""
+
+    def source(settings: dict[str, Any]) -> dict[str, Any]:
+        made = meander.sources.Kafka("a:1", "t", settings=settings)
+        return given(monkeypatch, lambda: next(made.read("0", -1, CLICKS)))
+
+    def sink(settings: dict[str, Any], at_least_once: bool) -> dict[str, Any]:
+        made = meander.sinks.Kafka("a:1", "t", settings=settings, at_least_once=at_least_once)
+        return given(monkeypatch, lambda: made.open("w"))
+
+    for make in (source, partial(sink, at_least_once=True), partial(sink, at_least_once=False)):
+        ours = make({})
+        free = {name: "mine" for name in ours if name not in OURS}
+        assert len(free) > len(PLAIN)
+        assert {name: make(free)[name] for name in free} == free
+        for name in ours.keys() - free.keys():
+            with pytest.raises(InputError, match=f"the setting '{name}' is Meander's own"):
+                make({name: ours[name]})
 
 
 def test_records_of_a_sink_have_the_key_and_the_form_that_was_asked_for() -> None:

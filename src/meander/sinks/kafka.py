@@ -50,14 +50,14 @@ BINARY = "."
 """What a position begins with whose numbers are bytes; no other one does, since base 85 has no dot."""
 TASKS_MAX = 380
 """Whose numbers fit there whatever they are, with 64 bits each."""
-WRITER = {
-    "enable.idempotence": True,
+WRITER = {"enable.idempotence": True}
+TUNED = {
     "partitioner": "murmur2_random",
     "linger.ms": 1,
     "retry.backoff.ms": 10,
 }
-"""`linger.ms`: those of one call go out together; a flush waits for none. `retry.backoff.ms`: a
-transaction that follows another closely is asked to wait for its end."""
+"""Unless settings say otherwise. `linger.ms`: those of one call go out together; a flush waits for
+none. `retry.backoff.ms`: a transaction that follows another closely is asked to wait for its end."""
 RECORDS_ONCE = 2000
 """Handed to librdkafka in one call."""
 QUEUE_FULL = "_QUEUE_FULL"
@@ -241,7 +241,7 @@ class PlainWriter:
 
     def __init__(self, sink: Kafka, own: dict[str, Any] | None = None) -> None:
         self._sink = sink
-        self._producer: Producer = sink.client("Producer", {**WRITER, **(own or {})})
+        self._producer: Producer = sink.client("Producer", {**WRITER, **(own or {})}, TUNED)
         self._failed: list[KafkaError] = []
         self._columns: pa.Schema | None = None
         """Of the rows that were written last."""

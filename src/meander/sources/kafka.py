@@ -64,8 +64,9 @@ Valued: TypeAlias = "tuple[Message, bytes]"
 """A record and its value, which is not null."""
 Reader: TypeAlias = Callable[[Sequence[bytes], pa.Schema], Decoded]
 """Turns messages into rows."""
-QUEUED_KIB = 32 * 1024
-"""What librdkafka fetches ahead, of each partition."""
+TUNED = {"queued.max.messages.kbytes": 32 * 1024}
+"""Unless settings say otherwise. That is what librdkafka fetches ahead, of all partitions of a process
+together: they have one queue."""
 
 
 @dataclass(frozen=True)
@@ -212,11 +213,10 @@ value='value', start='earliest', bad='fail', registry=None)
         missing = Complaint(f"records in {which} wait")
         own = {
             "auto.offset.reset": "error",
-            "queued.max.messages.kbytes": QUEUED_KIB,
             "error_cb": lambda error: trouble.say(self.told(error)),
         }
         reader, gather, nothing = self._reader(), Gathering(), next(iter(after))
-        with self.consumer(own) as consumer:
+        with self.consumer(own, TUNED) as consumer:
             consumer.assign(places)
             while True:
                 records = self._records(consumer, gather, trouble)
