@@ -128,7 +128,7 @@ def test_settings_are_carried_and_never_shown() -> None:
         meander.sinks.Kafka("a:1", "t", "arrow", key="k")
 
 
-class Told(Exception):
+class MadeError(Exception):
     """Raised with the settings that a client was to have."""
 
 
@@ -136,12 +136,12 @@ def given(monkeypatch: pytest.MonkeyPatch, make: Callable[[], object]) -> dict[s
     """Give what librdkafka is given by something that makes a client of it."""
 
     def tell(settings: dict[str, Any], logger: object) -> None:
-        raise Told(settings)
+        raise MadeError(settings)
 
     with monkeypatch.context() as patched:
         patched.setattr(confluent_kafka, "Consumer", tell)
         patched.setattr(confluent_kafka, "Producer", tell)
-        with pytest.raises(Told) as told:
+        with pytest.raises(MadeError) as told:
             make()
     found: dict[str, Any] = told.value.args[0]
     return found
@@ -298,6 +298,28 @@ def test_the_latest_is_what_was_when_the_source_began_whoever_reads_it_first(
         kafka.begun()
     earliest = meander.sources.Kafka("a:1", "t")
     assert earliest.begun() is earliest
+
+
+def test_a_later_run_begins_at_what_was_the_latest_for_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consumer = FakeConsumer([[]])
+    consumer.ends = {3: (5, 17), 4: (0, 0)}
+    kafka = meander.sources.Kafka("a:1", "t", start="latest", settings={"sasl.password": "s3cr3t"})
+    assert isinstance(kafka, meander.sources.PlacedSource)
+    monkeypatch.setattr(type(kafka), "client", lambda *_: consumer)
+    kept = json.dumps(kafka.begun().places())
+    assert "s3cr3t" not in kept
+    consumer.ends = {3: (5, 99), 4: (0, 99)}
+    placed = kafka.placed(json.loads(kept))
+    next(placed.read_together({"3": -1, "4": -1, "5": -1, "6": 7}, CLICKS))
+    assert [p.offset for p in consumer.places] == [17, 0, OFFSET_BEGINNING, 8]
+    assert json.dumps(placed.places()) == kept
+    other = replace(kafka, topic="u").placed(json.loads(kept)).places()
+    assert other == {"topic": "u", "offsets": {"3": 99, "4": 99}}
+    earliest = replace(kafka, start="earliest")
+    assert earliest.placed(json.loads(kept)) is earliest
+    assert earliest.places() is None
 
 
 NS = pa.timestamp("ns", "Europe/Berlin")

@@ -170,7 +170,7 @@ def test_rows_that_nodes_emit_with_other_columns_go_into_one_file(out: Path) -> 
     ]
     writer.write(pa.table({"word": ["a"]}))
     writer.write(pa.table({"word": [1]}))
-    with pytest.raises(SinkError, match="not of one type: .*word.* an output_schema"):
+    with pytest.raises(SinkError, match=r"not of one type: .*word.* an output_schema"):
         writer.commit("2")
 
 

@@ -25,7 +25,7 @@ from itertools import pairwise
 from math import inf
 from operator import methodcaller
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -89,8 +89,8 @@ value='value', start='earliest', bad='fail', registry=None)
     """Of `raw`: the column that gets the bytes."""
     start: str = "earliest"
     """Where a partition begins of which nothing is durable yet: `earliest`; or `latest`, at the end
-    that it had when the source began (`op.source`), whoever reads it first. One that is made later
-    begins at its beginning."""
+    that it had when a source of that name began first (`op.source`), whoever reads it; a program that
+    goes on from its checkpoint begins there, too. One that is made later begins at its beginning."""
     bad: str = "fail"
     """What becomes of a record that cannot be read: `fail` ends the source and names it, `drop` leaves
     it out and says so in the log. One without a value (a tombstone) is left out."""
@@ -172,9 +172,24 @@ value='value', start='earliest', bad='fail', registry=None)
                     begin[number] = found[1]
         except (KafkaException, ConnectionError) as error:
             raise InputError(f"the end of {self.topic} is not known: {self.told(error)}") from None
+        return self._at(begin)
+
+    def _at(self, begin: Mapping[int, int]) -> Kafka:
         settled = copy(self)
         object.__setattr__(settled, "_begin", begin)
         return settled
+
+    def places(self) -> dict[str, Any] | None:
+        """Say where its partitions begin, if somebody had to look."""
+        if self._begin is None:
+            return None
+        return {"topic": self.topic, "offsets": {str(n): at for n, at in self._begin.items()}}
+
+    def placed(self, places: Mapping[str, Any]) -> Kafka:
+        """Give the same, which begins where it did when these places were asked for."""
+        if self.start == "earliest" or places["topic"] != self.topic:
+            return self.begun()
+        return self._at({int(number): at for number, at in places["offsets"].items()})
 
     def partitions(self) -> Sequence[str]:
         """Name the partitions of the topic.

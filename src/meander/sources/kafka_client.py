@@ -33,9 +33,9 @@ READER = {
 """Of all that it has users may change nothing: it is in `OURS`."""
 OURS = frozenset(
     {
-        "bootstrap.servers", "metadata.broker.list", "enable.auto.commit", "enable.auto.offset.store", "auto.offset.reset",
-        "enable.partition.eof", "group.id", "isolation.level", "transactional.id",
-        "enable.idempotence", "error_cb",
+        "bootstrap.servers", "metadata.broker.list", "enable.auto.commit",
+        "enable.auto.offset.store", "auto.offset.reset", "enable.partition.eof", "group.id",
+        "isolation.level", "transactional.id", "enable.idempotence", "error_cb",
     }
 )  # fmt: skip
 """What exactly once hangs on, and how it is heard of what is wrong; nobody else sets it."""
