@@ -108,7 +108,17 @@ def test_raw_bytes_become_what_the_column_is() -> None:
         ({"brokers": "a:1,,b:2"}, "brokers are host:port"),
         ({"topic": "a topic"}, "no name of a topic"),
         ({"format": "xml"}, "format is json, avro, arrow, raw, not 'xml'"),
-        ({"start": "now"}, "start is earliest, latest, not 'now'"),
+        ({"start": "now"}, "start is earliest, latest or offsets by partition, not 'now'"),
+        ({"start": None}, "or offsets by partition, not None"),
+        ({"start": {"a": 1}}, "names each partition once, by its number, not 'a'"),
+        ({"start": {-1: 1}}, "names each partition once, by its number, not -1"),
+        ({"start": {True: 1}}, "names each partition once, by its number, not True"),
+        ({"start": {0: 1, "0": 2}}, "names each partition once, by its number, not '0'"),
+        ({"start": {0: -2}}, "start of partition 0 is the offset that is read first, not -2"),
+        ({"start": {0: "1"}}, "start of partition 0 is the offset that is read first, not '1'"),
+        ({"start": {0: None}}, "start of partition 0 is the offset that is read first, not None"),
+        ({"start": {"u": {"0": 1}}}, "start has offsets of u, not of t alone"),
+        ({"start": {"t": {"0": 1}, "u": {"0": 1}}}, "start has offsets of t, u, not of t alone"),
         ({"bad": "keep"}, "bad is fail, drop, not 'keep'"),
         ({"settings": {"enable.auto.commit": True}}, "'enable.auto.commit' is Meander's own"),
     ],
@@ -320,6 +330,23 @@ def test_a_later_run_begins_at_what_was_the_latest_for_the_first(
     earliest = replace(kafka, start="earliest")
     assert earliest.placed(json.loads(kept)) is earliest
     assert earliest.places() is None
+
+
+@pytest.mark.parametrize("start", [{3: 17, "5": 0}, {"t": {"3": 17, "5": 0}}])
+def test_a_source_begins_at_offsets_that_are_given_where_nothing_is_durable(
+    monkeypatch: pytest.MonkeyPatch, start: dict[Any, Any]
+) -> None:
+    """Such as those where a query of Spark's stopped (`op.adopted["offsets"]`)."""
+    consumer = FakeConsumer([[]])
+    kafka = pickle.loads(pickle.dumps(meander.sources.Kafka("a:1", "t", start=start)))
+    monkeypatch.setattr(type(kafka), "client", lambda *_: consumer)
+    begun = replace(kafka, bad="drop").begun()
+    assert begun.places() is None
+    next(begun.read_together({"3": -1, "4": -1, "5": -1, "6": 7}, CLICKS))
+    assert [p.offset for p in consumer.places] == [17, OFFSET_BEGINNING, 0, 8]
+    with pytest.raises(InputError, match="start names partition 5: t has none such"):
+        begun.check()
+    replace(begun, start={4: 1}).check()
 
 
 NS = pa.timestamp("ns", "Europe/Berlin")

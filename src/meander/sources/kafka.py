@@ -16,6 +16,7 @@ long. A record that is gone before it was read (retention) is an error, not a ga
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
@@ -87,10 +88,12 @@ value='value', start='earliest', bad='fail', registry=None)
     """The column that gets Kafka's time stamp, as the operator's event time perhaps."""
     value: str = "value"
     """Of `raw`: the column that gets the bytes."""
-    start: str = "earliest"
+    start: str | Mapping[Any, Any] = "earliest"
     """Where a partition begins of which nothing is durable yet: `earliest`; or `latest`, at the end
     that it had when a source of that name began first (`op.source`), whoever reads it; a program that
-    goes on from its checkpoint begins there, too. One that is made later begins at its beginning."""
+    goes on from its checkpoint begins there, too. One that is made later begins at its beginning. Or
+    the offset that is read first by partition, `{0: 17, 1: 4}`, also as Spark writes it, `{"clicks":
+    {"0": 17, "1": 4}}`; those that are not named begin at their beginning."""
     bad: str = "fail"
     """What becomes of a record that cannot be read: `fail` ends the source and names it, `drop` leaves
     it out and says so in the log. One without a value (a tombstone) is left out."""
@@ -106,7 +109,13 @@ value='value', start='earliest', bad='fail', registry=None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, words in (("format", FORMATS), ("start", STARTS), ("bad", BAD)):
+        if isinstance(self.start, Mapping):
+            object.__setattr__(self, "start", offsets_of(self.start, self.topic))
+        elif self.start not in STARTS:
+            raise InputError(
+                f"start is {', '.join(STARTS)} or offsets by partition, not {self.start!r}"
+            )
+        for name, words in (("format", FORMATS), ("bad", BAD)):
             if getattr(self, name) not in words:
                 raise InputError(f"{name} is {', '.join(words)}, not {getattr(self, name)!r}")
         if (self.format == "avro") != bool(self.schemas or self.registry):
@@ -144,12 +153,14 @@ value='value', start='earliest', bad='fail', registry=None)
         return AvroReader(self._texts(), self._registry()).read
 
     def check(self) -> None:
-        """See that the topic is there.
+        """See that the topic is there, with the partitions that `start` names.
 
         Raises:
-            InputError: if no broker answers, or it is not.
+            InputError: if no broker answers, or they are not.
         """
-        self.check_topic()
+        there = self.check_topic()
+        if isinstance(self.start, Mapping) and (beyond := self.start.keys() - set(there)):
+            raise InputError(f"start names partition {min(beyond)}: {self.topic} has none such")
 
     def begun(self) -> Kafka:
         """Give the same, which knows where its partitions end by now, if it begins there.
@@ -157,7 +168,7 @@ value='value', start='earliest', bad='fail', registry=None)
         Raises:
             InputError: if no broker answers.
         """
-        if self.start == "earliest":
+        if self.start != "latest":
             return self
         from confluent_kafka import KafkaException, TopicPartition
 
@@ -187,7 +198,7 @@ value='value', start='earliest', bad='fail', registry=None)
 
     def placed(self, places: Mapping[str, Any]) -> Kafka:
         """Give the same, which begins where it did when these places were asked for."""
-        if self.start == "earliest" or places["topic"] != self.topic:
+        if self.start != "latest" or places["topic"] != self.topic:
             return self.begun()
         return self._at({int(number): at for number, at in places["offsets"].items()})
 
@@ -252,8 +263,10 @@ value='value', start='earliest', bad='fail', registry=None)
         """Tell where a partition begins of which nothing is durable."""
         from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
 
-        if self._begin is not None:
-            return self._begin.get(number, OFFSET_BEGINNING)
+        begin = self.start if isinstance(self.start, Mapping) else self._begin
+        if begin is not None:
+            found: int = begin.get(number, OFFSET_BEGINNING)
+            return found
         return OFFSET_BEGINNING if self.start == "earliest" else OFFSET_END
 
     def _records(self, consumer: Consumer, gather: Gathering, trouble: Complaint) -> list[Message]:
@@ -371,6 +384,34 @@ value='value', start='earliest', bad='fail', registry=None)
                 raise InputError(
                     f"a record's {what} cannot be the column {name!r}, which is of {kind}"
                 ) from None
+
+
+def offsets_of(start: Mapping[Any, Any], topic: str) -> dict[int, int]:
+    """Read where partitions begin, as people write it or as Spark does, by topic.
+
+    >>> offsets_of({0: 17, "1": 4}, "clicks"), offsets_of({"clicks": {"0": 17}}, "clicks")
+    ({0: 17, 1: 4}, {0: 17})
+
+    Raises:
+        InputError: for what is no partition or no offset.
+    """
+    if any(isinstance(inner, Mapping) for inner in start.values()):
+        if list(start) != [topic]:
+            raise InputError(
+                f"start has offsets of {', '.join(map(str, start))}, not of {topic} alone"
+            )
+        return offsets_of(start[topic], topic)
+    found = dict[int, int]()
+    for partition, offset in start.items():
+        text = str(partition)
+        if not re.fullmatch(r"\d{1,9}", text, re.A) or int(text) in found:
+            raise InputError(f"start names each partition once, by its number, not {partition!r}")
+        if type(offset) is not int or not 0 <= offset < 1 << 63:
+            raise InputError(
+                f"start of partition {partition} is the offset that is read first, not {offset!r}"
+            )
+        found[int(text)] = offset
+    return found
 
 
 class Lateness:

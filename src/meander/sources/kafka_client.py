@@ -131,14 +131,14 @@ class KafkaTopic:
                     f"no broker answers at {self.brokers}: {self.told(error)}"
                 ) from None
 
-    def check_topic(self) -> None:
-        """See that the topic is there.
+    def check_topic(self) -> list[int]:
+        """See that the topic is there; give the numbers of its partitions.
 
         Raises:
             InputError: if it is not, or no broker answers.
         """
         try:
-            self.numbers()
+            return self.numbers()
         except ConnectionError as error:
             raise InputError(str(error)) from None
 

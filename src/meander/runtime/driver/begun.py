@@ -1,4 +1,4 @@
-"""Where sources have begun that may begin at what is newest: settled once, for a program's later runs too.
+"""Where sources have begun that may begin at what is newest: settled once, for later runs, too.
 
 A partition of which nothing is durable begins where it did when its source first began under its name.
 In memory that lasts as long as the driver; in the checkpoint's folder, for all who go on from there:
