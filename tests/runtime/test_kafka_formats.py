@@ -117,8 +117,8 @@ def test_raw_bytes_become_what_the_column_is() -> None:
         ({"start": {0: -2}}, "start of partition 0 is the offset that is read first, not -2"),
         ({"start": {0: "1"}}, "start of partition 0 is the offset that is read first, not '1'"),
         ({"start": {0: None}}, "start of partition 0 is the offset that is read first, not None"),
-        ({"start": {"u": {"0": 1}}}, "start has offsets of u, not of t alone"),
-        ({"start": {"t": {"0": 1}, "u": {"0": 1}}}, "start has offsets of t, u, not of t alone"),
+        ({"start": {"u": {"0": 1}}}, "start has offsets of u, not of t"),
+        ({"start": {"t": {"0": 1}, 0: 1}}, "start has offsets by topic and by partition"),
         ({"bad": "keep"}, "bad is fail, drop, not 'keep'"),
         ({"settings": {"enable.auto.commit": True}}, "'enable.auto.commit' is Meander's own"),
     ],
@@ -332,7 +332,7 @@ def test_a_later_run_begins_at_what_was_the_latest_for_the_first(
     assert earliest.places() is None
 
 
-@pytest.mark.parametrize("start", [{3: 17, "5": 0}, {"t": {"3": 17, "5": 0}}])
+@pytest.mark.parametrize("start", [{3: 17, "5": 0}, {"t": {"3": 17, "5": 0}, "u": {"3": 1}}])
 def test_a_source_begins_at_offsets_that_are_given_where_nothing_is_durable(
     monkeypatch: pytest.MonkeyPatch, start: dict[Any, Any]
 ) -> None:

@@ -389,17 +389,20 @@ value='value', start='earliest', bad='fail', registry=None)
 def offsets_of(start: Mapping[Any, Any], topic: str) -> dict[int, int]:
     """Read where partitions begin, as people write it or as Spark does, by topic.
 
-    >>> offsets_of({0: 17, "1": 4}, "clicks"), offsets_of({"clicks": {"0": 17}}, "clicks")
-    ({0: 17, 1: 4}, {0: 17})
+    >>> offsets_of({0: 17, "1": 4}, "clicks")
+    {0: 17, 1: 4}
+    >>> offsets_of({"clicks": {"0": 17}, "views": {"0": 3}}, "clicks")
+    {0: 17}
 
     Raises:
         InputError: for what is no partition or no offset.
     """
-    if any(isinstance(inner, Mapping) for inner in start.values()):
-        if list(start) != [topic]:
-            raise InputError(
-                f"start has offsets of {', '.join(map(str, start))}, not of {topic} alone"
-            )
+    by_topic = [isinstance(inner, Mapping) for inner in start.values()]
+    if any(by_topic):
+        if not all(by_topic):
+            raise InputError("start has offsets by topic and by partition: one of the two is meant")
+        if topic not in start:
+            raise InputError(f"start has offsets of {', '.join(map(str, start))}, not of {topic}")
         return offsets_of(start[topic], topic)
     found = dict[int, int]()
     for partition, offset in start.items():
