@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import confluent_kafka
 import pyarrow as pa
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, KafkaError
@@ -18,6 +21,7 @@ import meander
 from meander.errors import InputError, SinkError, UnreadableError
 from meander.runtime.process.source import SourceRows
 from meander.sources.formats import decode
+from meander.sources.kafka_client import OURS, PLAIN
 
 CLICKS = pa.schema({"user": pa.string(), "n": pa.int32(), "at": pa.timestamp("us", "UTC")})
 
@@ -104,7 +108,17 @@ def test_raw_bytes_become_what_the_column_is() -> None:
         ({"brokers": "a:1,,b:2"}, "brokers are host:port"),
         ({"topic": "a topic"}, "no name of a topic"),
         ({"format": "xml"}, "format is json, avro, arrow, raw, not 'xml'"),
-        ({"start": "now"}, "start is earliest, latest, not 'now'"),
+        ({"start": "now"}, "start is earliest, latest or offsets by partition, not 'now'"),
+        ({"start": None}, "or offsets by partition, not None"),
+        ({"start": {"a": 1}}, "names each partition once, by its number, not 'a'"),
+        ({"start": {-1: 1}}, "names each partition once, by its number, not -1"),
+        ({"start": {True: 1}}, "names each partition once, by its number, not True"),
+        ({"start": {0: 1, "0": 2}}, "names each partition once, by its number, not '0'"),
+        ({"start": {0: -2}}, "start of partition 0 is the offset that is read first, not -2"),
+        ({"start": {0: "1"}}, "start of partition 0 is the offset that is read first, not '1'"),
+        ({"start": {0: None}}, "start of partition 0 is the offset that is read first, not None"),
+        ({"start": {"u": {"0": 1}}}, "start has offsets of u, not of t"),
+        ({"start": {"t": {"0": 1}, 0: 1}}, "start has offsets by topic and by partition"),
         ({"bad": "keep"}, "bad is fail, drop, not 'keep'"),
         ({"settings": {"enable.auto.commit": True}}, "'enable.auto.commit' is Meander's own"),
     ],
@@ -122,6 +136,48 @@ def test_settings_are_carried_and_never_shown() -> None:
         assert pickle.loads(pickle.dumps(made)) == made
     with pytest.raises(InputError, match="has no key"):
         meander.sinks.Kafka("a:1", "t", "arrow", key="k")
+
+
+class MadeError(Exception):
+    """Raised with the settings that a client was to have."""
+
+
+def given(monkeypatch: pytest.MonkeyPatch, make: Callable[[], object]) -> dict[str, Any]:
+    """Give what librdkafka is given by something that makes a client of it."""
+
+    def tell(settings: dict[str, Any], logger: object) -> None:
+        raise MadeError(settings)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(confluent_kafka, "Consumer", tell)
+        patched.setattr(confluent_kafka, "Producer", tell)
+        with pytest.raises(MadeError) as told:
+            make()
+    found: dict[str, Any] = told.value.args[0]
+    return found
+
+
+def test_a_user_s_settings_go_before_ours_and_the_others_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`linger.ms` of a sink was 1 whatever the settings said, and three others were as deaf."""
+
+    def source(settings: dict[str, Any]) -> dict[str, Any]:
+        made = meander.sources.Kafka("a:1", "t", settings=settings)
+        return given(monkeypatch, lambda: next(made.read("0", -1, CLICKS)))
+
+    def sink(settings: dict[str, Any], at_least_once: bool) -> dict[str, Any]:
+        made = meander.sinks.Kafka("a:1", "t", settings=settings, at_least_once=at_least_once)
+        return given(monkeypatch, lambda: made.open("w"))
+
+    for make in (source, partial(sink, at_least_once=True), partial(sink, at_least_once=False)):
+        ours = make({})
+        free = {name: "mine" for name in ours if name not in OURS}
+        assert len(free) > len(PLAIN)
+        assert {name: make(free)[name] for name in free} == free
+        for name in ours.keys() - free.keys():
+            with pytest.raises(InputError, match=f"the setting '{name}' is Meander's own"):
+                make({name: ours[name]})
 
 
 def test_records_of_a_sink_have_the_key_and_the_form_that_was_asked_for() -> None:
@@ -252,6 +308,45 @@ def test_the_latest_is_what_was_when_the_source_began_whoever_reads_it_first(
         kafka.begun()
     earliest = meander.sources.Kafka("a:1", "t")
     assert earliest.begun() is earliest
+
+
+def test_a_later_run_begins_at_what_was_the_latest_for_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consumer = FakeConsumer([[]])
+    consumer.ends = {3: (5, 17), 4: (0, 0)}
+    kafka = meander.sources.Kafka("a:1", "t", start="latest", settings={"sasl.password": "s3cr3t"})
+    assert isinstance(kafka, meander.sources.PlacedSource)
+    monkeypatch.setattr(type(kafka), "client", lambda *_: consumer)
+    kept = json.dumps(kafka.begun().places())
+    assert "s3cr3t" not in kept
+    consumer.ends = {3: (5, 99), 4: (0, 99)}
+    placed = kafka.placed(json.loads(kept))
+    next(placed.read_together({"3": -1, "4": -1, "5": -1, "6": 7}, CLICKS))
+    assert [p.offset for p in consumer.places] == [17, 0, OFFSET_BEGINNING, 8]
+    assert json.dumps(placed.places()) == kept
+    other = replace(kafka, topic="u").placed(json.loads(kept)).places()
+    assert other == {"topic": "u", "offsets": {"3": 99, "4": 99}}
+    earliest = replace(kafka, start="earliest")
+    assert earliest.placed(json.loads(kept)) is earliest
+    assert earliest.places() is None
+
+
+@pytest.mark.parametrize("start", [{3: 17, "5": 0}, {"t": {"3": 17, "5": 0}, "u": {"3": 1}}])
+def test_a_source_begins_at_offsets_that_are_given_where_nothing_is_durable(
+    monkeypatch: pytest.MonkeyPatch, start: dict[Any, Any]
+) -> None:
+    """Such as those where a query of Spark's stopped (`op.adopted["offsets"]`)."""
+    consumer = FakeConsumer([[]])
+    kafka = pickle.loads(pickle.dumps(meander.sources.Kafka("a:1", "t", start=start)))
+    monkeypatch.setattr(type(kafka), "client", lambda *_: consumer)
+    begun = replace(kafka, bad="drop").begun()
+    assert begun.places() is None
+    next(begun.read_together({"3": -1, "4": -1, "5": -1, "6": 7}, CLICKS))
+    assert [p.offset for p in consumer.places] == [17, OFFSET_BEGINNING, 0, 8]
+    with pytest.raises(InputError, match="start names partition 5: t has none such"):
+        begun.check()
+    replace(begun, start={4: 1}).check()
 
 
 NS = pa.timestamp("ns", "Europe/Berlin")

@@ -141,6 +141,45 @@ def test_librdkafka_refuses_a_record_that_is_too_large_and_so_does_the_sink() ->
     writer._producer.purge()
 
 
+WIDE = [bytes([n % 7]) * 60_000 for n in range(64)]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array(WIDE),
+        pa.array(range(64)).cast(pa.string()).dictionary_encode(),
+        pa.DictionaryArray.from_arrays(pa.array([n % 64 for n in range(640)], pa.int8()), WIDE),
+    ],
+)
+@pytest.mark.parametrize("settings", [{}, {"message.max.bytes": "300000"}])
+def test_a_backlog_of_wide_rows_is_several_arrow_messages_that_librdkafka_takes(
+    values: pa.Array, settings: dict[str, str]
+) -> None:
+    """The real one; such a backlog ended the sink whenever it was begun again."""
+    sink = Kafka("127.0.0.1:1", "counts", "arrow", settings=settings)
+    rows = pa.table({"value": values, "n": range(len(values))})
+    records = sink.records(rows)
+    assert len(records) < 1 + len(rows)
+    assert max(len(record["value"]) for record in records) < int(
+        settings.get("message.max.bytes", 1_000_000)
+    )
+    read = [pa.ipc.open_stream(record["value"]).read_all() for record in records]
+    assert pa.concat_tables(read).to_pylist() == rows.to_pylist()
+    writer = PlainWriter(sink)
+    writer.write(rows)
+    writer._producer.purge()
+
+
+def test_a_row_that_is_too_large_for_any_arrow_message_stays_an_error() -> None:
+    sink = Kafka("127.0.0.1:1", "counts", "arrow")
+    assert len(sink.records(rows(b"a", b"x" * 2_000_000, b"b"))) == 3
+    writer = PlainWriter(sink)
+    with pytest.raises(SinkError, match=r"counts: .*too large.*message\.max\.bytes"):
+        writer.write(rows(b"a", b"x" * 2_000_000, b"b"))
+    writer._producer.purge()
+
+
 def test_a_transaction_that_failed_under_way_is_aborted_and_another_writer_tries() -> None:
     errors = iter([None, KafkaError._STATE])
     broker = Broker(lambda _: next(errors))
@@ -274,5 +313,5 @@ def test_more_tasks_than_a_position_can_have_are_refused_at_once_with_a_number_t
 class NoTopic(Kafka):
     """A sink that asks no broker."""
 
-    def check_topic(self) -> None:
-        pass
+    def check_topic(self) -> list[int]:
+        return []

@@ -157,6 +157,40 @@ def test_of_two_writers_of_one_name_only_one_gets_the_next_number(out: Path) -> 
     assert [path.name for path in out.iterdir()] == ["counts.0-000000000001.parquet"]
 
 
+def test_rows_that_nodes_emit_with_other_columns_go_into_one_file(out: Path) -> None:
+    """Of an operator that does not say what it emits; the sink ended, and ended again."""
+    sink = Files(str(out))
+    sink.check(None)
+    writer = sink.open("counts.0")
+    writer.write(pa.table({"word": ["a"], "n": pa.nulls(1)}))
+    writer.write(pa.table({"word": ["b"], "n": [2], "more": [True]}))
+    writer.commit("1")
+    (file,) = out.iterdir()
+    assert parquet.read_table(file).to_pylist() == [
+        {"word": "a", "n": None, "more": None},
+        {"word": "b", "n": 2, "more": True},
+    ]
+    writer.write(pa.table({"word": ["a"]}))
+    writer.write(pa.table({"word": [1]}))
+    with pytest.raises(SinkError, match=r"not of one type: .*word.* an output_schema"):
+        writer.commit("2")
+
+
+@pytest.mark.parametrize("name", ["counts[1].0", "c*.0", "c?unts.0"])
+def test_a_writer_finds_its_own_files_whatever_its_name_is(out: Path, name: str) -> None:
+    """1. it found none of its own, and took itself for replaced  2. it took others' position."""
+    sink = Files(str(out))
+    sink.check(None)
+    for writer, position in ((sink.open("counts.0"), "theirs"), (sink.open(name), "mine")):
+        assert writer.recover() is None
+        writer.write(pa.table({"word": ["a"]}))
+        writer.commit(position)
+    again = sink.open(name)
+    assert again.recover() == "mine"
+    again.write(pa.table({"word": ["b"]}))
+    again.commit("next")
+
+
 def test_two_processes_share_the_tasks_and_stay_two(
     launcher: WarmLauncher, tmp_path: Path, out: Path
 ) -> None:

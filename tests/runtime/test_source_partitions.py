@@ -163,6 +163,46 @@ class FromNow(Numbered):
         return super().read(partition, max(after, self.begin - 1), schema)
 
 
+@dataclass(frozen=True)
+class FromNewest(FromNow):
+    """The same; a file says what is newest, and nobody reads a row while another says so."""
+
+    def begun(self) -> FromNewest:
+        return replace(self, begin=int(self.names.with_name("newest").read_text()))
+
+    def places(self) -> int | None:
+        return self.begin
+
+    def placed(self, places: int) -> FromNewest:
+        return replace(self, begin=places)
+
+    def read(self, partition: str, after: int, schema: pa.Schema) -> Iterator[Given]:
+        self.names.with_name("read").touch()
+        while self.names.with_name("shut").exists():
+            yield None
+            time.sleep(0.05)
+        yield from super().read(partition, after, schema)
+
+
+def test_what_came_while_a_program_was_away_is_read_though_nothing_was_durable(
+    launcher: WarmLauncher, names: Path, tmp_path: Path
+) -> None:
+    """1. a source begins at the newest, and the program ends before it has a row  2. rows come  3. the
+    program runs again: it began behind them."""
+    newest, shut, kept = names.with_name("newest"), names.with_name("shut"), tmp_path / "kept"
+    newest.write_text("100")
+    shut.touch()
+    with deploy_local(WordCount(), 8, 1, launcher=launcher, checkpoint=kept) as op:
+        op.source("rows", FromNewest(names))
+        until(names.with_name("read").exists)
+    newest.write_text("300")
+    shut.unlink()
+    with deploy_local(WordCount(), 8, 1, launcher=launcher, checkpoint=kept) as op:
+        op.source("rows", FromNewest(names)).wait(60)
+        late = Counter(word(partition, k) for partition in "abcde" for k in range(100, ROWS))
+        assert counted(op) == late
+
+
 def test_a_source_that_has_begun_is_what_all_its_processes_read(
     launcher: WarmLauncher, names: Path
 ) -> None:

@@ -7,6 +7,7 @@ gets the next number, so one that was replaced finds out. Names that begin with 
 
 from __future__ import annotations
 
+import glob
 import os
 import secrets
 from dataclasses import dataclass
@@ -58,7 +59,8 @@ class FileWriter:
 
     def recover(self) -> str | None:
         """Read the position in the newest file."""
-        there = sorted(self._folder.glob(f"{self._name}-{'[0-9]' * 12}.parquet"))
+        numbered = f"{glob.escape(self._name)}-{'[0-9]' * 12}.parquet"
+        there = sorted(self._folder.glob(numbered))
         if not there:
             return None
         self._next = int(there[-1].stem.rpartition("-")[2]) + 1
@@ -73,9 +75,15 @@ class FileWriter:
         """Write them, with the position, as a file.
 
         Raises:
-            SinkError: if another writer has this one's place.
+            SinkError: if another writer has this one's place, or rows are not of one type.
         """
-        rows, self._rows = pa.concat_tables(self._rows), []
+        try:
+            rows = pa.concat_tables(self._rows, promote_options="default")
+        except pa.ArrowException as error:
+            raise SinkError(
+                f"outputs for one file are not of one type: {error}. Give the operator an output_schema"
+            ) from None
+        self._rows = []
         beside = self._beside
         parquet.write_table(rows.replace_schema_metadata({POSITION: position.encode()}), beside)
         _sync(beside)

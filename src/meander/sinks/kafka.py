@@ -50,16 +50,20 @@ BINARY = "."
 """What a position begins with whose numbers are bytes; no other one does, since base 85 has no dot."""
 TASKS_MAX = 380
 """Whose numbers fit there whatever they are, with 64 bits each."""
-WRITER = {
-    "enable.idempotence": True,
+WRITER = {"enable.idempotence": True}
+TUNED = {
     "partitioner": "murmur2_random",
     "linger.ms": 1,
     "retry.backoff.ms": 10,
 }
-"""`linger.ms`: those of one call go out together; a flush waits for none. `retry.backoff.ms`: a
-transaction that follows another closely is asked to wait for its end."""
+"""Unless settings say otherwise. `linger.ms`: those of one call go out together; a flush waits for
+none. `retry.backoff.ms`: a transaction that follows another closely is asked to wait for its end."""
 RECORDS_ONCE = 2000
 """Handed to librdkafka in one call."""
+MESSAGE_BYTES_MAX = 1_000_000
+"""Of a message, for librdkafka, unless the settings say otherwise (`message.max.bytes`)."""
+BESIDE_BYTES = 512
+"""What a message has beside its value, and more."""
 QUEUE_FULL = "_QUEUE_FULL"
 FULL_S = 0.01
 """How long it is waited for room in librdkafka's queue before records are handed over again."""
@@ -78,8 +82,8 @@ at_least_once=False)
     """
 
     format: str = "json"
-    """`json`: an object each. `raw`: the bytes or text of one column. `arrow`: an Arrow stream of all
-    outputs that go out together, without a key."""
+    """`json`: an object each. `raw`: the bytes or text of one column. `arrow`: an Arrow stream of
+    outputs that go out together, as many as a message may have, without a key."""
     _: KW_ONLY
     key: str | None = None
     """The column that is a record's key, so that those of one key keep their order."""
@@ -146,10 +150,8 @@ at_least_once=False)
             SinkError: for a value that they cannot have.
         """
         if self.format == "arrow":
-            out = pa.BufferOutputStream()
-            with pa.ipc.new_stream(out, rows.schema) as stream:
-                stream.write_table(rows)
-            return [{"value": out.getvalue().to_pybytes()}]
+            most = int(self.settings.get("message.max.bytes", MESSAGE_BYTES_MAX)) - BESIDE_BYTES
+            return [{"value": stream.to_pybytes()} for stream in as_streams(rows, most)]
         values = rows.column(self.value).to_pylist() if self.format == "raw" else in_json(rows)
         if self.key is None:
             return [{"value": value} for value in values]
@@ -157,6 +159,34 @@ at_least_once=False)
         keys = keys.cast(as_key(keys.type))
         pairs = zip(keys.to_pylist(), values, strict=True)
         return [{"key": key, "value": value} for key, value in pairs]
+
+
+def as_streams(rows: pa.Table, bytes_max: int) -> list[pa.Buffer]:
+    """Write rows as an Arrow stream, or as several in their order if one would be larger than that.
+
+    A row that is too large by itself is a stream of its own.
+
+    >>> [stream.size < 2000 for stream in as_streams(pa.table({"n": range(500)}), 2000)]
+    [True, True, True, True]
+    """
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, rows.schema) as stream:
+        stream.write_table(rows)
+    found = out.getvalue()
+    if found.size <= bytes_max or rows.num_rows < 2:
+        return [found]
+    half = rows.num_rows // 2
+    halves = (rows.slice(0, half), rows.slice(half))
+    return [stream for part in halves for stream in as_streams(_compact(part), bytes_max)]
+
+
+def _compact(rows: pa.Table) -> pa.Table:
+    """Have dictionaries hold what these rows name and no more: they are written whole."""
+    for at, column in enumerate(rows.columns):
+        if pa.types.is_dictionary(column.type):
+            values = column.cast(column.type.value_type).cast(column.type)
+            rows = rows.set_column(at, rows.schema.field(at), values)
+    return rows
 
 
 def in_json(rows: pa.Table) -> list[bytes]:
@@ -241,7 +271,7 @@ class PlainWriter:
 
     def __init__(self, sink: Kafka, own: dict[str, Any] | None = None) -> None:
         self._sink = sink
-        self._producer: Producer = sink.client("Producer", {**WRITER, **(own or {})})
+        self._producer: Producer = sink.client("Producer", {**WRITER, **(own or {})}, TUNED)
         self._failed: list[KafkaError] = []
         self._columns: pa.Schema | None = None
         """Of the rows that were written last."""

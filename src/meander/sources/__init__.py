@@ -7,6 +7,7 @@
     PartitionedSource    what else can be read by `op.source`: write your own
     JointSource          the same, where partitions cost less when they are read together
     BegunSource          the same, where a source may begin at what is newest
+    PlacedSource         the same, where the program's next run begins where the first did
     SourceBatch          what such a source gives: a batch that has an offset;
     SourceRows           or rows that have one each
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
         BegunSource,
         JointSource,
         PartitionedSource,
+        PlacedSource,
         SourceBatch,
         SourceRows,
     )
@@ -34,6 +36,7 @@ __all__ = [
     "JointSource",
     "Kafka",
     "PartitionedSource",
+    "PlacedSource",
     "SocketLines",
     "SourceBatch",
     "SourceRows",

@@ -16,6 +16,7 @@ long. A record that is gone before it was read (retention) is an error, not a ga
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
@@ -25,7 +26,7 @@ from itertools import pairwise
 from math import inf
 from operator import methodcaller
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -64,8 +65,9 @@ Valued: TypeAlias = "tuple[Message, bytes]"
 """A record and its value, which is not null."""
 Reader: TypeAlias = Callable[[Sequence[bytes], pa.Schema], Decoded]
 """Turns messages into rows."""
-QUEUED_KIB = 32 * 1024
-"""What librdkafka fetches ahead, of each partition."""
+TUNED = {"queued.max.messages.kbytes": 32 * 1024}
+"""Unless settings say otherwise. That is what librdkafka fetches ahead, of all partitions of a process
+together: they have one queue."""
 
 
 @dataclass(frozen=True)
@@ -86,10 +88,12 @@ value='value', start='earliest', bad='fail', registry=None)
     """The column that gets Kafka's time stamp, as the operator's event time perhaps."""
     value: str = "value"
     """Of `raw`: the column that gets the bytes."""
-    start: str = "earliest"
+    start: str | Mapping[Any, Any] = "earliest"
     """Where a partition begins of which nothing is durable yet: `earliest`; or `latest`, at the end
-    that it had when the source began (`op.source`), whoever reads it first. One that is made later
-    begins at its beginning."""
+    that it had when a source of that name began first (`op.source`), whoever reads it; a program that
+    goes on from its checkpoint begins there, too. One that is made later begins at its beginning. Or
+    the offset that is read first by partition, `{0: 17, 1: 4}`, also as Spark writes it, `{"clicks":
+    {"0": 17, "1": 4}}`; those that are not named begin at their beginning."""
     bad: str = "fail"
     """What becomes of a record that cannot be read: `fail` ends the source and names it, `drop` leaves
     it out and says so in the log. One without a value (a tombstone) is left out."""
@@ -105,7 +109,13 @@ value='value', start='earliest', bad='fail', registry=None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, words in (("format", FORMATS), ("start", STARTS), ("bad", BAD)):
+        if isinstance(self.start, Mapping):
+            object.__setattr__(self, "start", offsets_of(self.start, self.topic))
+        elif self.start not in STARTS:
+            raise InputError(
+                f"start is {', '.join(STARTS)} or offsets by partition, not {self.start!r}"
+            )
+        for name, words in (("format", FORMATS), ("bad", BAD)):
             if getattr(self, name) not in words:
                 raise InputError(f"{name} is {', '.join(words)}, not {getattr(self, name)!r}")
         if (self.format == "avro") != bool(self.schemas or self.registry):
@@ -143,12 +153,14 @@ value='value', start='earliest', bad='fail', registry=None)
         return AvroReader(self._texts(), self._registry()).read
 
     def check(self) -> None:
-        """See that the topic is there.
+        """See that the topic is there, with the partitions that `start` names.
 
         Raises:
-            InputError: if no broker answers, or it is not.
+            InputError: if no broker answers, or they are not.
         """
-        self.check_topic()
+        there = self.check_topic()
+        if isinstance(self.start, Mapping) and (beyond := self.start.keys() - set(there)):
+            raise InputError(f"start names partition {min(beyond)}: {self.topic} has none such")
 
     def begun(self) -> Kafka:
         """Give the same, which knows where its partitions end by now, if it begins there.
@@ -156,7 +168,7 @@ value='value', start='earliest', bad='fail', registry=None)
         Raises:
             InputError: if no broker answers.
         """
-        if self.start == "earliest":
+        if self.start != "latest":
             return self
         from confluent_kafka import KafkaException, TopicPartition
 
@@ -171,9 +183,24 @@ value='value', start='earliest', bad='fail', registry=None)
                     begin[number] = found[1]
         except (KafkaException, ConnectionError) as error:
             raise InputError(f"the end of {self.topic} is not known: {self.told(error)}") from None
+        return self._at(begin)
+
+    def _at(self, begin: Mapping[int, int]) -> Kafka:
         settled = copy(self)
         object.__setattr__(settled, "_begin", begin)
         return settled
+
+    def places(self) -> dict[str, Any] | None:
+        """Say where its partitions begin, if somebody had to look."""
+        if self._begin is None:
+            return None
+        return {"topic": self.topic, "offsets": {str(n): at for n, at in self._begin.items()}}
+
+    def placed(self, places: Mapping[str, Any]) -> Kafka:
+        """Give the same, which begins where it did when these places were asked for."""
+        if self.start != "latest" or places["topic"] != self.topic:
+            return self.begun()
+        return self._at({int(number): at for number, at in places["offsets"].items()})
 
     def partitions(self) -> Sequence[str]:
         """Name the partitions of the topic.
@@ -212,11 +239,10 @@ value='value', start='earliest', bad='fail', registry=None)
         missing = Complaint(f"records in {which} wait")
         own = {
             "auto.offset.reset": "error",
-            "queued.max.messages.kbytes": QUEUED_KIB,
             "error_cb": lambda error: trouble.say(self.told(error)),
         }
         reader, gather, nothing = self._reader(), Gathering(), next(iter(after))
-        with self.consumer(own) as consumer:
+        with self.consumer(own, TUNED) as consumer:
             consumer.assign(places)
             while True:
                 records = self._records(consumer, gather, trouble)
@@ -237,8 +263,10 @@ value='value', start='earliest', bad='fail', registry=None)
         """Tell where a partition begins of which nothing is durable."""
         from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
 
-        if self._begin is not None:
-            return self._begin.get(number, OFFSET_BEGINNING)
+        begin = self.start if isinstance(self.start, Mapping) else self._begin
+        if begin is not None:
+            found: int = begin.get(number, OFFSET_BEGINNING)
+            return found
         return OFFSET_BEGINNING if self.start == "earliest" else OFFSET_END
 
     def _records(self, consumer: Consumer, gather: Gathering, trouble: Complaint) -> list[Message]:
@@ -356,6 +384,37 @@ value='value', start='earliest', bad='fail', registry=None)
                 raise InputError(
                     f"a record's {what} cannot be the column {name!r}, which is of {kind}"
                 ) from None
+
+
+def offsets_of(start: Mapping[Any, Any], topic: str) -> dict[int, int]:
+    """Read where partitions begin, as people write it or as Spark does, by topic.
+
+    >>> offsets_of({0: 17, "1": 4}, "clicks")
+    {0: 17, 1: 4}
+    >>> offsets_of({"clicks": {"0": 17}, "views": {"0": 3}}, "clicks")
+    {0: 17}
+
+    Raises:
+        InputError: for what is no partition or no offset.
+    """
+    by_topic = [isinstance(inner, Mapping) for inner in start.values()]
+    if any(by_topic):
+        if not all(by_topic):
+            raise InputError("start has offsets by topic and by partition: one of the two is meant")
+        if topic not in start:
+            raise InputError(f"start has offsets of {', '.join(map(str, start))}, not of {topic}")
+        return offsets_of(start[topic], topic)
+    found = dict[int, int]()
+    for partition, offset in start.items():
+        text = str(partition)
+        if not re.fullmatch(r"\d{1,9}", text, re.A) or int(text) in found:
+            raise InputError(f"start names each partition once, by its number, not {partition!r}")
+        if type(offset) is not int or not 0 <= offset < 1 << 63:
+            raise InputError(
+                f"start of partition {partition} is the offset that is read first, not {offset!r}"
+            )
+        found[int(text)] = offset
+    return found
 
 
 class Lateness:

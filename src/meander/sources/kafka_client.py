@@ -30,14 +30,15 @@ READER = {
     "enable.auto.commit": False,
     "isolation.level": "read_committed",
 }
+"""Of all that it has users may change nothing: it is in `OURS`."""
 OURS = frozenset(
     {
-        "bootstrap.servers", "enable.auto.commit", "enable.auto.offset.store", "auto.offset.reset",
-        "enable.partition.eof", "group.id", "isolation.level", "transactional.id",
-        "enable.idempotence",
+        "bootstrap.servers", "metadata.broker.list", "enable.auto.commit",
+        "enable.auto.offset.store", "auto.offset.reset", "enable.partition.eof", "group.id",
+        "isolation.level", "transactional.id", "enable.idempotence", "error_cb",
     }
 )  # fmt: skip
-"""What exactly once hangs on; nobody else sets it."""
+"""What exactly once hangs on, and how it is heard of what is wrong; nobody else sets it."""
 PASSING = frozenset(
     {
         "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "BROKER_NOT_AVAILABLE",
@@ -69,8 +70,13 @@ class KafkaTopic:
         if own := [name for name in self.settings if name in OURS]:
             raise InputError(f"the setting {own[0]!r} is Meander's own: leave it out")
 
-    def client(self, kind: str, own: Mapping[str, Any]) -> Any:
+    def client(self, kind: str, own: Mapping[str, Any], tuned: Mapping[str, Any]) -> Any:
         """Make a `Consumer` or a `Producer`, with settings of our own.
+
+        Args:
+            kind: which of them.
+            own: settings that stay as they are: all are in `OURS`.
+            tuned: those that a user's go before.
 
         Raises:
             InputError: without the library, or for a setting that there is not.
@@ -82,7 +88,7 @@ class KafkaTopic:
                 "Kafka is spoken by confluent-kafka, which is not installed here: "
                 "pip install 'meander[kafka]'"
             ) from None
-        plain = {"bootstrap.servers": self.brokers, **PLAIN}
+        plain = {"bootstrap.servers": self.brokers, **PLAIN, **tuned}
         try:
             return getattr(confluent_kafka, kind)({**plain, **self.settings, **own}, logger=log)
         except (confluent_kafka.KafkaException, ValueError, TypeError) as error:
@@ -99,9 +105,11 @@ class KafkaTopic:
         return text
 
     @contextmanager
-    def consumer(self, own: Mapping[str, Any] | None = None) -> Iterator[Consumer]:
-        """Open a consumer that commits nothing, while the block lasts."""
-        made = self.client("Consumer", {**READER, **(own or {})})
+    def consumer(
+        self, own: Mapping[str, Any] | None = None, tuned: Mapping[str, Any] | None = None
+    ) -> Iterator[Consumer]:
+        """Open a consumer that commits nothing, while the block lasts; settings as for `client`."""
+        made = self.client("Consumer", {**READER, **(own or {})}, tuned or {})
         try:
             yield made
         finally:
@@ -123,14 +131,14 @@ class KafkaTopic:
                     f"no broker answers at {self.brokers}: {self.told(error)}"
                 ) from None
 
-    def check_topic(self) -> None:
-        """See that the topic is there.
+    def check_topic(self) -> list[int]:
+        """See that the topic is there; give the numbers of its partitions.
 
         Raises:
             InputError: if it is not, or no broker answers.
         """
         try:
-            self.numbers()
+            return self.numbers()
         except ConnectionError as error:
             raise InputError(str(error)) from None
 

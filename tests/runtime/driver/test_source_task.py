@@ -13,7 +13,9 @@ import pytest
 
 from meander.errors import DeployError
 from meander.protocol.settings import Settings
+from meander.runtime.driver.begun import BegunPlaces
 from meander.runtime.driver.source_task import LIVED_S, RESTARTS_MAX, Sources, SourceTask
+from meander.runtime.process.source import PartitionedSource
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 from meander.runtime.wire.credentials import Credentials
 
@@ -142,7 +144,7 @@ def test_one_that_is_cancelled_while_its_successor_starts_is_killed() -> None:
 class Works:
     """The sources of a driver that starts nothing: ends are told by hand."""
 
-    def __init__(self) -> None:
+    def __init__(self, places: BegunPlaces | None = None) -> None:
         self.started: list[ProcessSpec] = []
         keys, numbers = Credentials("t"), count(1)
         staff = SimpleNamespace(start=self.started.append, feeder_number=lambda: next(numbers))
@@ -154,7 +156,7 @@ class Works:
                 kind, "r", name, number, 1, "there:1", keys, 4, Settings(), **changes
             ),
         )  # fmt: skip
-        self.sources = Sources(self.driver)
+        self.sources = Sources(self.driver, places)
         self.work = self.sources.begin("words", lambda after: iter(()), 1, {})
 
     def finish(self, specs: list[ProcessSpec]) -> None:
@@ -162,6 +164,19 @@ class Works:
             ended = ProcessExit("feeder", spec.name, spec.incarnation, Reason.FINISHED, "fed")
             for hear in self.driver.exit_heard:
                 hear(ended)
+
+
+def test_where_a_source_begins_is_settled_before_a_process_could_have_a_row_durable() -> None:
+    asked = list[tuple[str, int]]()
+
+    class Places(BegunPlaces):
+        def begin(self, name: str, source: PartitionedSource) -> PartitionedSource:
+            asked.append((name, len(works.started) if asked else 0))
+            return source
+
+    works = Works(Places())
+    works.sources.begin("others", lambda after: iter(()), 2, {})
+    assert (asked, len(works.started)) == ([("words", 0), ("others", 1)], 3)
 
 
 def test_whoever_waits_for_a_source_waits_for_those_who_share_it_now() -> None:

@@ -27,6 +27,7 @@ from meander.protocol.messages import Rescale
 from meander.runtime.clients.feeder import FeederClient
 from meander.runtime.clients.query import PEERS
 from meander.runtime.driver import books, loop_drain, replacing, runs
+from meander.runtime.driver.begun import BegunPlaces
 from meander.runtime.driver.books import ASK_S
 from meander.runtime.driver.core import STOPPED
 from meander.runtime.driver.driver import Driver
@@ -51,7 +52,8 @@ class ElasticOperator:
         """Made by `deploy` and `deploy_local`; the driver has started."""
         self.driver = driver
         """What runs it, for what is not offered here."""
-        self._sources, self._sinks = Sources(driver), Sinks(driver)
+        places = BegunPlaces(driver.deployment.folder, lambda: driver.master.archive.lineage)
+        self._sources, self._sinks = Sources(driver, places), Sinks(driver)
         self._fetched: dict[TaskId, int] = {}
         """The last output of each task that `outputs` has given."""
         self._no_outputs: dict[str, pa.Table] = {}
@@ -187,7 +189,7 @@ class ElasticOperator:
 
         Raises:
             InputError: if a feeder or a source of that name is at work, or it cannot be read.
-            DeployError: if the operator was stopped.
+            DeployError: if the operator was stopped, or it cannot be kept where the source begins.
         """
         self._check_name(name)
         self.driver.core.topology.input(options.get("to"))  # before a process is started

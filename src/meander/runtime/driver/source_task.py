@@ -18,17 +18,12 @@ from typing import Any, Generic, Protocol, TypeVar
 from meander.errors import DeployError, InputError
 from meander.operators.topology import OperatorTasks
 from meander.runtime.clients.feeder import OPTIONS
+from meander.runtime.driver.begun import BegunPlaces
 from meander.runtime.driver.launch import Launcher
 from meander.runtime.driver.options import check_whole
 from meander.runtime.driver.supervisor import Supervisor
 from meander.runtime.process.sink import TransactionalSink
-from meander.runtime.process.source import (
-    BegunSource,
-    OnePartition,
-    PartitionedSource,
-    Source,
-    SourceShare,
-)
+from meander.runtime.process.source import OnePartition, PartitionedSource, Source, SourceShare
 from meander.runtime.process.spec import ProcessExit, ProcessSpec, Reason
 from meander.runtime.roles.sinking import SinkShare
 from meander.runtime.wire.credentials import Credentials
@@ -332,6 +327,11 @@ class Sources(Beside[SourceTasks]):
 
     what = "source"
 
+    def __init__(self, driver: SourcePlace, places: BegunPlaces | None = None) -> None:
+        """Begin with none; `places` knows where some have begun."""
+        super().__init__(driver)
+        self._places = places or BegunPlaces()
+
     def begin(
         self, name: str, source: Source | PartitionedSource, tasks: int, options: Mapping[str, Any]
     ) -> SourceTasks:
@@ -339,14 +339,14 @@ class Sources(Beside[SourceTasks]):
 
         Raises:
             InputError: for what cannot be read, or an option that there is not.
+            DeployError: if it cannot be kept where it begins.
         """
         if unknown := [option for option in options if option not in OPTIONS]:
             raise InputError(f"a feeder has the options {', '.join(OPTIONS)}, not {unknown[0]!r}")
         check_whole("tasks", tasks)
         found = source if isinstance(source, PartitionedSource) else OnePartition(source)
         found.check()
-        if isinstance(found, BegunSource):
-            found = found.begun()
+        found = self._places.begin(name, found)
 
         def begin(number: int, of: int) -> SourceTask:
             share = SourceShare(found, number, of), dict(options)

@@ -114,6 +114,30 @@ class BegunSource(PartitionedSource, Protocol):
         """
 
 
+@runtime_checkable
+class PlacedSource(BegunSource, Protocol):
+    """The same, where what was settled is kept in the checkpoint, for the program's next run.
+
+    What comes while the program is away is not to be passed over either.
+    """
+
+    def begun(self) -> PlacedSource:
+        """Give what all its processes read, as `BegunSource` does."""
+
+    def places(self) -> Any:
+        """Say where its partitions begin, in what JSON has, without secrets.
+
+        None: whoever reads it knows that without having it kept.
+        """
+
+    def placed(self, places: Any) -> PlacedSource:
+        """Give what `begun` gave when `places` was asked of it; if that was of another stream, `begun`.
+
+        Raises:
+            InputError: as `begun`.
+        """
+
+
 Source: TypeAlias = Callable[[int], Iterable[Given]]
 """A source without partitions: gives the batches after an offset; -1: all."""
 
