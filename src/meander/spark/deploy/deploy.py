@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from meander.errors import DeployError
 from meander.operators.base import Operator
 from meander.operators.topology import Topology
+from meander.runtime.clients.given import NULL_KEYS
 from meander.runtime.clients.query import PEERS
 from meander.runtime.driver import replacing
 from meander.runtime.driver.driver import Driver
@@ -189,6 +190,7 @@ class SparkOperator(ElasticOperator):
         name: str = "transform",
         checkpoint: str | None = None,
         trigger: Mapping[str, Any] | None = None,
+        null_keys: str = NULL_KEYS[0],
     ) -> DataFrame:
         """Feed a streaming DataFrame to the operator, and give what it emits as another.
 
@@ -201,11 +203,14 @@ class SparkOperator(ElasticOperator):
             checkpoint: of that query. By default `queries/<name>` in the checkpoint directory of the
                 deployment; without one, a directory that goes with the operator, as its state does.
             trigger: of that query, as for `DataStreamWriter.trigger`.
+            null_keys: what becomes of rows without a key: `refuse` (the query fails), `keep` (null is
+                a key of its own, as in `groupBy`) or `drop`, as the option `nullKeys` of the sink.
 
         Raises:
-            InputError: if `rows` is no stream, or the operator does not say what it emits.
+            InputError: if `rows` is no stream, the operator does not say what it emits, or for an
+                unknown `null_keys`.
         """
-        return self._transforms.start(rows, name, checkpoint, trigger or {})
+        return self._transforms.start(rows, name, checkpoint, trigger or {}, null_keys)
 
     def seats(self) -> dict[str, int]:
         """Tell the pid of the Python worker that holds the slot of each process, on its own host."""
