@@ -23,6 +23,7 @@ from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.handle import RescaleHandle
 from meander.runtime.driver.initial import InitialState, ending
 from meander.runtime.driver.options import Deployment, DeployOptions, check_whole, described
+from meander.runtime.driver.reached import check_unchanged, reached
 from meander.spark.cluster import channel, ship
 from meander.spark.cluster import session_check as ground
 from meander.spark.cluster.executors import EXECUTOR_S, ask_for_slots, dynamic
@@ -164,8 +165,10 @@ class SparkOperator(ElasticOperator):
         """Write the state and how far it is, for a Spark job, a new query, or another deployment.
 
         `state/` has Parquet files, a row per key; `export.json` what is given back. Queries that
-        `transform` started are stopped. Stop all others, and feeders, before: the state is read task
-        by task.
+        `transform` started are stopped. Stop all others before, flush feeders and end sources with
+        `finish`: the state is read task by task, and what it has of each feeder must be known. Of a
+        topology, `drain` it then. The next row that a feeder's successor has to feed is the one behind
+        its offset in `feeders`.
 
         Args:
             path: a new folder.
@@ -174,14 +177,19 @@ class SparkOperator(ElasticOperator):
             of: of a topology, the operator.
 
         Raises:
-            InputError: if the folder has an export already, or the query was stopped within a batch.
+            InputError: if the folder has an export already, the query was stopped within a batch, rows
+                of a feeder or source are on their way, or some were taken in while the state was read.
         """
         logs = self._transforms.settled()
+        part = self.driver.core.topology.part(of)
+        tasks = range(part.first, part.end)
+        done = reached(self.driver, tasks)
         state = self._read(whole=True, of=of)
-        operator = self.driver.core.topology.part(of).operator
+        operator = part.operator
         about = {"operator": operator.name, "keys": list(operator.keys)}
         named = None if self.adopted is None else self.adopted["query_checkpoint"]
-        return export(state, about, path, query_checkpoint or logs or named)
+        check = partial(check_unchanged, self.driver, tasks, done)
+        return export(state, about, path, query_checkpoint or logs or named, done, check)
 
     def transform(
         self,
