@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from runtime_kit import counted
+from time_operators import Punctual
 
 import meander
 from meander.errors import InputError, QueryError
@@ -104,3 +106,17 @@ def test_what_takes_none_says_so_before_anything_starts() -> None:
         deploy_local(several, initial_state=WORDS)
     with pytest.raises(InputError, match="no key column 'word'"):
         deploy_local(WordCount(), 4, 1, initial_state=[{"count": 1}])
+
+
+def test_a_state_without_rows_has_its_watermark_all_the_same(launcher: WarmLauncher) -> None:
+    at = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    none = pa.table({"user": pa.array([], pa.string()), "n": pa.array([], pa.int64())})
+    given: dict[str, Any] = {"initial_state": none, "initial_watermark": at}
+    with deploy_local(Punctual(), 4, 1, launcher=launcher, **given) as op, op.feeder() as feeder:
+        moments = [at + timedelta(seconds=s) for s in (-1, 0, 1)]
+        rows = [
+            {"user": f"u{i}", "at": m.replace(tzinfo=None), "n": 1} for i, m in enumerate(moments)
+        ]
+        feeder.feed(rows)
+        feeder.flush()
+        assert op.metrics()["late_rows"] == 2

@@ -20,6 +20,7 @@ from meander.errors import InputError
 from meander.operators import WordCount
 from meander.runtime.driver.launch import WarmLauncher
 from meander.runtime.driver.local import deploy_local
+from meander.runtime.driver.reached import reached
 from meander.runtime.process.source import Given, SourceRows
 
 ROWS = 400
@@ -83,6 +84,25 @@ def test_partitions_are_shared_and_every_row_counts_once(
         assert source.ended.clean
         assert counted(op) == wanted("abcde")
         assert op.source("rows", Numbered(names), tasks=3).wait(60).clean  # all is there by now
+        assert counted(op) == wanted("abcde")
+
+
+def test_a_source_that_finishes_leaves_no_row_on_its_way_and_goes_on_from_there(
+    launcher: WarmLauncher, names: Path
+) -> None:
+    with deploy_local(WordCount(), 8, 2, launcher=launcher) as op:
+        source = op.source("rows", Numbered(names, pause_s=0.02), tasks=2)
+        until(lambda: op.metrics()["rows"] > 200)
+        assert source.finish(30).clean
+        told = reached(op.driver, range(8)).feeders
+        assert set(told) == {f"rows/{name}" for name in "abcde"}
+        assert sum(told.values()) < 5 * (ROWS - 1)
+        upto = Counter[str]()
+        for name, at in told.items():
+            partition = name.partition("/")[2]
+            upto.update(word(partition, k) for k in range(at + 1))
+        assert counted(op) == upto  # all rows up to the offsets, and none behind them
+        assert op.source("rows", Numbered(names), tasks=1).wait(60).clean
         assert counted(op) == wanted("abcde")
 
 

@@ -96,3 +96,21 @@ class TimedCount(KeyedAggregate):
 
     def on_timer(self, state: Any, timer: Timer, context: Context) -> None:
         context.emit(state.result(np.arange(len(state.result()))))
+
+
+class Punctual(KeyedAggregate):
+    """Counts, and says how many rows were behind the watermark."""
+
+    event_time = "at"
+
+    def __init__(self) -> None:
+        super().__init__(CLICKS, ["user"], {"n": Aggregate("count")})
+
+    def process_groups(
+        self, states: Any, bounds: Any, batch: Any, contexts: Any, hashes: Any = None
+    ) -> None:
+        super().process_groups(states, bounds, batch, contexts, hashes)
+        ats = batch["at"].cast(pa.int64()).to_numpy()
+        for i, context in enumerate(contexts):
+            mine = ats[bounds[i] : bounds[i + 1]]
+            self.late_rows += int((mine <= context.watermark_us).sum())

@@ -542,6 +542,18 @@ def test_timers_are_set_until_they_have_fired_and_fire_once_as_in_spark() -> Non
     assert place.adapter.operator.late_rows == 1
 
 
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_rows_are_late_by_a_watermark_that_is_no_whole_second(unit: str) -> None:
+    columns = {"k": pa.string(), "at": pa.timestamp(unit, "UTC"), "n": pa.int64()}
+    operator = made(
+        Base(), schema=pa.schema(columns), time_mode="EventTime", event_time="at", delay_s=0.5
+    )
+    place = Place(operator)
+    place.give(("a", 30, 1), word=30)
+    place.give(("a", 29, 1), ("a", 30, 1), word=30)  # the watermark is at 29.5
+    assert place.adapter.operator.late_rows == 1
+
+
 def test_timers_may_wait_for_the_next_batch_and_rows_are_late_by_the_one_before() -> None:
     place = Place(made(Alarm(), time_mode="EventTime", event_time="at", timers="batch"))
     assert place.give(("a", 1, 20_000), word=30) == []

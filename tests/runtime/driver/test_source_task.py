@@ -156,8 +156,18 @@ class Works:
                 kind, "r", name, number, 1, "there:1", keys, 4, Settings(), **changes
             ),
         )  # fmt: skip
+        self.driver.finish_feeders = self._finish_feeders
+        self.asked: list[str] = []
+        """Whose feeders were asked to come to their end."""
+        self.heard = lambda: False
+        """Whether they hear it."""
         self.sources = Sources(self.driver, places)
         self.work = self.sources.begin("words", lambda after: iter(()), 1, {})
+
+    def _finish_feeders(self, name: str) -> None:
+        self.asked.append(name)
+        if self.heard():
+            self.finish(self.started)
 
     def finish(self, specs: list[ProcessSpec]) -> None:
         for spec in specs:
@@ -209,3 +219,24 @@ def test_a_source_at_its_end_that_is_shared_anew_tells_its_end() -> None:
     works.finish(works.started[2:])
     assert works.work.wait(0.0).clean
     assert other.running
+
+
+def test_whoever_has_a_source_finish_asks_until_its_processes_have_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("meander.runtime.driver.source_task.FINISH_S", 0.0)
+    works = Works()
+    with pytest.raises(
+        DeployError, match="the source words did not end within 0 s: does its `read`"
+    ):
+        works.work.finish(0.01)
+    works.heard = lambda: len(works.asked) > 3  # its process was starting
+    works.asked.clear()
+    assert works.work.finish(30.0).clean
+    assert works.asked == ["words"] * 4
+    assert works.work.finish(30.0).clean  # it is at its end
+    failed = Works()
+    for hear in failed.driver.exit_heard:
+        hear(ProcessExit("feeder", "words", failed.started[0].incarnation, Reason.CRASHED, "why"))
+    with pytest.raises(DeployError, match="the source words ended: why"):
+        failed.work.finish(30.0)

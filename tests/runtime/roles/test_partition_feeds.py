@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -79,6 +79,9 @@ class Fed:
     def __init__(self, fails: int = 0) -> None:
         self.rows = dict[str, list[tuple[int, str]]]()
         self.left = list[str]()
+        self.closed = list[str]()
+        self.finishes = list[Callable[[], None]]()
+        """Each tells whoever feeds to finish."""
         self.fails = fails
 
     def from_spec(self, spec: Any, operator: Any) -> Any:
@@ -94,7 +97,8 @@ class Fed:
 
         found = SimpleNamespace(
             wait_ready=lambda: rows[-1][0] if rows else -1, schema=None, feed=feed, ending=None,
-            check=lambda: None, close=lambda: None, rows=0,
+            check=lambda: None, close=lambda: self.closed.append(spec.name), rows=0,
+            when_told=self.finishes.append,
             abandon=lambda: self.left.append(spec.name),
         )  # fmt: skip
         return found
@@ -161,3 +165,20 @@ def _held(source: Joint, after: Mapping[str, int], gate: threading.Event) -> Any
     elif not gate.wait(10):
         raise AssertionError("nobody reads the partition that came later")
     yield from ()
+
+
+def test_one_that_is_to_finish_reads_no_more_and_closes_its_feeders(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source, fed = Joint(), Fed()
+
+    def for_ever(self: Joint, after: Mapping[str, int], schema: Any) -> Any:
+        yield "0", SourceBatch(4, "a")
+        fed.finishes[0]()
+        while True:
+            yield "0", SourceBatch(5, "b")
+
+    monkeypatch.setattr(Joint, "read_together", for_ever)
+    assert run_joint(source, fed, monkeypatch)[0] is Reason.FINISHED
+    assert fed.rows == {"words/0": [(4, "a")], "words/1": []}
+    assert sorted(fed.closed) == ["words/0", "words/1"]

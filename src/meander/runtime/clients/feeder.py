@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,8 @@ from meander.runtime.wire.publisher import board
 from meander.runtime.wire.renewal import keep_fresh
 from meander.runtime.wire.transport import Transport
 
+FINISH = "finish"
+"""What a driver asks a feeder to do: to be fed no more, and to leave when all is durable."""
 OPTIONS = ("gather_rows", "linger_ms", "null_keys", "to")
 """Of a feeder, as its maker may give them."""
 
@@ -152,6 +155,15 @@ class FeederClient:
     def ending(self) -> Ending | None:
         """How its place at the master ended; None: it has it still."""
         return self._feeder.process.ending
+
+    def when_told(self, finish: Callable[[], None]) -> None:
+        """Have something called when the driver wants this feeder to come to its end."""
+
+        def hear(_: Mapping[str, Any]) -> str:
+            finish()
+            return "finishing"
+
+        self.transport.actions[FINISH] = hear
 
     def check(self) -> None:
         """Raise why no more can be fed, if so.

@@ -22,9 +22,16 @@ from meander.runtime.wire.rows import Mark, Rows
 
 
 def pieces(
-    batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows_max: int, bytes_max: int
+    batches: Iterable[pa.RecordBatch],
+    schema: pa.Schema,
+    rows_max: int,
+    bytes_max: int,
+    *,
+    one: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Gather batches until there are enough rows or bytes; give them in one batch each.
+
+    With `one` there is a batch also if there are no rows: for what travels beside them.
 
     >>> schema = pa.schema({"word": pa.string()})
     >>> rows = [pa.record_batch({"word": ["a", "b"]}), pa.record_batch({"word": ["c"]})]
@@ -32,6 +39,8 @@ def pieces(
     [3]
     >>> [piece.num_rows for piece in pieces(rows, schema, 2, 2**20)]
     [2, 1]
+    >>> [piece.num_rows for piece in pieces([], schema, 2, 2**20, one=True)]
+    [0]
     """
     gathered: list[pa.RecordBatch] = []
     rows = size = 0
@@ -43,9 +52,11 @@ def pieces(
         size += gathered[-1].nbytes
         if rows >= rows_max or size >= bytes_max:
             yield _joined(gathered)
-            gathered, rows, size = [], 0, 0
+            gathered, rows, size, one = [], 0, 0, False
     if gathered:
         yield _joined(gathered)
+    elif one:
+        yield pa.RecordBatch.from_pylist([], schema=schema)
 
 
 def combiner_of(about: DeploymentInfo, limits: CombineLimits) -> RowCombiner:

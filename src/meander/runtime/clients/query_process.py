@@ -148,8 +148,10 @@ class QueryProcess:
         schema = about.schema if state is None else about.adopted_schema
         if schema is None:
             raise QueryError(f"{about.operator} takes no rows of a state")
+        marked = state is not None and state.watermark_us is not None  # tasks hear it, rows or none
+        cut = pieces(batches, schema, self.piece_rows, PIECE_BYTES, one=marked)
         try:
-            for number, rows in enumerate(pieces(batches, schema, self.piece_rows, PIECE_BYTES)):
+            for number, rows in enumerate(cut):
                 piece = partition * PIECES_MAX + number
                 if state is None:
                     how = about.event_time, combiner, about.first

@@ -80,6 +80,18 @@ def without(master: Master, gone: Iterable[NodeId], room: int | None) -> int:
     return wanted(master) if room is None else min(wanted(master), staying + room)
 
 
+def feeding(master: Master, name: str) -> list[str]:
+    """Say where the feeders of a source listen: of the whole, or of its partitions."""
+    return [
+        p.address
+        for p in master.membership.peers.values()
+        if p.kind == "feeder"
+        and p.status is Status.UP
+        and p.address
+        and (p.id == name or p.id.startswith(f"{name}/"))
+    ]
+
+
 def stoppable(master: Master) -> dict[str, str]:
     """Say where those listen who can be told to stop, as far as they have registered."""
     peers = master.membership.peers.values()

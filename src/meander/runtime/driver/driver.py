@@ -23,7 +23,7 @@ from meander.operators.base import Operator
 from meander.operators.topology import Topology
 from meander.protocol.master.master import Master
 from meander.protocol.messages import Abort, Resume, RollBack
-from meander.runtime.clients.feeder import FeederClient
+from meander.runtime.clients.feeder import FINISH, FeederClient
 from meander.runtime.clients.reader import Reader
 from meander.runtime.driver import books, ending, runs
 from meander.runtime.driver.books import ASK_S
@@ -32,7 +32,7 @@ from meander.runtime.driver.desk import open_desk
 from meander.runtime.driver.launch import Launcher
 from meander.runtime.driver.options import Deployment
 from meander.runtime.driver.rescales import Rescaling
-from meander.runtime.process.script import Script
+from meander.runtime.process.script import Ask, Script, Together
 from meander.runtime.process.shell import Shell
 from meander.runtime.process.spec import ProcessExit
 from meander.runtime.process.warm import HEAP
@@ -278,6 +278,15 @@ class Driver:
     def issue(self, name: str) -> Credentials:
         """Make the credentials of a feeder: it may call itself so, or anything below `<name>/`."""
         return self.guard.issue("feeder", name, lasting=True)
+
+    def finish_feeders(self, name: str) -> None:
+        """Have the feeders of a source that are there take no more, and leave when all is durable."""
+        there = self.ask(lambda master: books.feeding(master, name))
+
+        def asked() -> Script[None]:
+            yield Together([Ask(address, FINISH, {}, ASK_S) for address in there])
+
+        self.carry_out(asked())
 
     def reader(self) -> Reader:
         """Make a client for the nodes' state, outputs and metrics."""

@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -34,6 +35,8 @@ WORDS = {"feeder": "source", "sink": "sink"}
 """What people call processes of a kind."""
 RESTARTS_MAX = 5
 """One whose process is lost more often in a row is given up: something kills it again and again."""
+FINISH_S = 0.5
+"""After which processes that were asked to come to their end are asked again."""
 LIVED_S = 3.0
 """One that has lived so long was not lost in a row with the one before: it got on."""
 STOPPED = "the operator was stopped"
@@ -65,6 +68,9 @@ class Place(Protocol):
 
 class SourcePlace(Place, Protocol):
     """The same, where they are made from what a user gives."""
+
+    def finish_feeders(self, name: str) -> None:
+        """Have the feeders of a source that are there take no more, and leave when all is durable."""
 
     def issue(self, name: str) -> Credentials:
         """Make what lets processes feed under a name, or one below it."""
@@ -236,6 +242,38 @@ class BesideTasks:
 class SourceTasks(BesideTasks):
     """A source at work: the processes that share its partitions."""
 
+    def __init__(
+        self,
+        name: str,
+        begin: Callable[[int, int], SourceTask],
+        entered: Callable[[BesideTasks], None] = lambda _: None,
+        finish: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Prepare; `finish` asks those of its feeders that are there to come to their end."""
+        super().__init__(name, begin, entered)
+        self._finish = finish
+
+    def finish(self, timeout_s: float = 120.0) -> ProcessExit:
+        """Have it read no more, and wait until all that was read is durable.
+
+        Every offset is then at all tasks or at none, as `export` needs it. Started again under its name
+        it goes on where it was.
+
+        Raises:
+            DeployError: if it ended otherwise, or the time is over.
+        """
+        end = time.monotonic() + timeout_s
+        while self.running and time.monotonic() < end:
+            self._finish()  # again: a process may have come only now, or have been lost
+            with suppress(DeployError):
+                return self.wait(min(FINISH_S, max(0.0, end - time.monotonic())))
+        if self.running:
+            raise DeployError(
+                f"the source {self.name} did not end within {timeout_s:.0f} s: does its `read` give "
+                "None now and then? `cancel` kills it"
+            )
+        return self.wait(0.0)
+
     def rescale(self, tasks: int) -> None:
         """Share the partitions among so many processes from now on; each goes on where it was read."""
         check_whole("tasks", tasks)
@@ -352,7 +390,10 @@ class Sources(Beside[SourceTasks]):
             share = SourceShare(found, number, of), dict(options)
             return self._task("feeder", name, number, of, share)
 
-        return self._start(SourceTasks(name, begin, self._enter), tasks)
+        def finish() -> None:
+            self._driver.finish_feeders(name)
+
+        return self._start(SourceTasks(name, begin, self._enter, finish), tasks)
 
 
 class Sinks(Beside[SinkTasks]):

@@ -50,6 +50,7 @@ class NodeAnswers:
             "release": outputs.release,
             "metrics": self.metrics,
             "loop": self.loop,
+            "moments": self.moments,
         }
         """Those that give what JSON can hold."""
         self.tables: dict[str, Answer] = {
@@ -113,6 +114,11 @@ class NodeAnswers:
         codes = pa.array(np.repeat(np.arange(len(shown), dtype=np.int32), counts))
         when = pa.DictionaryArray.from_arrays(codes, [when for _, _, when in shown])
         return table.append_column(free("as_of", taken), when)
+
+    def moments(self, _: Mapping[str, Any]) -> Script[dict[TaskId, dict[str, Any]]]:
+        """Tell as of when each task is that is served here, with rows or without."""
+        told: dict[TaskId, dict[str, Any]] = yield Call(self.process, _moments)
+        return told
 
     # ------------------------------------------------------------------ the loop, a trace
 
@@ -190,6 +196,16 @@ def moment(slot: Slot) -> str:
     feeders = {name: at.offset for name, at in slot.state.positions.items()}
     told = {"epoch": str(slot.tenure), "queries": queries, "feeders": feeders}
     return json.dumps({name: fact for name, fact in told.items() if fact}, sort_keys=True)
+
+
+def _moments(node: Node) -> dict[TaskId, dict[str, Any]]:
+    """Tell the moment of each task; whoever asks waits for rows to be durable."""
+    node.checkpointer.hurry()
+    return {
+        task: json.loads(moment(slot))
+        for task, slot in node.slots.items()
+        if slot.state is not None and slot.phase is TaskPhase.SERVING
+    }
 
 
 def _hurried(node: Node) -> Counts:

@@ -72,6 +72,8 @@ class PartitionFeeds:
         """Groups of partitions that are not at their end."""
         self._failure: BaseException | None = None
         self._stopping = False
+        self._finishing = False
+        """Whether no more is to be read: what was read is fed, and that is the end."""
         self._wake = threading.Event()
         """Set when a partition is done, in one way or the other."""
 
@@ -82,7 +84,8 @@ class PartitionFeeds:
             while self._failure is None:
                 if gone():
                     return Reason.DRIVER_LOST, "whoever launched this feeder is gone"
-                if time.monotonic() >= look_at or not self._open:
+                looks = time.monotonic() >= look_at or not self._open
+                if looks and not self._finishing:
                     found = self._look(first=not look_at)
                     if found is None:  # whoever has them is away: it comes back
                         time.sleep(AWAY_S)
@@ -99,6 +102,11 @@ class PartitionFeeds:
             for thread in self._threads:
                 thread.join(max(0.0, end - time.monotonic()))
         raise self._failure
+
+    def finish(self) -> None:
+        """Read no more; end when all that was read is durable."""
+        self._finishing = True
+        self._wake.set()
 
     def _look(self, *, first: bool) -> list[str] | None:
         """Name the partitions of this share; None: nobody can tell yet. Later on, none is new then."""
@@ -145,6 +153,8 @@ class PartitionFeeds:
                 for name, found in self._share.read(after, feeders[group[0]].schema):
                     if self._stopping:
                         return True
+                    if self._finishing:
+                        break  # this one was not fed: it is the next one's
                     if found is not None:
                         feeders[name].feed(found.batch, offset=found.offset, due_s=found.due_s)
                         continue
@@ -167,6 +177,7 @@ class PartitionFeeds:
         operator = self._load()
         try:
             feeder = FeederClient.from_spec(spec, operator, **self._options)
+            feeder.when_told(self.finish)
             try:
                 yield feeder
             finally:

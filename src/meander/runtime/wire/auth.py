@@ -32,7 +32,7 @@ from meander.runtime.wire.credentials import (
 
 log = logging.getLogger(__name__)
 
-ORDERS: Final = {"stop": MASTER, "room": "query"}
+ORDERS: Final = {"stop": MASTER, "finish": MASTER, "room": "query"}
 """Requests that change something, and who alone may make them."""
 QUIET_S: Final = 60.0
 """Between two lines about one peer."""

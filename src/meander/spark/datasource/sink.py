@@ -241,6 +241,9 @@ class BatchWriter(Sink, DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Apply all that was staged."""
+        marked = self.state is not None and self.state.watermark_us is not None
+        if marked and not gathered(messages)[2]:  # Spark has no task for a frame without partitions
+            messages = [self.stage(self.query, self.batch, iter(()))]
         self.apply(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

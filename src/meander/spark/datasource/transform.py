@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from meander.errors import InputError
+from meander.runtime.clients.given import NULL_KEYS
 from meander.spark.datasource.output_source import output_columns
 
 if TYPE_CHECKING:
@@ -27,7 +28,12 @@ class Transforms:
         self._last: str | None = None
 
     def start(
-        self, rows: DataFrame, name: str, checkpoint: str | None, trigger: Mapping[str, Any]
+        self,
+        rows: DataFrame,
+        name: str,
+        checkpoint: str | None,
+        trigger: Mapping[str, Any],
+        null_keys: str,
     ) -> DataFrame:
         """Start a query, and give the operator's outputs as a stream."""
         if not rows.isStreaming:
@@ -36,11 +42,13 @@ class Transforms:
             raise InputError(f"the name of a transform is a word, not {name!r}")
         if name in self._queries and self._queries[name].isActive:
             raise InputError(f"a transform {name!r} is running: give this one another name")
+        if null_keys not in NULL_KEYS:
+            raise InputError(f"null_keys is one of {', '.join(NULL_KEYS)}, not {null_keys!r}")
         reception = self._driver.reception
         output_columns(reception.about({"output": None}))
         writer = rows.writeStream.format("meander").option("operator", self._driver.address)
         self._last = checkpoint or self._place(name)
-        writer = writer.option("checkpointLocation", self._last)
+        writer = writer.option("checkpointLocation", self._last).option("nullKeys", null_keys)
         self._queries[name] = (writer.trigger(**trigger) if trigger else writer).start()
         if self._trouble not in reception.troubles:
             reception.troubles.append(self._trouble)

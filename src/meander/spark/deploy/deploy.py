@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from meander.errors import DeployError
 from meander.operators.base import Operator
 from meander.operators.topology import Topology
+from meander.runtime.clients.given import NULL_KEYS
 from meander.runtime.clients.query import PEERS
 from meander.runtime.driver import replacing
 from meander.runtime.driver.driver import Driver
@@ -22,6 +23,7 @@ from meander.runtime.driver.elastic import ElasticOperator
 from meander.runtime.driver.handle import RescaleHandle
 from meander.runtime.driver.initial import InitialState, ending
 from meander.runtime.driver.options import Deployment, DeployOptions, check_whole, described
+from meander.runtime.driver.reached import check_unchanged, reached
 from meander.spark.cluster import channel, ship
 from meander.spark.cluster import session_check as ground
 from meander.spark.cluster.executors import EXECUTOR_S, ask_for_slots, dynamic
@@ -163,8 +165,10 @@ class SparkOperator(ElasticOperator):
         """Write the state and how far it is, for a Spark job, a new query, or another deployment.
 
         `state/` has Parquet files, a row per key; `export.json` what is given back. Queries that
-        `transform` started are stopped. Stop all others, and feeders, before: the state is read task
-        by task.
+        `transform` started are stopped. Stop all others before, flush feeders and end sources with
+        `finish`: the state is read task by task, and what it has of each feeder must be known. Of a
+        topology, `drain` it then. The next row that a feeder's successor has to feed is the one behind
+        its offset in `feeders`.
 
         Args:
             path: a new folder.
@@ -173,14 +177,19 @@ class SparkOperator(ElasticOperator):
             of: of a topology, the operator.
 
         Raises:
-            InputError: if the folder has an export already, or the query was stopped within a batch.
+            InputError: if the folder has an export already, the query was stopped within a batch, rows
+                of a feeder or source are on their way, or some were taken in while the state was read.
         """
         logs = self._transforms.settled()
+        part = self.driver.core.topology.part(of)
+        tasks = range(part.first, part.end)
+        done = reached(self.driver, tasks)
         state = self._read(whole=True, of=of)
-        operator = self.driver.core.topology.part(of).operator
+        operator = part.operator
         about = {"operator": operator.name, "keys": list(operator.keys)}
         named = None if self.adopted is None else self.adopted["query_checkpoint"]
-        return export(state, about, path, query_checkpoint or logs or named)
+        check = partial(check_unchanged, self.driver, tasks, done)
+        return export(state, about, path, query_checkpoint or logs or named, done, check)
 
     def transform(
         self,
@@ -189,6 +198,7 @@ class SparkOperator(ElasticOperator):
         name: str = "transform",
         checkpoint: str | None = None,
         trigger: Mapping[str, Any] | None = None,
+        null_keys: str = NULL_KEYS[0],
     ) -> DataFrame:
         """Feed a streaming DataFrame to the operator, and give what it emits as another.
 
@@ -201,11 +211,14 @@ class SparkOperator(ElasticOperator):
             checkpoint: of that query. By default `queries/<name>` in the checkpoint directory of the
                 deployment; without one, a directory that goes with the operator, as its state does.
             trigger: of that query, as for `DataStreamWriter.trigger`.
+            null_keys: what becomes of rows without a key: `refuse` (the query fails), `keep` (null is
+                a key of its own, as in `groupBy`) or `drop`, as the option `nullKeys` of the sink.
 
         Raises:
-            InputError: if `rows` is no stream, or the operator does not say what it emits.
+            InputError: if `rows` is no stream, the operator does not say what it emits, or for an
+                unknown `null_keys`.
         """
-        return self._transforms.start(rows, name, checkpoint, trigger or {})
+        return self._transforms.start(rows, name, checkpoint, trigger or {}, null_keys)
 
     def seats(self) -> dict[str, int]:
         """Tell the pid of the Python worker that holds the slot of each process, on its own host."""

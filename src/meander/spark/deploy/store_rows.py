@@ -3,20 +3,36 @@
 It is read through Spark's own data source (`statestore`), by Spark's tasks:
 
     an aggregation        key, value: the buffers of its functions, one after another in the order of
-                          the query's `agg`, without names that tell them apart
+                          the query's `agg`, without names that tell them apart: only what kind of
+                          buffer each is, and of what sort of values
     transformWithState    state variables and timers, each read by itself, joined by key
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegralType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from meander.errors import InputError
+from meander.operators.aggregates import Aggregate
 from meander.operators.base import Operator
 from meander.operators.keyed import KeyedAggregate
 from meander.spark.processor.adopting import TIMERS
@@ -35,6 +51,18 @@ BUFFERS: Final = {
     "last": ("last", "valueSet"),
 }
 """What Spark keeps for each function, by the names that its state has."""
+WHOLE: Final = "whole numbers"
+FLOATING: Final = "floating numbers"
+DECIMAL: Final = "decimals"
+SORTS: Final[dict[str, tuple[tuple[type[DataType], ...], Callable[[pa.DataType], bool]]]] = {
+    WHOLE: ((IntegralType,), pa.types.is_integer),
+    FLOATING: ((FloatType, DoubleType), pa.types.is_floating),
+    DECIMAL: ((DecimalType,), pa.types.is_decimal),
+    "times": ((TimestampType, TimestampNTZType), pa.types.is_timestamp),
+    "dates": ((DateType,), pa.types.is_date),
+    "booleans": ((BooleanType,), pa.types.is_boolean),
+}
+"""Sorts of values that are not taken for each other: Spark's types and Arrow's."""
 AGGREGATION: Final = "stateStoreSave"
 """What Spark calls the operator of an aggregation."""
 ENDS: Final = "ttlExpirationMs"
@@ -84,14 +112,9 @@ def rows_for(store: StateStore, operator: Operator[Any]) -> DataFrame:
 
 def _aggregates(state: DataFrame, operator: KeyedAggregate) -> DataFrame:
     layout = operator.layout
-    found = [field.name for field in state.schema["value"].dataType.fields]  # type: ignore[attr-defined]
-    wanted = [name for a in layout.aggregates.values() for name in BUFFERS[a.function]]
-    if found != wanted or any(a.by is not None for a in layout.aggregates.values()):
-        raise InputError(
-            f"the query keeps {', '.join(found)}, and {operator.name} needs {', '.join(wanted)}: "
-            "declare the aggregates as the query's agg does, in its order"
-        )
-    kinds = [field.dataType for field in state.schema["value"].dataType.fields]  # type: ignore[attr-defined]
+    fields = state.schema["value"].dataType.fields  # type: ignore[attr-defined]
+    check_buffers(fields, operator)
+    kinds = [field.dataType for field in fields]
     plain = StructType([StructField(f"b{i}", kind) for i, kind in enumerate(kinds)])
     columns, at = _keys(state, operator.keys), 0
     rows = state.select("key", F.col("value").cast(plain).alias("value"))
@@ -107,6 +130,62 @@ def _aggregates(state: DataFrame, operator: KeyedAggregate) -> DataFrame:
         else:
             columns.append(buffers[0].alias(name))
     return rows.select(*columns)
+
+
+def check_buffers(fields: Sequence[StructField], operator: KeyedAggregate) -> None:
+    """Refuse aggregates whose buffers are not those of the query, as far as its state tells.
+
+    Buffers of the same names and sorts of values are taken for the declared ones: the state does not
+    say which columns they are of.
+
+    Raises:
+        InputError: with what the query keeps, and what the operator needs.
+    """
+    found = [(field.name, _sort_of(field.dataType)) for field in fields]
+    made = operator.layout.aggregates
+    wanted = [told for a in made.values() for told in _buffers_of(a, operator.schema)]
+    same = len(found) == len(wanted) and all(map(_fits, found, wanted))
+    if same and all(a.by is None for a in made.values()):
+        return
+    raise InputError(
+        f"the query keeps {_told(found)}, and {operator.name} needs {_told(wanted)}: "
+        "declare the aggregates as the query's agg does, in its order, over columns of its types"
+    )
+
+
+def _buffers_of(made: Aggregate, schema: pa.Schema) -> list[tuple[str, str]]:
+    """Name what Spark keeps for an aggregate, and the sort of values in it; "": any."""
+    sorts = {"count": WHOLE, "valueSet": "", "sum": FLOATING}  # of a mean
+    if made.function != "mean" and made.column is not None:
+        sorts[BUFFERS[made.function][0]] = (
+            WHOLE if made.function == "count" else _sort_of_arrow(schema.field(made.column).type)
+        )
+    return [(name, sorts[name]) for name in BUFFERS[made.function]]
+
+
+def _sort_of(kind: DataType) -> str:
+    """Say what sort of values a column of Spark's has; "": it is not compared.
+
+    >>> [_sort_of(kind) for kind in (DecimalType(), FloatType(), TimestampType())]
+    ['decimals', 'floating numbers', 'times']
+    """
+    return next((sort for sort, (theirs, _) in SORTS.items() if isinstance(kind, theirs)), "")
+
+
+def _sort_of_arrow(kind: pa.DataType) -> str:
+    """Say the same of a column of the operator's."""
+    return next((sort for sort, (_, ours) in SORTS.items() if ours(kind)), "")
+
+
+def _fits(found: tuple[str, str], wanted: tuple[str, str]) -> bool:
+    """Whether a buffer may be what is needed; decimals are taken as whole or floating numbers."""
+    (name, sort), (needed, of) = found, wanted
+    numbers = sort == DECIMAL and of in (WHOLE, FLOATING)
+    return name == needed and (sort == of or not sort or not of or numbers)
+
+
+def _told(buffers: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(f"{name} ({sort})" if sort else name for name, sort in buffers)
 
 
 def _keys(state: DataFrame, keys: tuple[str, ...]) -> list[Column]:

@@ -375,8 +375,11 @@ class ProcessorOperator(Operator[ProcessorState]):
         if self.event_time is None or not late_us:
             return batch
         column = batch.column(self.event_time)
-        mark = pa.scalar(late_us // 1000 * 1000, pa.timestamp("us", column.type.tz))
-        late = pa.compute.less_equal(column, mark.cast(column.type)).fill_null(False)
+        mark = pa.scalar(late_us // 1000, pa.timestamp("ms", column.type.tz))
+        # A column of whole seconds: what is no later than the mark is no later than its second.
+        # That is rounded down, since a watermark begins at 0 and only rises.
+        told = mark.cast(column.type, safe=False)
+        late = pa.compute.less_equal(column, told).fill_null(False)
         self.late_rows += late.true_count
         return batch.filter(pa.compute.invert(late))
 
