@@ -45,6 +45,8 @@ from meander_lab.chaos.local import CHECKPOINT_S, START_S, LocalGround
 
 BEARABLE: Final = ("crash", "server", "feeder", "pause", "reset")
 """Faults that a machine can bear: kills of all kinds, SIGSTOP, connections that are cut."""
+ORDERED: Final = ("rescale", "abort", "resume", "roll back")
+"""What is asked of both drivers; a schedule of the simulator may have upgrades and nodes that leave."""
 STOPPED: Final = ("node", "feeder", "server", "node")
 """Whom a pause stops, by its number in the simulator."""
 TASKS: Final = 8
@@ -71,7 +73,8 @@ def draw(seed: int, seconds: float = 3.0) -> Schedule:
     """Draw a schedule that both worlds can carry out. At least one feeder is killed."""
     drawn = generate(seed, 3, TASKS, BEARABLE, seconds, rescales_max=3, world="full")
     random = Random(seed)
-    incidents = [*drawn.incidents, Incident(round(random.uniform(0.5, seconds), 3), "feeder", seed)]
+    played = [one for one in drawn.incidents if one.kind in (*ORDERED, *BEARABLE)]
+    incidents = [*played, Incident(round(random.uniform(0.5, seconds), 3), "feeder", seed)]
     for at, incident in enumerate(incidents):
         if incident.kind == "pause":
             who = random.choice((0, 1, 2, 4))  # neither a query, nor the driver: that is ourselves
