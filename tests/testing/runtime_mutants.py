@@ -409,6 +409,13 @@ MUTANTS = [
         faults="limits lazy slow clog partition",
     ),
     mutant(
+        "take what waits for a peer to weigh nothing",
+        "wire.outgoing",
+        "self._bytes += size",
+        "self._bytes += 0",
+        faults="limits lazy slow clog partition",
+    ),
+    mutant(
         "take one for dead that answers",
         "wire.presence",
         "if found is not Pulse.DEAD:",

@@ -30,6 +30,7 @@ from meander.runtime.driver.local import deploy_local
 from meander.runtime.process.spec import live_settings
 from meander.testing.faults import Incident, Schedule, generate
 from meander.testing.outcome import Outcome
+from meander.testing.world.draws import draw_settings
 from meander.testing.world.simulate import run_world
 from meander.testing.world.trials import (
     EmitTrial,
@@ -45,8 +46,12 @@ from meander_lab.chaos.local import CHECKPOINT_S, START_S, LocalGround
 
 BEARABLE: Final = ("crash", "server", "feeder", "pause", "reset")
 """Faults that a machine can bear: kills of all kinds, SIGSTOP, connections that are cut."""
+ORDERED: Final = ("rescale", "abort", "resume", "roll back")
+"""What is asked of both drivers; a schedule of the simulator may have upgrades and nodes that leave."""
 STOPPED: Final = ("node", "feeder", "server", "node")
 """Whom a pause stops, by its number in the simulator."""
+SEEDS_MAX: Final = 1_000_000
+"""A world that keeps no checkpoints gives way to the one so many seeds later."""
 TASKS: Final = 8
 OFFSETS: Final = 24
 LEASE_S: Final = 3.0
@@ -68,15 +73,22 @@ class End(NamedTuple):
 
 
 def draw(seed: int, seconds: float = 3.0) -> Schedule:
-    """Draw a schedule that both worlds can carry out. At least one feeder is killed."""
+    """Draw a schedule that both worlds can carry out. At least one feeder is killed.
+
+    Processes keep checkpoints, so the simulated world shall: without them a node crashes instead.
+    """
     drawn = generate(seed, 3, TASKS, BEARABLE, seconds, rescales_max=3, world="full")
     random = Random(seed)
-    incidents = [*drawn.incidents, Incident(round(random.uniform(0.5, seconds), 3), "feeder", seed)]
+    played = [one for one in drawn.incidents if one.kind in (*ORDERED, *BEARABLE)]
+    incidents = [*played, Incident(round(random.uniform(0.5, seconds), 3), "feeder", seed)]
     for at, incident in enumerate(incidents):
         if incident.kind == "pause":
             who = random.choice((0, 1, 2, 4))  # neither a query, nor the driver: that is ourselves
             incidents[at] = incident._replace(other=who)
-    return drawn._replace(incidents=tuple(sorted(incidents)))
+    kinds, number = {incident.kind for incident in incidents}, seed
+    while not draw_settings(Random(number), kinds, small=False, seed=number).checkpoint_s:
+        number += SEEDS_MAX
+    return drawn._replace(seed=number, incidents=tuple(sorted(incidents)))
 
 
 def words(seed: int) -> WorldTrial:

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from meander.errors import DeployError, MalformedMessage, MigrationError, OperatorFailedError
+from meander.errors import (
+    DeployError,
+    MalformedMessage,
+    MigrationError,
+    OperatorFailedError,
+    TooLargeError,
+)
 from meander.model import Assignment, Epoch, Problem, Workload
 from meander.operators import WordCount
 from meander.protocol.master.pacer import Pacer
@@ -312,6 +318,42 @@ def test_an_upgrade_that_the_master_refuses_leaves_everything_as_it_was() -> Non
     assert (upgrade.number, upgrade.reverse) == (begun, False)
     assert core.rescales.of(begun) is upgrade
     assert [v.pickled for v in core.versions[1:]] == [b"2"]
+
+
+def test_whoever_asks_while_an_upgrade_is_planned_finds_its_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The master names the new version before it plans, and planning takes a while."""
+    town = Town(nodes=2)
+    core, new, found = town.core, WordCount(), list[Any]()
+    plan = core.deployment.planners.plan
+
+    def ask(*args: Any, **options: Any) -> Any:
+        found.extend((core.operator, core.topology.parts[0].operator))
+        found.append(core.spec("node", "n9", 1).operator)
+        return plan(*args, **options)
+
+    monkeypatch.setattr(core.deployment.planners, "plan", ask)
+    replacing.upgrade(core, Rescaling(2), Version(new, b"2"), wish(8, 2), one_way=False)
+    town.turn()
+    assert found == [new, new, b"2"]
+
+
+def test_an_upgrade_whose_plan_cannot_be_made_leaves_a_version_for_all_that_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    town = Town(nodes=2)
+    core, new = town.core, Version(WordCount(), b"2")
+
+    def plan(*_: Any, **__: Any) -> Any:
+        raise TooLargeError("there are too many tasks")
+
+    monkeypatch.setattr(core.deployment.planners, "plan", plan)
+    failed = replacing.upgrade(core, Rescaling(2), new, wish(8, 2), one_way=False)
+    town.turn()
+    assert isinstance(failed.exception(), TooLargeError)
+    assert not core.process.ended
+    assert core.spec("node", "n9", 1).operator == core.versions[-1].pickled
 
 
 def test_a_preview_changes_nothing() -> None:

@@ -104,18 +104,22 @@ class Fed:
         return found
 
 
-def run_joint(source: Joint, fed: Fed, monkeypatch: pytest.MonkeyPatch) -> tuple[Reason, str]:
+def run_joint(
+    source: Joint,
+    fed: Fed,
+    monkeypatch: pytest.MonkeyPatch,
+    gone: Callable[[], bool] = lambda: False,
+    taken_s: float = 0.0,
+) -> tuple[Reason, str]:
     """Have all that a source gives fed."""
     monkeypatch.setattr(partition_feeds, "FeederClient", fed)
-    monkeypatch.setattr(partition_feeds, "TAKEN_S", 0.0)
+    monkeypatch.setattr(partition_feeds, "TAKEN_S", taken_s)
     spec = ProcessSpec(
         kind="feeder", name="words#0", incarnation=1, run="r", master="", tasks=4,
         credentials=Credentials("t"),
         settings=Settings(), generation=1,
     )  # fmt: skip
-    return PartitionFeeds(SourceShare(source), spec, SimpleNamespace, lambda _: None, {}).run(
-        lambda: False
-    )
+    return PartitionFeeds(SourceShare(source), spec, SimpleNamespace, lambda _: None, {}).run(gone)
 
 
 def test_partitions_that_are_read_together_have_a_feeder_each(
@@ -140,6 +144,18 @@ def test_where_one_was_taken_over_all_are_read_again_from_what_is_durable(
     assert source.asked == [{"0": -1, "1": -1}] * 2
     assert fed.rows == {"words/0": [(4, "a")], "words/1": [(7, "b")]}
     assert len(fed.left) == 4
+
+
+def test_one_that_stops_leaves_its_place_to_who_has_taken_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It registered once more when its wait was cut short, and had the other one fenced."""
+    monkeypatch.setattr(partition_feeds, "DISCOVER_S", 0.01)
+    source, fed = Joint(("0", SourceBatch(4, "a"))), Fed(fails=1)
+    ended = run_joint(source, fed, monkeypatch, gone=lambda: len(fed.left) >= 2, taken_s=60.0)
+    assert ended[0] is Reason.DRIVER_LOST
+    assert source.asked == [{"0": -1, "1": -1}]
+    assert len(fed.left) == 2
 
 
 def test_partitions_that_come_later_are_read_beside_the_others(

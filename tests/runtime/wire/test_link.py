@@ -10,7 +10,20 @@ from typing import Any
 import pytest
 
 from meander.model import Epoch
-from meander.protocol.messages import Bye, Envelope, Put
+from meander.protocol.blocks import Chunk, Chunks
+from meander.protocol.messages import (
+    Beat,
+    Bye,
+    Copy,
+    Envelope,
+    Install,
+    Installed,
+    Part,
+    Put,
+    Rest,
+    Stage,
+    Staged,
+)
 from meander.runtime.wire import link
 from meander.runtime.wire.link import PeerLink
 from meander.runtime.wire.outgoing import OutgoingQueue, weight
@@ -75,6 +88,18 @@ def test_a_peer_that_cannot_be_reached_costs_the_messages_and_is_left(nowhere: A
 
 def test_a_message_weighs_what_it_carries() -> None:
     assert weight(letter(Bye(1))) < 1000
-    body: Any = SimpleNamespace(blob=b"x" * 5000)
-    assert 5000 <= weight(letter(body)) < 6000
-    assert "blob" in Put._fields
+    at, many = Epoch(1, 1), b"x" * 5000
+    staged, chunk = Staged("q", 0, 0, 0, 7, None, 1, 5000), Chunk("f", 1, 7, 1, 0, 0, None, 5000)
+    for body in (
+        Put(7, at, at, many, 0), Part(7, at, 0, 5000, many, 0), Copy(7, at, 1, 1, many, 0),
+        Rest(7, at, 1, 2, many, 0), Stage((staged,), "q"), Chunks((chunk,)),
+    ):  # fmt: skip
+        assert 5000 <= weight(letter(body)) < 6000
+    assert weight(letter(Put(7, at, at, None, 0))) < 1000
+
+
+def test_news_of_a_large_state_waits_behind_a_beat() -> None:
+    queue = OutgoingQueue()
+    for body in (Beat(1.0), Installed((Install(7, Epoch(1, 1), 300 * 2**20, 0.1, 0.1, False),))):
+        assert queue.put(letter(body), weight(letter(body)))
+    assert [type(envelope.body) for envelope in queue] == [Beat, Installed]

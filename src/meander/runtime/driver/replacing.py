@@ -98,8 +98,13 @@ def upgrade(
             raise InputError("an upgrade is under way: wait for it, or roll it back")
         nodes, number = command.nodes or books.wanted(master), len(core.versions) + 1
         wish = command._replace(nodes=nodes, version=number, one_way=one_way)
-        actions = core.rescales.begin(rescaling, wish, master, back=back)
-        core.versions.append(version)
+        core.versions.append(version)  # other threads look it up as soon as the master names it
+        try:
+            actions = core.rescales.begin(rescaling, wish, master, back=back)
+        except BaseException:
+            if master.books.version != number:
+                core.versions.pop()
+            raise
         rescaling.nodes = nodes
         if one_way:
             master.archive.describe(describe(version.operator))

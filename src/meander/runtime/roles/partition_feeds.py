@@ -138,6 +138,8 @@ class PartitionFeeds:
                 end = time.monotonic() + TAKEN_S
                 while time.monotonic() < end and not self._stopping:
                     time.sleep(0.1)
+                if self._stopping:  # whoever feeds now would be fenced by one that ends
+                    return
         except BaseException as error:  # the process ends by the first, whatever it is
             self._failure = self._failure or error
         finally:

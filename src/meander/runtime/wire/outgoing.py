@@ -7,11 +7,11 @@ that matters. A way that is left ends when nothing waits any more; what is put m
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Final, Protocol, TypeVar
 
 from meander.protocol.blocks import Chunks
-from meander.protocol.messages import Envelope
+from meander.protocol.messages import Copy, Envelope, Part, Put, Rest, Stage
 from meander.runtime.wire.codec import Wire, encode
 
 QUEUE_BYTES_MAX: Final = 256 * 2**20
@@ -57,6 +57,10 @@ class OutgoingQueue:
 
     def __len__(self) -> int:
         return len(self._queue)
+
+    def __iter__(self) -> Iterator[Envelope]:
+        """Give what waits, the oldest first."""
+        return (envelope for envelope, _ in self._queue)
 
     @property
     def bytes(self) -> int:
@@ -112,12 +116,17 @@ def others(links: Mapping[str, L], addresses: Collection[str], unused_since: flo
 
 
 def weight(envelope: Envelope) -> int:
-    """Tell about how many bytes an envelope has, before it is written."""
-    body: Any = envelope.body
-    if type(body) is Chunks:
-        return 200 + body.bytes
-    items = getattr(body, "items", None)
-    if items and hasattr(items[0], "size"):
-        return 200 + sum(int(item.size) for item in items)
-    blob = getattr(body, "blob", None) or getattr(body, "data", None)
-    return 200 + (len(blob) if blob else 0)
+    """Tell about how many bytes an envelope has, before it is written.
+
+    What an `Installed` says of the sizes of states is news about them: it carries none.
+    """
+    body, size = envelope.body, 200
+    if isinstance(body, Chunks):
+        size += body.bytes
+    elif isinstance(body, Stage):
+        size += sum(item.size for item in body.items)
+    elif isinstance(body, Put):
+        size += len(body.blob or b"")
+    elif isinstance(body, Part | Copy | Rest):
+        size += len(body.data)
+    return size

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from meander.protocol.blocks import Chunks
 from meander.protocol.edges.feeder import Feeder
 from meander.protocol.edges.server import StateServer
+from meander.protocol.messages import Copy, Envelope, Part, Put, Rest, Stage
 from meander.protocol.node.node import Node
 from meander.runtime.store.staged import InMemory, OnDisk
 from meander.testing.world.resident import Resident
@@ -23,6 +25,18 @@ SLACK_EVENTS: Final = 64
 
 Used = tuple[str, int, int]
 """What it is, how much is there, and how much may be."""
+
+
+def carried(envelope: Envelope) -> int:
+    """Count the rows and states that a message carries; its queue has counts of its own."""
+    body = envelope.body
+    if isinstance(body, Chunks):
+        return body.bytes
+    if isinstance(body, Stage):
+        return sum(item.size for item in body.items)
+    if isinstance(body, Put):
+        return len(body.blob or b"")
+    return len(body.data) if isinstance(body, Part | Copy | Rest) else 0
 
 
 class LimitChecker:
@@ -56,7 +70,7 @@ class LimitChecker:
             limits = self._world.limits
             yield f"the queue to {link.address}", len(link.queue), limits.queue_messages
             if len(link.queue) > 1:  # one alone may be larger
-                yield f"bytes to {link.address}", link.queue.bytes, limits.queue_bytes
+                yield f"bytes to {link.address}", sum(map(carried, link.queue)), limits.queue_bytes
         inbox = resident.actor.process.inbox
         streams = len(resident.post.incoming)
         yield "the inbox", inbox.waiting, inbox.events_max + SLACK_EVENTS + 8 * streams
