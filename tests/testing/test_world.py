@@ -17,6 +17,7 @@ from meander.runtime.process.keeping import OutputKeeper
 from meander.testing import ALL_FAULTS, TRIALS, Incident, OwnTrial, Schedule, generate, minimise
 from meander.testing.campaign import MUST_NOT_HAPPEN, SCOPES, run_seeds
 from meander.testing.world.injector import comes_not
+from meander.testing.world.judgement import Judgement
 from meander.testing.world.simulate import run_world
 from meander.testing.world.world import World
 
@@ -181,6 +182,16 @@ def test_only_another_driver_begins_a_checkpoint_anew(generation: int, anew: boo
         checkers.oracle.manifest = Manifest(by, 4, ("n1",), records, {})
         checkers._whole()
     assert [violation.by for violation in checkers.seen] == ["store"] * anew
+
+
+def test_a_message_that_cannot_be_put_into_words_is_seen() -> None:
+    world = World(Schedule(1, 2, 4, 1.0, (), "full", "words"))
+    letter: Any = SimpleNamespace(body="no message")
+    Judgement(world, world.checkers).posts()
+    world.residents[0].post.unwritten(letter, ValueError("there are no words for it"))
+    assert world.checkers.seen == []
+    Judgement(world, world.checkers).posts()
+    assert [violation.by for violation in world.checkers.seen] == ["crash"]
 
 
 def test_a_node_that_is_lost_with_its_host_before_it_registered_was_not_launched() -> None:

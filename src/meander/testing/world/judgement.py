@@ -172,6 +172,14 @@ class Judgement:
                     self.violated("store", f"what would be restored: {error}")
         return found
 
+    def posts(self) -> None:
+        """However a run ends: every message could be put into words."""
+        for resident in self.world.residents:
+            for text in resident.post.unwritable:
+                self.violated(
+                    "crash", f"{resident.name} cannot put into words what it sends: {text}"
+                )
+
     def rest(self) -> None:
         """Whatever was lost: every call was answered, and nothing failed without a cause.
 
