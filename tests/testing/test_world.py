@@ -12,6 +12,7 @@ from meander.operators import WordCount
 from meander.protocol.edges.server import StateServer
 from meander.protocol.master.ledger import Kept
 from meander.protocol.master.manifest import Manifest
+from meander.protocol.messages import MASTER, Bye, Envelope
 from meander.protocol.node.node import Node
 from meander.runtime.process.keeping import OutputKeeper
 from meander.testing import ALL_FAULTS, TRIALS, Incident, OwnTrial, Schedule, generate, minimise
@@ -192,6 +193,24 @@ def test_a_message_that_cannot_be_put_into_words_is_seen() -> None:
     assert world.checkers.seen == []
     Judgement(world, world.checkers).posts()
     assert [violation.by for violation in world.checkers.seen] == ["crash"]
+
+
+@pytest.mark.parametrize("hasty", [0, 1])
+@pytest.mark.parametrize("spoilt", [True, False])
+def test_whoever_refuses_a_message_that_is_whole_is_seen(spoilt: bool, hasty: int) -> None:
+    """But that of a query which leaves before it is welcome (seed 7300155)."""
+    incidents = (Incident(0.5, "corrupt"),) * spoilt
+    world = World(Schedule(1, 2, 4, 1.0, incidents, "full", "words"))
+    master = world.resident(world.driver.actor)
+    goodbye = Envelope("query/q", 0, MASTER, 0, Epoch(1, 0), Bye())
+    for _ in range(hasty):
+        world.checkers.delivered(master, goodbye)
+    master.actor.process.counts["refused"] += 1
+    Judgement(world, world.checkers).posts()
+    assert len(world.checkers.seen) == (not spoilt and not hasty)
+    master.post.malformed = 2
+    Judgement(world, world.checkers).posts()
+    assert any("cannot read 2" in str(seen) for seen in world.checkers.seen) is not spoilt
 
 
 def test_a_node_that_is_lost_with_its_host_before_it_registered_was_not_launched() -> None:

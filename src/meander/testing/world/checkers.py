@@ -18,7 +18,7 @@ end, left   states and outputs are those of a plain sequential run, and nothing 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -37,6 +37,7 @@ from meander.protocol.messages import (
     MASTER,
     Accepted,
     Beat,
+    Bye,
     Commit,
     Committed,
     Copy,
@@ -122,6 +123,8 @@ class WorldCheckers:
         """How often it has told that a node which it launched did not come."""
         self.nodes_lost = 0
         """How often a master has told that it lost a node."""
+        self.hasty: Counter[Resident] = Counter()
+        """How many messages came to each from who left before it was welcome: they are refused."""
         self._turns = 0
         self._recorded = 0
         """How many of the last manifests had records, other ones than the one before."""
@@ -230,6 +233,8 @@ class WorldCheckers:
             self._copies.goes_on(resident)  # copies of the next round do not wait for this one
         elif kind is Prepared:
             self._copies.hears(resident)
+        elif kind is Bye and not envelope.incarnation:
+            self.hasty[resident] += 1
 
     def took(self, actor: Actor, event: Any, counted: int) -> None:
         """An inbox has taken something: its bytes count, or its limit would keep nothing out."""

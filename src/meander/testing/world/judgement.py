@@ -173,8 +173,16 @@ class Judgement:
         return found
 
     def posts(self) -> None:
-        """However a run ends: every message could be put into words."""
+        """However a run ends: every message could be put into words, be read and be taken."""
+        whole = "corrupt" not in self.world.kinds
         for resident in self.world.residents:
+            if whole and resident.actor.begun:
+                unread, refused = resident.post.malformed, resident.actor.process.counts["refused"]
+                if (
+                    unread or refused > self.checkers.hasty[resident]
+                ):  # what is late is stale, and none of these
+                    text = f"cannot read {unread} messages and refuses {refused}, and all are whole"
+                    self.violated("crash", f"{resident.name} {text}")
             for text in resident.post.unwritable:
                 self.violated(
                     "crash", f"{resident.name} cannot put into words what it sends: {text}"
