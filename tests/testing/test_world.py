@@ -15,6 +15,7 @@ from meander.protocol.master.manifest import Manifest
 from meander.protocol.messages import MASTER, Bye, Envelope
 from meander.protocol.node.node import Node
 from meander.runtime.process.keeping import OutputKeeper
+from meander.runtime.process.spec import Reason
 from meander.testing import ALL_FAULTS, TRIALS, Incident, OwnTrial, Schedule, generate, minimise
 from meander.testing.campaign import MUST_NOT_HAPPEN, SCOPES, run_seeds
 from meander.testing.world.injector import comes_not
@@ -211,6 +212,27 @@ def test_whoever_refuses_a_message_that_is_whole_is_seen(spoilt: bool, hasty: in
     master.post.malformed = 2
     Judgement(world, world.checkers).posts()
     assert any("cannot read 2" in str(seen) for seen in world.checkers.seen) is not spoilt
+
+
+def served() -> World:
+    """A world in which all is done, and everybody lives."""
+    world = World(Schedule(3, 2, 4, 0.5, (), "full", "words"))
+    world.run()
+    assert world.people.quiet()
+    return world
+
+
+@pytest.mark.parametrize("reason", [Reason.DRAINED, Reason.REPLACED])
+def test_a_node_that_ends_though_it_is_counted_on_is_no_excuse_for_itself(reason: Reason) -> None:
+    world = served()
+    node = next(r for r in world.living() if r.node is not None)
+    node.actor.over = reason, "it says so", ""
+    world.checkers.ended(node)
+    assert [violation.by for violation in world.checkers.seen] == ["cause"]
+    world.checkers.seen.clear()
+    world.checkers.owners.table(world.resident(world.driver.actor)).members.clear()
+    world.checkers.ended(node)
+    assert world.checkers.seen == []
 
 
 def test_a_node_that_is_lost_with_its_host_before_it_registered_was_not_launched() -> None:

@@ -97,6 +97,8 @@ FINE: Final = frozenset(
     {Reason.DRAINED, Reason.STOPPED, Reason.FINISHED, Reason.IDLE, Reason.REPLACED}
 )
 """How a process may end at any time."""
+LEAVES_TASKS: Final = frozenset({Reason.DRAINED, Reason.REPLACED})
+"""What a node says that ends because its tasks are another's."""
 
 
 class WorldCheckers:
@@ -320,6 +322,8 @@ class WorldCheckers:
         assert actor.over is not None
         reason, detail, trace = actor.over
         if reason in FINE:
+            if reason in LEAVES_TASKS and resident.node is not None:
+                self._left(resident, reason)
             return
         if reason is Reason.CRASHED:
             ours = isinstance(actor.process.error, OURS)
@@ -337,6 +341,20 @@ class WorldCheckers:
                 self.violated("cause", f"{actor.name} gives up its driver: {detail}")
         elif self.world.counted_on(resident):
             self.violated("crash", f"{actor.name} ended: {reason.value}, {detail}")
+
+    def _left(self, resident: Resident, reason: Reason) -> None:
+        """A node says that others have its place, or its tasks: by the table in force that is so.
+
+        Else whoever ends wrongly would excuse by its end that it is taken for lost.
+        """
+        if not self.world.counted_on(resident):
+            return
+        it, driver = _simulated(resident.actor), self.world.resident(self.world.driver.actor)
+        if reason is Reason.DRAINED:
+            if mine := self.owners.tasks_of(driver, resident.name):
+                self.violated("cause", f"{it.name} ends, drained, and tasks {mine} are its own")
+        elif not self.causes.excuse(it, it.name, self.world.timeline.now):
+            self.violated("cause", f"{it.name} ends, replaced, and is counted on")
 
     # ------------------------------------------------------------------ after turns
 
