@@ -235,6 +235,21 @@ def test_a_node_that_ends_though_it_is_counted_on_is_no_excuse_for_itself(reason
     assert world.checkers.seen == []
 
 
+def test_what_is_kept_for_tasks_that_moved_is_let_go() -> None:
+    world = served()
+    Judgement(world, world.checkers).final()
+    assert world.checkers.seen == []
+    node = next(r for r in world.living() if r.node is not None)
+    node.node.node.handover.frozen[0, Epoch(1, 1)] = "a state"
+    server = next(r for r in world.living() if isinstance(r.actor.machine, StateServer))
+    server.actor.machine.held[0, Epoch(1, 1)] = "a state"
+    Judgement(world, world.checkers).final()
+    assert [(v.by, v.text.partition(": ")[0]) for v in world.checkers.seen] == [
+        ("left", node.name),
+        ("left", server.name),
+    ]
+
+
 def test_a_node_that_is_lost_with_its_host_before_it_registered_was_not_launched() -> None:
     node: Any = object.__new__(Node)
     resident: Any = SimpleNamespace(actor=SimpleNamespace(machine=node))
