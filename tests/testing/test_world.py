@@ -214,6 +214,17 @@ def test_whoever_refuses_a_message_that_is_whole_is_seen(spoilt: bool, hasty: in
     assert any("cannot read 2" in str(seen) for seen in world.checkers.seen) is not spoilt
 
 
+def test_what_a_query_is_told_is_committed_is_in_the_store() -> None:
+    world = served()
+    assert world.durable
+    assert world.people.query.finished
+    assert world.checkers.seen == []
+    batch = max(world.people.query.batches, key=lambda rows: rows.num_rows)
+    world.checkers.called_committed("query0", 99, batch)
+    assert {violation.by for violation in world.checkers.seen} == {"oracle"}
+    assert "calls batch 99 of query0 durable" in world.checkers.seen[0].text
+
+
 def served() -> World:
     """A world in which all is done, and everybody lives."""
     world = World(Schedule(3, 2, 4, 0.5, (), "full", "words"))

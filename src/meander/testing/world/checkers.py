@@ -111,8 +111,8 @@ class WorldCheckers:
         self.leases = Leases(world.settings, self.violated)
         self.owners = Owners()
         self.store = StoreView(world.disk, world.root)
-        rows = cast(Trial, TrialRows(world.trial))
-        self.oracle = Oracle(self.store.read, self.violated, rows)
+        self._rows = TrialRows(world.trial)
+        self.oracle = Oracle(self.store.read, self.violated, cast(Trial, self._rows))
         self.shown: dict[tuple[TaskId, int], pa.RecordBatch] = {}
         """What a reader has seen, by task and number."""
         self.lost_tasks: set[TaskId] = set()
@@ -195,6 +195,13 @@ class WorldCheckers:
         if self.world.durable:
             self.look_at_store()
             self.oracle.offset(feeder, offset, "a flush")
+
+    def called_committed(self, query: str, batch: int, rows: pa.RecordBatch) -> None:
+        """A query is told that a micro-batch is committed: it need not write it again."""
+        if self.world.durable:
+            self.look_at_store()
+            for task in self._rows.tasks(rows):
+                self.oracle.batch("the driver", query, batch, task)
 
     def _whole(self) -> None:
         """Whatever happens to the driver now: all that the manifest names is in the store."""
