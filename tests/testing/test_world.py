@@ -214,6 +214,14 @@ def test_whoever_refuses_a_message_that_is_whole_is_seen(spoilt: bool, hasty: in
     assert any("cannot read 2" in str(seen) for seen in world.checkers.seen) is not spoilt
 
 
+def test_a_node_that_is_launched_later_has_the_bug_that_nobody_has_met() -> None:
+    """1. states cannot be read  2. a node is killed  3. its successor is the first to read one."""
+    incidents = (Incident(0.8, "dump", 0, 1), Incident(1.0, "crash", 0, 3))
+    outcome = run_world(Schedule(1, 2, 8, 1.5, incidents, "full", "words"))
+    assert outcome.violations == []
+    assert (outcome.counts["prank_load"], outcome.counts["deployments_failed"]) == (1, 1)
+
+
 def test_what_a_query_is_told_is_committed_is_in_the_store() -> None:
     world = served()
     assert world.durable
