@@ -12,11 +12,14 @@ from meander.operators import WordCount
 from meander.protocol.edges.server import StateServer
 from meander.protocol.master.ledger import Kept
 from meander.protocol.master.manifest import Manifest
+from meander.protocol.messages import MASTER, Bye, Envelope
 from meander.protocol.node.node import Node
 from meander.runtime.process.keeping import OutputKeeper
+from meander.runtime.process.spec import Reason
 from meander.testing import ALL_FAULTS, TRIALS, Incident, OwnTrial, Schedule, generate, minimise
 from meander.testing.campaign import MUST_NOT_HAPPEN, SCOPES, run_seeds
 from meander.testing.world.injector import comes_not
+from meander.testing.world.judgement import Judgement
 from meander.testing.world.simulate import run_world
 from meander.testing.world.world import World
 
@@ -181,6 +184,89 @@ def test_only_another_driver_begins_a_checkpoint_anew(generation: int, anew: boo
         checkers.oracle.manifest = Manifest(by, 4, ("n1",), records, {})
         checkers._whole()
     assert [violation.by for violation in checkers.seen] == ["store"] * anew
+
+
+def test_a_message_that_cannot_be_put_into_words_is_seen() -> None:
+    world = World(Schedule(1, 2, 4, 1.0, (), "full", "words"))
+    letter: Any = SimpleNamespace(body="no message")
+    Judgement(world, world.checkers).posts()
+    world.residents[0].post.unwritten(letter, ValueError("there are no words for it"))
+    assert world.checkers.seen == []
+    Judgement(world, world.checkers).posts()
+    assert [violation.by for violation in world.checkers.seen] == ["crash"]
+
+
+@pytest.mark.parametrize("hasty", [0, 1])
+@pytest.mark.parametrize("spoilt", [True, False])
+def test_whoever_refuses_a_message_that_is_whole_is_seen(spoilt: bool, hasty: int) -> None:
+    """But that of a query which leaves before it is welcome (seed 7300155)."""
+    incidents = (Incident(0.5, "corrupt"),) * spoilt
+    world = World(Schedule(1, 2, 4, 1.0, incidents, "full", "words"))
+    master = world.resident(world.driver.actor)
+    goodbye = Envelope("query/q", 0, MASTER, 0, Epoch(1, 0), Bye())
+    for _ in range(hasty):
+        world.checkers.delivered(master, goodbye)
+    master.actor.process.counts["refused"] += 1
+    Judgement(world, world.checkers).posts()
+    assert len(world.checkers.seen) == (not spoilt and not hasty)
+    master.post.malformed = 2
+    Judgement(world, world.checkers).posts()
+    assert any("cannot read 2" in str(seen) for seen in world.checkers.seen) is not spoilt
+
+
+def test_a_node_that_is_launched_later_has_the_bug_that_nobody_has_met() -> None:
+    """1. states cannot be read  2. a node is killed  3. its successor is the first to read one."""
+    incidents = (Incident(0.8, "dump", 0, 1), Incident(1.0, "crash", 0, 3))
+    outcome = run_world(Schedule(1, 2, 8, 1.5, incidents, "full", "words"))
+    assert outcome.violations == []
+    assert (outcome.counts["prank_load"], outcome.counts["deployments_failed"]) == (1, 1)
+
+
+def test_what_a_query_is_told_is_committed_is_in_the_store() -> None:
+    world = served()
+    assert world.durable
+    assert world.people.query.finished
+    assert world.checkers.seen == []
+    batch = max(world.people.query.batches, key=lambda rows: rows.num_rows)
+    world.checkers.called_committed("query0", 99, batch)
+    assert {violation.by for violation in world.checkers.seen} == {"oracle"}
+    assert "calls batch 99 of query0 durable" in world.checkers.seen[0].text
+
+
+def served() -> World:
+    """A world in which all is done, and everybody lives."""
+    world = World(Schedule(3, 2, 4, 0.5, (), "full", "words"))
+    world.run()
+    assert world.people.quiet()
+    return world
+
+
+@pytest.mark.parametrize("reason", [Reason.DRAINED, Reason.REPLACED])
+def test_a_node_that_ends_though_it_is_counted_on_is_no_excuse_for_itself(reason: Reason) -> None:
+    world = served()
+    node = next(r for r in world.living() if r.node is not None)
+    node.actor.over = reason, "it says so", ""
+    world.checkers.ended(node)
+    assert [violation.by for violation in world.checkers.seen] == ["cause"]
+    world.checkers.seen.clear()
+    world.checkers.owners.table(world.resident(world.driver.actor)).members.clear()
+    world.checkers.ended(node)
+    assert world.checkers.seen == []
+
+
+def test_what_is_kept_for_tasks_that_moved_is_let_go() -> None:
+    world = served()
+    Judgement(world, world.checkers).final()
+    assert world.checkers.seen == []
+    node = next(r for r in world.living() if r.node is not None)
+    node.node.node.handover.frozen[0, Epoch(1, 1)] = "a state"
+    server = next(r for r in world.living() if isinstance(r.actor.machine, StateServer))
+    server.actor.machine.held[0, Epoch(1, 1)] = "a state"
+    Judgement(world, world.checkers).final()
+    assert [(v.by, v.text.partition(": ")[0]) for v in world.checkers.seen] == [
+        ("left", node.name),
+        ("left", server.name),
+    ]
 
 
 def test_a_node_that_is_lost_with_its_host_before_it_registered_was_not_launched() -> None:

@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from meander.errors import CheckpointError, OperatorFailedError
+from meander.errors import CheckpointError, MigrationError, OperatorFailedError
 from meander.operators import WordCount
-from meander.protocol.messages import MASTER, Abort, Envelope, News
+from meander.protocol.messages import MASTER, Abort, Envelope, News, Resume
 from meander.protocol.settings import Settings
 from meander.runtime.clients.driver_client import DeploymentInfo, pack
 from meander.runtime.clients.query_process import QueryProcess
@@ -209,6 +209,22 @@ def test_it_serves_rescales_and_answers_whatever_is_asked() -> None:
     assert driver.command(Abort())
     town.run(lambda: not driver.unanswered())
     assert town.user.failures == []
+
+
+def test_who_aborts_a_rescale_that_is_over_is_told_so() -> None:
+    """As with a handle of production: a later migration is not meant."""
+    town = deployed()
+    driver = town.user.driver
+    assert driver.rescale(3)
+    assert driver.command(Abort())  # not begun, and not over
+    assert driver.command(Resume())
+    town.run(lambda: not driver.unanswered() and not driver.under_way())
+    assert [order.refused for order in driver.book] == [False, False, False]
+    assert driver.command(Abort())
+    town.run(lambda: not driver.unanswered())
+    error = driver.book[-1].answer.exception()
+    assert isinstance(error, MigrationError)
+    assert "it cannot abort" in str(error)
 
 
 def test_a_micro_batch_is_committed_through_the_driver() -> None:

@@ -263,6 +263,24 @@ def test_every_call_is_answered_or_fails_in_time() -> None:
     assert world.wrong == []
 
 
+def test_what_a_node_shows_in_the_middle_of_a_turn_is_looked_at_too() -> None:
+    """A node shows what is not durable to whoever asks it right behind rows, and to nobody else."""
+    world = World(6)
+    caller = SimCaller(
+        CallBook(world.timeline), world.ask, world.random, world.clock, lambda: None,
+        shown=world.show, wrong=world.wrong.append, tasks=TASKS,
+    )  # fmt: skip
+    for gated in (True, False):
+        assert world.wrong == []
+        for place in world.places.values():
+            place.gated = gated
+        for _ in range(40):
+            world.timeline.run(world.timeline.now + 0.5)
+            for place in world.places.values():
+                caller.call_at(place.requests, TASKS, lambda: True, world.runner)
+    assert any("not durable" in text for text in world.wrong)
+
+
 def test_a_call_that_nobody_answers_is_overdue() -> None:
     timeline = Timeline()
     book = CallBook(timeline)

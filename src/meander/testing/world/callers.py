@@ -205,6 +205,8 @@ class SimCaller:
 
         def ended(answer: Any, error: BaseException | None) -> None:
             over()
+            if what == "outputs" and error is None:
+                self._see(answer)  # in the middle of a turn: is all of it durable?
             self._ended(f"{what} at a node", answer, error)
 
         runner.begin(requests[what](fields), ended)
@@ -229,5 +231,8 @@ class SimCaller:
         owners = yield from owners_of(driver)
         have = self._have if self._keeps else {}
         for table in (yield from new_outputs(owners.nodes, have)):
-            for task, number, batch in batches_of(table):
-                self._shown(task, number, batch)
+            self._see(table)
+
+    def _see(self, table: pa.Table) -> None:
+        for task, number, batch in batches_of(table):
+            self._shown(task, number, batch)

@@ -18,7 +18,7 @@ end, left   states and outputs are those of a plain sequential run, and nothing 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -37,6 +37,7 @@ from meander.protocol.messages import (
     MASTER,
     Accepted,
     Beat,
+    Bye,
     Commit,
     Committed,
     Copy,
@@ -96,6 +97,8 @@ FINE: Final = frozenset(
     {Reason.DRAINED, Reason.STOPPED, Reason.FINISHED, Reason.IDLE, Reason.REPLACED}
 )
 """How a process may end at any time."""
+LEAVES_TASKS: Final = frozenset({Reason.DRAINED, Reason.REPLACED})
+"""What a node says that ends because its tasks are another's."""
 
 
 class WorldCheckers:
@@ -108,8 +111,8 @@ class WorldCheckers:
         self.leases = Leases(world.settings, self.violated)
         self.owners = Owners()
         self.store = StoreView(world.disk, world.root)
-        rows = cast(Trial, TrialRows(world.trial))
-        self.oracle = Oracle(self.store.read, self.violated, rows)
+        self._rows = TrialRows(world.trial)
+        self.oracle = Oracle(self.store.read, self.violated, cast(Trial, self._rows))
         self.shown: dict[tuple[TaskId, int], pa.RecordBatch] = {}
         """What a reader has seen, by task and number."""
         self.lost_tasks: set[TaskId] = set()
@@ -122,6 +125,8 @@ class WorldCheckers:
         """How often it has told that a node which it launched did not come."""
         self.nodes_lost = 0
         """How often a master has told that it lost a node."""
+        self.hasty: Counter[Resident] = Counter()
+        """How many messages came to each from who left before it was welcome: they are refused."""
         self._turns = 0
         self._recorded = 0
         """How many of the last manifests had records, other ones than the one before."""
@@ -191,6 +196,13 @@ class WorldCheckers:
             self.look_at_store()
             self.oracle.offset(feeder, offset, "a flush")
 
+    def called_committed(self, query: str, batch: int, rows: pa.RecordBatch) -> None:
+        """A query is told that a micro-batch is committed: it need not write it again."""
+        if self.world.durable:
+            self.look_at_store()
+            for task in self._rows.tasks(rows):
+                self.oracle.batch("the driver", query, batch, task)
+
     def _whole(self) -> None:
         """Whatever happens to the driver now: all that the manifest names is in the store."""
         manifest = self.oracle.manifest
@@ -230,6 +242,8 @@ class WorldCheckers:
             self._copies.goes_on(resident)  # copies of the next round do not wait for this one
         elif kind is Prepared:
             self._copies.hears(resident)
+        elif kind is Bye and not envelope.incarnation:
+            self.hasty[resident] += 1
 
     def took(self, actor: Actor, event: Any, counted: int) -> None:
         """An inbox has taken something: its bytes count, or its limit would keep nothing out."""
@@ -315,6 +329,8 @@ class WorldCheckers:
         assert actor.over is not None
         reason, detail, trace = actor.over
         if reason in FINE:
+            if reason in LEAVES_TASKS and resident.node is not None:
+                self._left(resident, reason)
             return
         if reason is Reason.CRASHED:
             ours = isinstance(actor.process.error, OURS)
@@ -332,6 +348,20 @@ class WorldCheckers:
                 self.violated("cause", f"{actor.name} gives up its driver: {detail}")
         elif self.world.counted_on(resident):
             self.violated("crash", f"{actor.name} ended: {reason.value}, {detail}")
+
+    def _left(self, resident: Resident, reason: Reason) -> None:
+        """A node says that others have its place, or its tasks: by the table in force that is so.
+
+        Else whoever ends wrongly would excuse by its end that it is taken for lost.
+        """
+        if not self.world.counted_on(resident):
+            return
+        it, driver = _simulated(resident.actor), self.world.resident(self.world.driver.actor)
+        if reason is Reason.DRAINED:
+            if mine := self.owners.tasks_of(driver, resident.name):
+                self.violated("cause", f"{it.name} ends, drained, and tasks {mine} are its own")
+        elif not self.causes.excuse(it, it.name, self.world.timeline.now):
+            self.violated("cause", f"{it.name} ends, replaced, and is counted on")
 
     # ------------------------------------------------------------------ after turns
 

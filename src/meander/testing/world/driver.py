@@ -64,6 +64,11 @@ class Order(NamedTuple):
         """Whether it was answered, and with no error."""
         return self.answer.done() and self.answer.exception() is None
 
+    @property
+    def refused(self) -> bool:
+        """Whether it was answered with an error."""
+        return self.answer.done() and self.answer.exception() is not None
+
 
 class Ground(NamedTuple):
     """What a world gives a driver to stand on."""
@@ -218,13 +223,23 @@ class SimDriver:
         """Abort, resume or roll back, as a handle does; tell whether that was asked for."""
         if not self._open():
             return False
-        if self._back is not None and type(event) is RollBack:
-            rescaling, back = self._back
-            if self.core.rescales.of(self.core.master.conductor.migrations) is rescaling:
-                back()
-                return True
-        self._order(type(event).__name__, self.core.process.command(event))
+        core = self.core
+        begun = core.rescales.of(core.master.conductor.migrations)
+        if self._back is not None and type(event) is RollBack and self._back[0] is begun:
+            self._back[1]()
+            return True
+        held = self._held() or begun
+        # What goes on may have been begun by nobody here.
+        answer = core.process.command(event) if held is None else core.command(held, event)
+        self._order(type(event).__name__, answer)
         return True
+
+    def _held(self) -> Rescaling | None:
+        """Give the newest handle that a user has of something that is not over."""
+        for order in reversed(self.book):
+            if order.rescaling is not None and not order.rescaling.over and not order.refused:
+                return order.rescaling
+        return None
 
     def preview(self, nodes: int, **limits: Any) -> bool:
         """Tell what a rescale would do, as `op.plan`."""

@@ -26,7 +26,7 @@ from meander.testing.world.disk import Faults
 from meander.testing.world.draws import NEEDS_RECORDS
 from meander.testing.world.resident import Resident
 from meander.testing.world.store import STEP_S
-from meander.testing.world.trials import Prank
+from meander.testing.world.trials import Bug, Prank
 
 if TYPE_CHECKING:
     from meander.testing.world.world import World
@@ -41,6 +41,14 @@ DISK_WAYS: Final = (
     ("read", "full", "slow"), ("scan", "slow"), ("read", "scan", "full", "change", "odd", "slow"),
 )  # fmt: skip
 """What may be wrong with a disk at once."""
+RAISE: Final = ("process_groups", "create", "process_groups", "process_groups")
+TIMED_RAISE: Final = ("process_groups", "fire", "create", "fire")
+"""What raises; of an operator with timers."""
+STATE_METHODS: Final = (
+    ("dump",), ("load",), ("size", "sizes"), ("changes", "changes_of"), ("dump",), ("load",),
+    ("apply_changes", "apply_changes_of"), ("seal", "seals"),
+)  # fmt: skip
+"""What cannot write or read a state; where one name is of several states at once, both fail."""
 IMPATIENT_S: Final = 0.4
 """How soon some deploy once more while something is wrong."""
 DISK_S: Final = 1.0
@@ -314,30 +322,32 @@ class WorldInjector(Injector):
 
     # ------------------------------------------------------------------ what users write
 
-    def _play(self, incident: Incident, prank: Prank) -> bool:
-        """Plan a prank: on all nodes if it fails, as a bug is everywhere; else on one."""
-        found = [r for r in self.world.living() if r.mischief is not None]
-        if found and not prank.fails:
-            found = [found[incident.target % len(found)]]
-        for resident in found:
-            assert resident.mischief is not None
-            resident.mischief.plan(prank)
-        return bool(found)
+    def _break(self, bug: Bug) -> bool:
+        """Have an operator fail on all nodes, as a bug is everywhere: later ones have it, too."""
+        self.world.bugs.append(bug)
+        for resident in self.world.living():
+            if resident.mischief is not None:
+                resident.mischief.plan(*bug)
+        return True
 
     def _do_raise(self, incident: Incident) -> bool:
         """An operator raises, before its work or behind it."""
-        spoils = incident.other % 2 == 0
-        return self._play(incident, Prank("process_groups", 1 + incident.other % 2, spoils=spoils))
+        methods = TIMED_RAISE if self.world.timed else RAISE
+        method, spoils = methods[incident.target % len(methods)], incident.other % 2 == 0
+        return self._break((Prank(method, 1 + incident.other % 2, spoils=spoils),))
 
     def _do_dump(self, incident: Incident) -> bool:
         """An operator cannot write or read a state."""
-        methods = ("dump", "load", "size", "changes", "apply_changes", "seal")
-        return self._play(incident, Prank(methods[incident.other % 6], 1 + incident.other % 3))
+        names = STATE_METHODS[incident.other % len(STATE_METHODS)]
+        return self._break(tuple(Prank(name, 1 + incident.target % 2) for name in names))
 
     def _do_long(self, incident: Incident) -> bool:
-        """An operator takes long for one call."""
+        """An operator takes long for one call, on one node."""
         prank = Prank("process_groups", 1 + incident.other % 3, incident.seconds + 1.0, fails=False)
-        return self._play(incident, prank)
+        found = [r.mischief for r in self.world.living() if r.mischief is not None]
+        if found:
+            found[incident.target % len(found)].plan(prank)
+        return bool(found)
 
     # ------------------------------------------------------------------ others
 

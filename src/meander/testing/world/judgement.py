@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +16,7 @@ from meander.errors import (
     OperatorFailedError,
 )
 from meander.model import TaskId
+from meander.protocol.edges.server import StateServer
 from meander.protocol.messages import News
 from meander.protocol.node.node import Node
 from meander.protocol.reading import Blob, restore
@@ -40,6 +41,8 @@ ORDER_S: Final = 1.0
 """So long an order may be without an answer."""
 OVERDUE_S: Final = 1.0
 """So long after its time a timer may wait."""
+HEARD_S: Final = 0.5
+"""So long after all is quiet everybody has heard of the last table."""
 UNNEEDED_MAX: Final = 22
 """So many files may wait to be deleted."""
 
@@ -87,6 +90,7 @@ class Judgement:
         self._overdue()
         self._unneeded()
         self.rest()
+        self._let_go()
 
     def _written(
         self, sinks: Sequence[SimSink], tasks: set[TaskId]
@@ -171,6 +175,22 @@ class Judgement:
                 except MalformedMessage as error:
                     self.violated("store", f"what would be restored: {error}")
         return found
+
+    def posts(self) -> None:
+        """However a run ends: every message could be put into words, be read and be taken."""
+        whole = "corrupt" not in self.world.kinds
+        for resident in self.world.residents:
+            if whole and resident.actor.begun:
+                unread, refused = resident.post.malformed, resident.actor.process.counts["refused"]
+                if (
+                    unread or refused > self.checkers.hasty[resident]
+                ):  # what is late is stale, and none of these
+                    text = f"cannot read {unread} messages and refuses {refused}, and all are whole"
+                    self.violated("crash", f"{resident.name} {text}")
+            for text in resident.post.unwritable:
+                self.violated(
+                    "crash", f"{resident.name} cannot put into words what it sends: {text}"
+                )
 
     def rest(self) -> None:
         """Whatever was lost: every call was answered, and nothing failed without a cause.
@@ -260,6 +280,32 @@ class Judgement:
             self.violated(
                 "left", f"{len(unneeded)} files of records are of no use: {min(unneeded)}"
             )
+
+    def _let_go(self) -> None:
+        """When nothing moves any more, soon nobody keeps what was kept for moves."""
+        if any(self._kept()):
+            self.world.timeline.run(self.world.timeline.now + HEARD_S)
+            for text in self._kept():
+                self.violated("left", text)
+
+    def _kept(self) -> Iterator[str]:
+        """Name what processes keep for tasks that move, and rows on disk; copies go by themselves."""
+        world = self.world
+        table = self.checkers.owners.table(world.resident(world.driver.actor))
+        for resident in world.living() if table is not None and not table.incoming else ():
+            machine = resident.actor.machine
+            kept: dict[str, Collection[object]] = {}
+            if isinstance(machine, Node):
+                handover = machine.handover
+                kept = {"frozen states": handover.frozen, "states for its server": handover.puts}
+                kept |= {"awaited tasks": machine.retriever.awaited}
+                kept |= {"parked messages": machine.rerouter.parked}
+            elif isinstance(machine, StateServer):
+                kept = {"states": machine.held, "wishes": machine._wishes}
+            if kept and world.counted_on(resident):
+                yield from (f"{resident.name}: {len(it)} {w}" for w, it in kept.items() if it)
+                if resident.node is not None and (size := resident.node.adapter.laid.disk_bytes):
+                    yield f"{resident.name}: {size} bytes of staged rows on disk"
 
     def _left_over(self) -> None:
         for resident in self.world.living():

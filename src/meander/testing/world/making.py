@@ -56,7 +56,9 @@ class Maker:
         operator = opened(self.world.operator(int(spec.operator.partition(b"/")[0])))
         resident = self.world.settle(spec.name, spec.incarnation, host, operator.schemas)
         resident.report, resident.run, resident.code = report, spec.run, spec.operator
-        resident.mischief = Mischief(operator, resident.actor.spend)
+        resident.mischief = Mischief(operator, resident.actor.spend, self.world.met)
+        for bug in self.world.bugs:
+            resident.mischief.plan(*bug)
         resident.store = self.store(resident)
         if "store" in self.world.kinds and resident.store.view is not None:
             self._fill(resident.store.view)

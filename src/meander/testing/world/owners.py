@@ -55,6 +55,12 @@ class Owners:
         member = table.members.get(node)
         return None if member is None else Holder(node, member.incarnation)
 
+    def tasks_of(self, driver: Resident, node: NodeId) -> list[TaskId]:
+        """Name the tasks that a driver has given a node."""
+        table = self._tables.get(driver)
+        runs = () if table is None else table.tasks_by_node.get(node, ())
+        return [task for lb, ub in runs for task in range(lb, ub)]
+
     def holders(self, driver: Resident, task: TaskId) -> list[Holder]:
         """Name those with one of whom the state of a task may go down.
 

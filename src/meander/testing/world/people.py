@@ -82,7 +82,7 @@ class People:
         batches = [_batch(table) for table in world.trial.batches]
         self.query = SimQuery(
             timeline, random, self.home.runner, QUERY, batches, self._open_query, self.driver,
-            self._wrong, self._kill, self._pace,
+            self._wrong, self._kill, self._pace, committed=world.checkers.called_committed,
             once=random.random() < ONCE_SHARE and self.topology.input().operator.event_time is None,
         )  # fmt: skip
         self.readers: list[SimReader] = []

@@ -44,6 +44,9 @@ COMMIT_S: Final = 120.0
 OpenQuery: TypeAlias = Callable[[str], tuple[QueryProcess, Actor] | None]
 """Starts a process `query/…` of a name, with the driver of this moment; None: there is none now."""
 
+Committed: TypeAlias = Callable[[str, int, pa.RecordBatch], object]
+"""Takes a query, the number of a batch there, and its rows."""
+
 
 class Worker(NamedTuple):
     """A process of Spark that writes."""
@@ -86,6 +89,7 @@ class SimQuery:
         kill: Callable[[Actor], Any] = Actor.kill,
         pace: Pace = as_it_is,
         *,
+        committed: Committed = lambda *_: None,
         once: bool = False,
     ) -> None:
         """Begin soon.
@@ -101,6 +105,7 @@ class SimQuery:
             wrong: hears of what must not happen.
             kill: ends a process without a word.
             pace: says how long a pause is really.
+            committed: hears of a batch that it was told is committed.
             once: whether every batch is a write of its own, which was given no query.
         """
         self.name, self.batches = name, batches
@@ -113,7 +118,7 @@ class SimQuery:
         """How many of the next attempts die half way."""
         self._timeline, self._random, self._runner = timeline, random, runner
         self._open, self._driver, self._wrong, self._kill = open_query, driver, wrong, kill
-        self._pace = pace
+        self._pace, self._committed = pace, committed
         self._clock = Clock(lambda: timeline.now, lambda: round(1e6 * timeline.now))
         self._workers: list[Worker | None] = [None] * random.randint(1, WORKERS_MAX)
         self._opened = 0
@@ -190,6 +195,7 @@ class SimQuery:
             parts = yield from self._write(self.batch)
             if parts:
                 yield from self._commit(self.batch, parts)
+                self._committed(*self._named(self.batch), self.batches[self.batch])
             yield Sleep(
                 self._pace(self._random.choice((0.0, 0.2)))
             )  # it may die before it has noted that

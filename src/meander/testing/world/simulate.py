@@ -74,14 +74,15 @@ def _run(schedule: Schedule, trial: WorldTrial | None, *, digest: bool) -> Outco
 def _judge(world: World) -> None:
     """Say what is wrong at the end of a run."""
     counts, checkers, people = world.counts, world.checkers, world.people
-    quiet = people.quiet()
+    quiet, judgement = people.quiet(), Judgement(world, checkers)
+    judgement.posts()
     if people.given_up and not quiet:  # those tasks are not served again, and rows for them wait
         counts["states_lost"] = 1
-        Judgement(world, checkers).rest()
+        judgement.rest()
         return
     counts["stuck"] = 0 if quiet else 1
     if quiet:
-        Judgement(world, checkers).final()
+        judgement.final()
     else:
         checkers.violated("stuck", people.why_stuck())
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from zlib import crc32
 
+import pyarrow as pa
+
 from meander.model import TaskId
 from meander.operators.hashing import hash_columns, tasks_of
 from meander.operators.topology import Topology
@@ -116,9 +118,13 @@ class TrialRows:
     def rows(self, feeder: FeederId, first: int, last: int) -> Iterator[tuple[TaskId, int, None]]:
         """Give (task, offset) of the rows between two offsets."""
         for offset in range(first, last + 1):
-            batch = self._trial.feeders[feeder][offset]
-            if batch.num_rows:
-                part = self._part
-                hashes = hash_columns([batch.column(key) for key in part.operator.keys])
-                for task in sorted(set(tasks_of(hashes, part.tasks).tolist())):
-                    yield part.first + task, offset, None
+            for task in self.tasks(self._trial.feeders[feeder][offset]):
+                yield task, offset, None
+
+    def tasks(self, batch: pa.RecordBatch) -> list[TaskId]:
+        """Name the tasks that rows belong to."""
+        if not batch.num_rows:
+            return []
+        part = self._part
+        hashes = hash_columns([batch.column(key) for key in part.operator.keys])
+        return [part.first + task for task in sorted(set(tasks_of(hashes, part.tasks).tolist()))]

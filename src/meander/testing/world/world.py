@@ -48,7 +48,7 @@ from meander.testing.world.people import People
 from meander.testing.world.posts import SimPost
 from meander.testing.world.resident import Resident
 from meander.testing.world.scripts import ScriptRunner
-from meander.testing.world.trials import WorldTrial, draw
+from meander.testing.world.trials import Bug, Prank, WorldTrial, draw
 from meander.testing.world.user import SimUser
 from meander.testing.world.wires import Wires
 
@@ -106,6 +106,8 @@ class World:
         """All that ever were."""
         self._by_post: dict[SimPost, Resident] = {}
         self._by_actor: dict[Actor, Resident] = {}
+        self.bugs: list[Bug] = []
+        """Of the operator, that nobody has met yet: nodes that are made have them."""
         self.hosts = [f"h{i}" for i in range(1, 2 + schedule.nodes // 2)]
         self.launches_fail = 0
         self.disk_failed_at = inf
@@ -269,9 +271,23 @@ class World:
 
     def behave(self) -> None:
         """Operators have no bug any more: one may have waited for rows to show."""
+        self.bugs.clear()
         for resident in self.residents:
             if resident.mischief is not None:
                 resident.mischief.behave()
+
+    def met(self, prank: Prank) -> None:
+        """An operator has failed: whoever deploys it again has mended that."""
+        if prank.fails:
+            self.counts[f"prank_{prank.method}"] += 1
+            self.bugs = [bug for bug in self.bugs if all(p.method != prank.method for p in bug)]
+
+    @cached_property
+    def timed(self) -> bool:
+        """Whether an operator that runs here hears of time."""
+        found = self.trial.operator()
+        made = [found] if isinstance(found, Operator) else found.operators.values()
+        return any(one.timed for one in made)
 
     def run(self) -> None:
         """Run until everything is quiet, or patience is over: new outputs keep it."""

@@ -25,7 +25,7 @@ from typing import TypeAlias
 from meander.errors import InputError
 from meander.testing.world.trials.cascades import CascadeTrial
 from meander.testing.world.trials.emits import EmitTrial
-from meander.testing.world.trials.mischief import METHODS, Mischief, Prank
+from meander.testing.world.trials.mischief import METHODS, Bug, Mischief, Prank
 from meander.testing.world.trials.own import Judge, OwnTrial
 from meander.testing.world.trials.patterns import PatternTrial
 from meander.testing.world.trials.relays import RelayTrial
@@ -45,6 +45,7 @@ __all__ = [
     "EXTENT",
     "METHODS",
     "QUIET_S",
+    "Bug",
     "CascadeTrial",
     "EmitTrial",
     "Judge",

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from random import Random
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from meander.operators.base import Operator
 from meander.operators.topology import Topology
 
 METHODS: Final = (
-    "create", "process_groups", "fire", "dump", "load", "size", "freeze", "seal", "seals",
+    "create", "process_groups", "fire", "dump", "load", "size", "sizes", "freeze", "seal", "seals",
     "changes", "changes_of", "apply_changes", "apply_changes_of",
 )  # fmt: skip
 """What the runtime calls. Where a state has no `result` of its own, `dump` shows it, too."""
@@ -44,6 +44,10 @@ class Prank(NamedTuple):
         )  # fmt: skip
 
 
+Bug: TypeAlias = tuple[Prank, ...]
+"""One thing that is wrong with an operator: with one of its methods, or with two that do the same."""
+
+
 class Mischief:
     """The pranks of one process; it does nothing until there is one.
 
@@ -61,14 +65,20 @@ class Mischief:
     ([1.5], [Prank(method='seal', calls=0, takes_s=1.5, fails=True, spoils=False)])
     """
 
-    def __init__(self, operator: Operator[Any] | Topology, spent: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        operator: Operator[Any] | Topology,
+        spent: Callable[[float], None],
+        met: Callable[[Prank], object] = lambda _: None,
+    ) -> None:
         """Lead an operator's methods through here.
 
         Args:
             operator: of one process, or all of a topology. It cannot be pickled any more.
             spent: hears of the seconds that a call has taken.
+            met: hears of a prank that is played.
         """
-        self.spent = spent
+        self.spent, self._met = spent, met
         self.planned: list[Prank] = []
         self.played: list[Prank] = []
         made = [operator] if isinstance(operator, Operator) else operator.operators.values()
@@ -76,9 +86,9 @@ class Mischief:
             for method in METHODS:
                 setattr(one, method, self._led(method, getattr(one, method)))
 
-    def plan(self, prank: Prank) -> None:
+    def plan(self, *pranks: Prank) -> None:
         """Have something happen."""
-        self.planned.append(prank)
+        self.planned.extend(pranks)
 
     @property
     def failed(self) -> bool:
@@ -111,4 +121,6 @@ class Mischief:
         due = [prank for prank in counted if not prank.calls]
         self.planned = [prank for prank in counted if prank.calls]
         self.played += due
+        for prank in due:
+            self._met(prank)
         return due
