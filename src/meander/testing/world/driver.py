@@ -238,7 +238,8 @@ class SimDriver:
         """Give the newest handle that a user has of something that is not over."""
         for order in reversed(self.book):
             if order.rescaling is not None and not order.rescaling.over and not order.refused:
-                return order.rescaling
+                found: Rescaling = order.rescaling
+                return found
         return None
 
     def preview(self, nodes: int, **limits: Any) -> bool:
