@@ -17,6 +17,7 @@ from pyarrow import fs
 from meander.errors import CheckpointError, InputError
 from meander.protocol.messages import Load, Loaded, Store, Sweep
 from meander.protocol.records import Ref
+from meander.runtime.store.disk import OsDisk
 from meander.runtime.store.durable import FileStore, StoreWorker
 from meander.runtime.store.filesystem import ArrowFiles, Files, LocalFiles, ObjectFiles, open_files
 from meander.runtime.store.resume import newest
@@ -273,6 +274,75 @@ def test_a_manifest_and_its_changes_are_read_as_one_and_go_together(store: FileS
     store.files.delete(["manifest/00000003-00000003-00000000.json"])
     with pytest.raises(OSError, match=r"00000003-00000001\.json is listed and cannot be read"):
         store.read("manifest")
+
+
+def test_a_sweep_takes_what_earlier_drivers_left_beside_their_claims_and_manifests(
+    tmp_path: Path,
+) -> None:
+    names = ["claim/.00000001.dead.1", "manifest/.00000001-00000004-00000002.json.dead.7"]
+    kept = [
+        "claim/.00000002.rival.1", "manifest/.00000002-00000001-00000000.json.me.3",
+        "manifest/.00000003-00000001-00000000.json.successor.1", "claim/.probe.who.1",
+        "manifest/.00000001-00000004-00000002.json.crc", "log/.00000001.dead.1",
+    ]  # fmt: skip
+    for name in (*names, *kept):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"half of it")
+    for files in (LocalFiles(tmp_path), subtree(tmp_path)):
+        for name in names:
+            (tmp_path / name).write_bytes(b"half of it")
+        store = FileStore(files)
+        store.sweep(Sweep("log/2/n1.1/"))
+        assert all((tmp_path / name).exists() for name in names)
+        store.sweep(Sweep("log/", below=2))
+        left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+        assert left == set(kept)
+
+
+class SweptMidway(OsDisk):
+    """A disk where whoever has written a file beside its place is stopped before it goes there."""
+
+    def __init__(self) -> None:
+        self.meanwhile: Callable[[], object] | None = None
+
+    def _stop(self) -> None:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+
+    def rename(self, old: str, new: str) -> None:
+        self._stop()
+        super().rename(old, new)
+
+    def link(self, old: str, new: str) -> None:
+        self._stop()
+        super().link(old, new)
+
+
+@pytest.mark.parametrize(
+    "action", [Store("manifest", b"{}", fence=1), Store("generation", b"", fence=1)]
+)
+def test_a_driver_that_was_stopped_in_a_write_finds_that_it_failed_and_was_replaced(
+    tmp_path: Path, action: Store
+) -> None:
+    disk = SweptMidway()
+    old = FileStore(LocalFiles(tmp_path, disk=disk), "old")
+    new = FileStore(LocalFiles(tmp_path), "new")
+    if action.key == "manifest":
+        assert claim(old, 1)
+
+    def take_over() -> None:
+        assert claim(new, 2)
+        assert new.write(Store("manifest", b"{}", fence=2)).done
+        new.sweep(Sweep("log/", below=2))
+
+    disk.meanwhile = take_over
+    with pytest.raises(FileNotFoundError):
+        old.write(action)
+    assert old.write(action).fenced
+    assert new.generation() == 2
+    assert new.write(Store("manifest", b"{}", fence=2)).done
+    assert not list(tmp_path.rglob(".*"))
 
 
 def test_a_sweep_leaves_what_is_named_and_what_may_be_being_written(store: FileStore) -> None:

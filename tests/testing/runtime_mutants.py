@@ -444,6 +444,13 @@ MUTANTS = [
         faults="master store",
     ),
     mutant(
+        "leave what a driver wrote beside its place and never brought there",
+        "store.durable",
+        "if 0 < left_by(e.path) < action.below",
+        "if False",
+        faults="master cut",
+    ),
+    mutant(
         "sweep what the manifest names",
         "store.durable",
         "if action.takes(e.path)",

@@ -61,6 +61,9 @@ READERS = 4
 """So many records are read side by side: a far store answers late, not slowly."""
 _PART = re.compile(r"[A-Za-z0-9_@=+-][A-Za-z0-9._@=+-]{0,200}")
 
+_BESIDE = re.compile(r"\.([0-9]{8,})(?:-[0-9]{8,}-[0-9]{8,}\.json)?\..+\.[0-9]+")
+"""What `filesystem.Besides` makes of the name of a claim or a manifest."""
+
 
 class NoStore:
     """For deployments without checkpoints."""
@@ -282,9 +285,18 @@ class FileStore:
         yield Delete(self.files, [_path(key) for key in keys])
 
     def sweeping(self, action: Sweep) -> Steps[None]:
-        """Delete what crashed writers left."""
+        """Delete what crashed writers left.
+
+        With what is of earlier generations goes what their drivers wrote beside a claim or a manifest,
+        and did not bring there. One that lives finds that its write has failed: it was replaced.
+        """
         entries: list[FileEntry] = yield List(self.files, action.prefix.rstrip("/"))
         yield Delete(self.files, [e.path for e in entries if action.takes(e.path)])
+        for folder in ("claim", "manifest") if action.below else ():
+            entries = yield List(self.files, folder, beside=True)
+            yield Delete(
+                self.files, [e.path for e in entries if 0 < left_by(e.path) < action.below]
+            )
 
 
 def manifest_parts(path: str) -> list[str]:
@@ -298,6 +310,18 @@ def manifest_parts(path: str) -> list[str]:
     log = _log_of(path)
     last = path.removeprefix(log).removesuffix(".json").removeprefix("-")
     return [f"{log}-{n:08d}.json" for n in range(int(last) + 1)] if last.isdecimal() else [path]
+
+
+def left_by(path: str) -> int:
+    """Tell which generation wrote a file beside its place; 0: it is none such (a probe, another's).
+
+    >>> left_by("manifest/.00000003-00000017-00000000.json.0f2b.4"), left_by("claim/.00000003.0f2b.1")
+    (3, 3)
+    >>> left_by("claim/.probe.0f2b.1"), left_by("manifest/.00000003-00000017-00000000.json.crc")
+    (0, 0)
+    """
+    found = _BESIDE.fullmatch(path.rpartition("/")[2])
+    return int(found[1]) if found else 0
 
 
 def _log_of(path: str) -> str:

@@ -68,8 +68,11 @@ class Files(Protocol):
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes | None:
         """Read a file, or a part of it; None if it is not there."""
 
-    def list(self, folder: str) -> list[FileEntry]:
-        """List all files in a folder and below, by name; all of them, or it raises."""
+    def list(self, folder: str, *, beside: bool = False) -> list[FileEntry]:
+        """List all files in a folder and below, by name; all of them, or it raises.
+
+        With `beside` those that were written beside their place, and are there still.
+        """
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files, in any order; what is not there is no error."""
@@ -163,7 +166,8 @@ class LocalFiles:
         except FileExistsError:
             return False
         finally:
-            self._disk.unlink(beside)
+            with suppress(FileNotFoundError):  # swept by a later driver
+                self._disk.unlink(beside)
         self._sync_folder(folder)
         return True
 
@@ -174,7 +178,7 @@ class LocalFiles:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def list(self, folder: str) -> list[FileEntry]:
+    def list(self, folder: str, *, beside: bool = False) -> list[FileEntry]:
         """List; a file that is being published is not there yet.
 
         What goes meanwhile, a file or a folder, is no error. A folder that cannot be listed is: taken
@@ -191,7 +195,7 @@ class LocalFiles:
                 path = f"{at}/{name}" if at else name
                 if is_folder:
                     folders.append(path)
-                elif not name.startswith("."):
+                elif name.startswith(".") == beside:
                     with suppress(FileNotFoundError):
                         found.append(FileEntry(path, *self._disk.facts(self._prefix + path)))
         return sorted(found)
@@ -263,7 +267,12 @@ class ArrowFiles:
         """Write beside it, where nobody looks, and rename."""
         beside = self._besides.of(path)
         self.write(beside, [data])
-        self.system.move(self._at(beside), self._at(path))
+        try:
+            self.system.move(self._at(beside), self._at(path))
+        except BaseException:
+            with suppress(OSError):
+                self.system.delete_file(self._at(beside))
+            raise
 
     def create(self, path: str, data: bytes) -> bool | None:
         """Arrow has no such thing."""
@@ -280,11 +289,11 @@ class ArrowFiles:
         except FileNotFoundError:
             return None
 
-    def list(self, folder: str) -> list[FileEntry]:
+    def list(self, folder: str, *, beside: bool = False) -> list[FileEntry]:
         """List; a file that is being published is not there yet."""
         found = []
         for info in self._infos(folder):
-            if info.type == fs.FileType.File and not info.base_name.startswith("."):
+            if info.type == fs.FileType.File and info.base_name.startswith(".") == beside:
                 path = info.path[len(self.root) + 1 :] if self.root else info.path
                 written = info.mtime.timestamp() if info.mtime is not None else 0.0
                 found.append(FileEntry(path, info.size, written))
@@ -355,13 +364,13 @@ class ObjectFiles:
         except FileNotFoundError:
             return None
 
-    def list(self, folder: str) -> list[FileEntry]:
+    def list(self, folder: str, *, beside: bool = False) -> list[FileEntry]:
         """List."""
         found = self._bucket.entries(folder)
         return sorted(
             FileEntry(*entry)
             for entry in found
-            if not entry.path.rpartition("/")[2].startswith(".")
+            if entry.path.rpartition("/")[2].startswith(".") == beside
         )
 
     def delete(self, paths: Iterable[str]) -> None:

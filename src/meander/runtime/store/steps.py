@@ -69,10 +69,11 @@ class List(NamedTuple):
 
     files: Files
     folder: str
+    beside: bool = False
 
     def __call__(self) -> list[FileEntry]:
         """Do it."""
-        return self.files.list(self.folder)
+        return self.files.list(self.folder, beside=self.beside)
 
 
 class Delete(NamedTuple):

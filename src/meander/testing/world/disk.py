@@ -110,6 +110,13 @@ class SimDisk:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
+    def written_s(self, path: str) -> float:
+        """Tell when a file was written; -inf: it is not there."""
+        try:
+            return self._file(path).written_s
+        except (FileNotFoundError, NotADirectoryError):
+            return -inf
+
     def paths(self, folder: str) -> Iterator[str]:
         """Name all files in a folder and below, hidden ones too."""
         try:

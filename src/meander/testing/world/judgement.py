@@ -22,6 +22,7 @@ from meander.protocol.node.node import Node
 from meander.protocol.reading import Blob, restore
 from meander.protocol.records import file_of
 from meander.runtime.process.outputs import ROWS_MAX
+from meander.runtime.store.durable import left_by
 from meander.testing.world.driver import WAY_BACK, SimDriver
 from meander.testing.world.sinks import SimSink
 from meander.testing.world.user import Failure
@@ -89,6 +90,7 @@ class Judgement:
         self._left_over()
         self._overdue()
         self._unneeded()
+        self._beside()
         self.rest()
         self._let_go()
 
@@ -306,6 +308,25 @@ class Judgement:
                 yield from (f"{resident.name}: {len(it)} {w}" for w, it in kept.items() if it)
                 if resident.node is not None and (size := resident.node.adapter.laid.disk_bytes):
                     yield f"{resident.name}: {size} bytes of staged rows on disk"
+
+    def _beside(self) -> None:
+        """What drivers had not brought to its place when they ended is not there for ever.
+
+        A driver sweeps once its own manifest counts: then what was written before its claim is gone.
+        """
+        world, store, manifest = self.world, self.checkers.store, self.checkers.oracle.manifest
+        generation = world.driver.core.generation
+        if not world.durable or "store" in world.kinds or manifest is None:
+            return
+        if manifest.generation != generation or not world.driver.core.master.archive.written:
+            return  # it is about to sweep
+        driver = next(r for r in world.residents if r.actor is world.driver.actor)
+        if driver.store is not None and not driver.store.idle():
+            return  # perhaps it does
+        since = store.written_s(f"claim/{generation:08d}")
+        for name in sorted(store.files("claim") | store.files("manifest")):
+            if 0 < left_by(name) < generation and store.written_s(name) < since:
+                self.violated("left", f"{name} is beside its place, and its writer is gone")
 
     def _left_over(self) -> None:
         for resident in self.world.living():

@@ -71,6 +71,10 @@ class StoreView:
             p.removeprefix(f"{self._root}/") for p in self._disk.paths(f"{self._root}/{folder}")
         }
 
+    def written_s(self, path: str) -> float:
+        """Tell when a file was written; never: -inf."""
+        return self._disk.written_s(f"{self._root}/{path}")
+
     def record(self, key: str) -> bytes | None:
         """Give a record; None: it is not there, or not what it was."""
         ref = Ref.parse(key)
