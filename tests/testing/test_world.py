@@ -249,7 +249,8 @@ def test_a_node_that_ends_though_it_is_counted_on_is_no_excuse_for_itself(reason
     world.checkers.ended(node)
     assert [violation.by for violation in world.checkers.seen] == ["cause"]
     world.checkers.seen.clear()
-    world.checkers.owners.table(world.resident(world.driver.actor)).members.clear()
+    table: Any = world.checkers.owners.table(world.resident(world.driver.actor))
+    table.members.clear()
     world.checkers.ended(node)
     assert world.checkers.seen == []
 
@@ -258,9 +259,9 @@ def test_what_is_kept_for_tasks_that_moved_is_let_go() -> None:
     world = served()
     Judgement(world, world.checkers).final()
     assert world.checkers.seen == []
-    node = next(r for r in world.living() if r.node is not None)
+    node: Any = next(r for r in world.living() if r.node is not None)
     node.node.node.handover.frozen[0, Epoch(1, 1)] = "a state"
-    server = next(r for r in world.living() if isinstance(r.actor.machine, StateServer))
+    server: Any = next(r for r in world.living() if isinstance(r.actor.machine, StateServer))
     server.actor.machine.held[0, Epoch(1, 1)] = "a state"
     Judgement(world, world.checkers).final()
     assert [(v.by, v.text.partition(": ")[0]) for v in world.checkers.seen] == [
