@@ -1,5 +1,6 @@
 """The full world: seeds pass, what is broken is found and cut down."""
 
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +22,7 @@ from meander.testing.campaign import MUST_NOT_HAPPEN, SCOPES, run_seeds
 from meander.testing.world.injector import comes_not
 from meander.testing.world.judgement import Judgement
 from meander.testing.world.simulate import run_world
+from meander.testing.world.trials import named
 from meander.testing.world.world import World
 
 BATCH = 6
@@ -235,7 +237,7 @@ def test_what_a_query_is_told_is_committed_is_in_the_store() -> None:
 
 def served() -> World:
     """A world in which all is done, and everybody lives."""
-    world = World(Schedule(3, 2, 4, 0.5, (), "full", "words"))
+    world = World(Schedule(3, 2, 4, 0.5, (), "full"), named("words", Random(3), 4))
     world.run()
     assert world.people.quiet()
     return world
@@ -249,18 +251,36 @@ def test_a_node_that_ends_though_it_is_counted_on_is_no_excuse_for_itself(reason
     world.checkers.ended(node)
     assert [violation.by for violation in world.checkers.seen] == ["cause"]
     world.checkers.seen.clear()
-    world.checkers.owners.table(world.resident(world.driver.actor)).members.clear()
+    table: Any = world.checkers.owners.table(world.resident(world.driver.actor))
+    table.members.clear()
     world.checkers.ended(node)
     assert world.checkers.seen == []
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_of_a_run_that_has_lost_states_the_others_are_judged(lost: bool) -> None:
+    """A task that was never lost has counted words too often; of one that was lost nothing is said."""
+    world = served()
+    states = world.people.states()
+    task = next(task for task, rows in states.items() if rows is not None and rows.num_rows)
+    Judgement(world, world.checkers).others()
+    assert world.checkers.seen == []
+    rows: Any = states[task]
+    states[task] = rows.set_column(1, "count", pa.compute.add(rows["count"], 1))
+    people: Any = world.people
+    people.states = lambda: states
+    world.checkers.lost_tasks |= {task} if lost else set()
+    Judgement(world, world.checkers).others()
+    assert {violation.by for violation in world.checkers.seen} == (set() if lost else {"end"})
 
 
 def test_what_is_kept_for_tasks_that_moved_is_let_go() -> None:
     world = served()
     Judgement(world, world.checkers).final()
     assert world.checkers.seen == []
-    node = next(r for r in world.living() if r.node is not None)
+    node: Any = next(r for r in world.living() if r.node is not None)
     node.node.node.handover.frozen[0, Epoch(1, 1)] = "a state"
-    server = next(r for r in world.living() if isinstance(r.actor.machine, StateServer))
+    server: Any = next(r for r in world.living() if isinstance(r.actor.machine, StateServer))
     server.actor.machine.held[0, Epoch(1, 1)] = "a state"
     Judgement(world, world.checkers).final()
     assert [(v.by, v.text.partition(": ")[0]) for v in world.checkers.seen] == [

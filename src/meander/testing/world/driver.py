@@ -237,9 +237,9 @@ class SimDriver:
     def _held(self) -> Rescaling | None:
         """Give the newest handle that a user has of something that is not over."""
         for order in reversed(self.book):
-            if order.rescaling is not None and not order.rescaling.over and not order.refused:
-                found: Rescaling = order.rescaling
-                return found
+            held: Rescaling | None = order.rescaling
+            if held is not None and not held.over and not order.refused:
+                return held
         return None
 
     def preview(self, nodes: int, **limits: Any) -> bool:

@@ -178,6 +178,20 @@ class Judgement:
                     self.violated("store", f"what would be restored: {error}")
         return found
 
+    def others(self) -> None:
+        """States are lost, and that was told: what tasks have that never were is right so far."""
+        judge = getattr(self.world.trial, "judge_rest", None)  # not every trial can tell
+        self.world.behave()
+        gone = self.checkers.lost_tasks | self.checkers.tasks_at_risk
+        states = {task: s for task, s in self.world.people.states().items() if task not in gone}
+        shown = self.checkers.shown
+        outputs: dict[TaskId, list[tuple[int, pa.RecordBatch]]] = {task: [] for task in states}
+        for task, found in outputs.items():  # as far as all is seen
+            while (batch := shown.get((task, len(found) + 1))) is not None:
+                found.append((len(found) + 1, batch))
+        for text in () if judge is None else judge(states, outputs):
+            self.violated("end", text)
+
     def posts(self) -> None:
         """However a run ends: every message could be put into words, be read and be taken."""
         whole = "corrupt" not in self.world.kinds

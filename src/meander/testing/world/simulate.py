@@ -78,6 +78,7 @@ def _judge(world: World) -> None:
     judgement.posts()
     if people.given_up and not quiet:  # those tasks are not served again, and rows for them wait
         counts["states_lost"] = 1
+        judgement.others()
         judgement.rest()
         return
     counts["stuck"] = 0 if quiet else 1

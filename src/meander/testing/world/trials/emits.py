@@ -157,6 +157,15 @@ class EmitTrial:
                 wrong += unequal(f"task {task} has", now, counts[task])
         return wrong
 
+    def judge_rest(self, states: States, outputs: Outputs) -> list[str]:
+        """Of a run that is not at its end: each answer is of a row that was fed, once, the next one."""
+        wrong = []
+        for task, shown in outputs.items():
+            rows, why = shown_rows(task, shown)
+            wrong += why + self.fed.misplaced(task, rows, self.places.of(task))
+            wrong += self._followed(task, rows)[1]
+        return wrong
+
     def _followed(self, task: TaskId, rows: list[Row]) -> tuple[dict[str, int], list[str]]:
         """Count along; say where an answer is not the next one."""
         counts, wrong = dict[str, int](), list[str]()

@@ -199,6 +199,13 @@ class Fed:
 
     def unanswered(self, task: TaskId, shown: list[Row], keys: set[str]) -> list[str]:
         """Say which rows of a task have no answer or several, and where a key's order is wrong."""
+        seen = {answer["row"] for answer in shown}
+        missing = [n for n, row in self.rows.items() if row["key"] in keys and n not in seen]
+        never = [f"task {task} has never shown rows {missing}"] if missing else []
+        return self.misplaced(task, shown, keys) + never
+
+    def misplaced(self, task: TaskId, shown: list[Row], keys: set[str]) -> list[str]:
+        """Say which answers are to rows of others, or come twice, and where a key's order is wrong."""
         wrong, seen, last = [], set[int](), dict[tuple[str, int], int]()
         for answer in shown:
             number, key = answer["row"], answer["key"]
@@ -212,5 +219,4 @@ class Fed:
             if place < last.get((key, source), 0):
                 wrong.append(f"task {task} has shown row {number} of {key!r} after a later one")
             last[key, source] = place
-        missing = [n for n, row in self.rows.items() if row["key"] in keys and n not in seen]
-        return wrong + ([f"task {task} has never shown rows {missing}"] if missing else [])
+        return wrong

@@ -71,13 +71,36 @@ class WordTrial:
             wrong += why + self._fallen(task, [(row["word"], row["count"]) for row in rows])
         return wrong
 
+    def judge_rest(self, states: States, outputs: Outputs) -> list[str]:
+        """Of a run that is not at its end: no word is counted too often, and updates rise."""
+        wrong = []
+        for task, table in states.items():
+            found, why = rows_by_key(table, "word", task, self.places)
+            most = self._wanted(task)
+            more = {w: row["count"] for w, row in found.items() if row["count"] > most.get(w, 0)}
+            wrong += why + [
+                f"task {task} has {n} of {word!r}, and too many" for word, n in more.items()
+            ]
+        for task, shown in outputs.items() if self.updates else ():
+            rows, why = shown_rows(task, shown)
+            _, fallen = self._risen(task, [(row["word"], row["count"]) for row in rows])
+            wrong += why + fallen
+        return wrong
+
     def _wanted(self, task: TaskId) -> dict[str, int]:
         return {word: n for word in self.places.of(task) if (n := self.counts[word])}
 
     def _fallen(self, task: TaskId, updates: list[tuple[str, int]]) -> list[str]:
+        last, wrong = self._risen(task, updates)
+        return wrong + unequal(f"task {task} has shown", last, self._wanted(task))
+
+    def _risen(
+        self, task: TaskId, updates: list[tuple[str, int]]
+    ) -> tuple[dict[str, int], list[str]]:
+        """Give the last counts; say where one is not above the one before."""
         wrong, last = [], dict[str, int]()
         for word, count in updates:
             if count <= last.get(word, 0):
                 wrong.append(f"task {task} has shown {count} of {word!r} after {last[word]}")
             last[word] = count
-        return wrong + unequal(f"task {task} has shown", last, self._wanted(task))
+        return last, wrong
