@@ -20,6 +20,7 @@ ON_SPARK = ("frequent-patterns", "pipeline", "spark")
 """The same, by `spark/test_docs_on_spark.py`, which runs blocks marked `notest` of other pages, too."""
 ELSEWHERE = {
     ("chaos", 0): "needs root and network namespaces: tests/hosts calls the same",
+    ("from-a-query-and-back", 7): "needs a broker: test_source_partitions.py exports likewise",
     ("kafka", 0): "needs a broker: tests/kafka/test_kafka_direct.py calls the same",
     ("kafka", 1): "needs a schema registry: tests/runtime/test_avro.py calls the same",
     ("kafka", 5): "needs a broker: tests/kafka/test_kafka.py calls the same",
