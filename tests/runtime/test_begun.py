@@ -96,3 +96,12 @@ def test_a_folder_that_cannot_be_used_refuses_the_source_and_nothing_has_begun(
         begin_of(places, Log(17))
     inside.unlink()
     assert begin_of(places, Log(20)) == 20
+
+
+def test_a_file_that_is_damaged_refuses_the_source_and_does_not_begin_it_anew(
+    tmp_path: Path,
+) -> None:
+    begin_of(BegunPlaces(str(tmp_path), lambda: "line"), Log(17))
+    (tmp_path / "source" / "line" / "words.json").write_text("{")
+    with pytest.raises(DeployError, match="where the source words begins is kept in"):
+        begin_of(BegunPlaces(str(tmp_path), lambda: "line"), Log(99))

@@ -79,13 +79,17 @@ class Reminders(Operator[dict[str, int]]):
         return 40 * len(state)
 
 
-class TimedCount(KeyedAggregate):
-    """Counts in one call for all tasks, and emits the counts of the window that the watermark ends."""
+class Clicks(KeyedAggregate):
+    """Counts the clicks of each user, by event time."""
 
     event_time = "at"
 
     def __init__(self) -> None:
         super().__init__(CLICKS, ["user"], {"n": Aggregate("count")})
+
+
+class TimedCount(Clicks):
+    """Counts in one call for all tasks, and emits the counts of the window that the watermark ends."""
 
     def process_groups(
         self, states: Any, bounds: Any, batch: Any, contexts: Any, hashes: Any = None
@@ -98,13 +102,8 @@ class TimedCount(KeyedAggregate):
         context.emit(state.result(np.arange(len(state.result()))))
 
 
-class Punctual(KeyedAggregate):
+class Punctual(Clicks):
     """Counts, and says how many rows were behind the watermark."""
-
-    event_time = "at"
-
-    def __init__(self) -> None:
-        super().__init__(CLICKS, ["user"], {"n": Aggregate("count")})
 
     def process_groups(
         self, states: Any, bounds: Any, batch: Any, contexts: Any, hashes: Any = None

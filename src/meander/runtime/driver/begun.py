@@ -60,9 +60,9 @@ class BegunPlaces:
             return self._known.get(name)
         try:
             found = files.read(self._path(name))
-        except OSError as error:
+            return None if found is None else json.loads(found)
+        except (OSError, ValueError) as error:
             raise self._away(name, error) from None
-        return None if found is None else json.loads(found)
 
     def _write(self, name: str, places: Any) -> None:
         files = self._open()
@@ -81,7 +81,7 @@ class BegunPlaces:
     def _path(self, name: str) -> str:
         return f"source/{self._lineage()}/{quote(name, safe='')}.json"
 
-    def _away(self, name: str, error: OSError) -> DeployError:
+    def _away(self, name: str, error: Exception) -> DeployError:
         return DeployError(
             f"where the source {name} begins is kept in {self._folder}, which cannot be used now: "
             f"{error}. Begin the source again when it can"
